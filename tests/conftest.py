@@ -1,0 +1,28 @@
+"""Fixtures that every test may use."""
+
+import os
+import pathlib
+
+import numpy as np
+import pytest
+
+_ROOT = pathlib.Path(__file__).resolve().parents[1]
+
+
+@pytest.fixture
+def golden():
+    """Loads a golden file by name: `golden("fedgela")` is a mapping of names to arrays.
+
+    The files are looked up in `$TFF_PCDD_SHARED`, else in `../shared/golden` beside the checkout.
+    Without them the test is skipped: the same quantities are also checked against NumPy.
+    """
+    folder = pathlib.Path(os.environ.get("TFF_PCDD_SHARED") or _ROOT.parent / "shared" / "golden")
+
+    def load(name: str):
+        for path in (folder / f"{name}.npz", folder / "golden" / f"{name}.npz"):
+            if path.is_file():
+                with np.load(path) as arrays:
+                    return dict(arrays)
+        pytest.skip(f"golden file {name}.npz is not in {folder}")
+
+    return load

@@ -1,0 +1,172 @@
+"""Keras heads whose classifier is fixed: the simplex ETF, and its version adapted to a client."""
+
+import tensorflow as tf
+
+from tff_pcdd.layers.simplex import SimplexETFInitializer, check_etf_shape
+from tff_pcdd.losses import etf_logits, mask_logits
+
+_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+
+
+@_REGISTER
+class FixedETF(tf.keras.layers.Layer):
+    """Head of FedGELA's global model: scaled cosines of features with a fixed simplex ETF.
+
+    The frame is the non-trainable float32 weight `etf` [feature_dim, num_classes], a function of
+    the seed. It is part of the model all the same: loading other weights replaces it, so a
+    checkpoint keeps its own frame. Everything is computed in float32, under a mixed precision
+    policy too, because half precision has no room for logits of 1e5.
+
+    Input features [batch, feature_dim], output logits [batch, num_classes].
+    """
+
+    def __init__(
+        self, num_classes: int, seed: int, scale: float = 1.0, normalize: bool = True, **kwargs
+    ):
+        """Prepares the head.
+
+        Args:
+          num_classes: number of classes, at least 2.
+          seed: seed of the frame.
+          scale: length of the logits, see `losses.etf_logits`.
+          normalize: whether features are brought to length 1 first.
+          **kwargs: arguments of every Keras layer; `dtype` is ignored, see the class.
+
+        Raises:
+          ValueError: for fewer than two classes.
+        """
+        if num_classes < 2:
+            raise ValueError(f"a simplex ETF needs num_classes >= 2, got {num_classes}")
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        self.num_classes = num_classes
+        self.seed = seed
+        self.scale = scale
+        self.normalize = normalize
+
+    def build(self, input_shape):
+        """Creates the frame.
+
+        Args:
+          input_shape: [batch, feature_dim].
+
+        Raises:
+          ValueError: if feature_dim < num_classes.
+        """
+        feature_dim = tf.TensorShape(input_shape)[-1]
+        check_etf_shape(feature_dim, self.num_classes)
+        self.etf = self.add_weight(
+            name="etf",
+            shape=(feature_dim, self.num_classes),
+            dtype=tf.float32,
+            initializer=SimplexETFInitializer(self.seed),
+            trainable=False,
+            experimental_autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(self, features):
+        """Computes logits.
+
+        Args:
+          features: [batch, feature_dim].
+
+        Returns:
+          Float32 logits [batch, num_classes].
+        """
+        return etf_logits(features, self.etf, scale=self.scale, normalize=self.normalize)
+
+    def compute_output_shape(self, input_shape):
+        """Shape of the logits: the batch axis and `num_classes`."""
+        return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
+
+    def get_config(self):
+        """Arguments from which the head can be made again."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "seed": self.seed,
+            "scale": self.scale,
+            "normalize": self.normalize,
+        }
+
+
+@_REGISTER
+class AdaptedETF(FixedETF):
+    """Head of FedGELA's personal model: a `FixedETF` whose columns are stretched by Φ.
+
+    Φ comes with every call, `layer((features, phi))` or `layer(features, phi)`, because it belongs
+    to the client and not to the model; see `losses.phi_from_counts`.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        seed: int,
+        scale: float = 1.0,
+        normalize: bool = True,
+        masked: bool = False,
+        **kwargs,
+    ):
+        """Prepares the head.
+
+        Args:
+          num_classes: number of classes, at least 2.
+          seed: seed of the frame; equal to that of the global model's `FixedETF`.
+          scale: length of the logits, see `losses.etf_logits`.
+          normalize: whether features are brought to length 1 first.
+          masked: whether classes with Φ = 0 leave the softmax (the paper) or keep the logit 0
+            (the authors' code). Masked, a client with a single class has no gradient.
+          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+
+        Raises:
+          ValueError: for fewer than two classes.
+        """
+        super().__init__(num_classes, seed, scale=scale, normalize=normalize, **kwargs)
+        self.masked = masked
+
+    def build(self, input_shape):
+        """Creates the frame.
+
+        Args:
+          input_shape: [batch, feature_dim], or a pair of that and the shape of Φ.
+
+        Raises:
+          ValueError: if feature_dim < num_classes.
+        """
+        super().build(_first_shape(input_shape))
+
+    def call(self, features, phi=None):
+        """Computes logits.
+
+        Args:
+          features: [batch, feature_dim], or the pair (features, phi).
+          phi: [num_classes] or [batch, num_classes], unless it is part of the pair.
+
+        Returns:
+          Float32 logits [batch, num_classes].
+
+        Raises:
+          ValueError: if Φ is missing.
+        """
+        if isinstance(features, (tuple, list)):
+            features, phi = features
+        if phi is None:
+            raise ValueError("AdaptedETF takes (features, phi); for the plain frame use FixedETF")
+        phi = tf.cast(phi, tf.float32)
+        logits = etf_logits(features, self.etf, phi, scale=self.scale, normalize=self.normalize)
+        return mask_logits(logits, phi) if self.masked else logits
+
+    def compute_output_shape(self, input_shape):
+        """Shape of the logits: the batch axis and `num_classes`."""
+        return super().compute_output_shape(_first_shape(input_shape))
+
+    def get_config(self):
+        """Arguments from which the head can be made again."""
+        return {**super().get_config(), "masked": self.masked}
+
+
+def _first_shape(shapes):
+    """The features' shape, given that shape or a sequence of shapes that it begins."""
+    if isinstance(shapes, (tuple, list)) and isinstance(shapes[0], (tuple, list, tf.TensorShape)):
+        return shapes[0]
+    return shapes

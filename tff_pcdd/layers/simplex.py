@@ -1,0 +1,94 @@
+"""The simplex equiangular tight frame (ETF): C unit vectors with equal, and largest, angles.
+
+Source: Papyan, Han, Donoho: "Prevalence of neural collapse during the terminal phase of deep
+learning training", PNAS 2020; FedGELA (NeurIPS 2023), equation 1.
+"""
+
+import numpy as np
+import tensorflow as tf
+
+_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+
+
+def check_etf_shape(feature_dim: int, num_classes: int) -> None:
+    """Refuses shapes in which no simplex frame can be drawn.
+
+    Args:
+      feature_dim: width of the features.
+      num_classes: number of classes.
+
+    Raises:
+      ValueError: if there are fewer than two classes, or fewer features than classes.
+    """
+    if num_classes < 2:
+        raise ValueError(f"a simplex ETF needs num_classes >= 2, got {num_classes}")
+    if feature_dim < num_classes:
+        raise ValueError(
+            "a simplex ETF needs feature_dim >= num_classes, "
+            f"got feature_dim={feature_dim} and num_classes={num_classes}"
+        )
+
+
+def etf_from_matrix(matrix) -> np.ndarray:
+    """Turns a matrix of full column rank into a simplex ETF.
+
+    M = sqrt(C/(C-1)) · U · (I - 11ᵀ/C), with U the orthonormal factor of the reduced QR
+    decomposition. The columns of M have length 1, and the cosine of every pair is -1/(C-1).
+
+    Args:
+      matrix: [feature_dim, num_classes].
+
+    Returns:
+      Float64 array [feature_dim, num_classes].
+
+    Raises:
+      ValueError: if there are fewer than two classes, or fewer features than classes.
+    """
+    matrix = np.asarray(matrix, np.float64)
+    feature_dim, num_classes = matrix.shape
+    check_etf_shape(feature_dim, num_classes)
+    orthonormal, _ = np.linalg.qr(matrix)
+    centring = np.eye(num_classes) - 1.0 / num_classes
+    return np.sqrt(num_classes / (num_classes - 1)) * orthonormal @ centring
+
+
+def simplex_etf(feature_dim: int, num_classes: int, seed: int) -> np.ndarray:
+    """Draws a simplex ETF: `etf_from_matrix` of numbers uniform on [0, 1).
+
+    Args:
+      feature_dim: width of the features, at least `num_classes`.
+      num_classes: number of classes, at least 2.
+      seed: seed of `np.random.default_rng`.
+
+    Returns:
+      Float32 array [feature_dim, num_classes], one unit column per class.
+
+    Raises:
+      ValueError: if there are fewer than two classes, or fewer features than classes.
+    """
+    check_etf_shape(feature_dim, num_classes)
+    uniform = np.random.default_rng(seed).random((feature_dim, num_classes))
+    return etf_from_matrix(uniform).astype(np.float32)
+
+
+@_REGISTER
+class SimplexETFInitializer(tf.keras.initializers.Initializer):
+    """Keras initialiser that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
+
+    def __init__(self, seed: int):
+        """Keeps the seed.
+
+        Args:
+          seed: seed of the frame.
+        """
+        self.seed = seed
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        """Draws the frame; `shape` is (feature_dim, num_classes)."""
+        feature_dim, num_classes = tf.TensorShape(shape).as_list()
+        etf = simplex_etf(feature_dim, num_classes, self.seed)
+        return tf.cast(tf.constant(etf), dtype or tf.float32)
+
+    def get_config(self):
+        """Arguments from which the initialiser can be made again."""
+        return {"seed": self.seed}
