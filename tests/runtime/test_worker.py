@@ -1,0 +1,244 @@
+"""The local C++ worker: it starts or says why not, and it never outlives or stalls its user."""
+
+import os
+import pathlib
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd import runtime
+from tff_pcdd.runtime import worker
+
+_ROOT = pathlib.Path(runtime.__file__).parents[2]
+
+# Prints the worker's process id, then ends in the way that its argument names.
+_USER = """
+import sys
+from tff_pcdd import runtime
+context = runtime.use("tff").context
+import numpy as np, tensorflow as tf, tensorflow_federated as tff
+print(context.worker.pid, flush=True)
+
+@tff.tensorflow.computation(np.int64)
+def count(limit):
+    return tf.while_loop(lambda i: i < limit, lambda i: (i + 1,), (tf.constant(0, tf.int64),))[0]
+
+if sys.argv[1] == "exit":
+    print(count(3), flush=True)
+elif sys.argv[1] == "raise":
+    raise ValueError("as planned")
+else:
+    count(10**15)
+"""
+
+
+@tff.tensorflow.computation(np.int32)
+def _double(x):
+    return 2 * x
+
+
+@tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+def _sum_of_doubles(values):
+    return tff.federated_sum(tff.federated_map(_double, values))
+
+
+@tff.tensorflow.computation(np.int64)
+def _count(limit):
+    return tf.while_loop(lambda i: i < limit, lambda i: (i + 1,), (tf.constant(0, tf.int64),))[0]
+
+
+def _is_gone(pid: int) -> bool:
+    try:
+        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+    except FileNotFoundError:
+        return True
+    # A container's first process does not always collect the dead.
+    return stat.rpartition(")")[2].split()[0] == "Z"
+
+
+def _wait_until_gone(pid: int, seconds: float = 5.0) -> bool:
+    deadline = time.monotonic() + seconds
+    while not _is_gone(pid):
+        if time.monotonic() > deadline:
+            return False
+        time.sleep(0.05)
+    return True
+
+
+def _start_user(ending: str) -> subprocess.Popen:
+    return subprocess.Popen(
+        [sys.executable, "-c", _USER, ending],
+        cwd=_ROOT,
+        env={**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    )
+
+
+def _fake_binary(folder: pathlib.Path, script: str) -> pathlib.Path:
+    path = folder / "worker_binary"
+    path.write_text(f"#!/bin/sh\n{script}\n")
+    path.chmod(0o755)
+    return path
+
+
+@pytest.mark.parametrize("ending", ["exit", "raise"])
+def test_worker_ends_with_its_user_and_pipes_return(ending):
+    user = _start_user(ending)
+    # `communicate` waits for the end of the pipe, which a worker that inherited it would keep open.
+    output, _ = user.communicate(timeout=60)
+    lines = output.split()
+    assert user.returncode == (0 if ending == "exit" else 1)
+    assert lines[1:] == (["3"] if ending == "exit" else [])
+    assert _wait_until_gone(int(lines[0]))
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+def test_worker_ends_when_its_user_is_ended_in_mid_call(number):
+    user = _start_user("compute")
+    pid = int(user.stdout.readline())
+    assert not _is_gone(pid)
+    time.sleep(0.5)
+    user.send_signal(number)
+    user.communicate(timeout=20)
+    assert user.returncode != 0
+    assert _wait_until_gone(pid)
+
+
+def test_computes_for_any_number_of_clients_and_ends_on_close():
+    with runtime.use("tff") as context:
+        # More cohort sizes than executors are kept.
+        for num_clients in (*range(1, 13), 2):
+            assert _sum_of_doubles(list(range(num_clients))) == num_clients * (num_clients - 1)
+        pid = context.worker.pid
+    assert _is_gone(pid)
+
+
+def test_worker_killed_in_mid_call_is_an_error():
+    with runtime.use("tff") as context:
+        assert _double(1) == 2
+        killer = threading.Timer(0.5, os.kill, (context.worker.pid, signal.SIGKILL))
+        killer.start()
+        begin = time.monotonic()
+        with pytest.raises(runtime.WorkerDiedError, match="signal 9"):
+            _count(10**15)
+        assert time.monotonic() - begin < 10
+        with pytest.raises(runtime.WorkerDiedError, match="signal 9"):
+            _double(1)
+
+
+def test_errors_inside_a_computation_are_reported_once():
+    @tff.tensorflow.computation(np.int32)
+    def refuse(x):
+        with tf.control_dependencies([tf.debugging.assert_less(x, 0, message="not this one")]):
+            return tf.identity(x)
+
+    with runtime.use("tff"):
+        with pytest.raises(Exception, match="not this one"):
+            refuse(1)
+        assert _double(4) == 8
+
+
+def test_missing_binary(tmp_path, monkeypatch):
+    missing = tmp_path / "nowhere"
+    with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
+        worker.create_context(binary=missing)
+    monkeypatch.setenv(worker.BINARY_VARIABLE, str(missing))
+    with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
+        worker.create_context()
+
+
+def test_binary_that_is_not_executable(tmp_path):
+    path = tmp_path / "worker_binary"
+    path.write_text("")
+    with pytest.raises(runtime.RuntimeStartError, match="is not executable"):
+        worker.create_context(binary=path)
+
+
+def test_binary_of_another_machine(tmp_path):
+    path = tmp_path / "worker_binary"
+    path.write_bytes(b"\x7fELF, but not of this machine")
+    path.chmod(0o755)
+    with pytest.raises(runtime.RuntimeStartError, match="Exec format error"):
+        worker.create_context(binary=path)
+
+
+def test_c_library_too_old(tmp_path):
+    path = _fake_binary(
+        tmp_path,
+        """echo "worker_binary: /lib/libc.so.6: version 'GLIBC_2.34' not found" >&2; exit 1""",
+    )
+    with pytest.raises(runtime.RuntimeStartError) as caught:
+        worker.create_context(binary=path)
+    assert "exited with status 1" in str(caught.value)
+    assert "'GLIBC_2.34' not found" in str(caught.value)
+    assert "C library is too old" in str(caught.value)
+
+
+def test_silent_exit(tmp_path):
+    path = _fake_binary(tmp_path, "exit 0")
+    with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without a word"):
+        worker.create_context(binary=path)
+
+
+def test_silence(tmp_path):
+    path = _fake_binary(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
+    begin = time.monotonic()
+    with pytest.raises(runtime.RuntimeStartError, match=r"does not answer on port .* within 1 s"):
+        worker.create_context(binary=path, start_timeout=1.0)
+    assert time.monotonic() - begin < 5
+    assert _wait_until_gone(int((tmp_path / "pid").read_text()))
+
+
+def test_port_in_use():
+    with socket.socket() as other:
+        other.bind(("127.0.0.1", 0))
+        other.listen()
+        port = other.getsockname()[1]
+        with pytest.raises(runtime.RuntimeStartError, match=f"port {port} .* it is in use"):
+            worker.create_context(port=port)
+
+
+def test_use_puts_back_what_was_in_force():
+    stack = tff.framework.get_context_stack()
+    original = stack.current
+    with runtime.use("tff") as outer:
+        assert stack.current is outer
+        with runtime.use("tff") as inner:
+            assert stack.current is inner
+        assert _is_gone(inner.worker.pid)
+        assert stack.current is outer
+        assert _double(3) == 6
+    assert stack.current is original
+
+
+def test_use_closes_the_previous_runtime():
+    stack = tff.framework.get_context_stack()
+    original = stack.current
+    first = runtime.use("tff").context
+    with runtime.use("tff") as second:
+        assert _is_gone(first.worker.pid)
+        assert stack.current is second
+    assert stack.current is original
+
+
+def test_use_refuses_unknown_names():
+    with pytest.raises(ValueError, match="'gpu': choose one of inprocess, tff, remote"):
+        runtime.use("gpu")
+
+
+def test_names_do_not_load_tff():
+    check = (
+        "import sys; from tff_pcdd import runtime; print(runtime.names());"
+        "sys.exit('tensorflow_federated' in sys.modules)"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=60)
