@@ -1,20 +1,42 @@
-"""Keras layers: fixed and adapted simplex ETF heads, and normalisation."""
+"""Keras layers: heads with a fixed classifier, normalisation, and the methods' loss layers."""
 
-from tff_pcdd.layers.etf_heads import AdaptedETF, FixedETF
+from tff_pcdd.layers.etf_heads import AdaptedETF, FixedETF, FixedHead, SparseETF
+from tff_pcdd.layers.loss_layers import (
+    EqualNorm,
+    InterClassMargin,
+    IntraClassDecorrelation,
+    MaximalAngle,
+)
 from tff_pcdd.layers.normalization import (
     NORMALIZATION_MODES,
     BatchNormalization,
     FeatureNormalization,
 )
 from tff_pcdd.layers.simplex import SimplexETFInitializer, etf_from_matrix, simplex_etf
+from tff_pcdd.layers.sparse import (
+    SPARSE_ETF_INITS,
+    SparseETFInitializer,
+    optimize_sparse_etf,
+    sparse_etf,
+)
 
 __all__ = [
     "NORMALIZATION_MODES",
+    "SPARSE_ETF_INITS",
     "AdaptedETF",
     "BatchNormalization",
+    "EqualNorm",
     "FeatureNormalization",
     "FixedETF",
+    "FixedHead",
+    "InterClassMargin",
+    "IntraClassDecorrelation",
+    "MaximalAngle",
     "SimplexETFInitializer",
+    "SparseETF",
+    "SparseETFInitializer",
     "etf_from_matrix",
+    "optimize_sparse_etf",
     "simplex_etf",
+    "sparse_etf",
 ]

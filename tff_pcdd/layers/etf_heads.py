@@ -1,8 +1,9 @@
-"""Keras heads whose classifier is fixed: the simplex ETF, and its version adapted to a client."""
+"""Keras heads whose classifier is fixed: simplex ETF, ETF adapted to a client, sparse ETF."""
 
 import tensorflow as tf
 
 from tff_pcdd.layers.simplex import SimplexETFInitializer, check_etf_shape
+from tff_pcdd.layers.sparse import SparseETFInitializer
 from tff_pcdd.losses import etf_logits, mask_logits
 
 _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
@@ -163,6 +164,109 @@ class AdaptedETF(FixedETF):
     def get_config(self):
         """Arguments from which the head can be made again."""
         return {**super().get_config(), "masked": self.masked}
+
+
+@_REGISTER
+class FixedHead(tf.keras.layers.Layer):
+    """Linear classifier without bias whose matrix is never trained.
+
+    The matrix is the non-trainable float32 weight `kernel` [feature_dim, num_classes]. Features
+    are taken as they are, without normalisation. Everything is computed in float32, under a mixed
+    precision policy too.
+
+    Input features [batch, feature_dim], output logits [batch, num_classes].
+    """
+
+    def __init__(self, num_classes: int, kernel_initializer="glorot_uniform", **kwargs):
+        """Prepares the head.
+
+        Args:
+          num_classes: number of classes.
+          kernel_initializer: Keras initialiser of the matrix.
+          **kwargs: arguments of every Keras layer; `dtype` is ignored, see the class.
+        """
+        super().__init__(**{**kwargs, "dtype": "float32"})
+        self.num_classes = num_classes
+        self.kernel_initializer = tf.keras.initializers.get(kernel_initializer)
+
+    def build(self, input_shape):
+        """Creates the matrix.
+
+        Args:
+          input_shape: [batch, feature_dim].
+        """
+        self.kernel = self.add_weight(
+            name="kernel",
+            shape=(tf.TensorShape(input_shape)[-1], self.num_classes),
+            dtype=tf.float32,
+            initializer=self.kernel_initializer,
+            trainable=False,
+            experimental_autocast=False,
+        )
+        super().build(input_shape)
+
+    def call(self, features):
+        """Computes logits.
+
+        Args:
+          features: [batch, feature_dim].
+
+        Returns:
+          Float32 logits [batch, num_classes].
+        """
+        return tf.matmul(features, self.kernel)
+
+    def compute_output_shape(self, input_shape):
+        """Shape of the logits: the batch axis and `num_classes`."""
+        return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
+
+    def get_config(self):
+        """Arguments from which the head can be made again."""
+        return {
+            **super().get_config(),
+            "num_classes": self.num_classes,
+            "kernel_initializer": tf.keras.initializers.serialize(self.kernel_initializer),
+        }
+
+
+@_REGISTER
+class SparseETF(FixedHead):
+    """Head that trains FedLoGe's backbone: a `FixedHead` holding a sparse frame (SSE-C).
+
+    The bias is zero and absent, as in the paper; the authors' program keeps a random one.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        seed: int,
+        sparsity: float = 0.6,
+        norm: float = 0.1,
+        steps: int = 10000,
+        learning_rate: float = 1e-4,
+        init: str = "etf",
+        **kwargs,
+    ):
+        """Prepares the head; the frame is optimised when its weight is first created.
+
+        Args:
+          num_classes: number of classes, at least 2.
+          seed: seed of the frame.
+          sparsity: share of the entries that are 0, see `layers.sparse_etf`.
+          norm: length of the columns.
+          steps: number of Adam steps.
+          learning_rate: Adam's.
+          init: dense start.
+          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+        """
+        initializer = SparseETFInitializer(seed, sparsity, norm, steps, learning_rate, init)
+        super().__init__(num_classes, initializer, **kwargs)
+
+    def get_config(self):
+        """Arguments from which the head can be made again."""
+        config = super().get_config()
+        del config["kernel_initializer"]
+        return {**config, **self.kernel_initializer.get_config()}
 
 
 def _first_shape(shapes):

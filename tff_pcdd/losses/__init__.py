@@ -9,13 +9,30 @@ from tff_pcdd.losses.etf import (
     phi_from_counts,
     phi_normalizer,
 )
+from tff_pcdd.losses.fedloge import equal_norm, maximal_angle
+from tff_pcdd.losses.fedmr import (
+    INTER_READINGS,
+    INTRA_FORMS,
+    class_sums,
+    inter_class,
+    intra_class,
+    merge_prototypes,
+)
 
 __all__ = [
+    "INTER_READINGS",
+    "INTRA_FORMS",
     "MASKED_LOGIT",
     "PHI_VARIANTS",
+    "class_sums",
+    "equal_norm",
     "etf_logits",
+    "inter_class",
+    "intra_class",
     "l2_normalize",
     "mask_logits",
+    "maximal_angle",
+    "merge_prototypes",
     "phi_from_counts",
     "phi_normalizer",
     "safe_norm",

@@ -1,0 +1,299 @@
+"""The sparse simplex ETF (SSE-C): a classifier for features that many clients fill differently.
+
+Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
+ICLR 2024, section on the static sparse equiangular tight frame classifier, and table 9 for the
+other starting points. A frame is thinned out at random, then its other entries are moved until
+the columns are equally long, of length γ, and as far apart as they can be.
+"""
+
+import hashlib
+import json
+import logging
+import os
+import pathlib
+import tempfile
+import threading
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd.layers.simplex import check_etf_shape, etf_from_matrix
+from tff_pcdd.losses import equal_norm, maximal_angle
+
+_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+
+SPARSE_ETF_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
+
+# Part of a cache file's name: raise it when the same arguments give another matrix.
+_CACHE_VERSION = 1
+
+_BETA1, _BETA2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
+
+_memory: dict[str, np.ndarray] = {}
+_memory_lock = threading.Lock()
+
+
+def sparse_etf(
+    feature_dim: int,
+    num_classes: int,
+    *,
+    sparsity: float = 0.6,
+    norm: float = 0.1,
+    steps: int = 10000,
+    learning_rate: float = 1e-4,
+    seed: int,
+    init: str = "etf",
+    cache_dir: str | os.PathLike | None = None,
+) -> np.ndarray:
+    """Draws a sparse frame and optimises it: Adam on `equal_norm` + `maximal_angle`.
+
+    The free entries are those that are not 0 in the result. They are chosen uniformly over the
+    whole matrix, the same ones for every `init`, so the classes have different numbers of them.
+
+    The result is kept in memory and on disk, because it takes seconds to minutes. Rounding steers
+    which pair of classes is nearest in a step, so other hardware may arrive at another matrix from
+    the same seed: keep the matrix in the checkpoint of a model that was trained with it.
+
+    Args:
+      feature_dim: width of the features, at least `num_classes`.
+      num_classes: number of classes, at least 2.
+      sparsity: share of the entries that are 0, in [0, 1).
+      norm: γ, the length of the columns.
+      steps: number of Adam steps.
+      learning_rate: Adam's, per step.
+      seed: seed of `np.random.default_rng`; it decides the start and the zeros.
+      init: dense start: "etf", "xavier" (uniform ±√(6/(d+C))), "gaussian" (standard normal),
+        "uniform" (on [0, 1)), "orthogonal" (orthonormal columns) or "kaiming" (normal with
+        variance 2/d). "gaussian" and "uniform" begin with columns of length about √d, too far
+        from γ for the default steps.
+      cache_dir: folder of the disk cache, "" for none. `None` means `tff_pcdd` in
+        `$XDG_CACHE_HOME`, by default in `~/.cache`.
+
+    Returns:
+      Float32 array [feature_dim, num_classes], one column per class.
+
+    Raises:
+      ValueError: for a shape that has no simplex frame, a sparsity outside of [0, 1), a norm or a
+        learning rate that is not positive, negative steps, an unknown init, or if the zeros cover
+        a whole column.
+    """
+    check_etf_shape(feature_dim, num_classes)
+    if not 0 <= sparsity < 1:
+        raise ValueError(f"sparsity must be at least 0 and below 1, got {sparsity}")
+    if not norm > 0:
+        raise ValueError(f"norm must be positive, got {norm}")
+    if not learning_rate > 0:
+        raise ValueError(f"learning_rate must be positive, got {learning_rate}")
+    if steps < 0:
+        raise ValueError(f"steps must not be negative, got {steps}")
+    if init not in SPARSE_ETF_INITS:
+        raise ValueError(f"init must be one of {', '.join(SPARSE_ETF_INITS)}, got {init!r}")
+
+    key = _key(
+        feature_dim=int(feature_dim),
+        num_classes=int(num_classes),
+        sparsity=float(sparsity),
+        norm=float(norm),
+        steps=int(steps),
+        learning_rate=float(learning_rate),
+        seed=int(seed),
+        init=init,
+    )
+    path = _cache_path(cache_dir, feature_dim, num_classes, key)
+    with _memory_lock:
+        psi = _memory.get(key)
+    if psi is not None:
+        return psi.copy()
+    dense, mask = _start(feature_dim, num_classes, sparsity, seed, init)
+    psi = _read(path, mask)
+    if psi is None:
+        psi = optimize_sparse_etf(dense, mask, norm=norm, steps=steps, learning_rate=learning_rate)
+        _warn_if_unfinished(psi, norm)
+        # A free entry may shrink until it underflows; it stays free.
+        psi = np.where(mask & (psi == 0), np.finfo(np.float32).tiny, psi)
+        if path is not None:
+            _write(path, psi)
+    with _memory_lock:
+        _memory[key] = psi
+    return psi.copy()
+
+
+def optimize_sparse_etf(
+    initial, mask, *, norm: float = 0.1, steps: int = 10000, learning_rate: float = 1e-4
+) -> np.ndarray:
+    """The optimisation inside `sparse_etf`, from a start of the caller's own.
+
+    Adam with β = (0.9, 0.999) and ε = 1e-8. Gradients of masked entries are 0, so Adam leaves
+    these entries at exactly 0. All steps run inside a single compiled loop, in a graph of its own:
+    the function may be called anywhere, also while another graph is being built.
+
+    Args:
+      initial: [feature_dim, num_classes], dense or masked; float32 or float64.
+      mask: [feature_dim, num_classes], 1 (or true) for free entries.
+      norm: γ, the length of the columns.
+      steps: number of Adam steps.
+      learning_rate: Adam's, per step.
+
+    Returns:
+      Array [feature_dim, num_classes] in the type of `initial`.
+    """
+    initial = np.asarray(initial)
+    mask = np.asarray(mask).astype(initial.dtype)
+
+    @tf.function(autograph=False)
+    def run(start):
+        free = tf.constant(mask)
+
+        def step(index, psi, mean, square):
+            loss = equal_norm(psi, free, norm) + maximal_angle(psi, free)
+            # Not a GradientTape: Keras stops all tapes while it creates the weights of a layer,
+            # and an initialiser may be what called this.
+            gradient = tf.convert_to_tensor(tf.gradients(loss, psi)[0])
+            mean += (1 - _BETA1) * (gradient - mean)
+            square += (1 - _BETA2) * (tf.square(gradient) - square)
+            time = tf.cast(index + 1, psi.dtype)
+            # The two corrections of Adam's start, as scalars outside of the matrices.
+            correction = tf.sqrt(1 - tf.pow(tf.cast(_BETA2, psi.dtype), time))
+            rate = learning_rate / (1 - tf.pow(tf.cast(_BETA1, psi.dtype), time))
+            psi -= rate * mean / (tf.sqrt(square) / correction + _ADAM_EPSILON)
+            return index + 1, psi, mean, square
+
+        zeros = tf.zeros_like(start)
+        return tf.while_loop(
+            lambda index, *_: index < steps,
+            step,
+            (tf.constant(0), start, zeros, zeros),
+            parallel_iterations=1,
+        )[1]
+
+    graph = tf.Graph()
+    with graph.as_default():
+        result = run(tf.constant(initial * mask))
+    with tf.compat.v1.Session(graph=graph) as session:
+        return session.run(result)
+
+
+def _start(feature_dim, num_classes, sparsity, seed, init):
+    """Dense float32 start and boolean mask, both [feature_dim, num_classes]."""
+    shape = (feature_dim, num_classes)
+    rng = np.random.default_rng(seed)
+    uniform = rng.random(shape)
+    mask = np.ones(feature_dim * num_classes, bool)
+    mask[rng.choice(mask.size, int(sparsity * mask.size), replace=False)] = False
+    mask = mask.reshape(shape)
+    if not mask.any(axis=0).all():
+        raise ValueError(
+            f"sparsity={sparsity} with seed={seed} leaves class {int(mask.any(axis=0).argmin())} "
+            f"no entry of feature_dim={feature_dim}; lower it or choose another seed"
+        )
+    bound = np.sqrt(6.0 / (feature_dim + num_classes))
+    dense = {
+        "etf": lambda: etf_from_matrix(uniform),
+        "xavier": lambda: bound * (2.0 * uniform - 1.0),
+        "gaussian": lambda: rng.normal(size=shape),
+        "uniform": lambda: uniform,
+        "orthogonal": lambda: np.linalg.qr(rng.normal(size=shape))[0],
+        "kaiming": lambda: rng.normal(scale=np.sqrt(2.0 / feature_dim), size=shape),
+    }[init]()
+    return dense.astype(np.float32), mask
+
+
+def _warn_if_unfinished(psi: np.ndarray, norm: float) -> None:
+    lengths = np.linalg.norm(psi, axis=0)
+    worst = lengths[np.abs(lengths - norm).argmax()]
+    if abs(worst - norm) > 0.1 * norm:
+        logging.warning(
+            "sparse_etf: a column has length %.3g and not norm=%g; it needs more steps or a larger "
+            "learning_rate",
+            worst,
+            norm,
+        )
+
+
+def _key(**arguments) -> str:
+    text = json.dumps({"version": _CACHE_VERSION, **arguments}, sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _cache_path(cache_dir, feature_dim, num_classes, key) -> pathlib.Path | None:
+    if cache_dir is None:
+        root = os.environ.get("XDG_CACHE_HOME") or pathlib.Path.home() / ".cache"
+        cache_dir = pathlib.Path(root) / "tff_pcdd"
+    elif not os.fspath(cache_dir):
+        return None
+    return pathlib.Path(cache_dir) / f"sparse_etf_{feature_dim}x{num_classes}_{key}.npy"
+
+
+def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
+    """A cached frame, or nothing if there is none or it cannot be the one wanted."""
+    if path is None or not path.is_file():
+        return None
+    try:
+        psi = np.load(path, allow_pickle=False)
+    except (OSError, ValueError, EOFError) as error:
+        logging.warning("ignoring the unreadable cache file %s: %s", path, error)
+        return None
+    if psi.dtype == np.float32 and np.array_equal(psi != 0, mask) and np.isfinite(psi).all():
+        return psi
+    logging.warning("ignoring the cache file %s: it holds something else", path)
+    return None
+
+
+def _write(path: pathlib.Path, psi: np.ndarray) -> None:
+    """Stores a frame under its name at once, so that no reader sees half of it."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".sparse_etf_")
+        try:
+            with os.fdopen(handle, "wb") as file:
+                np.save(file, psi)
+            os.replace(temporary, path)
+        except BaseException:
+            os.unlink(temporary)
+            raise
+    except OSError as error:
+        # A read-only home is no reason to fail: the frame is there, only not for the next time.
+        logging.warning("could not cache the sparse frame in %s: %s", path, error)
+
+
+@_REGISTER
+class SparseETFInitializer(tf.keras.initializers.Initializer):
+    """Keras initialiser that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
+
+    def __init__(
+        self,
+        seed: int,
+        sparsity: float = 0.6,
+        norm: float = 0.1,
+        steps: int = 10000,
+        learning_rate: float = 1e-4,
+        init: str = "etf",
+    ):
+        """Keeps the arguments of `sparse_etf`.
+
+        Args:
+          seed: seed of the frame.
+          sparsity: share of the entries that are 0.
+          norm: length of the columns.
+          steps: number of Adam steps.
+          learning_rate: Adam's.
+          init: dense start.
+        """
+        self._arguments = {
+            "seed": seed,
+            "sparsity": sparsity,
+            "norm": norm,
+            "steps": steps,
+            "learning_rate": learning_rate,
+            "init": init,
+        }
+
+    def __call__(self, shape, dtype=None, **kwargs):
+        """Makes the frame; `shape` is (feature_dim, num_classes)."""
+        feature_dim, num_classes = tf.TensorShape(shape).as_list()
+        psi = sparse_etf(feature_dim, num_classes, **self._arguments)
+        return tf.cast(tf.constant(psi), dtype or tf.float32)
+
+    def get_config(self):
+        """Arguments from which the initialiser can be made again."""
+        return dict(self._arguments)
