@@ -76,6 +76,31 @@ def test_updates_happen_in_a_tf1_graph_that_fetches_the_output():
         np.testing.assert_allclose(session.run(mean), 0.1 * inputs.mean(0), rtol=1e-5, atol=1e-6)
 
 
+@pytest.mark.parametrize("mode", ["bn", "bn_l2"])
+def test_updates_happen_in_a_function_inside_a_tf1_graph(mode):
+    inputs = np.random.default_rng(0).normal(size=(12, 3)).astype(np.float32)
+    graph = tf.Graph()
+    with graph.as_default():
+        layer = layers.FeatureNormalization(mode)
+        layer.build([None, 3])
+
+        @tf.function
+        def run(dataset):
+            total = tf.zeros([])
+            for batch in dataset:
+                total += tf.reduce_sum(layer(batch, training=True))
+            return total
+
+        total = run(tf.data.Dataset.from_tensor_slices(inputs).batch(6))
+        initialize = [weight.initializer for weight in layer.weights]
+        mean = tf.identity(layer.batch_normalization.moving_mean)
+    with tf.compat.v1.Session(graph=graph) as session:
+        session.run(initialize)
+        session.run(total)
+        expected = 0.09 * inputs[:6].mean(0) + 0.1 * inputs[6:].mean(0)
+        np.testing.assert_allclose(session.run(mean), expected, rtol=1e-5, atol=1e-6)
+
+
 def test_updates_stop_when_frozen_and_while_a_model_is_built():
     inputs = tf.keras.Input([3])
     layer = layers.BatchNormalization()

@@ -235,6 +235,17 @@ def test_half_precision_features_give_float32(toy):
     assert losses.class_sums(half, labels, 6)[0].dtype == tf.float32
 
 
+@pytest.mark.parametrize("dtype", [np.uint8, np.int16, np.int64, np.float32])
+def test_labels_of_any_number_type(toy, dtype):
+    features, labels, prototypes, valid = toy
+    for function in (
+        lambda y: losses.intra_class(features, y, 6),
+        lambda y: losses.inter_class(features, y, prototypes, valid),
+        lambda y: losses.class_sums(features, y, 6)[0],
+    ):
+        np.testing.assert_array_equal(function(labels.astype(dtype)), function(labels))
+
+
 def test_class_sums_and_prototypes_match_numpy():
     features = np.array([[1, 2], [3, 4], [5, 6], [9, 9]], np.float32)
     sums, counts = losses.class_sums(features, np.array([2, 0, 2, -1]), 4)

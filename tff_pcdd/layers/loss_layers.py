@@ -61,7 +61,7 @@ class IntraClassDecorrelation(_LossLayer):
         self.form = form
 
     def _loss(self, features, labels):
-        return losses.intra_class(features, _indices(labels), self.num_classes, self.form)
+        return losses.intra_class(features, labels, self.num_classes, self.form)
 
     def get_config(self):
         """Arguments from which the layer can be made again."""
@@ -96,7 +96,7 @@ class InterClassMargin(_LossLayer):
 
     def _loss(self, features, labels, prototypes, valid, sample_mask=None):
         return losses.inter_class(
-            features, _indices(labels), prototypes, valid, self.reading, sample_mask=sample_mask
+            features, labels, prototypes, valid, self.reading, sample_mask=sample_mask
         )
 
     def get_config(self):
@@ -140,8 +140,3 @@ class MaximalAngle(_LossLayer):
 
     def _loss(self, psi, mask=None):
         return losses.maximal_angle(psi, mask)
-
-
-def _indices(labels):
-    # Keras hands over labels as floats when an Input does not say otherwise.
-    return tf.cast(labels, tf.int32) if labels.dtype.is_floating else labels

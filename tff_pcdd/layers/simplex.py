@@ -1,7 +1,7 @@
 """The simplex equiangular tight frame (ETF): C unit vectors with equal, and largest, angles.
 
 Source: Papyan, Han, Donoho: "Prevalence of neural collapse during the terminal phase of deep
-learning training", PNAS 2020; FedGELA (NeurIPS 2023), equation 1.
+learning training", PNAS 2020. FedGELA (NeurIPS 2023) makes it the classifier of a federation.
 """
 
 import numpy as np

@@ -1,7 +1,7 @@
 """Logits of a simplex equiangular tight frame, whole or adapted to a client's own classes.
 
-Source: Fan, Yao, Han, Zhang, Wang: "Federated Learning with Bilateral Curation for Partially
-Class-Disjoint Data" (FedGELA), NeurIPS 2023, equations 4 and 5. The global model classifies with
+Source: Fan et al.: "Federated Learning with Bilateral Curation for Partially Class-Disjoint Data"
+(FedGELA), NeurIPS 2023, equations 4 and 5. The global model classifies with
 the frame M itself; client k with column c of M stretched by Φ_{k,c} = C·n_{k,c}/n_k, so that a
 class it holds much of gets more room, and a class it lacks none.
 """
@@ -103,7 +103,7 @@ def phi_from_counts(class_counts, variant: str = "linear", normalizer=None) -> t
 
 
 def phi_normalizer(count_matrix, variant: str = "linear") -> float:
-    """The server's γ with which Φ is 1 on average (FedGELA, the condition below equation 4).
+    """The server's γ with which Φ is 1 on average (FedGELA, the condition after equation 4).
 
     The average runs over clients, weighted by their share p_k of all samples, and over classes:
     γ · Σ_k p_k · (1/C) Σ_c Q(n_{k,c}/n_k) = 1. For `linear` this is C whatever the counts.

@@ -1,6 +1,6 @@
 """The two losses that shape FedLoGe's sparse frame (SSE-C).
 
-Source: Xiao, Chen, Liu, Wang, Feng et al.: "FedLoGe: Joint Local and Generic Federated Learning
+Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning
 under Long-tailed Data", ICLR 2024, equation 4. A frame in which most entries are zero is no
 simplex ETF any more; minimising equal_norm + maximal_angle over its other entries makes it nearly
 one again.

@@ -1,7 +1,7 @@
 """FedMR's two losses on features, and the class prototypes that one of them needs.
 
-Source: Fan, Yao, Han, Zhang, Wang et al.: "Federated Learning under Partially Class-Disjoint Data
-via Manifold Reshaping" (FedMR), TMLR 2023, equations 3 and 4 and algorithm 1. A client that sees
+Source: Fan et al.: "Federated Learning under Partially Class-Disjoint Data via Manifold Reshaping"
+(FedMR), TMLR 2023, equations 3 and 4 and algorithm 1. A client that sees
 few classes lets the features of each collapse onto a few directions and spread into the room of
 the classes it lacks. The intra-class loss decorrelates the features of a class; the inter-class
 loss keeps them nearer to their own global prototype than to those of the other classes.
@@ -51,7 +51,9 @@ def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> 
     if form not in INTRA_FORMS:
         raise ValueError(f"form must be one of {', '.join(INTRA_FORMS)}, got {form!r}")
     features = at_least_float32(features)
-    member = tf.one_hot(labels, num_classes, dtype=features.dtype)  # [batch, classes]
+    member = tf.one_hot(
+        tf.cast(labels, tf.int32), num_classes, dtype=features.dtype
+    )  # [batch, classes]
     counts = tf.reduce_sum(member, axis=0)
     accepted = tf.cast(counts >= 2, features.dtype)
     # Samples of too small a class drop out here, with their gradients.
@@ -129,7 +131,8 @@ def inter_class(
     origin = tf.math.divide_no_nan(tf.reduce_sum(prototypes, axis=0), tf.reduce_sum(usable))
     features, prototypes = features - origin, prototypes - origin
 
-    member = tf.one_hot(labels, tf.shape(prototypes)[0], dtype=dtype)  # [batch, classes]
+    num_classes = tf.shape(prototypes)[0]
+    member = tf.one_hot(tf.cast(labels, tf.int32), num_classes, dtype=dtype)  # [batch, classes]
     if sample_mask is not None:
         member *= tf.cast(sample_mask, dtype)[:, None]
     counts = tf.reduce_sum(member, axis=0)
@@ -174,7 +177,7 @@ def class_sums(features, labels, num_classes: int) -> tuple[tf.Tensor, tf.Tensor
       float64 features).
     """
     features = at_least_float32(features)
-    labels = tf.convert_to_tensor(labels)
+    labels = tf.cast(labels, tf.int32)
     sums = tf.math.unsorted_segment_sum(features, labels, num_classes)
     ones = tf.ones_like(labels, dtype=features.dtype)
     return sums, tf.math.unsorted_segment_sum(ones, labels, num_classes)
