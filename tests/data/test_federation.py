@@ -1,0 +1,140 @@
+"""The data classes: what they hold, what they refuse, what json makes of them."""
+
+import dataclasses
+import json
+
+import numpy as np
+import pytest
+
+from tff_pcdd import data
+from tff_pcdd.data import ClientIndices, DataError, Examples, Federation, InputSpec
+
+SPEC = InputSpec("image", (2, 2, 1), scale=1 / 255)
+
+
+def _federation(**changes):
+    x = np.arange(24, dtype=np.uint8).reshape(6, 2, 2, 1)
+    values = {
+        "name": "toy",
+        "num_classes": 3,
+        "class_names": ("a", "b", "c"),
+        "input_spec": SPEC,
+        "train": Examples(x, np.array([0, 0, 1, 1, 2, 0])),
+        "test": Examples(x[:3], np.array([0, 1, 2])),
+        "clients": (
+            ClientIndices("one", np.array([0, 2, 3]), np.array([0, 1])),
+            ClientIndices("two", np.array([1, 4, 5]), np.array([2])),
+            ClientIndices("none", np.array([], np.int64), np.array([], np.int64)),
+        ),
+    }
+    return Federation(**{**values, **changes})
+
+
+def test_counts_are_per_client_and_class_and_cached():
+    federation = _federation()
+    assert federation.class_counts().tolist() == [[1, 2, 0], [2, 0, 1], [0, 0, 0]]
+    assert federation.test_class_counts().tolist() == [[1, 1, 0], [0, 0, 1], [0, 0, 0]]
+    assert federation.class_counts().dtype == np.int64
+    assert federation.class_counts() is federation.class_counts()
+    with pytest.raises(ValueError, match="read-only"):
+        federation.class_counts()[0, 0] = 5
+
+
+def test_client_examples_keep_the_raw_type():
+    train, test = _federation().client_examples(1)
+    assert train.x.dtype == np.uint8
+    assert train.y.dtype == np.int32
+    assert train.x[:, 0, 0, 0].tolist() == [4, 16, 20]
+    assert test.y.tolist() == [2]
+
+
+def test_summary_is_plain_and_right():
+    summary = _federation(notes={"empty_users": np.int64(2)}).summary()
+    assert json.loads(json.dumps(summary)) == summary
+    assert summary["train_samples"] == 6
+    assert summary["client_train_samples"] == {"min": 0, "median": 3.0, "mean": 2.0, "max": 3}
+    assert summary["class_samples"] == [3, 2, 1]
+    assert summary["clients_without_train"] == 1
+    assert summary["empty_users"] == 2
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"class_names": ("a",)}, "1 class names for 3 classes"),
+        ({"clients": ()}, "no clients"),
+        ({"clients": (ClientIndices("a", np.array([0]), np.array([0])),) * 2}, "ids repeat"),
+        ({"clients": (ClientIndices("a", np.array([6]), np.array([0])),)}, "a: training indices"),
+        ({"clients": (ClientIndices("a", np.array([0]), np.array([3])),)}, "a: test indices"),
+        (
+            {"num_classes": 2, "class_names": ("a", "b")},
+            "training labels run from 0 to 2, not within 0 to 1",
+        ),
+    ],
+)
+def test_inconsistent_federations_are_refused(changes, message):
+    with pytest.raises(DataError, match=message):
+        _federation(**changes)
+
+
+def test_examples_need_one_label_each():
+    with pytest.raises(DataError, match="3 inputs and labels of shape"):
+        Examples(np.zeros((3, 1)), np.zeros(2, np.int32))
+
+
+@pytest.mark.parametrize(
+    "spec",
+    [
+        SPEC,
+        InputSpec(
+            "image",
+            (32, 32, 3),
+            mean=(0.1, 0.2, 0.3),
+            std=(1, 2, 3),
+            crop_padding=4,
+            padding_mode="reflect",
+            flip=True,
+            rotation=15.0,
+        ),
+        InputSpec("text", (80,), dtype="int32", vocabulary='ab \n"é'),
+        InputSpec("image_file", (224, 224, 3), dtype="string"),
+    ],
+)
+def test_spec_survives_json(spec):
+    assert InputSpec.from_dict(json.loads(json.dumps(spec.to_dict()))) == spec
+    assert hash(spec) == hash(dataclasses.replace(spec))
+
+
+def test_spec_properties():
+    assert not SPEC.augments
+    assert SPEC.raw_shape == (2, 2, 1)
+    assert SPEC.model_dtype == "float32"
+    assert SPEC.vocabulary_size is None
+    text = InputSpec("text", (80,), vocabulary="abc")
+    assert (text.vocabulary_size, text.model_dtype) == (4, "int32")
+    assert InputSpec("image_file", (8, 8, 3), dtype="string").raw_shape == ()
+    assert InputSpec("image", (8, 8, 3), rotation=1.0).augments
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ({"kind": "sound"}, "kind='sound'"),
+        ({"dtype": "float64"}, "dtype='float64': image inputs are uint8 or float32"),
+        ({"shape": (8, 8)}, "3 positive sizes"),
+        ({"shape": (8, 0, 1)}, "3 positive sizes"),
+        ({"mean": (0.1, 0.2)}, "mean=.* 1 channels"),
+        ({"std": (0.0,)}, "greater than 0"),
+        ({"padding_mode": "edge"}, "padding_mode='edge'"),
+        ({"crop_padding": -1}, "must not be negative"),
+        ({"kind": "text", "shape": (4,)}, "vocabulary"),
+        ({"size": 3}, "not an input spec"),
+    ],
+)
+def test_bad_specs_are_refused(values, message):
+    with pytest.raises(DataError, match=message):
+        InputSpec.from_dict({"kind": "image", "shape": (8, 8, 1), **values})
+
+
+def test_data_error_is_a_value_error():
+    assert issubclass(data.DataError, ValueError)

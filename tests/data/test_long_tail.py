@@ -1,0 +1,92 @@
+"""Long-tailed sizes and groups against FedLoGe's own numbers."""
+
+import numpy as np
+import pytest
+
+from tff_pcdd import data
+from tff_pcdd.data import DataError
+
+
+@pytest.mark.parametrize("inverse", ["0.02", "0.01", "0.1"])
+@pytest.mark.parametrize(("classes", "largest"), [(10, 5000), (100, 500)])
+def test_counts_are_the_authors(golden, classes, largest, inverse):
+    expected = golden("partition_fedloge")[f"lt_counts_C{classes}_IF{inverse}"]
+    assert np.array_equal(data.long_tail_counts(largest, 1 / float(inverse), classes), expected)
+
+
+def test_counts_of_a_balanced_set_and_of_one_class():
+    assert data.long_tail_counts(7, 1, 3).tolist() == [7, 7, 7]
+    assert data.long_tail_counts(7, 100, 1).tolist() == [7]
+
+
+def test_indices_keep_as_many_of_each_class():
+    labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 200))
+    chosen = data.long_tail_indices(labels, 50, seed=1)
+    assert np.array_equal(np.bincount(labels[chosen]), data.long_tail_counts(200, 50, 10))
+    assert (np.diff(chosen) > 0).all()
+    assert np.array_equal(chosen, data.long_tail_indices(labels, 50, seed=1))
+    assert not np.array_equal(chosen, data.long_tail_indices(labels, 50, seed=2))
+
+
+def test_unbalanced_labels_use_the_smallest_class_or_the_given_count():
+    labels = np.repeat(np.arange(3), [100, 40, 30])
+    assert np.bincount(labels[data.long_tail_indices(labels, 10, 0)]).tolist() == [30, 9, 3]
+    wide = data.long_tail_indices(labels, 10, 0, max_count=100)
+    assert np.bincount(labels[wide]).tolist() == [100, 31, 10]
+
+
+@pytest.mark.parametrize("case", range(5))
+def test_groups_are_the_authors(golden, case):
+    arrays = golden("fedloge_realign_eval")
+    groups = data.class_groups(arrays[f"shot_dist_{case}"])
+    code = arrays[f"shot_code_{case}"]
+    for number, group in enumerate(groups):
+        assert group.tolist() == np.flatnonzero(code == number).tolist()
+
+
+@pytest.mark.parametrize(
+    ("classes", "largest", "factor", "sizes"),
+    [(10, 5000, 50, (4, 3, 3)), (10, 5000, 100, (3, 3, 4)), (100, 500, 50, (34, 34, 32))],
+)
+def test_groups_of_the_published_settings(classes, largest, factor, sizes):
+    groups = data.class_groups(data.long_tail_counts(largest, factor, classes))
+    assert tuple(map(len, groups)) == sizes
+
+
+@pytest.mark.parametrize(("factor", "sizes"), [(50, (31, 31, 38)), (100, (27, 26, 47))])
+def test_groups_by_local_test_samples_are_close_to_the_published(factor, sizes):
+    # The published ones come from the authors' random draw; rounding is what they share.
+    counts = data.long_tail_counts(500, factor, 100)
+    labels, tests = np.repeat(np.arange(100), counts), np.repeat(np.arange(100), 100)
+    split = data.split_dirichlet(
+        labels, tests, 20, 0.5, 0, 0, assignment="sample", local_test="overlapping"
+    )
+    groups = data.class_groups(np.bincount(tests[np.concatenate(split.test)], minlength=100))
+    assert np.abs(np.subtract(tuple(map(len, groups)), sizes)).max() <= 2
+
+
+def test_groups_of_nothing_are_all_few():
+    assert [len(group) for group in data.class_groups([0, 0])] == [0, 0, 2]
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.long_tail_counts(0, 10, 10), "max_count=0"),
+        (lambda: data.long_tail_counts(10, 10, 0), "num_classes=0"),
+        (lambda: data.long_tail_counts(100, 0.01, 10), "imbalance_factor=0.01"),
+        (lambda: data.long_tail_counts(100, float("nan"), 10), "imbalance_factor=nan"),
+        (lambda: data.long_tail_counts(50, 100, 10), "imbalance_factor=100 .* at most 50"),
+        (lambda: data.long_tail_indices([0, 0, 2], 2, 0), "class 1 has none"),
+        (lambda: data.long_tail_indices([], 2, 0), "every class"),
+        (
+            lambda: data.long_tail_indices([0] * 5 + [1] * 3, 1, 0, max_count=4),
+            "max_count=4: class 1 would need 4 samples and has 3",
+        ),
+        (lambda: data.class_groups([1, -1]), "non-negative"),
+        (lambda: data.class_groups([[1], [1]]), "one non-negative number per class"),
+    ],
+)
+def test_refusals(call, message):
+    with pytest.raises(DataError, match=message):
+        call()

@@ -1,0 +1,244 @@
+"""Partitions: invariants of the authors' golden splits, and every refusal."""
+
+import numpy as np
+import pytest
+
+from tff_pcdd import data
+from tff_pcdd.data import DataError, partitioners
+
+
+def _counts(labels, parts, num_classes=10):
+    return np.stack([np.bincount(labels[part], minlength=num_classes) for part in parts])
+
+
+def _golden_counts(arrays, name, labels, part):
+    offsets, indices = arrays[f"{name}_{part}_off"], arrays[f"{name}_{part}_idx"]
+    return _counts(labels, np.split(indices, offsets[1:-1]))
+
+
+def _is_partition(parts, size):
+    return np.array_equal(np.sort(np.concatenate(parts)), np.arange(size))
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "classes"),
+    [("P5C2", 5, 2), ("P10C2", 10, 2), ("P10C3", 10, 3), ("P20C2", 20, 2)],
+)
+def test_class_partition_has_the_invariants_of_the_authors_split(golden, name, clients, classes):
+    arrays = golden("partition_fedgela")
+    train, test = arrays["y_train"], arrays["y_test"]
+    split = data.split_by_class(train, test, clients, classes, seed=3)
+    ours = {"train": _counts(train, split.train), "test": _counts(test, split.test)}
+    theirs = {
+        part: _golden_counts(arrays, name, labels, part)
+        for part, labels in (("train", train), ("test", test))
+    }
+    assert _is_partition(split.train, len(train))
+    assert _is_partition(split.test, len(test))
+    for counts in (ours, theirs):
+        assert ((counts["train"] > 0) == (counts["test"] > 0)).all()
+        assert ((counts["train"] > 0).sum(axis=1) == classes).all()
+        for part in counts.values():
+            largest, held = part.max(axis=0), np.where(part > 0, part, part.max())
+            assert (largest - held.min(axis=0) <= 1).all()
+    # The labels that are handed out once, before anything is random.
+    slots = 10 // classes
+    assert np.array_equal(ours["train"][:slots] > 0, theirs["train"][:slots] > 0)
+
+
+def test_owners_of_equal_shares_differ_by_one_in_client_order():
+    owned = np.array([[1, 0], [1, 1], [1, 0]], bool)
+    counts = partitioners._equal_shares(owned, np.array([8, 5]))
+    assert counts.tolist() == [[3, 0], [3, 5], [2, 0]]
+
+
+def test_all_classes_per_client_is_allowed():
+    labels = np.repeat(np.arange(4), 8)
+    counts = _counts(labels, data.partition_by_class(labels, 4, 4, seed=0), 4)
+    assert (counts == 2).all()
+
+
+def test_random_slots_reach_every_class_and_depend_on_the_seed():
+    labels = np.repeat(np.arange(10), 100)
+    held = [
+        _counts(labels, data.partition_by_class(labels, 50, 2, seed=seed)) > 0 for seed in range(4)
+    ]
+    assert all((owned.sum(axis=1) == 2).all() for owned in held)
+    # 90 random slots on 10 classes: a class gets none with probability 0.9^90 < 1e-4.
+    assert (np.sum([owned[5:].sum(axis=0) for owned in held], axis=0) > 4).all()
+    assert not np.array_equal(held[0], held[1])
+
+
+@pytest.mark.parametrize(
+    ("name", "clients", "concentration"), [("dir05_n5", 5, 0.5), ("dir10000_n10", 10, 10000)]
+)
+def test_dirichlet_has_the_invariants_of_the_authors_split(golden, name, clients, concentration):
+    arrays = golden("partition_fedgela")
+    train, test = arrays["y_train"], arrays["y_test"]
+    split = data.split_dirichlet(train, test, clients, concentration, seed=1, min_samples=10)
+    assert _is_partition(split.train, len(train))
+    assert _is_partition(split.test, len(test))
+    ours = _counts(train, split.train)
+    tests = _counts(test, split.test)
+    assert ours.sum(axis=1).min() >= 10
+    # The same proportions: 60 training and 20 test samples of each class.
+    assert np.abs(ours / 3 - tests).max() < 2
+    theirs = _golden_counts(arrays, name, train, "train")
+    if concentration == 10000:
+        assert np.abs(ours - 6).max() <= 2
+        assert np.abs(theirs - 6).max() <= 2
+    for counts in (ours, theirs):
+        # Class by class, whoever holds an even share gets nothing more (the last client may get a
+        # sample that rounding left over in the authors' code).
+        held = np.cumsum(counts, axis=1) - counts
+        full = held >= len(train) / clients
+        assert counts[full].max(initial=0) <= 1
+    assert not ours[(np.cumsum(ours, axis=1) - ours) >= len(train) / clients].any()
+
+
+def test_uncapped_clients_share_a_class_as_a_dirichlet_draw_among_them():
+    # First class: nobody is full, so the counts are the cut of one Dirichlet draw over all.
+    rng = np.random.default_rng([5, 0])
+    shares = rng.dirichlet(np.full(4, 0.7))
+    ends = np.floor(np.cumsum(shares) * 1000 + 1e-6).astype(int)
+    ends[-1] = 1000
+    counts = partitioners._draw_capped(
+        np.array([1000, 1000]), 4, 0.7, np.random.default_rng([5, 0])
+    )
+    assert counts[:, 0].tolist() == np.diff(ends, prepend=0).tolist()
+    below = np.flatnonzero(counts[:, 0] < 500)
+    rest = np.floor(np.cumsum(rng.dirichlet(np.full(below.size, 0.7))) * 1000 + 1e-6).astype(int)
+    rest[-1] = 1000
+    assert counts[below, 1].tolist() == np.diff(rest, prepend=0).tolist()
+
+
+def test_local_tests_hold_no_class_that_the_client_lacks():
+    labels = np.repeat(np.arange(10), 200)
+    for seed in range(5):
+        split = data.split_dirichlet(labels, labels[::7], 10, 0.1, seed=seed)
+        train, test = _counts(labels, split.train), _counts(labels[::7], split.test)
+        assert not test[train == 0].any()
+
+
+def test_class_without_training_samples_is_divided_evenly_in_the_test():
+    split = data.split_dirichlet(
+        np.zeros(40, int), np.array([0] * 8 + [1] * 8), 4, 100.0, seed=0, min_samples=1
+    )
+    assert _counts(np.array([0] * 8 + [1] * 8), split.test, 2)[:, 1].tolist() == [2, 2, 2, 2]
+
+
+def test_samplewise_dirichlet_covers_all_and_has_no_cap():
+    labels = np.repeat(np.arange(10), 500)
+    parts = data.partition_dirichlet(labels, 8, 0.5, seed=2, assignment="sample")
+    assert _is_partition(parts, len(labels))
+    counts = _counts(labels, parts)
+    # Without a cap the classes are independent: the even share 625 is passed early by someone.
+    assert (np.cumsum(counts, axis=1) - counts > len(labels) / 8)[counts > 1].any()
+
+
+@pytest.mark.parametrize("alpha", ["0.5", "1.0"])
+def test_overlapping_local_tests_have_fedloges_sizes(golden, alpha):
+    arrays = golden("partition_fedloge")
+    train_counts, expected = (
+        arrays[f"dir{alpha}_train_counts"],
+        arrays[f"dir{alpha}_local_test_counts"],
+    )
+    labels = np.repeat(np.arange(10), int(arrays["n_test_toy"]) // 10)
+    parts = partitioners._draw_overlapping(labels, train_counts, np.random.default_rng(0))
+    assert np.array_equal(_counts(labels, parts), np.minimum(expected, 200))
+    assert all(len(set(part.tolist())) == len(part) for part in parts)
+
+
+def test_overlapping_local_tests_are_capped_by_what_there_is():
+    train = np.array([0] * 90 + [1] * 10)
+    test = np.repeat([0, 1], 30)
+    split = data.split_dirichlet(
+        train, test, 1, 1.0, seed=0, assignment="sample", local_test="overlapping"
+    )
+    # int(90 / 100 · 60) = 54 of class 0 would be needed, 30 exist; int(10 / 100 · 60) = 6.
+    assert _counts(test, split.test, 2).tolist() == [[30, 6]]
+
+
+def test_iid_is_even_and_mixed():
+    labels = np.repeat(np.arange(5), 41)
+    split = data.split_iid(labels, labels[:52], 10, seed=0)
+    assert _is_partition(split.train, 205)
+    assert _is_partition(split.test, 52)
+    assert {len(part) for part in split.train} == {20, 21}
+    assert (_counts(labels, split.train, 5) > 0).mean() > 0.9
+
+
+@pytest.mark.parametrize(
+    "partition",
+    [
+        lambda labels, seed: data.partition_by_class(labels, 6, 2, seed),
+        lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed),
+        lambda labels, seed: data.partition_dirichlet(labels, 6, 0.5, seed, assignment="sample"),
+        lambda labels, seed: data.partition_iid(labels, 6, seed),
+    ],
+    ids=["class", "dirichlet", "sample", "iid"],
+)
+def test_partition_is_a_function_of_the_seed(partition):
+    labels = np.random.default_rng(0).integers(0, 8, 900)
+    first, again, other = partition(labels, 7), partition(labels, 7), partition(labels, 8)
+    assert all(np.array_equal(a, b) for a, b in zip(first, again, strict=True))
+    assert not all(np.array_equal(a, b) for a, b in zip(first, other, strict=True))
+    assert all(part.dtype == np.int64 and (np.diff(part) > 0).all() for part in first)
+
+
+def test_training_part_does_not_depend_on_a_test_set():
+    labels = np.repeat(np.arange(10), 60)
+    for alone, joint in (
+        (
+            data.partition_dirichlet(labels, 5, 0.5, 0),
+            data.split_dirichlet(labels, labels, 5, 0.5, 0),
+        ),
+        (data.partition_by_class(labels, 5, 2, 0), data.split_by_class(labels, labels, 5, 2, 0)),
+        (data.partition_iid(labels, 5, 0), data.split_iid(labels, labels, 5, 0)),
+    ):
+        assert all(np.array_equal(a, b) for a, b in zip(alone, joint.train, strict=True))
+
+
+def test_global_random_state_is_left_alone():
+    labels = np.repeat(np.arange(10), 60)
+    np.random.seed(0)
+    before = np.random.get_state()[1].copy()
+    data.partition_dirichlet(labels, 5, 0.5, 0)
+    assert np.array_equal(before, np.random.get_state()[1])
+
+
+LABELS = np.repeat(np.arange(10), 20)
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.partition_by_class(LABELS, 0, 2, 0), r"num_clients=0"),
+        (lambda: data.partition_by_class(LABELS, 10, -1, 0), r"classes_per_client=-1"),
+        (lambda: data.partition_by_class(LABELS, 10, 11, 0), r"there are only 10 classes"),
+        (lambda: data.partition_by_class(LABELS, 3, 2, 0), r"at least 5 clients or 4 classes"),
+        (lambda: data.partition_by_class(LABELS, 10, 2, -1), r"seed=-1"),
+        (lambda: data.partition_by_class(LABELS[:0], 10, 2, 0), r"no training samples"),
+        (lambda: data.partition_by_class(LABELS * 0.5, 10, 2, 0), r"float64.*one integer"),
+        (lambda: data.partition_by_class(LABELS - 1, 10, 2, 0), r"-1 is negative"),
+        (lambda: data.split_by_class(LABELS, LABELS, 10, 2, 0, 9), r"label 9 .*num_classes=9"),
+        (lambda: data.partition_dirichlet(LABELS, 5, 0.0, 0), r"concentration=0.0"),
+        (lambda: data.partition_dirichlet(LABELS, 5, np.nan, 0), r"concentration=nan"),
+        (lambda: data.partition_dirichlet(LABELS, 5, 1.0, 0, -1), r"min_samples=-1"),
+        (lambda: data.partition_dirichlet(LABELS, 30, 1.0, 0), r"need 300 .* there are 200"),
+        (lambda: data.partition_dirichlet(LABELS, 5, 1.0, 0, assignment="x"), r"class, sample"),
+        (
+            lambda: data.partition_dirichlet(LABELS, 19, 0.01, 0),
+            r"concentration=0.01 with 19 clients: .* at most \d of min_samples=10 .* larger conc",
+        ),
+        (
+            lambda: data.split_dirichlet(LABELS, None, 5, 1.0, 0, local_test="x"),
+            r"local_test='x': choose disjoint or overlapping",
+        ),
+        (lambda: data.partition_iid(LABELS, 201, 0), r"at most 200 clients"),
+    ],
+)
+def test_refusals_are_one_line(call, message):
+    with pytest.raises(DataError, match=message) as caught:
+        call()
+    assert "\n" not in str(caught.value)
