@@ -1,0 +1,182 @@
+"""What the programs share: flags made from declared options, help, and one-line errors.
+
+A flag exists for every option of `ExperimentConfig` and `RunOptions`, and for every option of every
+method under `--<method>_<option>`. Nothing here imports TensorFlow, so that `--help` and a mistyped
+flag answer at once.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+import textwrap
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from absl import app, flags
+
+from tff_pcdd import methods
+from tff_pcdd.data import DataError
+from tff_pcdd.options import OptionError, option_fields
+from tff_pcdd.training import ExperimentConfig, RunOptions
+
+FLAGS = flags.FLAGS
+
+# Flags by heading, in the order in which --help shows them.
+_GROUPS: dict[str, list[str]] = {}
+
+
+def _define(name: str, metadata, group: str) -> None:
+    kind, default, text = metadata["type"], metadata["default"], metadata["help"]
+    if metadata["only"]:
+        conditions = " and ".join(
+            f"--{other}={'|'.join(values)}" for other, values in metadata["only"].items()
+        )
+        text = f"{text} Only with {conditions}."
+    if metadata["choices"]:
+        flags.DEFINE_enum(name, default, list(metadata["choices"]), text)
+    elif kind is bool:
+        flags.DEFINE_boolean(name, default, text)
+    elif kind is int:
+        flags.DEFINE_integer(name, default, text)
+    elif kind is float:
+        flags.DEFINE_float(name, default, text)
+    else:
+        flags.DEFINE_string(name, default, text)
+    _GROUPS.setdefault(group, []).append(name)
+
+
+def define_options(cls: type, *, leave_out: Sequence[str] = ()) -> None:
+    """Defines a flag for every option of a dataclass."""
+    for field in option_fields(cls):
+        if field.name not in leave_out:
+            _define(field.name, field.metadata, field.metadata["group"])
+
+
+def define_experiment(*, leave_out: Sequence[str] = ()) -> None:
+    """Defines the flags of an experiment, its methods and its run."""
+    define_options(ExperimentConfig, leave_out=leave_out)
+    for name, cls in sorted(methods.registry().items()):
+        for field in option_fields(cls):
+            _define(f"{name}_{field.name}", field.metadata, f"Method {name}")
+    define_options(RunOptions)
+
+
+def define(kind: Callable, name: str, default: Any, text: str, group: str = "Output") -> None:
+    """Defines a program's own flag, `kind` being one of absl's DEFINE functions."""
+    kind(name, default, text)
+    _GROUPS.setdefault(group, []).append(name)
+
+
+def _given(names: Sequence[str]) -> dict[str, Any]:
+    """The values of those flags that the command line or a flagfile names."""
+    return {name: FLAGS[name].value for name in names if name in FLAGS and FLAGS[name].present}
+
+
+def read_config(algorithm: str | None = None, selected: Sequence[str] = (), **fixed):
+    """The experiment that the flags describe.
+
+    Args:
+        algorithm: the method; `--algorithm` by default.
+        selected: methods whose flags may be given beside it, when several are compared.
+        **fixed: settings that do not come from flags.
+
+    Raises:
+        OptionError: a flag cannot be used, or belongs to a method that was not chosen.
+    """
+    algorithm = algorithm or FLAGS.algorithm
+    method = methods.get(algorithm)
+    for name, cls in methods.registry().items():
+        if name == algorithm or name in selected:
+            continue
+        for flag in _given([f"{name}_{field.name}" for field in option_fields(cls)]):
+            raise OptionError(
+                f"--{flag}={FLAGS[flag].value}: applies to {name}, and the method is "
+                f"{', '.join(selected) or algorithm}"
+            )
+    options = _given([f"{algorithm}_{field.name}" for field in option_fields(method)])
+    given = _given([field.name for field in option_fields(ExperimentConfig)])
+    given.update(fixed, algorithm=algorithm)
+    given["method_options"] = {
+        name.removeprefix(f"{algorithm}_"): value for name, value in options.items()
+    }
+    return ExperimentConfig(**given)
+
+
+def read_run_options() -> RunOptions:
+    """How to run, as the flags say."""
+    return RunOptions(**_given([field.name for field in option_fields(RunOptions)]))
+
+
+def required(name: str) -> Any:
+    """The value of a flag that has to be given.
+
+    Raises:
+        OptionError: it is not.
+    """
+    value = FLAGS[name].value
+    if value in (None, "", []):
+        raise OptionError(f"--{name}: is required")
+    return value
+
+
+def _print_help(doc: str) -> None:
+    print(doc.strip())
+    print("\nBoolean flags are switched off by --no<flag>; --flagfile=PATH reads flags from a file.")
+    for group, names in _GROUPS.items():
+        print(f"\n{group}:")
+        for name in names:
+            flag = FLAGS[name]
+            default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
+            if flag.flag_type() == "bool":
+                default = f" [{str(flag.default).lower()}]"
+            text = textwrap.fill(
+                f"{flag.help.splitlines()[0]}", 96, initial_indent=" " * 6,
+                subsequent_indent=" " * 6,
+            )
+            print(f"  --{name}{default}\n{text}")
+
+
+def run(main: Callable[[], None]) -> None:
+    """Runs a program: parses flags, turns expected errors into one line and an exit status.
+
+    Exit status 2 means that the command could not be used, 1 that it failed, 130 that it was
+    interrupted, 143 that it was terminated.
+    """
+    module = sys.modules["__main__"]
+    program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
+
+    def fail(message: str, status: int):
+        line = " ".join(str(message).split())
+        print(f"{program}: error: {line}", file=sys.stderr)
+        sys.exit(status)
+
+    def parse(argv):
+        if {"--help", "-h", "-help", "--helpshort"} & set(argv[1:]):
+            _print_help(module.__doc__)
+            sys.exit(0)
+        try:
+            rest = FLAGS(argv)
+        except flags.Error as error:
+            fail(error, 2)
+        if rest[1:]:
+            fail(f"unexpected argument {rest[1]!r}; flags start with --", 2)
+        return rest
+
+    def guarded(_):
+        signal.signal(signal.SIGTERM, _terminate)
+        try:
+            main()
+        except (OptionError, DataError) as error:
+            fail(error, 2)
+        except KeyboardInterrupt:
+            print(f"{program}: interrupted; the same command goes on from here", file=sys.stderr)
+            sys.exit(130)
+
+    app.run(guarded, flags_parser=parse)
+
+
+def _terminate(*_):
+    """Ends the program as an exception does, so that workers and files are closed."""
+    sys.exit(143)

@@ -1,0 +1,42 @@
+"""Trains one federated method on one data set, and goes on where an earlier run stopped.
+
+    python -m tasks.train --algorithm=fedgela --dataset=digits --output_dir=runs/fedgela
+
+Writes config.json, metrics.csv, summary.json, checkpoints/, plots/*.png and TensorBoard events.
+"""
+
+from absl import flags
+
+from tasks import cli
+
+cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
+cli.define(
+    flags.DEFINE_boolean, "overwrite", False, "Drop the results that --output_dir holds already."
+)
+cli.define_experiment()
+
+
+def main():
+    """Trains as the flags say and prints the summary."""
+    config, run_options = cli.read_config(), cli.read_run_options()
+    output_dir = cli.required("output_dir")
+
+    from tff_pcdd.training import Experiment
+
+    experiment = Experiment(config, output_dir, run_options, overwrite=cli.FLAGS.overwrite)
+    summary = experiment.run()
+    print(
+        f"{config.algorithm}: GA {summary['ga_final']:.2f} (best {summary['ga_best']:.2f}), "
+        f"PA {summary['pa_final']:.2f} (before local steps {summary['pa_before_final']:.2f}) % "
+        f"after {summary['rounds']} rounds, {summary['seconds_per_round']:.3g} s a round; "
+        f"results in {output_dir}"
+    )
+
+
+def run():
+    """Entry point of the console script."""
+    cli.run(main)
+
+
+if __name__ == "__main__":
+    run()

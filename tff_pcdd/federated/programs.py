@@ -1,0 +1,357 @@
+"""What a client and the server compute, in plain TensorFlow.
+
+Each program holds the variables of one network and does its work inside one `tf.function`, so that
+it can be traced into a TFF computation, or called as it is. Nothing here knows where it runs.
+
+Structures that cross the border are ordered dicts and lists of tensors:
+
+    weights         {"trainable": [...], "statistics": [...], "fixed": [...]}
+    client state    {"personal": [...], "own": {...}, "participations": int32}
+    examples        {"x": [n, ...] as stored, "y": int32 [n]}
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import tensorflow as tf
+
+from tff_pcdd import losses
+from tff_pcdd.data import preprocessing
+from tff_pcdd.federated import initialization
+from tff_pcdd.federated.optimizer import SGD
+from tff_pcdd.methods.method import Batch, Client, Method, Network, Phase, Task
+
+
+@dataclasses.dataclass(frozen=True)
+class Learning:
+    """All that defines what is computed in a round.
+
+    Attributes:
+        method: the federated method.
+        task: what is to be learnt.
+        input_spec: `tff_pcdd.data.InputSpec` of the stored examples.
+        optimizer: the clients' optimiser.
+        local_epochs: passes over a client's samples per round.
+        batch_size: samples per step.
+        eval_batch_size: samples per forward pass in evaluation.
+        jit_compile: compile the local step with XLA.
+    """
+
+    method: Method
+    task: Task
+    input_spec: Any
+    optimizer: SGD
+    local_epochs: int = 5
+    batch_size: int = 32
+    eval_batch_size: int = 512
+    jit_compile: bool = False
+
+    def network(self) -> Network:
+        """Makes the method's network with fresh variables."""
+        return Network(self.method.build(self.task), self.method, self.task)
+
+
+def assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    """Sets every variable to its value."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """The values of variables, as tensors that later assignments leave alone."""
+    return [tf.identity(variable) for variable in variables]
+
+
+def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
+    """The shared and fixed variables of a network, as they travel."""
+    return OrderedDict(
+        trainable=read(net.shared.trainable),
+        statistics=read(net.shared.statistics),
+        fixed=read(net.fixed),
+    )
+
+
+def load(net: Network, weights: Mapping[str, Sequence], personal: Sequence | None = None) -> None:
+    """Sets a network's variables to given weights, and its personal ones where given."""
+    assign(net.shared.trainable, weights["trainable"])
+    assign(net.shared.statistics, weights["statistics"])
+    assign(net.fixed, weights["fixed"])
+    if personal is not None:
+        assign(net.personal.all, personal)
+
+
+def initial_weights(learning: Learning) -> OrderedDict[str, list[tf.Tensor]]:
+    """The first weights: a function of the task's seed."""
+    with initialization.seeded(learning.task.seed):
+        net = learning.network()
+    return tf.function(lambda: weights_of(net))()
+
+
+def initial_client_state(learning: Learning, seed: tf.Tensor) -> OrderedDict[str, Any]:
+    """The state of a client that never took part; `seed` int32 [2] is the client's own."""
+    with initialization.seeded(learning.task.seed):
+        net = learning.network()
+
+    @tf.function
+    def state(seed):
+        return OrderedDict(
+            personal=learning.method.initial_personal(net, seed),
+            own=ordered(learning.method.client_state(net, learning.task, seed)),
+            participations=tf.zeros([], tf.int32),
+        )
+
+    return state(seed)
+
+
+def ordered(value: Any) -> Any:
+    """Dicts as ordered dicts with sorted keys, all the way down, so that types are stable."""
+    if isinstance(value, Mapping):
+        return OrderedDict((key, ordered(value[key])) for key in sorted(value))
+    if isinstance(value, (list, tuple)):
+        return [ordered(element) for element in value]
+    return value
+
+
+def steps_per_epoch(num_samples: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Steps of one pass. A last batch of a single sample is left out unless it is the only one.
+
+    Batch normalisation has no variance to normalise by in a batch of one.
+    """
+    full, rest = num_samples // batch_size, num_samples % batch_size
+    keep = tf.logical_or(rest > 1, tf.logical_and(rest == 1, full == 0))
+    return full + tf.cast(keep, num_samples.dtype)
+
+
+class ClientProgram:
+    """Local training and personal evaluation of one client."""
+
+    def __init__(self, learning: Learning):
+        self._learning = learning
+        self._method = learning.method
+        with initialization.zeros():
+            self._net = learning.network()
+            self._phases = learning.method.phases(self._net, learning.local_epochs)
+            self._personal_phases = learning.method.personal_phases(
+                self._net, learning.local_epochs
+            )
+            phases = (*self._phases, *self._personal_phases)
+            self._slots = {
+                variable.ref(): slot
+                for variable in {v.ref(): v for p in phases for v in p.variables}.values()
+                for slot in learning.optimizer.slots([variable])
+            }
+        self.update = tf.function(self._update)
+        self.evaluate = tf.function(self._evaluate)
+
+    def _update(self, broadcast, state, train, seed, round_number):
+        """One round at the client.
+
+        Args:
+            broadcast: {"weights": ..., "server": ...}.
+            state: the client's state.
+            train: the client's training examples.
+            seed: int32 [2], a function of (seed, round, client).
+            round_number: int32 scalar.
+
+        Returns:
+            An ordered dict: `update`, the change of the shared weights (trainable, then
+            statistics); `weight`; `sums`; `state`; `metrics`, sums over samples; `samples`.
+        """
+        load(self._net, broadcast["weights"], state["personal"])
+        client = self._client(broadcast, state, train, round_number, self._phases)
+        totals = self._train(self._phases, train, client, seed)
+        sums, own = self._method.upload(
+            self._net, client, lambda function, initial: self._reduce(function, initial, train)
+        )
+        statistics = [
+            now - before
+            for now, before in zip(
+                self._net.shared.statistics, broadcast["weights"]["statistics"], strict=True
+            )
+        ]
+        return OrderedDict(
+            update=[*self._method.update(self._net, client), *statistics],
+            weight=tf.cast(self._method.weight(client), tf.float32),
+            sums=ordered(sums),
+            state=OrderedDict(
+                personal=read(self._net.personal.all),
+                own=ordered(own),
+                participations=state["participations"] + 1,
+            ),
+            metrics=totals,
+        )
+
+    def _evaluate(self, broadcast, state, train, test, seed, round_number):
+        """The client's personal model on its own test part, before and after local training.
+
+        Returns:
+            An ordered dict of int32 [C]: `total` test samples of each class, and samples rightly
+            classified `before`, `before_masked`, `after` and `after_masked`; "masked" means that
+            only classes of the client's training part can be predicted.
+        """
+        load(self._net, broadcast["weights"], state["personal"])
+        client = self._client(broadcast, state, train, round_number, self._personal_phases)
+        before, before_masked = self._score(test, client)
+        self._train(self._personal_phases, train, client, seed)
+        after, after_masked = self._score(test, client)
+        return OrderedDict(
+            total=count_classes(test["y"], self._learning.task.num_classes),
+            before=before,
+            before_masked=before_masked,
+            after=after,
+            after_masked=after_masked,
+        )
+
+    def _client(self, broadcast, state, train, round_number, phases):
+        task = self._learning.task
+        counts = tf.cast(count_classes(train["y"], task.num_classes), tf.float32)
+        steps = steps_per_epoch(tf.size(train["y"]), self._learning.batch_size)
+        return Client(
+            class_counts=counts,
+            constants=self._method.constants(counts, task),
+            anchor=broadcast["weights"]["trainable"],
+            state=state["own"],
+            server=broadcast["server"],
+            round=round_number,
+            steps=steps * sum(phase.epochs for phase in phases),
+        )
+
+    def _train(self, phases: Sequence[Phase], train, client, seed) -> OrderedDict[str, tf.Tensor]:
+        """Runs the phases; returns metrics summed over samples, and the samples."""
+        batch_size = self._learning.batch_size
+        num_samples = tf.size(train["y"])
+        steps = steps_per_epoch(num_samples, batch_size)
+        names = ("loss", *self._method.metric_names)
+        totals = tf.zeros([len(names) + 1])
+        for number, phase in enumerate(phases):
+            slots = [self._slots[v.ref()] for v in phase.variables if self._slots]
+            for slot in slots:
+                slot.assign(tf.zeros_like(slot))
+            step = self._make_step(phase, slots, client)
+            phase_seed = fold_in(seed, number)
+            for epoch in tf.range(phase.epochs):
+                epoch_seed = fold_in(phase_seed, epoch)
+                order = tf.random.experimental.stateless_shuffle(
+                    tf.range(num_samples), seed=epoch_seed
+                )
+                for number_of_step in tf.range(steps):
+                    index = order[number_of_step * batch_size : (number_of_step + 1) * batch_size]
+                    batch_seed = fold_in(epoch_seed, number_of_step)
+                    totals += step(
+                        tf.gather(train["x"], index), tf.gather(train["y"], index), batch_seed
+                    )
+        return OrderedDict(zip((*names, "samples"), tf.unstack(totals), strict=True))
+
+    def _make_step(self, phase: Phase, slots, client) -> Callable:
+        spec, method, net = self._learning.input_spec, self._method, self._net
+        optimizer = self._learning.optimizer
+
+        def step(x, y, seed):
+            """One optimiser step; returns metrics times samples, then samples, float32 [m + 1]."""
+            x = preprocessing.normalize(preprocessing.augment(x, spec, seed), spec)
+            with tf.GradientTape(watch_accessed_variables=False) as tape:
+                tape.watch(phase.variables)
+                loss, metrics = phase.loss(net, Batch(x, y, seed), client)
+            optimizer.apply(tape.gradient(loss, phase.variables), phase.variables, slots)
+            scalars = [loss, *(metrics[name] for name in method.metric_names), 1.0]
+            return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
+
+        return tf.function(step, jit_compile=True) if self._learning.jit_compile else step
+
+    def _score(self, examples, client):
+        """Right answers of the personal model by class, over all classes and the client's own."""
+
+        def score(totals, x, y):
+            logits = self._method.personal_logits(self._net, x, client)
+            masked = losses.mask_logits(logits, client.class_counts > 0)
+            return (
+                totals[0] + count_right(logits, y),
+                totals[1] + count_right(masked, y),
+            )
+
+        zero = tf.zeros([self._learning.task.num_classes], tf.int32)
+        return self._reduce(score, (zero, zero), examples)
+
+    def _reduce(self, function, initial, examples):
+        return reduce_batches(function, initial, examples, self._learning)
+
+
+class GlobalProgram:
+    """Evaluation of the global model."""
+
+    def __init__(self, learning: Learning):
+        self._learning = learning
+        with initialization.zeros():
+            self._net = learning.network()
+        self.evaluate = tf.function(self._evaluate)
+
+    def _evaluate(self, weights, examples):
+        """Right answers of the global model on pooled examples.
+
+        Returns:
+            An ordered dict of int32 [C]: `total` samples of each class, and under `right` for each
+            of the method's heads, "head" for the one that GA means, samples rightly classified.
+        """
+        load(self._net, weights)
+        num_classes = self._learning.task.num_classes
+        names = list(_head_names(self._learning))
+
+        def score(totals, x, y):
+            logits = self._learning.method.global_logits(self._net, x)
+            return tuple(
+                total + count_right(logits[name], y)
+                for name, total in zip(names, totals, strict=True)
+            )
+
+        zeros = tuple(tf.zeros([num_classes], tf.int32) for _ in names)
+        totals = reduce_batches(score, zeros, examples, self._learning)
+        return OrderedDict(
+            total=count_classes(examples["y"], num_classes),
+            right=OrderedDict(
+                (name or "head", total) for name, total in zip(names, totals, strict=True)
+            ),
+        )
+
+
+def _head_names(learning: Learning) -> Sequence[str]:
+    """The names of the global model's heads, found by tracing it once on the side."""
+    with tf.Graph().as_default(), initialization.zeros():
+        net = learning.network()
+        x = tf.zeros([1, *learning.input_spec.shape], learning.input_spec.model_dtype)
+        return tuple(learning.method.global_logits(net, x))
+
+
+def reduce_batches(function, initial, examples, learning: Learning):
+    """Folds `function(total, x, y)` over examples in batches, in order, normalised only."""
+    num_samples = tf.size(examples["y"])
+    size = learning.eval_batch_size
+
+    def body(start, total):
+        x = preprocessing.normalize(examples["x"][start : start + size], learning.input_spec)
+        return start + size, function(total, x, examples["y"][start : start + size])
+
+    _, total = tf.while_loop(
+        lambda start, _: start < num_samples, body, (tf.constant(0), initial)
+    )
+    return total
+
+
+def fold_in(seed: tf.Tensor, number) -> tf.Tensor:
+    """Derives a seed, int32 [2], from a seed and a number."""
+    return tf.random.experimental.stateless_fold_in(seed, number)
+
+
+def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """How often each class occurs among labels [n], int32 [C]."""
+    return tf.math.unsorted_segment_sum(tf.ones_like(labels), labels, num_classes)
+
+
+def count_right(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
+    """Samples of each class that the largest logit names rightly, int32 [C]."""
+    # tf.equal, as TFF traces in graphs where == between tensors compares Python objects.
+    right = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
+    return tf.math.unsorted_segment_sum(tf.cast(right, tf.int32), labels, logits.shape[1])

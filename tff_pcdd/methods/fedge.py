@@ -1,0 +1,63 @@
+"""FedGE: the global half of FedGELA.
+
+Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, J. Yao, R. Han,
+Y. Zhang, Y. Wang, et al.; NeurIPS 2023. "GE" in its ablation (table 4).
+
+Differs from FedAvg in the head: instead of a trained one, a simplex equiangular tight frame that is
+the same at every client and never moves. Logits are the scaled cosines between the feature and the
+frame's columns, so that a class that a client lacks keeps its place in the feature space.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, Placement, cross_entropy, register
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    from tff_pcdd import layers
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedGE(Method):
+    """FedAvg with a fixed simplex-ETF classifier."""
+
+    name = "fedge"
+
+    scale: float = option(
+        1.0,
+        "Length of the classifier vectors: logits are this times the cosine. The papers' nets take "
+        "1e3 to 1e6, small nets learn best near 1.",
+        above=0,
+    )
+    features: str = option(
+        "l2",
+        "Normalisation of the feature before the classifier: l2 (paper), bn (authors' code), bn_l2.",
+        choices=("l2", "bn", "bn_l2"),
+    )
+
+    def build(self, task):
+        return {
+            "backbone": task.backbone(),
+            "normalization": layers.FeatureNormalization(self.features),
+            "head": layers.FixedETF(
+                task.num_classes, seed=task.seed, scale=self.scale, normalize=False
+            ),
+        }
+
+    def placement(self, part, layer):
+        return Placement.FIXED if part == "head" else Placement.SHARED
+
+    def _logits(self, net, x, training):
+        features = net["backbone"](x, training=training)
+        return net["head"](net["normalization"](features, training=training))
+
+    def loss(self, net, batch, client):
+        return cross_entropy(batch.y, self._logits(net, batch.x, training=True)), {}
+
+    def global_logits(self, net, x):
+        return {"": self._logits(net, x, training=False)}

@@ -1,0 +1,363 @@
+"""The contract of a federated method, with FedAvg as the default of every part.
+
+A method is a frozen dataclass whose fields are its hyper-parameters. It is plain TensorFlow: the
+federated computations around it (`tff_pcdd.federated`) decide where and when its parts run. A
+subclass overrides only what differs from FedAvg:
+
+    part                        hook                    default (FedAvg)
+    the model                   build                   backbone and a linear head
+    which variables go where    placement               all shared: broadcast and averaged
+    client constants            constants               none
+    local loss and step         loss, phases            cross-entropy, all trainable variables
+    what is kept by the client  client_state            nothing
+    what the server keeps       server_state            nothing beside the weights
+    what is sent                broadcast, update,      the weights; their change, weighted by
+                                weight, upload          the number of samples; nothing else
+    the server's step           server_update           add the mean change
+    the global model            global_logits           the head's logits
+    the personal model          personal_logits         the same, after the local epochs
+
+Example, FedProx in full:
+
+    @register
+    @dataclasses.dataclass(frozen=True)
+    class FedProx(Method):
+        name = "fedprox"
+        mu: float = option(0.01, "Weight of the proximal term.", minimum=0)
+
+        def loss(self, net, batch, client):
+            distance = sum(
+                tf.nn.l2_loss(w - anchor)
+                for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
+            )
+            loss, metrics = super().loss(net, batch, client)
+            return loss + self.mu * distance, metrics
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import enum
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from etils import epy
+
+from tff_pcdd.options import check_options
+
+# Names and defaults of all methods stand on the command line; --help must not wait for TensorFlow.
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+class Placement(enum.Enum):
+    """Where a variable lives between rounds."""
+
+    SHARED = "shared"  # broadcast by the server, trained by clients, averaged
+    PERSONAL = "personal"  # kept by the client from round to round, never uploaded
+    FIXED = "fixed"  # the same everywhere, never trained, never averaged
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """What is to be learnt, as far as a method needs to know it.
+
+    Attributes:
+        num_classes: C, the number of classes of the federation.
+        feature_dim: d, the width of the backbone's output.
+        backbone: makes a fresh Keras model that maps a batch of inputs to features [batch, d].
+        class_counts: int64 [K, C], training samples of each client and class. Simulation knows it;
+            a method may use federation-wide sums of it (FedGELA's normaliser), never single rows.
+        seed: seed of everything that is drawn when the model is made.
+        num_rounds: planned rounds, for schedules.
+    """
+
+    num_classes: int
+    feature_dim: int
+    backbone: Callable[[], tf.keras.Model]
+    class_counts: Any
+    seed: int = 0
+    num_rounds: int = 1
+
+
+class Batch(NamedTuple):
+    """A mini-batch as the loss sees it.
+
+    Attributes:
+        x: model inputs, float32 [batch, …] (normalised and augmented).
+        y: labels, int32 [batch].
+        seed: int32 [2], differs for every step of every client and round.
+    """
+
+    x: tf.Tensor
+    y: tf.Tensor
+    seed: tf.Tensor
+
+
+class Client(NamedTuple):
+    """What is known at a client while it trains or is evaluated.
+
+    Attributes:
+        class_counts: float32 [C], the client's training samples of each class.
+        constants: what `Method.constants` made of them, computed once per round.
+        anchor: the shared trainable variables as they were broadcast.
+        state: the client's own tensors from `Method.client_state`.
+        server: what `Method.broadcast` sent beside the weights.
+        round: int32 scalar, 0 for the first round.
+        steps: int32 scalar, optimiser steps the client takes in this round.
+    """
+
+    class_counts: tf.Tensor
+    constants: Mapping[str, tf.Tensor]
+    anchor: Sequence[tf.Tensor]
+    state: Mapping[str, Any]
+    server: Mapping[str, Any]
+    round: tf.Tensor
+    steps: tf.Tensor
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stretch of local training: these variables, this loss, so many epochs."""
+
+    variables: Sequence[tf.Variable]
+    epochs: int
+    loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
+
+
+class Upload(NamedTuple):
+    """What a client hands back beside its weights.
+
+    Attributes:
+        sums: named tensors that the server receives summed over the cohort.
+        state: the client's new own tensors, of the structure that `Method.client_state` gave.
+    """
+
+    sums: Mapping[str, tf.Tensor]
+    state: Mapping[str, Any]
+
+
+class Variables(NamedTuple):
+    """Variables of one placement: those an optimiser moves, and the statistics layers keep."""
+
+    trainable: list[tf.Variable]
+    statistics: list[tf.Variable]
+
+    @property
+    def all(self) -> list[tf.Variable]:
+        return [*self.trainable, *self.statistics]
+
+
+class Network:
+    """The Keras pieces that a method trains, with their variables sorted by placement.
+
+    Pieces are reached by name: `net["backbone"](x, training=True)`.
+    """
+
+    def __init__(self, parts: Mapping[str, tf.keras.layers.Layer], method: Method, task: Task):
+        self._parts = dict(parts)
+        self.shared = Variables([], [])
+        self.personal = Variables([], [])
+        self.fixed: list[tf.Variable] = []
+        for name, part in self._parts.items():
+            if not part.built:
+                part.build((None, task.feature_dim))
+            trainable = {id(variable) for variable in part.trainable_weights}
+            for variable, owner in _owned_weights(part):
+                placement = method.placement(name, owner)
+                if placement is Placement.FIXED:
+                    self.fixed.append(variable)
+                    continue
+                group = self.shared if placement is Placement.SHARED else self.personal
+                is_trainable = id(variable) in trainable
+                (group.trainable if is_trainable else group.statistics).append(variable)
+
+    def __getitem__(self, part: str) -> tf.keras.layers.Layer:
+        return self._parts[part]
+
+    @property
+    def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
+        return self._parts
+
+    @property
+    def trainable(self) -> list[tf.Variable]:
+        """All variables that local training may move, shared ones first."""
+        return [*self.shared.trainable, *self.personal.trainable]
+
+
+def _owned_weights(part):
+    """Pairs of a weight and the innermost layer that owns it, in the order of `part.weights`."""
+    owner = {}
+    for layer in (part, *part.submodules):
+        if not isinstance(layer, tf.keras.layers.Layer):
+            continue
+        for weight in layer.weights:
+            known = owner.get(id(weight))
+            if known is None or len(layer.weights) < len(known.weights):
+                owner[id(weight)] = layer
+    return [(weight, owner[id(weight)]) for weight in part.weights]
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Mean cross-entropy of integer labels [batch] under logits [batch, C]."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    )
+
+
+def linear_head(task: Task, **options) -> tf.keras.layers.Dense:
+    """A linear classifier with weights uniform in ±1/sqrt(d) and bias 0."""
+    uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    return tf.keras.layers.Dense(
+        task.num_classes, kernel_initializer=uniform, dtype="float32", **options
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Method:
+    """FedAvg, in parts that a method may replace. See the module's docstring."""
+
+    name: ClassVar[str] = ""
+    # Named scalars that `loss` returns beside the loss; their means go to metrics.csv.
+    metric_names: ClassVar[tuple[str, ...]] = ()
+    # Whether there is one model for everybody, which GA can be measured on.
+    has_global_model: ClassVar[bool] = True
+
+    def __post_init__(self):
+        check_options(self, f"{self.name}_")
+
+    # The model.
+
+    def build(self, task: Task) -> dict[str, tf.keras.layers.Layer]:
+        """Makes the named Keras pieces of the network, fresh variables each time."""
+        return {"backbone": task.backbone(), "head": linear_head(task)}
+
+    def placement(self, part: str, layer: tf.keras.layers.Layer) -> Placement:
+        """Where the variables lie that `layer`, somewhere inside the piece `part`, owns."""
+        del part, layer
+        return Placement.SHARED
+
+    # Local training.
+
+    def constants(self, class_counts: tf.Tensor, task: Task) -> dict[str, tf.Tensor]:
+        """What follows from the client's training labels, float32 counts [C], once a round."""
+        del class_counts, task
+        return {}
+
+    def loss(
+        self, net: Network, batch: Batch, client: Client
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The scalar training loss of a batch, and the scalars called in `metric_names`."""
+        del client
+        logits = net["head"](net["backbone"](batch.x, training=True))
+        return cross_entropy(batch.y, logits), {}
+
+    def phases(self, net: Network, epochs: int) -> list[Phase]:
+        """The stretches of local training in their order; each starts with zero momentum."""
+        return [Phase(net.trainable, epochs, self.loss)]
+
+    # State, and what travels.
+
+    def server_state(self, task: Task) -> dict[str, Any]:
+        """Initial tensors that the server keeps beside the weights."""
+        del task
+        return {}
+
+    def broadcast(self, server: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of the server's own tensors that goes to the clients."""
+        return dict(server)
+
+    def client_state(self, net: Network, task: Task, seed: tf.Tensor) -> dict[str, Any]:
+        """Initial own tensors of a client, beside its personal variables; `seed` is int32 [2]."""
+        del net, task, seed
+        return {}
+
+    def initial_personal(self, net: Network, seed: tf.Tensor) -> list[tf.Tensor]:
+        """Initial personal variables of a client: the same for all unless the method says so."""
+        del seed
+        return [tf.identity(variable) for variable in net.personal.all]
+
+    def update(self, net: Network, client: Client) -> list[tf.Tensor]:
+        """The change of the shared trainable variables that the client uploads."""
+        return [
+            w - anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
+        ]
+
+    def weight(self, client: Client) -> tf.Tensor:
+        """The client's weight in the mean over the cohort, float32 scalar."""
+        return tf.reduce_sum(client.class_counts)
+
+    def upload(self, net: Network, client: Client, reduce: Callable) -> Upload:
+        """What else the client hands back after training.
+
+        Args:
+            net: the network as local training left it.
+            client: as during training.
+            reduce: `reduce(function, initial)` folds `function(total, x, y)` over the client's
+                training samples in large batches, in order and without augmentation.
+        """
+        del net, reduce
+        return Upload({}, dict(client.state))
+
+    def server_update(
+        self,
+        weights: Sequence[tf.Tensor],
+        change: Sequence[tf.Tensor],
+        server: Mapping[str, Any],
+        sums: Mapping[str, tf.Tensor],
+        cohort_size: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+        """The server's step.
+
+        Args:
+            weights: shared trainable variables before the round.
+            change: mean over the cohort of the clients' `update`.
+            server: the server's own tensors before the round.
+            sums: the clients' `Upload.sums`, summed.
+            cohort_size: float32 scalar, clients in the round.
+
+        Returns:
+            The new weights and the server's new own tensors.
+        """
+        del sums, cohort_size
+        return [w + delta for w, delta in zip(weights, change, strict=True)], dict(server)
+
+    # The models that come out.
+
+    def global_logits(self, net: Network, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Logits [batch, C] of the global model, in eval mode; the entry "" is the one GA means.
+
+        Further entries are heads reported beside it from the same pass, as `ga_<name>`.
+        """
+        return {"": net["head"](net["backbone"](x, training=False))}
+
+    def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
+        """Logits [batch, C] of the client's personal model, in eval mode."""
+        del client
+        return self.global_logits(net, x)[""]
+
+    def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
+        """Local training that makes the personal model of the global one."""
+        return self.phases(net, epochs)
+
+
+_REGISTRY: dict[str, type[Method]] = {}
+
+
+def register(cls: type[Method]) -> type[Method]:
+    """Class decorator that makes a method known by its `name`.
+
+    Raises:
+        ValueError: the class has no name, or the name is taken.
+    """
+    if not cls.name:
+        raise ValueError(f"{cls.__name__} needs a class attribute `name`")
+    if cls.name in _REGISTRY:
+        raise ValueError(f"the method name {cls.name!r} is taken by {_REGISTRY[cls.name]}")
+    _REGISTRY[cls.name] = cls
+    return cls
+
+
+def registry() -> dict[str, type[Method]]:
+    """All registered methods by name."""
+    return dict(_REGISTRY)

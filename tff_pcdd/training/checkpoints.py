@@ -1,0 +1,94 @@
+"""Checkpoints of a run: the server's state, the clients' states and the metrics so far."""
+
+from __future__ import annotations
+
+import json
+import re
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tff_pcdd.training import trees
+from tff_pcdd.training.client_store import ClientStateStore
+
+_NAME = re.compile(r"round_(\d{6})\.npz")
+
+
+class Checkpoint(NamedTuple):
+    """What is needed to go on after round `round`."""
+
+    round: int
+    server_state: Any
+
+
+class CheckpointManager:
+    """Writes checkpoints `round_NNNNNN.npz` atomically and keeps the newest.
+
+    Args:
+        directory: where they go; made when the first is saved.
+        keep: how many to keep.
+    """
+
+    def __init__(self, directory: Path, keep: int):
+        self._directory = directory
+        self._keep = keep
+
+    def rounds(self) -> list[int]:
+        """The rounds for which there is a checkpoint, ascending."""
+        if not self._directory.is_dir():
+            return []
+        matches = (_NAME.fullmatch(path.name) for path in self._directory.iterdir())
+        return sorted(int(match[1]) for match in matches if match)
+
+    def _path(self, round_number: int) -> Path:
+        return self._directory / f"round_{round_number:06d}.npz"
+
+    def _manifest(self, round_number: int) -> Path:
+        return self._directory / f"round_{round_number:06d}.json"
+
+    def save(self, round_number: int, server_state: Any, store: ClientStateStore) -> None:
+        """Saves the state after a round; the oldest checkpoints beyond `keep` go."""
+        self._directory.mkdir(parents=True, exist_ok=True)
+        versions, states = store.snapshot()
+        manifest = json.dumps({"round": round_number, "clients": versions}).encode()
+        # The manifest first: a checkpoint counts from when its arrays are there.
+        trees.write_atomically(self._manifest(round_number), lambda file: file.write(manifest))
+        trees.save_tree(self._path(round_number), [server_state, states])
+        kept = self.rounds()[-self._keep :]
+        for old in self.rounds():
+            if old not in kept:
+                self._path(old).unlink()
+                self._manifest(old).unlink(missing_ok=True)
+        store.forget_before(kept[0])
+
+    def load(
+        self,
+        template: Any,
+        client_template: Any,
+        store: ClientStateStore,
+        round_number: int | None = None,
+    ) -> Checkpoint:
+        """Loads a checkpoint, the newest by default, and brings the store back to it.
+
+        Args:
+            template: a server state of the right structure.
+            client_template: a client state of the right structure.
+            store: to be restored.
+            round_number: which checkpoint.
+
+        Raises:
+            FileNotFoundError: there is no checkpoint, or not that one.
+            ValueError: it was written for another model or method.
+        """
+        rounds = self.rounds()
+        if not rounds or (round_number is not None and round_number not in rounds):
+            raise FileNotFoundError(
+                f"no checkpoint of round {round_number} in {self._directory}; there are {rounds}"
+                if rounds
+                else f"no checkpoint in {self._directory}"
+            )
+        chosen = rounds[-1] if round_number is None else round_number
+        versions = json.loads(self._manifest(chosen).read_text())["clients"]
+        in_file = [client_template] * len(versions) if store.inline else []
+        server_state, states = trees.load_tree(self._path(chosen), [template, in_file])
+        store.restore(versions, states)
+        return Checkpoint(chosen, server_state)

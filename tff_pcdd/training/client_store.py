@@ -1,0 +1,136 @@
+"""What clients keep between rounds, by client number, in memory or on disk.
+
+A client that was never written is given its initial state when it is first asked for, so that
+nothing grows with clients that do not take part.
+"""
+
+from __future__ import annotations
+
+import abc
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.training import trees
+
+
+class ClientStateStore(abc.ABC):
+    """States of clients, with a manifest of them that a checkpoint can hold.
+
+    Args:
+        initial: makes the state of a client, by number, that never took part.
+
+    Attributes:
+        inline: whether a checkpoint contains the states themselves.
+    """
+
+    inline: bool
+
+    def __init__(self, initial: Callable[[int], Any]):
+        self._initial = initial
+
+    @abc.abstractmethod
+    def get(self, client: int) -> Any:
+        """The state of a client."""
+
+    @abc.abstractmethod
+    def put(self, client: int, state: Any, version: int) -> None:
+        """Keeps a client's state as of round `version`."""
+
+    @abc.abstractmethod
+    def snapshot(self) -> tuple[dict[str, int], list[Any]]:
+        """Versions by client, and the states to be put into the checkpoint in that order."""
+
+    @abc.abstractmethod
+    def restore(self, versions: Mapping[str, int], states: list[Any]) -> None:
+        """Goes back to what `snapshot` gave."""
+
+    @abc.abstractmethod
+    def forget_before(self, version: int) -> None:
+        """Drops what no checkpoint from round `version` on can ask for."""
+
+
+class MemoryStore(ClientStateStore):
+    """Keeps states in memory; a checkpoint contains all of them."""
+
+    inline = True
+
+    def __init__(self, initial: Callable[[int], Any]):
+        super().__init__(initial)
+        self._states: dict[int, Any] = {}
+        self._versions: dict[int, int] = {}
+
+    def get(self, client):
+        state = self._states.get(client)
+        return self._initial(client) if state is None else state
+
+    def put(self, client, state, version):
+        self._states[client] = trees.to_numpy(state)
+        self._versions[client] = version
+
+    def snapshot(self):
+        clients = sorted(self._states)
+        versions = {str(client): self._versions[client] for client in clients}
+        return versions, [self._states[client] for client in clients]
+
+    def restore(self, versions, states):
+        clients = [int(client) for client in versions]
+        self._versions = dict(zip(clients, versions.values(), strict=True))
+        self._states = dict(zip(clients, states, strict=True))
+
+    def forget_before(self, version):
+        pass
+
+
+class DiskStore(ClientStateStore):
+    """Keeps each state in a file named after client and round; a checkpoint holds the names only.
+
+    Memory does not grow with the federation. A file is never written twice, so a run that is
+    killed in the middle of a round finds the states of its last checkpoint untouched.
+
+    Args:
+        initial: as for any store.
+        directory: where the files go; made when first needed.
+    """
+
+    inline = False
+
+    def __init__(self, initial: Callable[[int], Any], directory: Path):
+        super().__init__(initial)
+        self._directory = directory
+        self._versions: dict[int, list[int]] = {}
+        self._template = None
+
+    def _path(self, client: int, version: int) -> Path:
+        return self._directory / f"client_{client:06d}" / f"round_{version:06d}.npz"
+
+    def get(self, client):
+        versions = self._versions.get(client)
+        if not versions:
+            return self._initial(client)
+        if self._template is None:
+            self._template = self._initial(client)
+        return trees.load_tree(self._path(client, versions[-1]), self._template)
+
+    def put(self, client, state, version):
+        path = self._path(client, version)
+        path.parent.mkdir(parents=True, exist_ok=True)
+        trees.save_tree(path, state)
+        versions = self._versions.setdefault(client, [])
+        if version not in versions:
+            versions.append(version)
+
+    def snapshot(self):
+        return {str(client): versions[-1] for client, versions in self._versions.items()}, []
+
+    def restore(self, versions, states):
+        self._versions = {int(client): [version] for client, version in versions.items()}
+        kept = {self._path(int(client), version) for client, version in versions.items()}
+        for path in self._directory.glob("client_*/round_*.npz"):
+            if path not in kept:
+                path.unlink()
+
+    def forget_before(self, version):
+        for client, versions in self._versions.items():
+            while len(versions) > 1 and versions[1] <= version:
+                self._path(client, versions.pop(0)).unlink(missing_ok=True)

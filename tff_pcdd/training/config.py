@@ -1,0 +1,311 @@
+"""The settings of an experiment: what is computed, and, apart from it, how and where.
+
+`ExperimentConfig` determines every number that comes out; it is saved beside the results and has
+to be the same when a run resumes. `RunOptions` may differ between two runs of one experiment.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from tff_pcdd import data, methods, models
+from tff_pcdd.options import OptionError, check_options, option, settle_options
+
+
+@dataclasses.dataclass(frozen=True)
+class ExperimentConfig:
+    """All that determines the result of a run.
+
+    Raises:
+        OptionError: a value is unknown, out of bounds, or does not apply to the others.
+    """
+
+    algorithm: str = option("fedavg", "The federated method.", group="Method")
+    method_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
+
+    dataset: str = option("digits", "The data set; digits comes with the installation.", group="Data")
+    data_dir: str | None = option(
+        None, "Folder of the data set (tfds folder, LEAF's data folder, …).", type=str, group="Data"
+    )
+    partition: str = option(
+        "class",
+        "Who holds what: class (each client some classes, PxCy), dirichlet, iid, or natural (the "
+        "users that the data set comes with).",
+        choices=("class", "dirichlet", "iid", "natural"),
+        group="Data",
+    )
+    num_clients: int | None = option(
+        10,
+        "Clients in the federation (K).",
+        minimum=1,
+        only={"partition": ("class", "dirichlet", "iid")},
+        group="Data",
+    )
+    classes_per_client: int | None = option(
+        2,
+        "Classes that each client holds.",
+        minimum=1,
+        only={"partition": ("class",)},
+        group="Data",
+    )
+    concentration: float | None = option(
+        0.5,
+        "Concentration of the Dirichlet distribution; small is uneven.",
+        above=0,
+        only={"partition": ("dirichlet",)},
+        group="Data",
+    )
+    max_clients: int | None = option(
+        None,
+        "Take this many of the data set's users, drawn by the data seed.",
+        type=int,
+        minimum=1,
+        only={"partition": ("natural",)},
+        group="Data",
+    )
+    min_samples: int | None = option(
+        10,
+        "Training samples that every client has at least; the partition is drawn again until so.",
+        minimum=0,
+        only={"partition": ("dirichlet",)},
+        group="Data",
+    )
+    assignment: str | None = option(
+        "class",
+        "class: proportions of each class over clients (FedGELA); sample: every sample for itself "
+        "(FedLoGe).",
+        choices=("class", "sample"),
+        only={"partition": ("dirichlet",)},
+        group="Data",
+    )
+    local_test: str | None = option(
+        "disjoint",
+        "Clients' test parts: disjoint, or overlapping (FedLoGe's, drawn for each client anew).",
+        choices=("disjoint", "overlapping"),
+        only={"partition": ("dirichlet",)},
+        group="Data",
+    )
+    imbalance_factor: float | None = option(
+        None,
+        "Make the data set long-tailed before it is partitioned: largest over smallest class.",
+        type=float,
+        minimum=1,
+        group="Data",
+    )
+    max_train_samples: int | None = option(
+        None, "Use a class-stratified part of the training set.", type=int, minimum=1, group="Data"
+    )
+    max_test_samples: int | None = option(
+        None, "Use a class-stratified part of the test set.", type=int, minimum=1, group="Data"
+    )
+    augmentation: str = option(
+        "none",
+        "Training images as they are, or randomly cropped and mirrored (standard), with reflected "
+        "borders (reflect), or turned as well (rotation).",
+        choices=data.AUGMENTATIONS,
+        group="Data",
+    )
+    normalization: str = option(
+        "dataset",
+        "Mean and deviation of the data set, of ImageNet, or none.",
+        choices=data.NORMALIZATIONS,
+        group="Data",
+    )
+
+    model: str = option("simple_cnn", "The backbone.", group="Model")
+    projection_dim: int = option(
+        0, "Width of a linear layer between backbone and head, 0 for none.", minimum=0, group="Model"
+    )
+
+    rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
+    clients_per_round: int = option(
+        0, "Clients in a round's cohort, drawn anew each round; 0 for all.", minimum=0,
+        group="Training",
+    )
+    local_epochs: int = option(
+        5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
+    )
+    batch_size: int = option(32, "Samples in a local step.", minimum=1, group="Training")
+    client_learning_rate: float = option(
+        0.01, "Step size of the clients' SGD.", above=0, group="Training"
+    )
+    client_momentum: float = option(
+        0.9, "Momentum of the clients' SGD, afresh each round.", minimum=0, maximum=0.9999,
+        group="Training",
+    )
+    client_weight_decay: float = option(
+        1e-4, "Coupled weight decay of the clients' SGD.", minimum=0, group="Training"
+    )
+    client_clip_norm: float = option(
+        20.0, "Largest global norm of a local gradient, 0 for no clipping.", minimum=0,
+        group="Training",
+    )
+
+    eval_every: int = option(
+        1, "Evaluate the global model after every so many rounds.", minimum=1, group="Evaluation"
+    )
+    personal_eval_every: int | None = option(
+        None,
+        "Evaluate the personal models after every so many rounds, which costs about a round of "
+        "training by all clients; 0 for the last round only. As --eval_every by default.",
+        type=int,
+        minimum=0,
+        group="Evaluation",
+    )
+
+    seed: int = option(0, "Seed of every source of randomness.", minimum=0, group="Seeds")
+    data_seed: int | None = option(
+        None, "Seed of the partition; --seed by default.", type=int, minimum=0, group="Seeds"
+    )
+    model_seed: int | None = option(
+        None, "Seed of the first weights; --seed by default.", type=int, minimum=0, group="Seeds"
+    )
+    cohort_seed: int | None = option(
+        None, "Seed of the cohorts; --seed by default.", type=int, minimum=0, group="Seeds"
+    )
+    batch_seed: int | None = option(
+        None, "Seed of the order of samples; --seed by default.", type=int, minimum=0, group="Seeds"
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        settle_options(self)
+        for name in ("data_seed", "model_seed", "cohort_seed", "batch_seed"):
+            if getattr(self, name) is None:
+                object.__setattr__(self, name, self.seed)
+        if self.personal_eval_every is None:
+            object.__setattr__(self, "personal_eval_every", self.eval_every)
+        if self.model not in models.names():
+            raise OptionError(f"--model={self.model}: choose one of {', '.join(models.names())}")
+        if self.num_clients is not None and self.clients_per_round > self.num_clients:
+            raise OptionError(
+                f"--clients_per_round={self.clients_per_round}: there are only "
+                f"--num_clients={self.num_clients} clients to draw from"
+            )
+        method = self.method()
+        effective = {
+            field.name: getattr(method, field.name) for field in dataclasses.fields(method)
+        }
+        object.__setattr__(self, "method_options", effective)
+        self.data_config().check()
+
+    def data_config(self) -> data.DataConfig:
+        """The part of the settings that says which data there are and who holds them."""
+        names = {field.name for field in dataclasses.fields(data.DataConfig)}
+        # What does not apply to this partition is None here, and at its default there.
+        values = {
+            name: getattr(self, name)
+            for name in names & {field.name for field in dataclasses.fields(self)}
+            if getattr(self, name) is not None
+        }
+        if self.partition == "natural":
+            values["num_clients"] = self.max_clients
+        return data.DataConfig(**{**values, "seed": self.data_seed})
+
+    def method(self) -> methods.Method:
+        """The configured method."""
+        return methods.create(self.algorithm, **self.method_options)
+
+    def to_json(self) -> dict[str, Any]:
+        """The effective settings, a method's options under `<method>_<option>`."""
+        values = dataclasses.asdict(self)
+        for name, value in values.pop("method_options").items():
+            values[f"{self.algorithm}_{name}"] = value
+        return values
+
+    @classmethod
+    def from_json(cls, values: Mapping[str, Any]) -> ExperimentConfig:
+        """The reverse of `to_json`."""
+        known = {field.name for field in dataclasses.fields(cls)}
+        prefix = f"{values['algorithm']}_"
+        return cls(
+            **{name: value for name, value in values.items() if name in known},
+            method_options={
+                name.removeprefix(prefix): value
+                for name, value in values.items()
+                if name not in known and name.startswith(prefix)
+            },
+        )
+
+    def digest(self) -> str:
+        """A short hash of the effective settings."""
+        return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:12]
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """Where and how an experiment runs; none of it changes the result.
+
+    Raises:
+        OptionError: a value is unknown or out of bounds.
+    """
+
+    runtime: str = option(
+        "inprocess",
+        "Where TFF's computations run: inprocess (in this process, on GPUs where there are), tff "
+        "(TFF's local C++ worker), remote (TFF workers on other machines, see --workers).",
+        choices=("inprocess", "tff", "remote"),
+        group="Runtime",
+    )
+    client_parallelism: int | None = option(
+        None,
+        "Clients that train at the same time; chosen from cores and devices by default.",
+        type=int,
+        minimum=1,
+        only={"runtime": ("inprocess",)},
+        group="Runtime",
+    )
+    devices: str | None = option(
+        None,
+        "Devices that take clients in turn, as GPU:0,GPU:1; all GPUs, else the CPU, by default.",
+        type=str,
+        only={"runtime": ("inprocess",)},
+        group="Runtime",
+    )
+    workers: str | None = option(
+        None,
+        "Addresses of TFF workers, as host:port,host:port; see `python -m tasks.worker`.",
+        type=str,
+        only={"runtime": ("remote",)},
+        group="Runtime",
+    )
+    worker_timeout: float | None = option(
+        60.0,
+        "Seconds after which a worker that gives no sign of life is given up.",
+        above=0,
+        only={"runtime": ("remote",)},
+        group="Runtime",
+    )
+    jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
+    eval_batch_size: int = option(
+        512, "Samples in a forward pass of evaluation.", minimum=1, group="Runtime"
+    )
+    checkpoint_every: int = option(1, "Rounds between checkpoints.", minimum=1, group="Output")
+    keep_checkpoints: int = option(3, "Checkpoints kept, the newest.", minimum=1, group="Output")
+    client_store: str = option(
+        "memory",
+        "Where clients' states wait between rounds: memory, or disk for large federations.",
+        choices=("memory", "disk"),
+        group="Output",
+    )
+    tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
+    progress: bool = option(True, "Show a progress bar.", group="Output")
+
+    def __post_init__(self):
+        check_options(self)
+        settle_options(self)
+
+    def runtime_options(self) -> dict[str, Any]:
+        """Keyword arguments for `tff_pcdd.runtime.use`."""
+        if self.runtime == "inprocess":
+            devices = tuple(self.devices.split(",")) if self.devices else ()
+            return {"client_parallelism": self.client_parallelism, "devices": devices}
+        if self.runtime == "remote":
+            if not self.workers:
+                raise OptionError("--runtime=remote: needs --workers=host:port,…")
+            return {"workers": self.workers.split(","), "worker_timeout": self.worker_timeout}
+        return {}

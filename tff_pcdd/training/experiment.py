@@ -1,0 +1,407 @@
+"""The round loop: cohorts, rounds, evaluation, checkpoints, results.
+
+    Experiment(ExperimentConfig(algorithm="fedgela"), "runs/fedgela").run()
+
+A run that was stopped, however hard, goes on when it is started again with the same settings and
+directory, and ends with the numbers of a run never stopped.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import shutil
+import statistics
+import time
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data, evaluation, federated, models, runtime
+from tff_pcdd.federated import SGD, Learning
+from tff_pcdd.methods.method import Task
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import plots, sinks, trees
+from tff_pcdd.training.checkpoints import CheckpointManager
+from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.config import ExperimentConfig, RunOptions
+
+# Salts that keep two sources with the same seed apart.
+_BATCHES, _CLIENTS = 1, 2
+
+
+def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
+    """The clients of a round, ascending: a function of (seed, round), without replacement.
+
+    Args:
+        seed: the cohort seed.
+        round_number: 0 for the first round.
+        num_clients: K.
+        size: clients in the cohort; 0 for all.
+    """
+    if size in (0, num_clients):
+        return list(range(num_clients))
+    generator = np.random.default_rng([seed, round_number])
+    return sorted(generator.choice(num_clients, size, replace=False).tolist())
+
+
+def derive_seed(*entropy: int) -> np.ndarray:
+    """A seed for stateless TensorFlow ops, int32 [2], from whole numbers."""
+    return np.random.SeedSequence(entropy).generate_state(2).view(np.int32)
+
+
+def build_learning(
+    config: ExperimentConfig, federation: data.Federation, run: RunOptions
+) -> Learning:
+    """What is computed in a round of the experiment, given its data."""
+    spec = federation.input_spec
+    backbone = functools.partial(
+        models.build, config.model, spec.shape, projection_dim=config.projection_dim
+    )
+    with tf.Graph().as_default():
+        feature_dim = backbone().output_shape[-1]
+    return Learning(
+        method=config.method(),
+        task=Task(
+            num_classes=federation.num_classes,
+            feature_dim=feature_dim,
+            backbone=backbone,
+            class_counts=federation.class_counts(),
+            seed=config.model_seed,
+            num_rounds=config.rounds,
+        ),
+        input_spec=spec,
+        optimizer=SGD(
+            config.client_learning_rate,
+            config.client_momentum,
+            config.client_weight_decay,
+            config.client_clip_norm,
+        ),
+        local_epochs=config.local_epochs,
+        batch_size=config.batch_size,
+        eval_batch_size=run.eval_batch_size,
+        jit_compile=run.jit_compile,
+    )
+
+
+class Experiment:
+    """One run of one configuration in one directory.
+
+    Args:
+        config: what is computed.
+        output_dir: where results go; nothing is written before the data are loaded and the model
+            is built.
+        run: how and where it is computed.
+        overwrite: drop the results of another configuration in that directory.
+
+    Raises:
+        OptionError: the settings cannot be used with the data, or the directory holds the results
+            of other settings or foreign files.
+        data.DataError: the data cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        output_dir: str | os.PathLike,
+        run: RunOptions | None = None,
+        *,
+        overwrite: bool = False,
+    ):
+        self.config = config
+        self.output_dir = Path(output_dir)
+        self._run = run or RunOptions()
+        check_directory(self.output_dir, config, overwrite)
+        self.federation = config.data_config().build()
+        num_clients = len(self.federation.clients)
+        if config.clients_per_round > num_clients:
+            raise OptionError(
+                f"--clients_per_round={config.clients_per_round}: the data set has only "
+                f"{num_clients} clients"
+            )
+        self.cohort_size = config.clients_per_round or num_clients
+        self.learning = build_learning(config, self.federation, self._run)
+        runtime.use(self._run.runtime, **self._run.runtime_options())
+        self.process = federated.build_process(self.learning)
+        self.checkpoints = CheckpointManager(
+            self.output_dir / "checkpoints", self._run.keep_checkpoints
+        )
+        if self._run.client_store == "disk":
+            self.store = DiskStore(self._initial_client_state, self.output_dir / "client_states")
+        else:
+            self.store = MemoryStore(self._initial_client_state)
+        if overwrite and self.output_dir.exists():
+            shutil.rmtree(self.output_dir)
+        self.state = None
+        self.round = 0
+
+    # One round.
+
+    def _initial_client_state(self, client: int) -> Any:
+        seed = derive_seed(self.config.model_seed, client, _CLIENTS)
+        return self.process.initial_client_state(seed)
+
+    def _examples(self, examples) -> OrderedDict[str, np.ndarray]:
+        return OrderedDict(x=examples.x, y=examples.y)
+
+    def _client_data(self, client: int, *, test: bool = False) -> OrderedDict[str, Any]:
+        train, test_part = self.federation.client_examples(client)
+        parts = OrderedDict(train=self._examples(train))
+        if test:
+            parts["test"] = self._examples(test_part)
+        parts["seed"] = derive_seed(self.config.batch_seed, self.round, client, _BATCHES)
+        return parts
+
+    def initialize(self) -> None:
+        """Sets the state before the first round."""
+        self.state, self.round = self.process.initialize(), 0
+
+    def next_round(self) -> dict[str, Any]:
+        """Computes the next round; returns its training metrics."""
+        cohort = sample_cohort(
+            self.config.cohort_seed, self.round, len(self.federation.clients), self.cohort_size
+        )
+        states = [self.store.get(client) for client in cohort]
+        newcomers = sum(int(state["participations"]) == 0 for state in states)
+        clients = [self._client_data(client) for client in cohort]
+        start = time.perf_counter()
+        self.state, states, totals = self.process.next(self.state, states, clients)
+        seconds = time.perf_counter() - start
+        self.round += 1
+        for client, state in zip(cohort, states, strict=True):
+            self.store.put(client, state, self.round)
+        samples = max(float(totals["samples"]), 1.0)
+        metrics = {
+            name: float(total) / samples for name, total in totals.items() if name != "samples"
+        }
+        return {
+            "train_loss": metrics.pop("loss"),
+            **metrics,
+            "seconds": seconds,
+            "upload_bytes": self.process.upload_bytes * len(cohort),
+            "download_bytes": self.process.download_bytes * len(cohort)
+            + self.process.fixed_bytes * newcomers,
+        }
+
+    # Evaluation.
+
+    @functools.cached_property
+    def _groups(self) -> dict[str, Sequence[int]]:
+        """Many, medium and few classes, where classes differ in size by a factor of two or more."""
+        counts = self.federation.class_counts().sum(axis=0)
+        if counts.max() < 2 * max(counts.min(), 1):
+            return {}
+        return data.class_groups(counts)._asdict()
+
+    def evaluate_global(self) -> dict[str, float]:
+        """Accuracies of the global model on the whole test set, in percent."""
+        counts = self.process.evaluate_global(self.state, self._examples(self.federation.test))
+        total = np.asarray(counts["total"])
+        results = {}
+        for head, right in counts["right"].items():
+            suffix = "" if head == "head" else f"_{head}"
+            right = np.asarray(right)
+            results[f"ga{suffix}"] = evaluation.accuracy(right, total)
+            groups = evaluation.group_accuracy(right, total, self._groups)
+            results.update({f"ga{suffix}_{name}": value for name, value in groups.items()})
+        return results
+
+    def personal_counts(self) -> dict[str, np.ndarray]:
+        """Counts of rightly classified test samples of every client, [K, C] each."""
+        chunks = []
+        clients = range(len(self.federation.clients))
+        for start in range(0, len(clients), self.cohort_size):
+            chunk = clients[start : start + self.cohort_size]
+            chunks += self.process.evaluate_personal(
+                self.state,
+                [self.store.get(client) for client in chunk],
+                [self._client_data(client, test=True) for client in chunk],
+            )
+        return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+    def evaluate_personal(self) -> dict[str, float]:
+        """Mean accuracies of the personal models on their clients' test parts, in percent."""
+        counts = self.personal_counts()
+        total = counts.pop("total")
+        names = {
+            "after": "pa",
+            "before": "pa_before",
+            "after_masked": "pa_masked",
+            "before_masked": "pa_before_masked",
+        }
+        return {
+            names[key]: evaluation.personal_accuracy(right, total) for key, right in counts.items()
+        }
+
+    def _is_due(self, every: int) -> bool:
+        return self.round == self.config.rounds or (every > 0 and self.round % every == 0)
+
+    def evaluate(self) -> dict[str, float]:
+        """The evaluations that are due after the current round."""
+        results = {}
+        if self._is_due(self.config.eval_every):
+            results.update(self.evaluate_global())
+        if self._is_due(self.config.personal_eval_every):
+            results.update(self.evaluate_personal())
+        return results
+
+    # The whole run.
+
+    def restore(self, round_number: int | None = None) -> None:
+        """Goes to a checkpoint, the newest by default.
+
+        Raises:
+            FileNotFoundError: there is none.
+        """
+        checkpoint = self.checkpoints.load(
+            self.process.initialize(), self._initial_client_state(0), self.store, round_number
+        )
+        self.round, self.state = checkpoint
+
+    def run(self, label: str = "") -> dict[str, Any]:
+        """Trains to the last round, from the last checkpoint if there is one.
+
+        Returns:
+            The summary, as in summary.json.
+        """
+        summary_path = self.output_dir / "summary.json"
+        if summary_path.exists():
+            return json.loads(summary_path.read_text())
+        self.output_dir.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(self.config.to_json(), indent=2) + "\n"
+        trees.write_atomically(
+            self.output_dir / "config.json", lambda file: file.write(text.encode())
+        )
+        if self.checkpoints.rounds():
+            self.restore()
+        else:
+            self.initialize()
+        outputs = self._sinks(label or self.config.algorithm)
+        try:
+            for sink in outputs:
+                sink.start(self.round + 1, self.config.rounds)
+            while self.round < self.config.rounds:
+                metrics = self.next_round()
+                results = self.evaluate()
+                if results:
+                    for sink in outputs:
+                        sink.row({"round": self.round, **results, **metrics})
+                if self._is_due(self._run.checkpoint_every):
+                    self.checkpoints.save(self.round, self.state, self.store)
+                for sink in outputs:
+                    sink.advance()
+            plots.plot_run(self)
+            summary = self.summarize()
+            for sink in outputs:
+                sink.finish(summary)
+        finally:
+            for sink in outputs:
+                sink.close()
+        return summary
+
+    def _columns(self) -> list[str]:
+        """Columns of metrics.csv: what is known before the first round is computed."""
+        suffixes = ["" if name == "head" else f"_{name}" for name in self.process.heads]
+        groups = list(self._groups)
+        return [
+            "round",
+            *(f"ga{suffix}" for suffix in suffixes),
+            "pa",
+            "pa_before",
+            "pa_masked",
+            "pa_before_masked",
+            *(f"ga{suffix}_{group}" for suffix in suffixes for group in groups),
+            "train_loss",
+            *self.learning.method.metric_names,
+            "seconds",
+            "upload_bytes",
+            "download_bytes",
+        ]
+
+    def _sinks(self, label: str) -> list[sinks.Sink]:
+        outputs: list[sinks.Sink] = [
+            sinks.CsvSink(self.output_dir / "metrics.csv", self._columns()),
+            sinks.SummarySink(self.output_dir / "summary.json"),
+        ]
+        if self._run.tensorboard:
+            outputs.append(sinks.TensorBoardSink(self.output_dir / "tensorboard"))
+        if self._run.progress:
+            outputs.append(sinks.ProgressSink(label))
+        return outputs
+
+    def summarize(self) -> dict[str, Any]:
+        """Final and best-so-far values from metrics.csv."""
+        rows = sinks.read_rows(self.output_dir / "metrics.csv")
+        return {
+            "algorithm": self.config.algorithm,
+            "seed": self.config.seed,
+            "rounds": self.round,
+            **summarize_accuracies(rows),
+            "seconds_per_round": _typical([float(row["seconds"]) for row in rows]),
+            "upload_bytes_per_round": self.process.upload_bytes * self.cohort_size,
+            "download_bytes_per_round": self.process.download_bytes * self.cohort_size,
+            "personal_bytes_per_client": self.process.personal_bytes,
+            "config_digest": self.config.digest(),
+        }
+
+
+def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float | None]:
+    """Final and best values of every accuracy in the rows of a metrics file.
+
+    The best value of a column is the largest over the evaluated rounds, each column for itself. It
+    says how far a run came, not what one would have chosen without looking at the test set.
+    """
+    summary: dict[str, float | None] = {}
+    for name in rows[-1]:
+        if not name.startswith(("ga", "pa")):
+            continue
+        values = [float(row[name]) for row in rows if row[name]]
+        summary[f"{name}_final"] = float(rows[-1][name]) if rows[-1][name] else None
+        summary[f"{name}_best"] = max(values) if values else None
+    for group in ("many", "medium", "few"):
+        if f"ga_{group}_final" in summary:
+            summary[f"ga_{group}"] = summary[f"ga_{group}_final"]
+    last_round = int(rows[-1]["round"])
+    second_half = [float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2]
+    summary["ga_second_half"] = statistics.fmean(second_half)
+    return summary
+
+
+def _typical(seconds: Sequence[float]) -> float:
+    """Median without the first round, which includes tracing, where there are more."""
+    return statistics.median(seconds[1:] or seconds)
+
+
+def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
+    """Refuses a directory that holds something else than this run."""
+    if not directory.exists():
+        return
+    if not directory.is_dir():
+        raise OptionError(f"--output_dir={directory}: is a file, name a directory")
+    saved_path = directory / "config.json"
+    if not any(directory.iterdir()):
+        return
+    if not saved_path.exists():
+        raise OptionError(
+            f"--output_dir={directory}: is not empty and holds no run, name another directory"
+        )
+    if overwrite:
+        return
+    saved, wanted = json.loads(saved_path.read_text()), config.to_json()
+    differing = [
+        f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
+        for name in sorted({*saved, *wanted})
+        if saved.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise OptionError(
+            f"--output_dir={directory}: holds a run with another {', '.join(differing)}; "
+            "name another directory, or --overwrite it"
+        )
+
+

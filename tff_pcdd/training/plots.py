@@ -1,0 +1,171 @@
+"""Pictures of runs. Each function returns (figure, axes) so that a notebook can go on with them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from tff_pcdd.training import sinks
+
+if TYPE_CHECKING:
+    from tff_pcdd.training.experiment import Experiment
+
+_LABELS = {
+    "ga": "GA: global model, whole test set",
+    "pa": "PA: personal models after local epochs",
+    "pa_before": "PA before any local step",
+    "pa_before_masked": "PA before, own classes only",
+}
+_SHORT = {
+    "ga": "GA",
+    "pa_before": "PA before local steps",
+    "pa_before_masked": "PA before, own classes only",
+    "pa": "PA after local epochs",
+}
+
+
+def save(figure: Figure, path: Path) -> None:
+    """Writes a figure as PNG, making the folder where needed."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    figure.savefig(path, dpi=120, bbox_inches="tight")
+
+
+def _percent_axis(axes) -> None:
+    axes.set_xlabel("round")
+    axes.set_ylabel("accuracy (%)")
+    axes.set_ylim(0, 101)
+    axes.grid(alpha=0.3)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
+    """GA and PA over the rounds of one run, from the rows of its metrics file."""
+    figure = Figure(figsize=(7, 4.2))
+    axes = figure.subplots()
+    for column, label in _LABELS.items():
+        points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
+        if points:
+            style = "--" if column.endswith("masked") else "-"
+            axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
+    _percent_axis(axes)
+    axes.set_title(title)
+    axes.legend(fontsize=8, loc="lower right")
+    return figure, axes
+
+
+def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
+    """Who holds which class: a heat map of training samples, clients [K] by classes [C].
+
+    Numbers stand in the cells while they can be read; labels thin out as clients become many.
+    """
+    num_clients, num_classes = counts.shape
+    figure = Figure(
+        figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12))
+    )
+    axes = figure.subplots()
+    shown = np.ma.masked_equal(counts, 0)
+    colors = matplotlib.colormaps["viridis"].copy()
+    colors.set_bad("#eeeeee")
+    image = axes.imshow(shown, aspect="auto", cmap=colors, interpolation="nearest", vmin=0)
+    figure.colorbar(image, ax=axes, label="training samples (grey: none)")
+    axes.set_xlabel("class")
+    axes.set_ylabel("client")
+    axes.set_title(title)
+    if num_classes <= 30:
+        rotation = 45 if max(map(len, class_names)) > 3 else 0
+        alignment = "right" if rotation else "center"
+        axes.set_xticks(range(num_classes), class_names, rotation=rotation, ha=alignment)
+    if num_clients <= 40:
+        axes.set_yticks(range(num_clients))
+    if num_clients * num_classes <= 400 and num_clients <= 30:
+        middle = counts.max() / 2
+        for client, label in np.argwhere(counts > 0):
+            axes.text(
+                label,
+                client,
+                str(counts[client, label]),
+                ha="center",
+                va="center",
+                fontsize=7,
+                color="black" if counts[client, label] > middle else "white",
+            )
+    return figure, axes
+
+
+def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], title: str):
+    """Learning curves and final accuracies of several methods, mean and spread over seeds.
+
+    Args:
+        results: for each method the metrics rows of each of its runs.
+        title: what was compared.
+    """
+    figure = Figure(figsize=(13, 4.6), layout="constrained")
+    curves, bars = figure.subplots(1, 2, width_ratios=(1.2, 1))
+    for method, runs in results.items():
+        rounds = [int(row["round"]) for row in runs[0] if row["ga"]]
+        values = np.array([[float(row["ga"]) for row in run if row["ga"]] for run in runs])
+        mean, spread = values.mean(axis=0), values.std(axis=0)
+        line = curves.plot(rounds, mean, label=method)[0]
+        curves.fill_between(
+            rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color(), linewidth=0
+        )
+    _percent_axis(curves)
+    curves.set_ylabel("GA: global model, whole test set (%)")
+    curves.legend(fontsize=8, loc="lower right")
+    curves.set_title("learning curves (band: one standard deviation over seeds)", fontsize=10)
+    width = 0.8 / len(_SHORT)
+    positions = np.arange(len(results))
+    for index, (column, label) in enumerate(_SHORT.items()):
+        finals = [[float(run[-1][column] or "nan") for run in runs] for runs in results.values()]
+        bars.bar(
+            positions + (index - (len(_SHORT) - 1) / 2) * width,
+            [np.mean(values) for values in finals],
+            width,
+            yerr=[np.std(values) for values in finals],
+            capsize=2,
+            label=label,
+        )
+    rotation = 0 if len(results) <= 5 else 60
+    bars.set_xticks(positions, results, rotation=rotation, ha="right" if rotation else "center")
+    bars.set_ylabel("accuracy after the last round (%)")
+    bars.set_ylim(0, 101)
+    bars.grid(axis="y", alpha=0.3)
+    bars.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08 - 0.12 * bool(rotation)), ncol=2)
+    bars.set_title("final accuracies (bars: mean, whiskers: standard deviation)", fontsize=10)
+    figure.suptitle(title)
+    return figure, (curves, bars)
+
+
+def describe(config) -> str:
+    """The setting of an experiment in a few words."""
+    parts = [config.dataset]
+    if config.partition == "class":
+        parts.append(f"P{config.num_clients}C{config.classes_per_client}")
+    elif config.partition == "dirichlet":
+        parts.append(f"Dirichlet({config.concentration:g}), {config.num_clients} clients")
+    elif config.partition == "iid":
+        parts.append(f"IID, {config.num_clients} clients")
+    else:
+        parts.append("natural clients")
+    if (config.imbalance_factor or 1) > 1:
+        parts.append(f"imbalance factor {config.imbalance_factor:g}")
+    parts.append(config.model)
+    return ", ".join(parts)
+
+
+def plot_run(experiment: Experiment) -> None:
+    """Writes the pictures of a finished run into its folder `plots`."""
+    directory = experiment.output_dir / "plots"
+    rows = sinks.read_rows(experiment.output_dir / "metrics.csv")
+    setting = describe(experiment.config)
+    figure, _ = accuracy_curves(rows, f"{experiment.config.algorithm} on {setting}")
+    save(figure, directory / "accuracy.png")
+    figure, _ = class_counts(
+        experiment.federation.class_counts(), experiment.federation.class_names, setting
+    )
+    save(figure, directory / "clients.png")

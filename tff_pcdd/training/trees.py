@@ -1,0 +1,49 @@
+"""Nested structures of arrays on disk, written so that a reader never sees half a file."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+
+def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
+    """Calls `write(file)` on a temporary binary file beside `path`, then renames it to `path`."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(temporary, "wb") as file:
+            write(file)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, path)
+    finally:
+        temporary.unlink(missing_ok=True)
+
+
+def save_tree(path: Path, tree: Any) -> None:
+    """Saves the leaves of a nested structure, in `tf.nest` order."""
+    leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(tree)]
+    write_atomically(path, lambda file: np.savez(file, *leaves))
+
+
+def load_tree(path: Path, template: Any) -> Any:
+    """Loads what `save_tree` saved into the structure of `template`.
+
+    Raises:
+        ValueError: the file holds other shapes or types than the template.
+    """
+    expected = [np.asarray(leaf) for leaf in tf.nest.flatten(template)]
+    with np.load(path, allow_pickle=False) as file:
+        leaves = [file[f"arr_{index}"] for index in range(len(file.files))]
+    if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
+        raise ValueError(f"{path} was written for another model or method")
+    return tf.nest.pack_sequence_as(template, leaves)
+
+
+def to_numpy(tree: Any) -> Any:
+    """The same structure with NumPy arrays as leaves."""
+    return tf.nest.map_structure(np.asarray, tree)
