@@ -47,10 +47,10 @@ def _define(name: str, metadata, group: str) -> None:
     _GROUPS.setdefault(group, []).append(name)
 
 
-def define_options(cls: type, *, leave_out: Sequence[str] = ()) -> None:
-    """Defines a flag for every option of a dataclass."""
+def define_options(cls: type, *, groups: Sequence[str] = (), leave_out: Sequence[str] = ()) -> None:
+    """Defines a flag for every option of a dataclass, or for those under some headings."""
     for field in option_fields(cls):
-        if field.name not in leave_out:
+        if field.name not in leave_out and (not groups or field.metadata["group"] in groups):
             _define(field.name, field.metadata, field.metadata["group"])
 
 
@@ -123,16 +123,22 @@ def required(name: str) -> Any:
 
 def _print_help(doc: str) -> None:
     print(doc.strip())
-    print("\nBoolean flags are switched off by --no<flag>; --flagfile=PATH reads flags from a file.")
+    print(
+        "\nBoolean flags are switched off by --no<flag>; --flagfile=PATH reads flags from a file."
+    )
     for group, names in _GROUPS.items():
         print(f"\n{group}:")
         for name in names:
             flag = FLAGS[name]
-            default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
+            default = (
+                "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
+            )
             if flag.flag_type() == "bool":
                 default = f" [{str(flag.default).lower()}]"
             text = textwrap.fill(
-                f"{flag.help.splitlines()[0]}", 96, initial_indent=" " * 6,
+                f"{flag.help.splitlines()[0]}",
+                96,
+                initial_indent=" " * 6,
                 subsequent_indent=" " * 6,
             )
             print(f"  --{name}{default}\n{text}")

@@ -10,7 +10,9 @@ from absl import flags
 
 from tasks import cli
 
-cli.define(flags.DEFINE_list, "algorithms", ["fedavg", "fedgela"], "Methods, by name.", "Comparison")
+cli.define(
+    flags.DEFINE_list, "algorithms", ["fedavg", "fedgela"], "Methods, by name.", "Comparison"
+)
 cli.define(flags.DEFINE_list, "seeds", ["0"], "Seeds, whole numbers.", "Comparison")
 cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
 cli.define(
@@ -41,9 +43,9 @@ def main():
         for seed in seeds
     ]
 
-    from tff_pcdd.training import comparison
+    from tff_pcdd.training import compare
 
-    print(comparison.compare(configs, output_dir, run_options, overwrite=cli.FLAGS.overwrite))
+    print(compare(configs, output_dir, run_options, overwrite=cli.FLAGS.overwrite))
     print(f"tables and pictures in {output_dir}")
 
 

@@ -26,3 +26,11 @@ def golden():
         pytest.skip(f"golden file {name}.npz is not in {folder}")
 
     return load
+
+
+@pytest.fixture(scope="session")
+def simulation():
+    """Puts the default runtime in force."""
+    from tff_pcdd import runtime
+
+    return runtime.use(os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess"))

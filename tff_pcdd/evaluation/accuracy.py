@@ -43,7 +43,7 @@ def group_accuracy(
 
 
 def personal_accuracy(right: np.ndarray, total: np.ndarray) -> float:
-    """Mean over clients of their accuracy, for arrays [K, C]; clients without samples are left out."""
+    """Mean over clients of their accuracy, for [K, C]; those without samples are left out."""
     totals = np.sum(total, axis=1)
     tested = totals > 0
     if not tested.any():

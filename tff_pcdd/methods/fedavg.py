@@ -10,6 +10,7 @@ local epochs.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from tff_pcdd.methods.method import Method, register
 
@@ -20,3 +21,4 @@ class FedAvg(Method):
     """Federated averaging."""
 
     name = "fedavg"
+    degenerate: ClassVar = {}

@@ -1,11 +1,12 @@
 """FedGE: the global half of FedGELA.
 
-Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, J. Yao, R. Han,
-Y. Zhang, Y. Wang, et al.; NeurIPS 2023. "GE" in its ablation (table 4).
+Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, R. Zhang, J.
+Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023. "GE" in its ablation (table 4).
 
 Differs from FedAvg in the head: instead of a trained one, a simplex equiangular tight frame that is
-the same at every client and never moves. Logits are the scaled cosines between the feature and the
-frame's columns, so that a class that a client lacks keeps its place in the feature space.
+the same at every client and never moves, behind a linear projection. Logits are the scaled cosines
+between the feature and the frame's columns, so that a class that a client lacks keeps its place in
+the feature space.
 """
 
 from __future__ import annotations
@@ -27,6 +28,9 @@ class FedGE(Method):
     """FedAvg with a fixed simplex-ETF classifier."""
 
     name = "fedge"
+    # The frame's columns point everywhere, features after a ReLU only where nothing is negative,
+    # so a linear layer stands between them (84 for ten classes, 512 for a hundred in the paper).
+    projection_dim = 84
 
     scale: float = option(
         1.0,
@@ -36,7 +40,7 @@ class FedGE(Method):
     )
     features: str = option(
         "l2",
-        "Normalisation of the feature before the classifier: l2 (paper), bn (authors' code), bn_l2.",
+        "Normalisation of the feature before the head: l2 (paper), bn (authors' code), bn_l2.",
         choices=("l2", "bn", "bn_l2"),
     )
 

@@ -1,19 +1,19 @@
 """FedGELA: globally fixed simplex ETF, locally adapted.
 
-Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, J. Yao, R. Han,
-Y. Zhang, Y. Wang, et al.; NeurIPS 2023.
+Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, R. Zhang, J.
+Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023.
 
 Differs from FedAvg in the head. It is a simplex ETF M fixed for all (as in FedGE), and at client k
-each of its columns is stretched by Φ_k, the client's share of that class over the even share
-(eq. 4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) with features of unit length (eq. 5). The client
-spends no angle on classes it lacks, while all clients agree on the directions. The global model is
-M, the personal one Φ_k ⊙ M.
+each of its columns is stretched by Φ_k, the client's share of that class over the even share (eq.
+4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) with features of unit length (eq. 5). The client spends
+no angle on classes it lacks, while all clients agree on the directions. The global model is M, the
+personal one Φ_k ⊙ M.
 
 Where the paper and its code differ: features are L2-normalised (paper; the code uses a batch norm,
 option `features`), the softmax runs over all classes with logit 0 for missing ones (code; the
 paper's runs over the client's classes, option `masked`, under which a client with one class never
-trains), and `scale` is the multiplier of the logits, √E_W of the formula and 1/T of the code.
-With Φ = 1 it is FedGE.
+trains), and `scale` is the multiplier of the logits, √E_W of the formula and 1/T of the code. With
+Φ = 1 it is FedGE.
 """
 
 from __future__ import annotations

@@ -220,6 +220,10 @@ class Method:
     name: ClassVar[str] = ""
     # Named scalars that `loss` returns beside the loss; their means go to metrics.csv.
     metric_names: ClassVar[tuple[str, ...]] = ()
+    # Options under which the method is FedAvg, bit for bit; None where there are none.
+    degenerate: ClassVar[Mapping[str, Any] | None] = None
+    # Width of the linear layer that the method puts behind the backbone, unless told otherwise.
+    projection_dim: ClassVar[int] = 0
     # Whether there is one model for everybody, which GA can be measured on.
     has_global_model: ClassVar[bool] = True
 
@@ -279,9 +283,7 @@ class Method:
 
     def update(self, net: Network, client: Client) -> list[tf.Tensor]:
         """The change of the shared trainable variables that the client uploads."""
-        return [
-            w - anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
-        ]
+        return [w - anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)]
 
     def weight(self, client: Client) -> tf.Tensor:
         """The client's weight in the mean over the cohort, float32 scalar."""

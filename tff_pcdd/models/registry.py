@@ -22,7 +22,11 @@ _BUILDERS: dict[str, Callable] = {}
 
 
 def register(name: str):
-    """Decorator that makes a function `(input_shape) -> tf.keras.Model` known by a name."""
+    """Decorator that makes a function known by a name.
+
+    The function takes (input_shape, projection_dim) and returns a Keras model; `project` does the
+    projection for it.
+    """
 
     def decorate(function: Callable) -> Callable:
         _BUILDERS[name] = function
@@ -42,8 +46,8 @@ def build(name: str, input_shape: Sequence[int], *, projection_dim: int = 0) -> 
     Args:
         name: one of `names()`.
         input_shape: shape of one model input, [height, width, channels].
-        projection_dim: width of a linear layer behind the features, 0 for none (FedGELA's networks
-            for 32×32 images have one of 84 or 512).
+        projection_dim: width of a linear layer at the end, 0 for none (FedGELA's networks have one
+            of 84 or 512).
 
     Returns:
         A Keras model from float32 [batch, *input_shape] to float32 [batch, d].
@@ -55,11 +59,14 @@ def build(name: str, input_shape: Sequence[int], *, projection_dim: int = 0) -> 
         raise OptionError(f"--model={name}: choose one of {', '.join(names())}")
     if name not in _BUILDERS:
         importlib.import_module(_MODULES[name])
-    model = _BUILDERS[name](tuple(input_shape))
-    if projection_dim:
-        projected = dense(projection_dim, name="projection")(model.output)
-        model = tf.keras.Model(model.input, projected, name=f"{name}_projected")
-    return model
+    return _BUILDERS[name](tuple(input_shape), projection_dim)
+
+
+def project(features: tf.Tensor, projection_dim: int) -> tf.Tensor:
+    """Puts a linear layer of that width behind features, or nothing for width 0."""
+    if not projection_dim:
+        return features
+    return dense(projection_dim, name="projection")(features)
 
 
 def dense(units: int, **options) -> tf.keras.layers.Dense:

@@ -1,9 +1,9 @@
 """Residual networks for small images.
 
-Deep Residual Learning for Image Recognition; K. He, X. Zhang, S. Ren, J. Sun; CVPR 2016; in the form
-that the FedGELA, FedMR and FedLoGe experiments use for 32×32 images: a 3×3 stem with stride 1 and no
-pooling, stages of 64, 128, 256, 512 channels, 1×1 projection shortcuts, convolutions without bias,
-global average pooling, d = 512.
+Deep Residual Learning for Image Recognition; K. He, X. Zhang, S. Ren, J. Sun; CVPR 2016; in the
+form that the FedGELA, FedMR and FedLoGe experiments use for 32×32 images: a 3×3 stem with stride 1
+and no pooling, stages of 64, 128, 256, 512 channels, 1×1 projection shortcuts, convolutions without
+bias, global average pooling, d = 512.
 
 Padding is explicit, one pixel on every side, because "same" padding puts it to the right and the
 bottom only where the stride is 2, which shifts the features against the reference networks.
@@ -12,7 +12,7 @@ bottom only where the stride is 2, which shifts the features against the referen
 import tensorflow as tf
 
 from tff_pcdd.layers import BatchNormalization
-from tff_pcdd.models.registry import register
+from tff_pcdd.models.registry import project, register
 from tff_pcdd.options import OptionError
 
 
@@ -46,7 +46,7 @@ def basic_block(x: tf.Tensor, filters: int, stride: int) -> tf.Tensor:
     return relu()(tf.keras.layers.Add()([h, x]))
 
 
-def _resnet(name: str, input_shape: tuple[int, ...], blocks: tuple[int, ...]) -> tf.keras.Model:
+def _resnet(name, input_shape, projection_dim, blocks) -> tf.keras.Model:
     if len(input_shape) != 3 or min(input_shape[:2]) < 8:
         raise OptionError(
             f"--model={name}: needs images of at least 8×8 pixels, the data has {input_shape}"
@@ -58,16 +58,16 @@ def _resnet(name: str, input_shape: tuple[int, ...], blocks: tuple[int, ...]) ->
             stride = 2 if stage > 0 and block == 0 else 1
             h = basic_block(h, 64 * 2**stage, stride)
     h = tf.keras.layers.GlobalAveragePooling2D()(h)
-    return tf.keras.Model(inputs, h, name=name)
+    return tf.keras.Model(inputs, project(h, projection_dim), name=name)
 
 
 @register("resnet18")
-def resnet18(input_shape: tuple[int, ...]) -> tf.keras.Model:
+def resnet18(input_shape: tuple[int, ...], projection_dim: int = 0) -> tf.keras.Model:
     """ResNet18, 11,168,832 trainable parameters with three input channels."""
-    return _resnet("resnet18", input_shape, (2, 2, 2, 2))
+    return _resnet("resnet18", input_shape, projection_dim, (2, 2, 2, 2))
 
 
 @register("resnet34")
-def resnet34(input_shape: tuple[int, ...]) -> tf.keras.Model:
+def resnet34(input_shape: tuple[int, ...], projection_dim: int = 0) -> tf.keras.Model:
     """ResNet34, 21,276,992 trainable parameters with three input channels."""
-    return _resnet("resnet34", input_shape, (3, 4, 6, 3))
+    return _resnet("resnet34", input_shape, projection_dim, (3, 4, 6, 3))

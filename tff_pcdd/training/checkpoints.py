@@ -7,7 +7,7 @@ import re
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tff_pcdd.training import trees
+from tff_pcdd.training import files, trees
 from tff_pcdd.training.client_store import ClientStateStore
 
 _NAME = re.compile(r"round_(\d{6})\.npz")
@@ -49,9 +49,9 @@ class CheckpointManager:
         """Saves the state after a round; the oldest checkpoints beyond `keep` go."""
         self._directory.mkdir(parents=True, exist_ok=True)
         versions, states = store.snapshot()
-        manifest = json.dumps({"round": round_number, "clients": versions}).encode()
+        manifest = json.dumps({"round": round_number, "clients": versions})
         # The manifest first: a checkpoint counts from when its arrays are there.
-        trees.write_atomically(self._manifest(round_number), lambda file: file.write(manifest))
+        files.write_text(self._manifest(round_number), manifest)
         trees.save_tree(self._path(round_number), [server_state, states])
         kept = self.rounds()[-self._keep :]
         for old in self.rounds():

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import plots, sinks, trees
+from tff_pcdd.training import files, plots, sinks
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 from tff_pcdd.training.experiment import Experiment, check_directory
 
@@ -57,8 +57,10 @@ def compare(
     folders = [directory / config.algorithm / f"seed_{config.seed}" for config in configs]
     if len(set(folders)) < len(folders):
         raise OptionError("--algorithms, --seeds: name each method and each seed once")
-    if directory.is_dir() and any(directory.iterdir()) and not any(
-        (directory / config.algorithm).is_dir() for config in configs
+    if (
+        directory.is_dir()
+        and any(directory.iterdir())
+        and not any((directory / config.algorithm).is_dir() for config in configs)
     ):
         raise OptionError(
             f"--output_dir={directory}: is not empty and holds no comparison, name another"
@@ -74,8 +76,7 @@ def compare(
     _write_csv(directory / "comparison.csv", summaries)
     setting = plots.describe(configs[0])
     table = _table(summaries)
-    text = f"# {setting}\n\n{table}\n\n{_NOTE}\n"
-    trees.write_atomically(directory / "comparison.md", lambda file: file.write(text.encode()))
+    files.write_text(directory / "comparison.md", f"# {setting}\n\n{table}\n\n{_NOTE}\n")
     metrics: dict[str, list] = {}
     for config, folder in zip(configs, folders, strict=True):
         metrics.setdefault(config.algorithm, []).append(sinks.read_rows(folder / "metrics.csv"))
@@ -91,7 +92,7 @@ def _write_csv(path: Path, summaries) -> None:
     writer.writeheader()
     for summary in summaries:
         writer.writerow({name: sinks.format_number(summary.get(name)) for name in columns})
-    trees.write_atomically(path, lambda file: file.write(text.getvalue().encode()))
+    files.write_text(path, text.getvalue())
 
 
 def _table(summaries) -> str:

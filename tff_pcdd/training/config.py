@@ -27,7 +27,9 @@ class ExperimentConfig:
     algorithm: str = option("fedavg", "The federated method.", group="Method")
     method_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
-    dataset: str = option("digits", "The data set; digits comes with the installation.", group="Data")
+    dataset: str = option(
+        "digits", "The data set; digits comes with the installation.", group="Data"
+    )
     data_dir: str | None = option(
         None, "Folder of the data set (tfds folder, LEAF's data folder, …).", type=str, group="Data"
     )
@@ -117,13 +119,20 @@ class ExperimentConfig:
     )
 
     model: str = option("simple_cnn", "The backbone.", group="Model")
-    projection_dim: int = option(
-        0, "Width of a linear layer between backbone and head, 0 for none.", minimum=0, group="Model"
+    projection_dim: int | None = option(
+        None,
+        "Width of a linear layer between backbone and head, 0 for none; by default 84 for methods "
+        "with a simplex-ETF head and none for the others.",
+        type=int,
+        minimum=0,
+        group="Model",
     )
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(
-        0, "Clients in a round's cohort, drawn anew each round; 0 for all.", minimum=0,
+        0,
+        "Clients in a round's cohort, drawn anew each round; 0 for all.",
+        minimum=0,
         group="Training",
     )
     local_epochs: int = option(
@@ -134,14 +143,19 @@ class ExperimentConfig:
         0.01, "Step size of the clients' SGD.", above=0, group="Training"
     )
     client_momentum: float = option(
-        0.9, "Momentum of the clients' SGD, afresh each round.", minimum=0, maximum=0.9999,
+        0.9,
+        "Momentum of the clients' SGD, afresh each round.",
+        minimum=0,
+        maximum=0.9999,
         group="Training",
     )
     client_weight_decay: float = option(
         1e-4, "Coupled weight decay of the clients' SGD.", minimum=0, group="Training"
     )
     client_clip_norm: float = option(
-        20.0, "Largest global norm of a local gradient, 0 for no clipping.", minimum=0,
+        20.0,
+        "Largest global norm of a local gradient, 0 for no clipping.",
+        minimum=0,
         group="Training",
     )
 
@@ -179,6 +193,8 @@ class ExperimentConfig:
                 object.__setattr__(self, name, self.seed)
         if self.personal_eval_every is None:
             object.__setattr__(self, "personal_eval_every", self.eval_every)
+        if self.projection_dim is None:
+            object.__setattr__(self, "projection_dim", self.method().projection_dim)
         if self.model not in models.names():
             raise OptionError(f"--model={self.model}: choose one of {', '.join(models.names())}")
         if self.num_clients is not None and self.clients_per_round > self.num_clients:

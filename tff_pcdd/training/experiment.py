@@ -8,6 +8,7 @@ directory, and ends with the numbers of a run never stopped.
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import os
@@ -26,13 +27,21 @@ from tff_pcdd import data, evaluation, federated, models, runtime
 from tff_pcdd.federated import SGD, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import plots, sinks, trees
+from tff_pcdd.training import files, plots, sinks
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 
 # Salts that keep two sources with the same seed apart.
 _BATCHES, _CLIENTS = 1, 2
+
+# Columns of metrics.csv for what a personal evaluation counts.
+_PERSONAL_COLUMNS = {
+    "after": "pa",
+    "before": "pa_before",
+    "after_masked": "pa_masked",
+    "before_masked": "pa_before_masked",
+}
 
 
 def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
@@ -98,6 +107,7 @@ class Experiment:
             is built.
         run: how and where it is computed.
         overwrite: drop the results of another configuration in that directory.
+        check: refuse a directory with other contents than this run.
 
     Raises:
         OptionError: the settings cannot be used with the data, or the directory holds the results
@@ -112,11 +122,13 @@ class Experiment:
         run: RunOptions | None = None,
         *,
         overwrite: bool = False,
+        check: bool = True,
     ):
         self.config = config
         self.output_dir = Path(output_dir)
         self._run = run or RunOptions()
-        check_directory(self.output_dir, config, overwrite)
+        if check:
+            check_directory(self.output_dir, config, overwrite)
         self.federation = config.data_config().build()
         num_clients = len(self.federation.clients)
         if config.clients_per_round > num_clients:
@@ -224,18 +236,15 @@ class Experiment:
             )
         return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
-    def evaluate_personal(self) -> dict[str, float]:
-        """Mean accuracies of the personal models on their clients' test parts, in percent."""
-        counts = self.personal_counts()
-        total = counts.pop("total")
-        names = {
-            "after": "pa",
-            "before": "pa_before",
-            "after_masked": "pa_masked",
-            "before_masked": "pa_before_masked",
-        }
+    def personal_accuracies(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
+        """Mean accuracies of the personal models on their clients' test parts, in percent.
+
+        Args:
+            counts: what `personal_counts` gave.
+        """
         return {
-            names[key]: evaluation.personal_accuracy(right, total) for key, right in counts.items()
+            column: evaluation.personal_accuracy(counts[key], counts["total"])
+            for key, column in _PERSONAL_COLUMNS.items()
         }
 
     def _is_due(self, every: int) -> bool:
@@ -247,7 +256,7 @@ class Experiment:
         if self._is_due(self.config.eval_every):
             results.update(self.evaluate_global())
         if self._is_due(self.config.personal_eval_every):
-            results.update(self.evaluate_personal())
+            results.update(self.personal_accuracies(self.personal_counts()))
         return results
 
     # The whole run.
@@ -273,9 +282,8 @@ class Experiment:
         if summary_path.exists():
             return json.loads(summary_path.read_text())
         self.output_dir.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(self.config.to_json(), indent=2) + "\n"
-        trees.write_atomically(
-            self.output_dir / "config.json", lambda file: file.write(text.encode())
+        files.write_text(
+            self.output_dir / "config.json", json.dumps(self.config.to_json(), indent=2) + "\n"
         )
         if self.checkpoints.rounds():
             self.restore()
@@ -311,10 +319,7 @@ class Experiment:
         return [
             "round",
             *(f"ga{suffix}" for suffix in suffixes),
-            "pa",
-            "pa_before",
-            "pa_masked",
-            "pa_before_masked",
+            *_PERSONAL_COLUMNS.values(),
             *(f"ga{suffix}_{group}" for suffix in suffixes for group in groups),
             "train_loss",
             *self.learning.method.metric_names,
@@ -350,6 +355,52 @@ class Experiment:
         }
 
 
+def evaluate_run(
+    config: ExperimentConfig,
+    run_dir: str | os.PathLike,
+    run: RunOptions | None = None,
+    round_number: int | None = None,
+) -> dict[str, Any]:
+    """Evaluates a checkpoint of a run and writes evaluation.json into its directory.
+
+    Args:
+        config: the run's settings; a moved `data_dir` is all that may differ.
+        run_dir: the run's directory.
+        run: how and where it is computed.
+        round_number: which checkpoint, the newest by default.
+
+    Returns:
+        The round, the mean accuracies, and the personal accuracies by client.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+    """
+    directory = Path(run_dir)
+    run = run or RunOptions()
+    if (directory / "client_states").is_dir():
+        run = dataclasses.replace(run, client_store="disk")
+    experiment = Experiment(config, directory, run, check=False)
+    experiment.restore(round_number)
+    accuracies = experiment.evaluate_global()
+    counts = experiment.personal_counts()
+    accuracies.update(experiment.personal_accuracies(counts))
+    total = counts.pop("total")
+    results = {
+        "round": experiment.round,
+        "accuracies": accuracies,
+        "clients": {
+            client.client_id: {
+                _PERSONAL_COLUMNS[key]: evaluation.accuracy(right[index], total[index])
+                for key, right in counts.items()
+            }
+            for index, client in enumerate(experiment.federation.clients)
+            if total[index].sum()
+        },
+    }
+    files.write_text(directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    return results
+
+
 def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float | None]:
     """Final and best values of every accuracy in the rows of a metrics file.
 
@@ -367,7 +418,9 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
         if f"ga_{group}_final" in summary:
             summary[f"ga_{group}"] = summary[f"ga_{group}_final"]
     last_round = int(rows[-1]["round"])
-    second_half = [float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2]
+    second_half = [
+        float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2
+    ]
     summary["ga_second_half"] = statistics.fmean(second_half)
     return summary
 
@@ -403,5 +456,3 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
             f"--output_dir={directory}: holds a run with another {', '.join(differing)}; "
             "name another directory, or --overwrite it"
         )
-
-

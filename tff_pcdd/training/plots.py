@@ -64,9 +64,7 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     Numbers stand in the cells while they can be read; labels thin out as clients become many.
     """
     num_clients, num_classes = counts.shape
-    figure = Figure(
-        figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12))
-    )
+    figure = Figure(figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12)))
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
     colors = matplotlib.colormaps["viridis"].copy()
@@ -135,7 +133,9 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
     bars.set_ylabel("accuracy after the last round (%)")
     bars.set_ylim(0, 101)
     bars.grid(axis="y", alpha=0.3)
-    bars.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08 - 0.12 * bool(rotation)), ncol=2)
+    bars.legend(
+        fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08 - 0.12 * bool(rotation)), ncol=2
+    )
     bars.set_title("final accuracies (bars: mean, whiskers: standard deviation)", fontsize=10)
     figure.suptitle(title)
     return figure, (curves, bars)
@@ -143,6 +143,11 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
 
 def describe(config) -> str:
     """The setting of an experiment in a few words."""
+    return f"{describe_data(config)}, {config.model}"
+
+
+def describe_data(config) -> str:
+    """The data of an experiment in a few words."""
     parts = [config.dataset]
     if config.partition == "class":
         parts.append(f"P{config.num_clients}C{config.classes_per_client}")
@@ -154,7 +159,6 @@ def describe(config) -> str:
         parts.append("natural clients")
     if (config.imbalance_factor or 1) > 1:
         parts.append(f"imbalance factor {config.imbalance_factor:g}")
-    parts.append(config.model)
     return ", ".join(parts)
 
 

@@ -1,8 +1,8 @@
 """Where a run's numbers go while it runs: sinks with three hooks.
 
-    start(first_round, rounds)    before the first round
-    row(values)                   after every evaluated round
-    finish(summary)               at the end
+start(first_round, rounds)    before the first round
+row(values)                   after every evaluated round
+finish(summary)               at the end
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import tqdm
 
-from tff_pcdd.training import trees
+from tff_pcdd.training import files
 
 
 class Sink:
@@ -65,7 +65,7 @@ class CsvSink(Sink):
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()
         writer.writerows(kept)
-        trees.write_atomically(self._path, lambda file: file.write(text.getvalue().encode()))
+        files.write_text(self._path, text.getvalue())
 
     def row(self, values):
         with open(self._path, "a", newline="") as file:
@@ -138,5 +138,4 @@ class SummarySink(Sink):
         self._path = path
 
     def finish(self, summary):
-        text = json.dumps(summary, indent=2) + "\n"
-        trees.write_atomically(self._path, lambda file: file.write(text.encode()))
+        files.write_text(self._path, json.dumps(summary, indent=2) + "\n")

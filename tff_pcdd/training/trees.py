@@ -1,33 +1,20 @@
-"""Nested structures of arrays on disk, written so that a reader never sees half a file."""
+"""Nested structures of arrays on disk."""
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
-
-def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
-    """Calls `write(file)` on a temporary binary file beside `path`, then renames it to `path`."""
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
-    finally:
-        temporary.unlink(missing_ok=True)
+from tff_pcdd.training import files
 
 
 def save_tree(path: Path, tree: Any) -> None:
     """Saves the leaves of a nested structure, in `tf.nest` order."""
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(tree)]
-    write_atomically(path, lambda file: np.savez(file, *leaves))
+    files.write_atomically(path, lambda file: np.savez(file, *leaves))
 
 
 def load_tree(path: Path, template: Any) -> Any:

@@ -1,0 +1,131 @@
+"""What holds for every registered method; a new one is covered by being registered."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import methods
+from tff_pcdd.federated import build_process
+
+COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3], [0, 1, 4]]
+
+
+@pytest.fixture(scope="module", params=methods.names())
+def name(request):
+    return request.param
+
+
+@pytest.fixture(scope="module")
+def process(name, simulation):
+    """The computations of a method; building them takes most of a test's time."""
+    return build_process(support.learning(name))
+
+
+@pytest.fixture(scope="module")
+def four_rounds(process):
+    state = process.initialize()
+    return support.run_rounds(process, state, {}, COHORTS)
+
+
+def test_docstring_names_the_source(name):
+    module = __import__(methods.get(name).__module__, fromlist=["_"])
+    assert any(str(year) in module.__doc__ for year in range(2015, 2027)), "give paper and venue"
+
+
+def test_rounds_are_finite(four_rounds):
+    for leaf in tf.nest.flatten(four_rounds[:2]):
+        assert np.all(np.isfinite(np.asarray(leaf, np.float64)))
+    assert float(four_rounds[2]["samples"]) > 0
+
+
+def test_training_changes_the_weights(process, four_rounds):
+    before, after = process.initialize(), four_rounds[0]
+    changed = [
+        np.any(a != b)
+        for a, b in zip(
+            tf.nest.flatten((before["weights"]["trainable"])),
+            tf.nest.flatten((after["weights"]["trainable"])),
+            strict=True,
+        )
+    ]
+    personal = [leaf for s in four_rounds[1].values() for leaf in tf.nest.flatten(s["personal"])]
+    assert all(changed) and (changed or personal)
+
+
+def test_fixed_variables_stay(process, four_rounds):
+    support.assert_trees_equal(
+        process.initialize()["weights"]["fixed"], four_rounds[0]["weights"]["fixed"]
+    )
+
+
+def test_state_keeps_its_type(process):
+    signature = process.next.type_signature
+    assert signature.result[0].is_assignable_from(signature.parameter[0])
+    assert signature.result[1].member.is_assignable_from(signature.parameter[1].member)
+
+
+def test_result_is_a_function_of_the_seed(process, four_rounds):
+    again = support.run_rounds(process, process.initialize(), {}, COHORTS)
+    support.assert_trees_equal(again[:2], four_rounds[:2])
+    other = support.run_rounds(process, process.initialize(), {}, COHORTS, seed=1)
+    flat, flat_other = tf.nest.flatten(four_rounds[:2]), tf.nest.flatten(other[:2])
+    assert any(np.any(a != b) for a, b in zip(flat, flat_other, strict=True))
+
+
+def test_two_and_two_rounds_are_four(process, four_rounds):
+    state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS[:2])
+    as_numpy = tf.nest.map_structure(np.asarray, (state, clients))
+    state, clients, _ = support.run_rounds(process, *as_numpy, COHORTS[2:], first=2)
+    support.assert_trees_equal((state, clients), four_rounds[:2])
+
+
+def test_absent_clients_keep_their_state(process):
+    state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS[:1])
+    kept = tf.nest.map_structure(np.asarray, clients[2])
+    _, clients, _ = support.run_rounds(process, state, clients, [[0, 1]], first=1)
+    support.assert_trees_equal(clients[2], kept)
+    assert int(clients[0]["participations"]) == 2
+    assert int(clients[2]["participations"]) == 1
+
+
+def test_a_cohort_without_samples_changes_no_weights(process):
+    state = process.initialize()
+    after, _, _ = support.run_rounds(process, state, {}, [[4]])
+    support.assert_trees_equal(after["weights"], state["weights"])
+
+
+def test_evaluation_counts(process, four_rounds):
+    state, clients, _ = four_rounds
+    total = np.bincount(support.TEST["y"], minlength=support.NUM_CLASSES)
+    counts = process.evaluate_global(state, support.TEST)
+    np.testing.assert_array_equal(counts["total"], total)
+    for right in counts["right"].values():
+        assert np.all((np.asarray(right) >= 0) & (np.asarray(right) <= total))
+    cohort = sorted(clients)
+    results = process.evaluate_personal(
+        state,
+        [clients[client] for client in cohort],
+        [support.client_data(client, 4, test=True) for client in cohort],
+    )
+    for client, result in zip(cohort, results, strict=True):
+        np.testing.assert_array_equal(result["total"], total)
+        absent = np.bincount(support.CLIENTS[client]["y"], minlength=support.NUM_CLASSES) == 0
+        if not absent.all():
+            assert not np.asarray(result["before_masked"])[absent].any()
+            assert not np.asarray(result["after_masked"])[absent].any()
+
+
+@pytest.mark.parametrize(
+    "degenerate", [n for n in methods.names() if methods.get(n).degenerate is not None]
+)
+def test_degenerate_setting_is_fedavg(degenerate, simulation):
+    options = dict(methods.get(degenerate).degenerate)
+    states = [
+        support.run_rounds(process, process.initialize(), {}, COHORTS)[0]
+        for process in (
+            build_process(support.learning("fedavg")),
+            build_process(support.learning(degenerate, **options)),
+        )
+    ]
+    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])

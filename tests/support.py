@@ -1,0 +1,103 @@
+"""A federation small enough that a round takes milliseconds."""
+
+import functools
+from collections import OrderedDict
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data, methods
+from tff_pcdd.federated import SGD, Learning
+
+NUM_CLASSES = 4
+IMAGE = (4, 4, 1)
+SPEC = data.InputSpec("image", IMAGE, "float32")
+
+
+def backbone(with_statistics: bool = True) -> tf.keras.Model:
+    """Two dense layers, with a batch normalisation between them if wanted."""
+    from tff_pcdd.layers import BatchNormalization
+
+    inputs = tf.keras.Input(IMAGE)
+    h = tf.keras.layers.Dense(8)(tf.keras.layers.Flatten()(inputs))
+    if with_statistics:
+        h = BatchNormalization()(h)
+    h = tf.keras.layers.Dense(6, activation="relu")(h)
+    return tf.keras.Model(inputs, h)
+
+
+def examples(size: int, classes, seed: int) -> OrderedDict:
+    """Images that carry their class in their mean."""
+    generator = np.random.default_rng(seed)
+    y = generator.choice(classes, size).astype(np.int32) if size else np.zeros(0, np.int32)
+    x = generator.normal(size=(size, *IMAGE)).astype(np.float32) + y[:, None, None, None]
+    return OrderedDict(x=x.astype(np.float32), y=y)
+
+
+# Two classes each; a single sample; a single class; nothing at all.
+CLIENTS = (
+    examples(12, [0, 1], 1),
+    examples(9, [1, 2], 2),
+    examples(1, [3], 3),
+    examples(6, [3], 4),
+    examples(0, [0], 5),
+)
+TEST = examples(40, range(NUM_CLASSES), 6)
+
+
+def seed_of(*entropy: int) -> np.ndarray:
+    """A seed for stateless ops from whole numbers."""
+    return np.random.SeedSequence(entropy).generate_state(2).view(np.int32)
+
+
+def learning(method: str, *, statistics: bool = True, seed: int = 0, **options) -> Learning:
+    """The tiny task for a method; other options go to the method."""
+    counts = np.stack([np.bincount(c["y"], minlength=NUM_CLASSES) for c in CLIENTS])
+    task = methods.Task(
+        num_classes=NUM_CLASSES,
+        feature_dim=6,
+        backbone=functools.partial(backbone, statistics),
+        class_counts=counts,
+        seed=seed,
+        num_rounds=4,
+    )
+    return Learning(
+        method=methods.create(method, **options),
+        task=task,
+        input_spec=SPEC,
+        optimizer=SGD(0.05, 0.9, 1e-3, 5.0),
+        local_epochs=2,
+        batch_size=4,
+    )
+
+
+def client_data(client: int, round_number: int, seed: int = 0, *, test: bool = False):
+    """What a client brings to a round."""
+    parts = OrderedDict(train=CLIENTS[client])
+    if test:
+        parts["test"] = TEST
+    parts["seed"] = seed_of(seed, round_number, client)
+    return parts
+
+
+def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int = 0):
+    """Runs a round for every cohort; client states, a dict, are kept in between."""
+    metrics = None
+    for number, cohort in enumerate(cohorts, first):
+        for client in cohort:
+            if client not in client_states:
+                client_states[client] = process.initial_client_state(seed_of(seed, client))
+        state, new, metrics = process.next(
+            state,
+            [client_states[client] for client in cohort],
+            [client_data(client, number, seed) for client in cohort],
+        )
+        client_states.update(zip(cohort, new, strict=True))
+    return state, client_states, metrics
+
+
+def assert_trees_equal(a, b):
+    """Equality bit for bit of nested structures."""
+    tf.nest.assert_same_structure(a, b, check_types=False)
+    for left, right in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
+        np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
