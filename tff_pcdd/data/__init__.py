@@ -8,6 +8,8 @@ Importing this package imports no TensorFlow.
 from tff_pcdd.data.config import PARTITIONS, DataConfig, load_federation
 from tff_pcdd.data.errors import DataError
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation, InputSpec
+from tff_pcdd.data.image_folders import split_centres
+from tff_pcdd.data.leaf import load_leaf
 from tff_pcdd.data.long_tail import ClassGroups, class_groups, long_tail_counts, long_tail_indices
 from tff_pcdd.data.partitioners import (
     Split,
@@ -54,6 +56,7 @@ __all__ = [
     "dataset_names",
     "image_spec",
     "load_federation",
+    "load_leaf",
     "load_source",
     "long_tail_counts",
     "long_tail_indices",
@@ -63,6 +66,7 @@ __all__ = [
     "partition_iid",
     "register_source",
     "split_by_class",
+    "split_centres",
     "split_dirichlet",
     "split_iid",
     "stratified_indices",

@@ -9,7 +9,7 @@ import numpy as np
 
 from tff_pcdd.data import long_tail, partitioners, sources
 from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import IMAGE_FILE, TEXT, ClientIndices, Examples, Federation
+from tff_pcdd.data.federation import TEXT, ClientIndices, Examples, Federation
 
 # What a run's seed is combined with, so that choices do not follow one another.
 _TRAIN_SUBSET, _TEST_SUBSET, _TAIL = 11, 12, 13
@@ -182,8 +182,7 @@ class DataConfig:
                 if getattr(self, name) != absent:
                     raise DataError(f"{name}={getattr(self, name)}: {self.dataset} is text")
         else:
-            dtype = "string" if info.kind == IMAGE_FILE else "uint8"
-            sources.image_spec(info, self._source_options(), dtype)
+            sources.image_spec(info, self._source_options())
 
     def _source_options(self) -> sources.SourceOptions:
         return sources.SourceOptions(

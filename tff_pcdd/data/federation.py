@@ -60,6 +60,8 @@ class InputSpec:
         flip: whether images are mirrored at random.
         rotation: degrees; images are turned by up to as much in both directions.
         vocabulary: of text, a character per id; the id after the last stands for any other one.
+        resize: of image files, what the shorter side is scaled to before the middle is cut out;
+            None for just large enough.
 
     Example:
         >>> spec = InputSpec("image", (8, 8, 1), scale=1 / 16)
@@ -78,6 +80,7 @@ class InputSpec:
     flip: bool = False
     rotation: float = 0.0
     vocabulary: str | None = None
+    resize: int | None = None
 
     def __post_init__(self):
         if self.kind not in _DTYPES:
@@ -105,6 +108,8 @@ class InputSpec:
             raise DataError(
                 f"crop_padding={self.crop_padding}, rotation={self.rotation}: must not be negative"
             )
+        if self.resize is not None and self.resize < max(self.shape[:2]):
+            raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
 

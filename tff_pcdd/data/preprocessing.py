@@ -26,6 +26,9 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
     Returns:
         float32 (x · scale - mean) / std for images, int32 ids for text; [batch, *spec.shape].
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, naming an image file that cannot be decoded.
     """
     if spec.kind == TEXT:
         return tf.cast(x, tf.int32)
@@ -64,23 +67,45 @@ def augment(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Decodes paths; pixels pass."""
-    if spec.kind == IMAGE_FILE and x.dtype == tf.string:
-        return tf.map_fn(
-            lambda path: _decode(path, spec), x, fn_output_signature=tf.uint8, parallel_iterations=8
-        )
-    return x
+    """Decodes paths; pixels pass.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, naming the first file that cannot be decoded.
+    """
+    if spec.kind != IMAGE_FILE or x.dtype != tf.string:
+        return x
+    number = tf.shape(x, tf.int64)[0]
+    # TensorFlow's own error does not say which file is broken. A data set can leave out failing
+    # elements, so the missing ones are known afterwards; it also decodes in parallel.
+    images = (
+        tf.data.Dataset.from_tensor_slices(x)
+        .enumerate()
+        .map(lambda i, path: (i, _decode(path, spec)), num_parallel_calls=tf.data.AUTOTUNE)
+        .ignore_errors()
+    )
+    # One element more than there are images, because a batch must not be empty.
+    last = tf.data.Dataset.from_tensors((number, tf.zeros(spec.shape, tf.uint8)))
+    indices, images = images.concatenate(last).batch(number + 1).get_single_element()
+    decoded = tf.scatter_nd(indices[:, None], tf.ones_like(indices), [number + 1]) > 0
+    broken = tf.boolean_mask(x, ~decoded[:-1])
+    check = tf.debugging.Assert(
+        tf.size(broken) == 0, ["image files are missing or broken:", broken], summarize=3
+    )
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.reshape(images[:-1], [-1, *spec.shape])
 
 
 def _decode(path: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Reads one image file: uint8 of `spec.shape`, the middle of the image at that aspect ratio."""
+    """Reads one image file and cuts out its middle: uint8 of `spec.shape`."""
     height, width, channels = spec.shape
     image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
-    target = tf.constant([height, width], tf.float32)
-    # Shorter side to the target, then the middle: no distortion, nothing outside the image.
-    resized = tf.cast(tf.math.ceil(size * tf.reduce_max(target / size) - 1e-3), tf.int32)
-    image = tf.image.resize(image, resized, antialias=True)
+    if spec.resize:
+        factor = spec.resize / tf.reduce_min(size)
+    else:
+        factor = tf.reduce_max(tf.constant([height, width], tf.float32) / size)
+    scaled = tf.maximum(tf.cast(tf.round(size * factor), tf.int32), [height, width])
+    image = tf.image.resize(image, scaled, antialias=True)
     image = tf.image.resize_with_crop_or_pad(image, height, width)
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
 

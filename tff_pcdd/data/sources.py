@@ -24,12 +24,13 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import IMAGE, ClientIndices, Examples, InputSpec
+from tff_pcdd.data.federation import IMAGE, IMAGE_FILE, ClientIndices, Examples, InputSpec
 
 AUGMENTATIONS = ("none", "standard", "reflect", "rotation")
 NORMALIZATIONS = ("dataset", "imagenet", "none")
 
-_IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
+# Means and deviations of ImageNet's channels.
+IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,6 +47,7 @@ class DatasetInfo:
         mean: per channel, of pixels scaled to [0, 1]; None for 0.
         std: per channel; None for 1.
         flip: whether a mirrored image keeps its class, which augmentation needs to know.
+        resize: of image files, see `InputSpec`.
     """
 
     name: str
@@ -57,6 +59,7 @@ class DatasetInfo:
     mean: tuple[float, ...] | None = None
     std: tuple[float, ...] | None = None
     flip: bool = False
+    resize: int | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,7 +158,7 @@ def _lookup(name):
 
 
 def image_spec(
-    info: DatasetInfo, options: SourceOptions, dtype: str = "uint8", scale: float = 1 / 255
+    info: DatasetInfo, options: SourceOptions, dtype: str | None = None, scale: float = 1 / 255
 ) -> InputSpec:
     """The input spec of an image set under the chosen normalisation and augmentation.
 
@@ -167,7 +170,7 @@ def image_spec(
     Args:
         info: of the set.
         options: of which normalisation and augmentation are used.
-        dtype: of the raw inputs.
+        dtype: of the raw inputs; by default "uint8", and "string" for image files.
         scale: that turns raw pixels into [0, 1].
 
     Raises:
@@ -185,10 +188,13 @@ def image_spec(
         raise DataError(f"normalization='imagenet' needs colour images, {info.name} has none")
     mean, std = {
         "dataset": (info.mean, info.std),
-        "imagenet": _IMAGENET,
+        "imagenet": IMAGENET,
         "none": (None, None),
     }[options.normalization]
-    spec = InputSpec(info.kind, info.shape, dtype=dtype, scale=scale, mean=mean, std=std)
+    dtype = dtype or ("string" if info.kind == IMAGE_FILE else "uint8")
+    spec = InputSpec(
+        info.kind, info.shape, dtype, scale=scale, mean=mean, std=std, resize=info.resize
+    )
     if options.augmentation == "none":
         return spec
     return dataclasses.replace(
