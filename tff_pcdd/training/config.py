@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+import re
 from collections.abc import Mapping
 from typing import Any
 
@@ -207,7 +208,11 @@ class ExperimentConfig:
             field.name: getattr(method, field.name) for field in dataclasses.fields(method)
         }
         object.__setattr__(self, "method_options", effective)
-        self.data_config().check()
+        try:
+            self.data_config().check()
+        except data.DataError as error:
+            # The data package speaks of settings; here they are flags.
+            raise OptionError(re.sub(r"^(?=\w+=)", "--", str(error))) from None
 
     def data_config(self) -> data.DataConfig:
         """The part of the settings that says which data there are and who holds them."""
@@ -314,6 +319,8 @@ class RunOptions:
     def __post_init__(self):
         check_options(self)
         settle_options(self)
+        if self.runtime == "remote" and not self.workers:
+            raise OptionError("--runtime=remote: needs --workers=host:port,…")
 
     def runtime_options(self) -> dict[str, Any]:
         """Keyword arguments for `tff_pcdd.runtime.use`."""
@@ -321,7 +328,5 @@ class RunOptions:
             devices = tuple(self.devices.split(",")) if self.devices else ()
             return {"client_parallelism": self.client_parallelism, "devices": devices}
         if self.runtime == "remote":
-            if not self.workers:
-                raise OptionError("--runtime=remote: needs --workers=host:port,…")
             return {"workers": self.workers.split(","), "worker_timeout": self.worker_timeout}
         return {}

@@ -170,6 +170,8 @@ def plot_run(experiment: Experiment) -> None:
     figure, _ = accuracy_curves(rows, f"{experiment.config.algorithm} on {setting}")
     save(figure, directory / "accuracy.png")
     figure, _ = class_counts(
-        experiment.federation.class_counts(), experiment.federation.class_names, setting
+        experiment.federation.class_counts(),
+        experiment.federation.class_names,
+        describe_data(experiment.config),
     )
     save(figure, directory / "clients.png")
