@@ -36,7 +36,7 @@ def test_docstring_names_the_source(name):
 def test_rounds_are_finite(four_rounds):
     for leaf in tf.nest.flatten(four_rounds[:2]):
         assert np.all(np.isfinite(np.asarray(leaf, np.float64)))
-    assert float(four_rounds[2]["samples"]) > 0
+    assert float(four_rounds[2]["sums"]["samples"]) > 0
 
 
 def test_training_changes_the_weights(process, four_rounds):

@@ -34,7 +34,8 @@ class FederatedProcess:
     Attributes:
         initialize, initial_client_state, next, evaluate_global, evaluate_personal: TFF computations
             as the module's docstring gives them.
-        upload_bytes: what one client sends in a round.
+        update_bytes: what one client sends in a round as the change of its weights.
+        extra_bytes: what it sends beside that, in a round in which it does.
         download_bytes: what one client receives in every round.
         fixed_bytes: what a client receives once, when it first takes part.
         personal_bytes: what one client keeps between rounds.
@@ -46,7 +47,8 @@ class FederatedProcess:
     next: tff.Computation
     evaluate_global: tff.Computation
     evaluate_personal: tff.Computation
-    upload_bytes: int
+    update_bytes: int
+    extra_bytes: int
     download_bytes: int
     fixed_bytes: int
     personal_bytes: int
@@ -97,7 +99,8 @@ def build_process(
     examples_type = tff.to_type(
         OrderedDict(
             x=tff.TensorType(
-                tf.as_dtype(learning.input_spec.dtype).as_numpy_dtype, [None, *learning.input_spec.raw_shape]
+                tf.as_dtype(learning.input_spec.dtype).as_numpy_dtype,
+                [None, *learning.input_spec.raw_shape],
             ),
             y=tff.TensorType(np.int32, [None]),
         )
@@ -206,7 +209,12 @@ def build_process(
                 weights=weights, server=server, aggregator=aggregator_state, round=round_number
             )
         )
-        return new_state, results.state, tff.federated_sum(results.metrics)
+        metrics = tff.federated_zip(
+            OrderedDict(
+                sums=tff.federated_sum(results.metrics), sent=tff.federated_sum(results.sent)
+            )
+        )
+        return new_state, results.state, metrics
 
     @tff.federated_computation(state_type, tff.FederatedType(examples_type, tff.SERVER))
     def evaluate_global(state, examples):
@@ -226,7 +234,8 @@ def build_process(
         next=next_round,
         evaluate_global=evaluate_global,
         evaluate_personal=evaluate_personal,
-        upload_bytes=_bytes(result_type["update"]) + _bytes(result_type["sums"]),
+        update_bytes=_bytes(result_type["update"]),
+        extra_bytes=_bytes(result_type["sums"]),
         download_bytes=_bytes(message_type) - _bytes(weights_type["fixed"]),
         fixed_bytes=_bytes(weights_type["fixed"]),
         personal_bytes=_bytes(client_state_type["personal"]) + _bytes(client_state_type["own"]),

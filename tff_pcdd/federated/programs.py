@@ -25,6 +25,9 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.optimizer import SGD
 from tff_pcdd.methods.method import Batch, Client, Method, Network, Phase, Task
 
+# Number folded into a client's seed for its own draws; phases are numbered from 0.
+_CLIENT_DRAWS = 1 << 20
+
 
 @dataclasses.dataclass(frozen=True)
 class Learning:
@@ -159,12 +162,13 @@ class ClientProgram:
 
         Returns:
             An ordered dict: `update`, the change of the shared weights (trainable, then
-            statistics); `weight`; `sums`; `state`; `metrics`, sums over samples; `samples`.
+            statistics); `weight`; `sums`; `state`; `metrics`, sums over samples, with the number
+            of `samples`; `sent`.
         """
         load(self._net, broadcast["weights"], state["personal"])
-        client = self._client(broadcast, state, train, round_number, self._phases)
+        client = self._client(broadcast, state, train, seed, round_number, self._phases)
         totals = self._train(self._phases, train, client, seed)
-        sums, own = self._method.upload(
+        upload = self._method.upload(
             self._net, client, lambda function, initial: self._reduce(function, initial, train)
         )
         statistics = [
@@ -176,13 +180,14 @@ class ClientProgram:
         return OrderedDict(
             update=[*self._method.update(self._net, client), *statistics],
             weight=tf.cast(self._method.weight(client), tf.float32),
-            sums=ordered(sums),
+            sums=ordered(upload.sums),
             state=OrderedDict(
                 personal=read(self._net.personal.all),
-                own=ordered(own),
+                own=ordered(upload.state),
                 participations=state["participations"] + 1,
             ),
             metrics=totals,
+            sent=tf.cast(upload.sent, tf.float32),
         )
 
     def _evaluate(self, broadcast, state, train, test, seed, round_number):
@@ -194,7 +199,8 @@ class ClientProgram:
             only classes of the client's training part can be predicted.
         """
         load(self._net, broadcast["weights"], state["personal"])
-        client = self._client(broadcast, state, train, round_number, self._personal_phases)
+        client = self._client(broadcast, state, train, seed, round_number, self._personal_phases)
+        self._method.personalize(self._net, client)
         before, before_masked = self._score(test, client)
         self._train(self._personal_phases, train, client, seed)
         after, after_masked = self._score(test, client)
@@ -206,7 +212,7 @@ class ClientProgram:
             after_masked=after_masked,
         )
 
-    def _client(self, broadcast, state, train, round_number, phases):
+    def _client(self, broadcast, state, train, seed, round_number, phases):
         task = self._learning.task
         counts = tf.cast(count_classes(train["y"], task.num_classes), tf.float32)
         steps = steps_per_epoch(tf.size(train["y"]), self._learning.batch_size)
@@ -218,6 +224,7 @@ class ClientProgram:
             server=broadcast["server"],
             round=round_number,
             steps=steps * sum(phase.epochs for phase in phases),
+            seed=fold_in(seed, _CLIENT_DRAWS),
         )
 
     def _train(self, phases: Sequence[Phase], train, client, seed) -> OrderedDict[str, tf.Tensor]:
@@ -334,9 +341,7 @@ def reduce_batches(function, initial, examples, learning: Learning):
         x = preprocessing.normalize(examples["x"][start : start + size], learning.input_spec)
         return start + size, function(total, x, examples["y"][start : start + size])
 
-    _, total = tf.while_loop(
-        lambda start, _: start < num_samples, body, (tf.constant(0), initial)
-    )
+    _, total = tf.while_loop(lambda start, _: start < num_samples, body, (tf.constant(0), initial))
     return total
 
 

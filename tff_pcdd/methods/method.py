@@ -15,7 +15,9 @@ subclass overrides only what differs from FedAvg:
                                 weight, upload          the number of samples; nothing else
     the server's step           server_update           add the mean change
     the global model            global_logits           the head's logits
-    the personal model          personal_logits         the same, after the local epochs
+    the personal model          personalize,            the same, before and after the local
+                                personal_logits,        epochs
+                                personal_phases
 
 Example, FedProx in full:
 
@@ -105,6 +107,7 @@ class Client(NamedTuple):
         server: what `Method.broadcast` sent beside the weights.
         round: int32 scalar, 0 for the first round.
         steps: int32 scalar, optimiser steps the client takes in this round.
+        seed: int32 [2], differs for every client and round; batches have seeds of their own.
     """
 
     class_counts: tf.Tensor
@@ -114,6 +117,7 @@ class Client(NamedTuple):
     server: Mapping[str, Any]
     round: tf.Tensor
     steps: tf.Tensor
+    seed: tf.Tensor
 
 
 @dataclasses.dataclass(frozen=True)
@@ -131,10 +135,13 @@ class Upload(NamedTuple):
     Attributes:
         sums: named tensors that the server receives summed over the cohort.
         state: the client's new own tensors, of the structure that `Method.client_state` gave.
+        sent: float32 scalar, 1 if the client sends its `sums`, 0 if it does not and they are zero;
+            it counts in the bytes that are reported.
     """
 
     sums: Mapping[str, tf.Tensor]
     state: Mapping[str, Any]
+    sent: tf.Tensor | float = 1.0
 
 
 class Variables(NamedTuple):
@@ -333,13 +340,16 @@ class Method:
         """
         return {"": net["head"](net["backbone"](x, training=False))}
 
+    def personalize(self, net: Network, client: Client) -> None:
+        """Assigns what makes the client's model of the loaded weights, before any local step."""
+
     def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
         """Logits [batch, C] of the client's personal model, in eval mode."""
         del client
         return self.global_logits(net, x)[""]
 
     def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
-        """Local training that makes the personal model of the global one."""
+        """Local training of the personal model before it is evaluated a second time."""
         return self.phases(net, epochs)
 
 

@@ -182,20 +182,19 @@ class Experiment:
         newcomers = sum(int(state["participations"]) == 0 for state in states)
         clients = [self._client_data(client) for client in cohort]
         start = time.perf_counter()
-        self.state, states, totals = self.process.next(self.state, states, clients)
+        self.state, states, metrics = self.process.next(self.state, states, clients)
         seconds = time.perf_counter() - start
         self.round += 1
         for client, state in zip(cohort, states, strict=True):
             self.store.put(client, state, self.round)
-        samples = max(float(totals["samples"]), 1.0)
-        metrics = {
-            name: float(total) / samples for name, total in totals.items() if name != "samples"
-        }
+        totals = {name: float(total) for name, total in metrics["sums"].items()}
+        samples = max(totals.pop("samples"), 1.0)
         return {
-            "train_loss": metrics.pop("loss"),
-            **metrics,
+            "train_loss": totals.pop("loss") / samples,
+            **{name: total / samples for name, total in totals.items()},
             "seconds": seconds,
-            "upload_bytes": self.process.upload_bytes * len(cohort),
+            "upload_bytes": self.process.update_bytes * len(cohort)
+            + self.process.extra_bytes * int(metrics["sent"]),
             "download_bytes": self.process.download_bytes * len(cohort)
             + self.process.fixed_bytes * newcomers,
         }
@@ -348,8 +347,8 @@ class Experiment:
             "rounds": self.round,
             **summarize_accuracies(rows),
             "seconds_per_round": _typical([float(row["seconds"]) for row in rows]),
-            "upload_bytes_per_round": self.process.upload_bytes * self.cohort_size,
-            "download_bytes_per_round": self.process.download_bytes * self.cohort_size,
+            "upload_bytes": sum(int(row["upload_bytes"]) for row in rows),
+            "download_bytes": sum(int(row["download_bytes"]) for row in rows),
             "personal_bytes_per_client": self.process.personal_bytes,
             "config_digest": self.config.digest(),
         }

@@ -1,0 +1,138 @@
+"""FedLoGe: joint local and generic learning under long tails.
+
+FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data; Z. Xiao, Z. Chen, L.
+Liu, Y. Feng, J. Wu, W. Liu, J. T. Zhou, H. H. Yang, Z. Liu; ICLR 2024.
+
+Differs from FedAvg in the heads. The backbone learns against SSE-C, a fixed sparse frame with equal
+norms and maximal angles (eq. 3 to 5), which does not lean towards large classes. Beside it, on
+features through which no gradient flows, a head ψ is trained and averaged, and a head φ_k is
+trained and kept by each client. The norms of ψ's columns follow the global class sizes and those of
+φ_k the client's: GA-FR brings ψ's to one length for the global model (eq. 6), and LA-FR gives ψ the
+lengths of φ_k for the personal one (eq. 7).
+
+Where the paper and its code differ: `scale` is 1.7 with ψ's bias untouched (code; the paper has 1),
+the three heads learn from the same features of a batch (code; the paper alternates), SSE-C has no
+bias (paper). `personal_head` names the versions of the personal model. The papers' γ is 0.1, with
+which a backbone takes hundreds of rounds to learn; the default is one that learns in tens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, Phase, Placement, cross_entropy, linear_head, register
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import layers, realignment
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedLoGe(Method):
+    """FedAvg with a fixed sparse frame, an averaged and a personal auxiliary head."""
+
+    name = "fedloge"
+
+    norm: float = option(2.0, "γ, length of the frame's columns (papers: 0.1).", above=0)
+    sparsity: float = option(
+        0.6,
+        "β, share of the frame's entries that are zero; 0 for a dense ETF.",
+        minimum=0,
+        maximum=0.99,
+    )
+    initialization: str = option(
+        "etf",
+        "What the frame is made of before it is thinned out (paper, table 9).",
+        choices=("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming"),
+    )
+    scale: float = option(1.7, "Length of ψ's columns after GA-FR.", above=0)
+    realign: bool = option(True, "GA-FR: realign ψ for the global model.")
+    realign_bias: str = option("keep", "ψ's bias in GA-FR.", choices=("keep", "drop"))
+    personal_head: str = option(
+        "realigned",
+        "The personal model: realigned (φ', eq. 7), phi+realigned (authors' code), realigned+psi "
+        "(authors' README), or phi+psi, which does without LA-FR.",
+        choices=("realigned", "phi+realigned", "realigned+psi", "phi+psi"),
+    )
+    finetune_epochs: int = option(
+        0, "Epochs of the realigned personal head on the client's samples.", minimum=0
+    )
+
+    def build(self, task):
+        if self.sparsity:
+            frame = layers.SparseETF(
+                task.num_classes,
+                seed=task.seed,
+                sparsity=self.sparsity,
+                norm=self.norm,
+                init=self.initialization,
+            )
+        else:
+            frame = layers.FixedETF(
+                task.num_classes, seed=task.seed, scale=self.norm, normalize=False
+            )
+        return {
+            "backbone": task.backbone(),
+            "frame": frame,
+            "psi": linear_head(task),
+            "phi": linear_head(task),
+        }
+
+    def placement(self, part, layer):
+        places = {"frame": Placement.FIXED, "phi": Placement.PERSONAL}
+        return places.get(part, Placement.SHARED)
+
+    def initial_personal(self, net, seed):
+        """Each client's φ starts at random for itself, uniform in ±1/sqrt(d)."""
+        bound = net["phi"].kernel.shape[0] ** -0.5
+        return [
+            tf.random.stateless_uniform(
+                variable.shape,
+                tf.random.experimental.stateless_fold_in(seed, number),
+                -bound,
+                bound,
+            )
+            for number, variable in enumerate(net.personal.all)
+        ]
+
+    def loss(self, net, batch, client):
+        features = net["backbone"](batch.x, training=True)
+        stopped = tf.stop_gradient(features)
+        heads = ((net["frame"], features), (net["psi"], stopped), (net["phi"], stopped))
+        return sum(cross_entropy(batch.y, head(h)) for head, h in heads), {}
+
+    def global_logits(self, net, x):
+        features = net["backbone"](x, training=False)
+        psi = net["psi"]
+        realigned = features @ realignment.global_realign(psi.kernel, self.scale)
+        if self.realign_bias == "keep":
+            realigned += psi.bias
+        logits = {"": realigned, "psi": psi(features), "ssec": net["frame"](features)}
+        if not self.realign:
+            logits[""] = logits.pop("psi")
+        return logits
+
+    def personalize(self, net, client):
+        """Makes φ the client's whole head: sums of linear heads are linear heads."""
+        psi, phi = net["psi"], net["phi"]
+        realigned = (realignment.local_realign(psi.kernel, phi.kernel), psi.bias)
+        heads = {"phi": (phi.kernel, phi.bias), "psi": (psi.kernel, psi.bias)}
+        chosen = [heads.get(name, realigned) for name in self.personal_head.split("+")]
+        kernel, bias = sum(k for k, _ in chosen), sum(b for _, b in chosen)
+        phi.kernel.assign(kernel)
+        phi.bias.assign(bias)
+
+    def personal_logits(self, net, x, client):
+        return net["phi"](net["backbone"](x, training=False))
+
+    def personal_phases(self, net, epochs):
+        def finetune(net, batch, client):
+            features = net["backbone"](batch.x, training=False)
+            return cross_entropy(batch.y, net["phi"](features)), {}
+
+        return [Phase(net.personal.trainable, self.finetune_epochs, finetune)]
