@@ -50,6 +50,11 @@ def _sum_of_doubles(values):
     return tff.federated_sum(tff.federated_map(_double, values))
 
 
+@tff.federated_computation(tff.FederatedType(np.int32, tff.CLIENTS))
+def _secure_sum(values):
+    return tff.federated_secure_sum(values, 100)
+
+
 @tff.tensorflow.computation(np.int64)
 def _count(limit):
     return tf.while_loop(lambda i: i < limit, lambda i: (i + 1,), (tf.constant(0, tf.int64),))[0]
@@ -119,6 +124,7 @@ def test_computes_for_any_number_of_clients_and_ends_on_close():
         # More cohort sizes than executors are kept.
         for num_clients in (*range(1, 13), 2):
             assert _sum_of_doubles(list(range(num_clients))) == num_clients * (num_clients - 1)
+        assert _secure_sum([1, 2]) == 3
         pid = context.worker.pid
     assert _is_gone(pid)
 

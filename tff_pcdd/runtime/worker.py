@@ -108,7 +108,7 @@ def check_port(port: int, host: str = "") -> None:
             ) from error
 
 
-def _unused_port() -> int:
+def unused_port() -> int:
     with socket.socket() as probe:
         probe.bind(("", 0))
         return probe.getsockname()[1]
@@ -338,19 +338,32 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
             executor.close()
 
 
+def compile_to_native(
+    computation: tff.framework.ConcreteComputation,
+) -> tff.framework.ConcreteComputation:
+    """Compiles a computation to what TFF's workers understand.
+
+    They know no secure aggregation. It is computed in the clear, with its bounds and moduli.
+    """
+    return tff.backends.native.desugar_and_transform_to_native(
+        tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    )
+
+
 class RemoteExecutorContext(tff.framework.SyncExecutionContext):
     """TFF's execution context on one worker, reached through a stub."""
 
     def __init__(self, stub: tff.framework.RemoteExecutorStub, default_num_clients: int = 0):
         def make_executor(cardinalities):
             cardinalities.setdefault(tff.CLIENTS, default_num_clients)
-            executor = tff.framework.RemoteExecutor(stub)
+            # Values that are no longer needed would wait on the worker for nineteen others.
+            executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
             executor.set_cardinalities(cardinalities)
             return executor
 
         super().__init__(
             executor_fn=ExecutorFactory(make_executor),
-            compiler_fn=tff.backends.native.desugar_and_transform_to_native,
+            compiler_fn=compile_to_native,
             transform_args=tff.tensorflow.transform_args,
             transform_result=tff.tensorflow.transform_result,
         )
@@ -420,7 +433,7 @@ def create_context(
     """
     path = find_binary(binary)
     if port is None:
-        port = _unused_port()
+        port = unused_port()
     check_port(port)
     # A proxy named in the environment must not stand between this process and its own worker.
     options = (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0))

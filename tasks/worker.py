@@ -1,0 +1,168 @@
+"""Starts a worker for the runtime `remote`.
+
+    python -m tasks.worker --port=8001
+
+and then, as often as there are machines or cores to share the clients among,
+
+    python -m tasks.train --runtime=remote --workers=localhost:8001,localhost:8002 ...
+
+A worker runs what it is sent, for everyone who can reach its port: there is neither authentication
+nor encryption. So it listens on this machine only, unless it is told otherwise with --bind and
+--insecure. To use workers on other machines, prefer a tunnel such as
+
+    ssh -L 8001:localhost:8001 other-machine
+
+It runs until it is interrupted (Ctrl-C or SIGTERM).
+"""
+
+import ipaddress
+import os
+import signal
+import threading
+
+from absl import flags
+
+from tasks import cli
+from tff_pcdd.runtime import RuntimeStartError
+
+cli.define(
+    flags.DEFINE_integer,
+    "port",
+    None,
+    "Port to listen on, 0 for any that is free; required.",
+    group="Worker",
+)
+cli.define(
+    flags.DEFINE_string,
+    "bind",
+    "127.0.0.1",
+    "Address of the network interface to listen on, such as 127.0.0.1, ::1, 0.0.0.0 or 10.0.0.5. "
+    "One that other machines can reach needs --insecure.",
+    group="Worker",
+)
+cli.define(
+    flags.DEFINE_boolean,
+    "insecure",
+    False,
+    "Accept that everyone who can reach the port can run programs here: the worker's gRPC is not "
+    "authenticated.",
+    group="Worker",
+)
+cli.define(
+    lambda name, default, text: flags.DEFINE_enum(name, default, ["inprocess", "tff"], text),
+    "engine",
+    "inprocess",
+    "What computes: inprocess (as the runtime of that name, on GPUs where there "
+    "are) or tff (TFF's C++ worker; it listens on every network interface and needs --insecure).",
+    group="Worker",
+)
+cli.define(
+    flags.DEFINE_integer,
+    "client_parallelism",
+    None,
+    "Clients that train at the same time; with the engine inprocess chosen from cores and devices "
+    "by default, with tff all.",
+    group="Worker",
+)
+cli.define(
+    flags.DEFINE_string,
+    "devices",
+    None,
+    "Devices that take clients in turn, as GPU:0,GPU:1, with the engine inprocess; all GPUs, else "
+    "the CPU, by default.",
+    group="Worker",
+)
+
+
+def check_bind(bind: str, insecure: bool, engine: str) -> None:
+    """Refuses what would open the worker to others without being asked to.
+
+    Raises:
+        OptionError: saying what is missing.
+    """
+    if insecure:
+        return
+    if engine == "tff":
+        raise cli.OptionError(
+            "--engine=tff: TFF's C++ worker listens on every network interface, whatever --bind "
+            "says, and is not authenticated; add --insecure if only trusted machines can reach "
+            "this one, or use --engine=inprocess"
+        )
+    if not is_loopback(bind):
+        raise cli.OptionError(
+            f"--bind={bind}: other machines could reach the worker, which is not authenticated; "
+            "add --insecure if all that can are trusted"
+        )
+
+
+def is_loopback(bind: str) -> bool:
+    """Whether only this machine can reach an address.
+
+    Raises:
+        OptionError: it is no address.
+    """
+    if bind == "localhost":
+        return True
+    try:
+        return ipaddress.ip_address(bind).is_loopback
+    except ValueError:
+        raise cli.OptionError(f"--bind={bind}: is not an IP address") from None
+
+
+def main():
+    """Listens until the process is interrupted."""
+    port, bind, engine = cli.required("port"), cli.FLAGS.bind, cli.FLAGS.engine
+    if not 0 <= port < 2**16:
+        raise cli.OptionError(f"--port={port}: must be from 0 to {2**16 - 1}")
+    check_bind(bind, cli.FLAGS.insecure, engine)
+    try:
+        if engine == "tff":
+            become_tff_worker(port)
+        else:
+            serve_inprocess(bind, port)
+    except RuntimeStartError as error:
+        raise cli.OptionError(error) from error
+
+
+def become_tff_worker(port: int) -> None:
+    """Replaces this process by TFF's C++ worker."""
+    from tff_pcdd.runtime import worker
+
+    binary = worker.find_binary()
+    port = port or worker.unused_port()
+    worker.check_port(port)
+    limit = cli.FLAGS.client_parallelism or -1
+    print(f"A worker starts on port {port} of every network interface.", flush=True)
+    os.execv(
+        binary,
+        [str(binary), f"--port={port}", f"--max_concurrent_computation_calls={limit}"],
+    )
+
+
+def serve_inprocess(bind: str, port: int) -> None:
+    """Serves the runtime `inprocess` until the process is interrupted."""
+    from tff_pcdd.runtime import inprocess, service
+
+    devices = cli.FLAGS.devices
+    context = inprocess.create_context(
+        client_parallelism=cli.FLAGS.client_parallelism,
+        devices=tuple(devices.split(",")) if devices else (),
+    )
+    server, port = service.serve(context.executor_factory, bind, port)
+    print(f"A worker is ready on port {port} of {bind}.", flush=True)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
+    server.stop(grace=None)
+    # A computation under way has nobody left to report to, and is not waited for.
+    os._exit(0)
+
+
+def run():
+    """Entry point of the console script."""
+    cli.run(main)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,399 @@
+"""Runtime `remote`: worker processes, here or on other machines, that share the clients of a round.
+
+A round is cut into shares of its clients as in TFF's own distributed engine, the mergeable
+execution context (see `sharing`). That engine itself is not used, for three reasons:
+
+- it computes what clients return after the merge, from the arguments: a round that returns client
+  states trains every client twice;
+- the calls of TFF's remote executor block its event loop, so that its workers take turns;
+- it merges in order of completion, and repeats calls to a worker that is gone for ever.
+
+The shares depend on the number of workers named at the start, not on those alive, and are merged in
+order. So a run gives the same numbers whichever worker computes what.
+
+A worker is lost when its connection breaks, or when for `worker_timeout` seconds it does not answer
+the question whether it is there. A busy worker does answer, however long its round takes. A lost
+worker's share is computed by another one; if it answers again later, it takes part again.
+
+Workers are started with `python -m tasks.worker`. Their gRPC knows neither encryption nor
+authentication: who can reach a worker can run programs on it.
+"""
+
+import asyncio
+import atexit
+import collections
+import functools
+import itertools
+import threading
+import time
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import grpc
+import tensorflow_federated as tff
+from absl import logging
+
+from tff_pcdd.runtime import RuntimeStartError, WorkersLostError
+from tff_pcdd.runtime._tff_private import Executor, ExecutorValue
+from tff_pcdd.runtime.sharing import Plan, compile_plan, is_at_clients
+from tff_pcdd.runtime.worker import CHANNEL_OPTIONS, ExecutorFactory, GuardedStub, ping
+
+_MOST_SECONDS_BETWEEN_PROBES = 5.0
+
+# Calls that fail in these ways did not reach a worker, or one that has been restarted since.
+_LOST_CODES = (
+    grpc.StatusCode.UNAVAILABLE,
+    grpc.StatusCode.CANCELLED,
+    grpc.StatusCode.FAILED_PRECONDITION,
+)
+
+
+class _WorkerLost(Exception):
+    """A worker was lost during a call."""
+
+
+class RemoteWorker:
+    """The connection to one worker, and the watch over it.
+
+    Attributes:
+        address: "host:port".
+        lost: why the worker is lost, or None.
+    """
+
+    def __init__(self, address: str, timeout: float):
+        """Connects without waiting; the worker counts as lost until it answers.
+
+        Args:
+            address: "host:port".
+            timeout: a worker that does not answer for so many seconds is lost.
+        """
+        self.address = address
+        self.lost: str | None = "it has not answered yet"
+        self._timeout = timeout
+        self._lock = threading.Lock()
+        self._closed = threading.Event()
+        self._connect()
+        threading.Thread(target=self._watch, name=f"watch-worker-{address}", daemon=True).start()
+
+    def _connect(self) -> None:
+        channel = grpc.insecure_channel(self.address, CHANNEL_OPTIONS)
+        stub = GuardedStub(channel, functools.partial(self._explain, channel))
+
+        def make_executor(cardinalities):
+            executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
+            executor.set_cardinalities(cardinalities)
+            return executor
+
+        self._channel = channel
+        self._executors = ExecutorFactory(make_executor)
+
+    def _watch(self) -> None:
+        pause = min(_MOST_SECONDS_BETWEEN_PROBES, self._timeout / 4)
+        while not self._closed.is_set():
+            channel = self._channel
+            if ping(channel, timeout=self._timeout - pause):
+                with self._lock:
+                    if channel is self._channel and self.lost is not None:
+                        logging.info("Worker %s takes part.", self.address)
+                        self.lost = None
+            else:
+                self._lose(channel, f"it does not answer for {self._timeout:g} s")
+            self._closed.wait(pause)
+
+    def _lose(self, channel: grpc.Channel, reason: str) -> None:
+        with self._lock:
+            if self._closed.is_set() or channel is not self._channel or self.lost is not None:
+                return
+            logging.warning("Worker %s is lost: %s.", self.address, reason)
+            self.lost = reason
+            # What the worker kept for the old connection is not asked for again.
+            self._connect()
+        channel.close()  # Ends the calls under way.
+
+    def _explain(self, channel: grpc.Channel, error: Exception) -> Exception:
+        if isinstance(error, ValueError):
+            return _WorkerLost("its connection was closed")
+        code = error.code()
+        if code in _LOST_CODES or not ping(channel, timeout=self._timeout):
+            self._lose(channel, f"a call failed ({code.name}: {error.details()})")
+            return _WorkerLost(error.details())
+        return error  # An error of the computation.
+
+    def run(self, computation, argument: Any, num_clients: int) -> Any:
+        """Invokes a computation.
+
+        Raises:
+            _WorkerLost: if the worker was lost meanwhile.
+            Exception: what the computation itself raises.
+        """
+        cardinalities = {tff.CLIENTS: num_clients}
+        executors = self._executors
+        try:
+            executor = executors.create_executor(cardinalities)
+            return asyncio.run(_invoke(executor, computation, argument))
+        except BaseException:
+            executors.clean_up_executor(cardinalities)
+            raise
+
+    def close(self) -> None:
+        """Ends the connection and the watch, but not the worker."""
+        with self._lock:
+            self._closed.set()
+            self.lost = "the runtime was closed"
+        self._channel.close()
+
+
+async def _invoke(executor, computation, argument):
+    signature = computation.type_signature
+    function = await executor.create_value(computation, signature)
+    value = None
+    if signature.parameter is not None:
+        value = await _embed(executor, argument, signature.parameter)
+    return await (await executor.create_call(function, value)).compute()
+
+
+async def _embed(executor, value, type_spec):
+    """Sends a value element by element, because the size of a message is limited."""
+    if not isinstance(type_spec, tff.StructType):
+        return await executor.create_value(value, type_spec)
+    elements = [
+        (name, await _embed(executor, value[i], element))
+        for i, (name, element) in enumerate(tff.structure.iter_elements(type_spec))
+    ]
+    return await executor.create_struct(tff.structure.Struct(elements))
+
+
+def run_jobs(
+    workers: Sequence[RemoteWorker], jobs: Sequence[Callable[[RemoteWorker], Any]]
+) -> list:
+    """Runs every job on some worker, one at a time on each; those of lost workers again elsewhere.
+
+    Returns:
+        The results, in the order of the jobs.
+
+    Raises:
+        WorkersLostError: if no worker is left.
+        Exception: what a job raised.
+    """
+    waiting = collections.deque(range(len(jobs)))
+    results, errors = {}, []
+    state = threading.Condition()
+    alive = [worker for worker in workers if worker.lost is None]
+    serving = len(alive)
+
+    def serve(worker, number):
+        nonlocal serving
+        try:
+            while True:
+                if number is None:
+                    with state:
+                        # A job may come back from another worker.
+                        state.wait_for(lambda: waiting or errors or len(results) == len(jobs))
+                        if errors or len(results) == len(jobs):
+                            return
+                        number = waiting.popleft()
+                try:
+                    result = jobs[number](worker)
+                except _WorkerLost:
+                    with state:
+                        waiting.appendleft(number)
+                    return
+                with state:
+                    results[number] = result
+                    state.notify_all()
+                number = None
+        except BaseException as error:
+            errors.append(error)
+        finally:
+            with state:
+                serving -= 1
+                state.notify_all()
+
+    # The first jobs are dealt out, lest a quick worker takes two before another has begun.
+    for worker, number in [(worker, waiting.popleft() if waiting else None) for worker in alive]:
+        threading.Thread(target=serve, args=(worker, number), daemon=True).start()
+    with state:
+        state.wait_for(lambda: serving == 0 or len(results) == len(jobs) or errors)
+    if errors:
+        raise errors[0]
+    if len(results) < len(jobs):
+        reasons = "; ".join(f"{worker.address}: {worker.lost}" for worker in workers)
+        raise WorkersLostError(f"No worker is left to compute on ({reasons}).")
+    return [results[number] for number in range(len(jobs))]
+
+
+class _Value(ExecutorValue):
+    """A value on its way to the workers: kept as it is until it is known who needs it."""
+
+    def __init__(self, value: Any, type_signature: tff.Type):
+        self.value = value
+        self._type_signature = type_signature
+
+    @property
+    def type_signature(self):
+        return self._type_signature
+
+    @property
+    def reference(self):
+        return self.value
+
+    async def compute(self):
+        return self.value
+
+
+class SharingExecutor(Executor):
+    """Computes `Plan`s for a given number of clients by sharing these among workers."""
+
+    def __init__(self, workers: Sequence[RemoteWorker], num_clients: int):
+        self._workers = workers
+        self._num_clients = num_clients
+
+    def close(self):
+        pass
+
+    async def create_value(self, value, type_spec=None):
+        return _Value(value, type_spec)
+
+    async def create_struct(self, elements):
+        elements = tff.structure.to_elements(tff.structure.from_container(elements))
+        return _Value(
+            tff.structure.Struct([(name, value.value) for name, value in elements]),
+            tff.StructType([(name, value.type_signature) for name, value in elements]),
+        )
+
+    async def create_selection(self, source, index):
+        return _Value(source.value[index], source.type_signature[index])
+
+    async def create_call(self, comp, arg=None):
+        plan, argument = comp.value, None if arg is None else arg.value
+        return _Value(self._run(plan, argument), comp.type_signature.result)
+
+    def _run(self, plan: Plan, argument: Any) -> Any:
+        if plan.local is None:
+            whole = functools.partial(
+                RemoteWorker.run,
+                computation=plan.whole,
+                argument=argument,
+                num_clients=self._num_clients,
+            )
+            return run_jobs(self._workers, [whole])[0]
+
+        parameter_type = plan.type_signature.parameter
+        shares = [
+            functools.partial(
+                RemoteWorker.run,
+                computation=plan.local,
+                argument=_slice_clients(argument, parameter_type, begin, end),
+                num_clients=end - begin,
+            )
+            for begin, end in _share(self._num_clients, len(self._workers))
+        ]
+        results = run_jobs(self._workers, shares)
+        finish = plan.finish(len(shares))
+        server_results = ()
+        if finish is not None:
+            rest = functools.partial(
+                RemoteWorker.run,
+                computation=finish,
+                argument=[plan.server_argument(argument), [sums for sums, _ in results]],
+                num_clients=0,
+            )
+            (server_results,) = run_jobs(self._workers, [rest])
+        return plan.assemble([returned for _, returned in results], server_results)
+
+
+def _share(num_clients: int, num_shares: int) -> list[tuple[int, int]]:
+    """Cuts the clients into runs of nearly equal length, none of them empty unless all are."""
+    num_shares = max(1, min(num_shares, num_clients))
+    cuts = [num_clients * i // num_shares for i in range(num_shares + 1)]
+    return list(itertools.pairwise(cuts))
+
+
+def _slice_clients(value: Any, type_spec: tff.Type, begin: int, end: int) -> Any:
+    """A computation's argument for some of the clients."""
+    if isinstance(type_spec, tff.StructType):
+        return tff.structure.Struct(
+            [
+                (name, _slice_clients(value[i], element, begin, end))
+                for i, (name, element) in enumerate(tff.structure.iter_elements(type_spec))
+            ]
+        )
+    return value[begin:end] if is_at_clients(type_spec) else value
+
+
+class RemoteContext(tff.framework.SyncExecutionContext):
+    """TFF's execution context on several workers.
+
+    Attributes:
+        workers: the `RemoteWorker`s.
+    """
+
+    def __init__(self, workers: Sequence[RemoteWorker], default_num_clients: int = 0):
+        self.workers = workers
+
+        def make_executor(cardinalities):
+            return SharingExecutor(workers, cardinalities.get(tff.CLIENTS, default_num_clients))
+
+        super().__init__(
+            executor_fn=ExecutorFactory(make_executor),
+            compiler_fn=compile_plan,
+            transform_args=tff.tensorflow.transform_args,
+            transform_result=tff.tensorflow.transform_result,
+        )
+        # Calls under way at the end of the process would be waited for.
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends the connections; the workers stay."""
+        atexit.unregister(self.close)
+        for worker in self.workers:
+            worker.close()
+
+
+def create_context(
+    *,
+    workers: Sequence[str],
+    worker_timeout: float = 60.0,
+    start_timeout: float = 30.0,
+    default_num_clients: int = 0,
+) -> RemoteContext:
+    """Connects to workers that were started with `python -m tasks.worker`.
+
+    Args:
+        workers: their addresses, "host:port".
+        worker_timeout: a worker that gives no sign of life for so many seconds is lost. This is not
+            a limit on the duration of a round.
+        start_timeout: the seconds within which every worker has to answer at the start.
+        default_num_clients: the number of clients where the arguments do not tell it.
+
+    Returns:
+        A `tff.framework.SyncContext` with a method `close`. Its calls raise
+        `tff_pcdd.runtime.WorkersLostError` when no worker is left.
+
+    Raises:
+        ValueError: if an argument is unusable.
+        RuntimeStartError: if a worker does not answer.
+    """
+    if isinstance(workers, str) or not workers:
+        raise ValueError(f"workers={workers!r}: name at least one worker as 'host:port'.")
+    if len(set(workers)) < len(workers):
+        raise ValueError(f"workers={workers!r}: a worker is named twice.")
+    for address in workers:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise ValueError(f"workers={workers!r}: {address!r} is not of the form 'host:port'.")
+    if worker_timeout <= 0:
+        raise ValueError(f"worker_timeout={worker_timeout}: must be greater than 0.")
+
+    connections = [RemoteWorker(address, worker_timeout) for address in workers]
+    deadline = time.monotonic() + start_timeout
+    while missing := [worker.address for worker in connections if worker.lost is not None]:
+        if time.monotonic() > deadline:
+            for worker in connections:
+                worker.close()
+            raise RuntimeStartError(
+                f"No answer within {start_timeout:g} s from worker {', '.join(missing)}. Start it "
+                "with `python -m tasks.worker --port=...`, and see that the port can be reached."
+            )
+        time.sleep(0.02)
+    return RemoteContext(connections, default_num_clients)

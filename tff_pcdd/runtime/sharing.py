@@ -1,0 +1,328 @@
+"""Cuts a federated computation in two, so that several workers can share its clients.
+
+The cut is where TFF's mergeable form has it: before the sums over clients are reported. Each worker
+computes
+
+    local   argument of some clients → <their part of each sum, what they return>
+
+and then one of them
+
+    finish  <the server's part of the argument, sums of every share> → what the server returns
+
+Unlike TFF's mergeable form, what clients return is computed together with the sums, not after them;
+so a round that returns client states trains every client once, not twice.
+"""
+
+import functools
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import tensorflow_federated as tff
+from absl import logging
+
+from tff_pcdd.runtime.worker import compile_to_native
+
+
+class Plan:
+    """A computation in TFF's native form, cut for sharing if it can be.
+
+    Attributes:
+        type_signature: the computation's type.
+        local: `argument → <partial sums, what clients return>`, or None if the computation cannot
+            be shared and has to be computed as a `whole` by one worker.
+        whole: the computation.
+    """
+
+    def __init__(self, computation: tff.framework.ConcreteComputation):
+        self.whole = computation
+        self.type_signature = computation.type_signature
+        self.local = None
+        self._finish = {}
+        block = _client_block(computation)
+        if block is None:
+            return
+        reason = self._cut(*block)
+        if reason:
+            logging.warning("One worker alone computes a federated computation: %s.", reason)
+
+    def _cut(self, parameter: str, block: tff.framework.Block) -> str | None:
+        """Finds what is computed where; returns why not if that fails."""
+        sums, early, late = [], [], []
+        late_names = set()
+        for name, value in block.locals:
+            is_late = not late_names.isdisjoint(_references(value))
+            sums_here = _sums_in(value)
+            if sums_here and is_late:
+                return "it has sums over clients that depend on other sums over clients"
+            if sums_here and sums_here != [tff.framework.FEDERATED_AGGREGATE.uri]:
+                return f"it contains {', '.join(sums_here)}"
+            if sums_here:
+                sums.append((name, value))
+            elif is_late:
+                late.append((name, value))
+            else:
+                early.append((name, value))
+            if sums_here or is_late:
+                late_names.add(name)
+
+        leaves = list(_leaves(block.result))
+        for _, leaf in leaves:
+            at_clients = leaf.type_signature.placement is tff.CLIENTS
+            if at_clients and not late_names.isdisjoint(_references(leaf)):
+                return "what its clients return depends on sums over clients"
+        self._client_leaves = [
+            (path, leaf) for path, leaf in leaves if leaf.type_signature.placement is tff.CLIENTS
+        ]
+        self._server_leaves = [
+            (path, leaf) for path, leaf in leaves if leaf.type_signature.placement is tff.SERVER
+        ]
+        self._parameter_leaves = list(
+            _leaves(tff.framework.Reference(parameter, self.type_signature.parameter))
+        )
+        self._parameter, self._sums, self._early, self._late = parameter, sums, early, late
+
+        parts = [(f"{name}_part", _without_report(value)) for name, value in sums]
+        self.local = _computation(
+            parameter,
+            self.type_signature.parameter,
+            [*early, *parts],
+            [
+                [tff.framework.Reference(name, value.type_signature) for name, value in parts],
+                [leaf for _, leaf in self._client_leaves],
+            ],
+        )
+        return None
+
+    def server_argument(self, argument: Any) -> list:
+        """The server's part of an argument, as `finish` takes it."""
+        return [
+            functools.reduce(lambda value, i: value[i], path, argument)
+            for path, leaf in self._parameter_leaves
+            if not is_at_clients(leaf.type_signature)
+        ]
+
+    def finish(self, num_shares: int) -> tff.framework.ConcreteComputation | None:
+        """What remains for the server: `<server_argument, sums of every share> → results`."""
+        if not self._server_leaves:
+            return None
+        if num_shares not in self._finish:
+            self._finish[num_shares] = self._make_finish(num_shares)
+        return self._finish[num_shares]
+
+    def _make_finish(self, num_shares: int) -> tff.framework.ConcreteComputation:
+        kept = [
+            leaf.type_signature
+            for _, leaf in self._parameter_leaves
+            if not is_at_clients(leaf.type_signature)
+        ]
+        shares_type = tff.StructType([self.local.type_signature.result[0]] * num_shares)
+        both = tff.framework.Reference(
+            "argument_and_sums", tff.StructType([tff.StructType(kept), shares_type])
+        )
+        argument, shares = (tff.framework.Selection(both, index=i) for i in range(2))
+        position = itertools.count()
+
+        def rebuild(type_spec):
+            """The computation's own argument; clients' values refer to nothing, and are unused."""
+            if isinstance(type_spec, tff.StructType):
+                return tff.framework.Struct(
+                    [(name, rebuild(t)) for name, t in tff.structure.iter_elements(type_spec)]
+                )
+            if is_at_clients(type_spec):
+                return tff.framework.Reference("value_at_clients", type_spec)
+            return tff.framework.Selection(argument, index=next(position))
+
+        reports = []
+        for k, (name, value) in enumerate(self._sums):
+            _, _, _, merge, report = value.argument
+            merged, *others = (
+                tff.framework.Selection(tff.framework.Selection(shares, index=i), index=k)
+                for i in range(num_shares)
+            )
+            for other in others:
+                merged = _apply_at_server(merge, _zip_at_server(merged, other))
+            reports.append((name, _apply_at_server(report, merged)))
+        return _computation(
+            both.name,
+            both.type_signature,
+            [
+                (self._parameter, rebuild(self.type_signature.parameter)),
+                *self._early,
+                *reports,
+                *self._late,
+            ],
+            [leaf for _, leaf in self._server_leaves],
+        )
+
+    def assemble(self, client_results: Sequence, server_results: Sequence) -> Any:
+        """Puts together what the computation returns.
+
+        Args:
+            client_results: for each share, what its clients return.
+            server_results: what the server returns.
+        """
+        values = {}
+        for k, (path, _) in enumerate(self._client_leaves):
+            values[path] = [value for share in client_results for value in share[k]]
+        for k, (path, _) in enumerate(self._server_leaves):
+            values[path] = server_results[k]
+
+        def build(type_spec, path):
+            if isinstance(type_spec, tff.FederatedType):
+                return values[path]
+            return tff.structure.Struct(
+                [
+                    (name, build(element, (*path, i)))
+                    for i, (name, element) in enumerate(tff.structure.iter_elements(type_spec))
+                ]
+            )
+
+        return build(self.type_signature.result, ())
+
+
+def compile_plan(computation: tff.framework.ConcreteComputation) -> Plan:
+    """Compiles a computation to what TFF's workers understand, and cuts it."""
+    return Plan(compile_to_native(computation))
+
+
+def _client_block(computation) -> tuple[str, tff.framework.Block] | None:
+    """Parameter and body of a computation on clients' values; TFF's native form is a flat block."""
+    signature = computation.type_signature
+    if signature.parameter is None or not any(map(is_at_clients, _leaf_types(signature.parameter))):
+        return None
+    if not all(isinstance(leaf, tff.FederatedType) for leaf in _leaf_types(signature.result)):
+        return None
+    function = computation.to_building_block()
+    if not isinstance(function, tff.framework.Lambda):
+        return None
+    body = function.result
+    if not isinstance(body, tff.framework.Block):
+        body = tff.framework.Block([], body)
+    return function.parameter_name, body
+
+
+def _leaf_types(type_spec: tff.Type):
+    """The types in a struct of structs."""
+    if isinstance(type_spec, tff.StructType):
+        for _, element in tff.structure.iter_elements(type_spec):
+            yield from _leaf_types(element)
+    else:
+        yield type_spec
+
+
+def is_at_clients(type_spec: tff.Type) -> bool:
+    """Whether each client has a value of its own of this type."""
+    return (
+        isinstance(type_spec, tff.FederatedType)
+        and type_spec.placement is tff.CLIENTS
+        and not type_spec.all_equal
+    )
+
+
+def _leaves(block: tff.framework.ComputationBuildingBlock, path: tuple[int, ...] = ()):
+    """Yields (path, expression) for each federated value in a struct of structs."""
+    if not isinstance(block.type_signature, tff.StructType):
+        yield path, block
+        return
+    for i in range(len(block.type_signature)):
+        is_struct = isinstance(block, tff.framework.Struct)
+        element = block[i] if is_struct else tff.framework.Selection(block, index=i)
+        yield from _leaves(element, (*path, i))
+
+
+def _find(block: tff.framework.ComputationBuildingBlock, kind: type) -> list:
+    """All parts of an expression that are of a kind."""
+    found = []
+
+    def look(part):
+        if isinstance(part, kind):
+            found.append(part)
+        return part, False
+
+    tff.framework.transform_postorder(block, look)
+    return found
+
+
+def _references(block: tff.framework.ComputationBuildingBlock) -> set[str]:
+    return {reference.name for reference in _find(block, tff.framework.Reference)}
+
+
+def _sums_in(block: tff.framework.ComputationBuildingBlock) -> list[str]:
+    """The names of the intrinsics in an expression that take from the clients to the server."""
+
+    def has(type_spec, placement):
+        return any(
+            isinstance(leaf, tff.FederatedType) and leaf.placement is placement
+            for leaf in _leaf_types(type_spec)
+        )
+
+    return [
+        intrinsic.uri
+        for intrinsic in _find(block, tff.framework.Intrinsic)
+        if isinstance(intrinsic.type_signature, tff.FunctionType)
+        and intrinsic.type_signature.parameter is not None
+        and has(intrinsic.type_signature.parameter, tff.CLIENTS)
+        and has(intrinsic.type_signature.result, tff.SERVER)
+    ]
+
+
+def _computation(parameter, type_spec, values, results) -> tff.framework.ConcreteComputation:
+    """`parameter → results`, where `values` are named on the way; those not needed are dropped.
+
+    Args:
+        parameter: the parameter's name.
+        type_spec: the parameter's type.
+        values: (name, expression) pairs; later ones may refer to earlier ones.
+        results: an expression, or a list of such, nested as wanted.
+    """
+
+    def struct(expression):
+        if isinstance(expression, list):
+            return tff.framework.Struct([struct(element) for element in expression])
+        return expression
+
+    body = tff.framework.Block(values, struct(results))
+    return tff.framework.ConcreteComputation.from_building_block(
+        tff.framework.to_call_dominant(tff.framework.Lambda(parameter, type_spec, body))
+    )
+
+
+def _call(uri: str, arguments: Sequence, result_type: tff.Type) -> tff.framework.Call:
+    argument = tff.framework.Struct(arguments)
+    function_type = tff.FunctionType(argument.type_signature, result_type)
+    return tff.framework.Call(tff.framework.Intrinsic(uri, function_type), argument)
+
+
+def _apply_at_server(function, argument) -> tff.framework.Call:
+    result_type = tff.FederatedType(function.type_signature.result, tff.SERVER)
+    return _call(tff.framework.FEDERATED_APPLY.uri, [function, argument], result_type)
+
+
+def _zip_at_server(first, second) -> tff.framework.Call:
+    members = [value.type_signature.member for value in (first, second)]
+    result_type = tff.FederatedType(tff.StructType(members), tff.SERVER)
+    return _call(tff.framework.FEDERATED_ZIP_AT_SERVER.uri, [first, second], result_type)
+
+
+def _without_report(aggregate: tff.framework.Call) -> tff.framework.Call:
+    """A federated sum that returns its accumulator, so that the parts of several can be merged."""
+    value, zero, accumulate, merge, _ = aggregate.argument
+    accumulator_type = merge.type_signature.result
+    identity = tff.framework.Lambda(
+        "accumulator",
+        accumulator_type,
+        tff.framework.Reference("accumulator", accumulator_type),
+    )
+    # The intrinsic's own type takes values that are equal at all clients, too.
+    *types, _ = (
+        t for _, t in tff.structure.iter_elements(aggregate.function.type_signature.parameter)
+    )
+    function_type = tff.FunctionType(
+        tff.StructType([*types, identity.type_signature]),
+        tff.FederatedType(accumulator_type, tff.SERVER),
+    )
+    return tff.framework.Call(
+        tff.framework.Intrinsic(tff.framework.FEDERATED_AGGREGATE.uri, function_type),
+        tff.framework.Struct([value, zero, accumulate, merge, identity]),
+    )
