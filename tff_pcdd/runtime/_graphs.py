@@ -1,0 +1,237 @@
+"""Makes the TensorFlow graph of a TFF computation callable, eagerly, from any number of threads.
+
+TFF's own runtimes run such a graph in a session of its own: variables and tables start empty in
+every call, `initialize_op` runs first, and only what the results need is run. A function in the
+process shares its names with all the others. To get the same behaviour from it
+
+- what the results do not need is removed, because a function would run every stateful op;
+- what reads an initialised resource is made to wait for `initialize_op`;
+- resources become anonymous: each call creates its own, and TensorFlow frees them, by counting
+  references, when the call ends, however it ends;
+- functions inside the graph get names that no other graph has.
+"""
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+
+import tensorflow as tf
+from tensorflow.python.eager import cancellation, context, execute
+
+from tff_pcdd.runtime._tff_private import TensorFlowProto
+
+Cancellation = cancellation.CancellationManager
+
+# `ResourceHandle::ANONYMOUS_NAME` of TensorFlow: the shared name that is never shared.
+_ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
+
+# Ops that create a resource under a name, and those that create the same without a name.
+_ANONYMOUS_OPS = {
+    "HashTableV2": "AnonymousHashTable",
+    "IteratorV2": "AnonymousIteratorV3",
+    "MutableDenseHashTableV2": "AnonymousMutableDenseHashTable",
+    "MutableHashTableOfTensorsV2": "AnonymousMutableHashTableOfTensors",
+    "MutableHashTableV2": "AnonymousMutableHashTable",
+}
+_NAMING_ATTRIBUTES = ("container", "shared_name", "use_node_name_sharing")
+
+_import_number = itertools.count(1)
+
+
+class Graph:
+    """A graph on one device, callable with tensors.
+
+    Example:
+        graph = Graph(computation_proto.tensorflow, parameter_specs, "/device:CPU:0")
+        results = graph([tf.constant(1.0)])
+    """
+
+    def __init__(self, proto: TensorFlowProto, parameters: Sequence[tf.TensorSpec], device: str):
+        """Imports the graph.
+
+        Args:
+            proto: the graph with its bindings, as TFF serialises it.
+            parameters: one spec for each tensor of the parameter, in the order of the binding.
+            device: where to run: the full name of a logical device.
+
+        Raises:
+            NotImplementedError: if the graph holds a resource that calls would share.
+        """
+        graph_def = tf.compat.v1.GraphDef()
+        proto.graph_def.Unpack(graph_def)
+        parameter_names = list(_tensor_names(proto.parameter))
+        result_names = list(_tensor_names(proto.result))
+        _keep_needed(graph_def, [_node(name) for name in result_names], proto.initialize_op)
+        _make_resources_anonymous(graph_def)
+        _rename_functions(graph_def, f"_{next(_import_number)}")
+        _release_devices(graph_def, keep_cpu="CPU" not in device)
+        _allow_grappler(graph_def)
+        placeholders = _remove_placeholders(graph_def)
+
+        def body(*parameters):
+            with tf.device(device):
+                # Whoever reads the session's token would get one that no session has.
+                inputs = {name: tf.constant("") for name in placeholders - {*parameter_names}}
+                inputs |= {
+                    name: tensor
+                    for name, tensor in zip(parameter_names, parameters, strict=True)
+                    if name in placeholders
+                }
+                return tf.graph_util.import_graph_def(graph_def, inputs, result_names, name="")
+
+        # The returned object keeps the function alive in TensorFlow's context.
+        self._function = tf.compat.v1.wrap_function(body, parameters)
+        self._name = self._function.name.decode()
+        self._num_results = len(result_names)
+        self._device = device
+
+    def __call__(
+        self, parameters: list[tf.Tensor], cancel: Cancellation | None = None
+    ) -> Sequence[tf.Tensor]:
+        """Runs the graph, or adds it to the graph under construction (in `Dataset.map`).
+
+        Args:
+            parameters: the parameter's tensors.
+            cancel: what can end the run before its time, with `tf.errors.CancelledError`.
+        """
+        if not self._num_results:
+            return []
+        if not tf.executing_eagerly():
+            return self._function(*parameters)
+        # The same as calling `self._function`, less the checks of its signature, which take longer
+        # than small graphs run. TensorFlow's own way to pass `cancel` is one global variable.
+        eager = context.context()
+        options = eager.function_call_options
+        with tf.device(self._device):
+            return execute.execute_with_cancellation(
+                self._name,
+                self._num_results,
+                parameters,
+                ("executor_type", "", "config_proto", options.config_proto_serialized),
+                eager,
+                cancel or Cancellation(),
+            )
+
+
+def _tensor_names(binding: TensorFlowProto.Binding) -> Iterator[str]:
+    """The names of a binding's tensors in order."""
+    match binding.WhichOneof("binding"):
+        case "tensor":
+            yield binding.tensor.tensor_name
+        case "sequence":
+            yield binding.sequence.variant_tensor_name
+        case "struct":
+            for element in binding.struct.element:
+                yield from _tensor_names(element)
+
+
+def _node(name: str) -> str:
+    """The node of an input or tensor: `^node`, `node` or `node:1`."""
+    return name.removeprefix("^").partition(":")[0]
+
+
+def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterable[tf.compat.v1.NodeDef]:
+    bodies = (function.node_def for function in graph_def.library.function)
+    return itertools.chain(graph_def.node, *bodies)
+
+
+def _keep_needed(
+    graph_def: tf.compat.v1.GraphDef, results: Iterable[str], initialize_op: str
+) -> None:
+    """Keeps what the results and their initialisation need, the latter before the former."""
+    nodes = {node.name: node for node in graph_def.node}
+
+    def ancestors(names):
+        found, pending = set(), list(names)
+        while pending:
+            name = pending.pop()
+            if name not in found:
+                found.add(name)
+                pending.extend(map(_node, nodes[name].input))
+        return found
+
+    initialization = ancestors([_node(initialize_op)] if initialize_op else [])
+    needed = ancestors(results)
+    for name in needed - initialization:
+        node = nodes[name]
+        producers = initialization.intersection(map(_node, node.input))
+        # Waiting for constants would only keep TensorFlow from folding them.
+        if any(nodes[producer].op != "Const" for producer in producers):
+            node.input.append(f"^{_node(initialize_op)}")
+    kept = needed | initialization
+    _delete(graph_def.node, lambda node: node.name not in kept)
+    for node in graph_def.node:
+        node.attr.pop("_class", None)  # It asks to be placed with nodes that may be gone.
+
+
+def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
+    for node in _all_nodes(graph_def):
+        if node.op == "VarHandleOp":
+            node.attr["shared_name"].s = _ANONYMOUS_NAME
+        elif node.op in _ANONYMOUS_OPS:
+            node.op = _ANONYMOUS_OPS[node.op]
+            for attribute in _NAMING_ATTRIBUTES:
+                node.attr.pop(attribute, None)
+        elif "shared_name" in node.attr:
+            raise NotImplementedError(
+                f"Op {node.op!r} (node {node.name!r}) keeps state under a name, which clients that "
+                "run at the same time would share. Runtime `tff` runs such computations."
+            )
+
+
+def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
+    """Appends a suffix to the names of the graph's functions wherever they are used."""
+    library = graph_def.library
+    names = {f.signature.name: f.signature.name + suffix for f in library.function}
+
+    def rename_in(attributes):
+        for attribute in attributes.values():
+            for function in (
+                *([attribute.func] if attribute.HasField("func") else []),
+                *attribute.list.func,
+            ):
+                function.name = names.get(function.name, function.name)
+                rename_in(function.attr)
+
+    for node in _all_nodes(graph_def):
+        node.op = names.get(node.op, node.op)
+        rename_in(node.attr)
+    for function in library.function:
+        function.signature.name = names[function.signature.name]
+        # Names of functions that only the gradient of an unimported function would need.
+        for attribute in ("forward_function_name", "backward_function_name"):
+            function.attr.pop(attribute, None)
+    for gradient in library.gradient:
+        gradient.function_name = names.get(gradient.function_name, gradient.function_name)
+        gradient.gradient_func = names.get(gradient.gradient_func, gradient.gradient_func)
+
+
+def _release_devices(graph_def: tf.compat.v1.GraphDef, keep_cpu: bool) -> None:
+    """Forgets where the graph's author ran it, except for what must stay off a GPU."""
+    for node in _all_nodes(graph_def):
+        if node.device:
+            node.device = "/device:CPU:0" if keep_cpu and "cpu" in node.device.lower() else ""
+
+
+def _allow_grappler(graph_def: tf.compat.v1.GraphDef) -> None:
+    """Undoes what TFF's compiler does for the sake of the C++ worker."""
+    for node in _all_nodes(graph_def):
+        if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
+            node.attr["config_proto"].s = b""
+
+
+def _remove_placeholders(graph_def: tf.compat.v1.GraphDef) -> set[str]:
+    """Removes the placeholders and returns the names of those of their tensors that are used."""
+    placeholders = {node.name for node in graph_def.node if node.op == "Placeholder"}
+    _delete(graph_def.node, lambda node: node.name in placeholders)
+    used = set()
+    for node in graph_def.node:
+        _delete(node.input, lambda name: name[0] == "^" and name[1:] in placeholders)
+        used |= placeholders.intersection(map(_node, node.input))
+    return {f"{name}:0" for name in used}
+
+
+def _delete(repeated, condition) -> None:
+    """Deletes the elements of a repeated field that meet the condition."""
+    for index in reversed(range(len(repeated))):
+        if condition(repeated[index]):
+            del repeated[index]

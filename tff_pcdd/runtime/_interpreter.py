@@ -1,0 +1,364 @@
+"""Evaluates a compiled TFF computation, which is a tree of building blocks.
+
+The tree is translated once, into nested Python closures (`translate`), and evaluated as often as
+wanted. A closure takes the run and the values of the names in scope. What values look like is
+written in `_values`.
+"""
+
+import hashlib
+import threading
+import weakref
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd.runtime import _graphs, _tff_private, _values
+
+_framework = tff.framework
+
+
+class Run(Protocol):
+    """Who takes part in an evaluation, and where the work at hand is done."""
+
+    num_clients: int
+    device: str
+    cancel: _graphs.Cancellation
+
+    def for_each_client(self, work: Callable[["Run", int], Any]) -> list:
+        """Calls `work` for each client, on the device where that client's work is done.
+
+        Returns:
+            The results in the clients' order.
+        """
+
+
+Scope = Mapping[str, Any]
+Function = Callable[[Run, Any], Any]
+Evaluate = Callable[[Run, Scope], Any]
+
+
+def translate(block: _framework.ComputationBuildingBlock) -> Evaluate:
+    """Translates a building block.
+
+    Raises:
+        NotImplementedError: if it holds something that this runtime does not know.
+    """
+    if type(block) not in _TRANSLATORS:
+        raise NotImplementedError(f"The in-process runtime cannot evaluate {type(block).__name__}.")
+    return _TRANSLATORS[type(block)](block)
+
+
+def _reference(block) -> Evaluate:
+    name = block.name
+    return lambda run, scope: scope[name]
+
+
+def _selection(block) -> Evaluate:
+    source, index = translate(block.source), block.as_index()
+    return lambda run, scope: source(run, scope)[index]
+
+
+def _struct(block) -> Evaluate:
+    fields = [translate(field) for _, field in tff.structure.iter_elements(block)]
+    return lambda run, scope: tuple([field(run, scope) for field in fields])
+
+
+def _call(block) -> Evaluate:
+    function = translate(block.function)
+    if block.argument is None:
+        return lambda run, scope: function(run, scope)(run, None)
+    argument = translate(block.argument)
+    return lambda run, scope: function(run, scope)(run, argument(run, scope))
+
+
+def _lambda(block) -> Evaluate:
+    result, parameter = translate(block.result), block.parameter_name
+    outer = _names_in(block.result)
+
+    def evaluate(run, scope):
+        captured = {name: value for name, value in scope.items() if name in outer}
+        return lambda run, argument: result(run, {**captured, parameter: argument})
+
+    return evaluate
+
+
+def _block(block) -> Evaluate:
+    """Locals are evaluated in order, those without use not at all, and forgotten after use.
+
+    Forgetting matters: a local may be the weights of all clients.
+    """
+    last_use = {}
+    for index, (_, value) in enumerate([*block.locals, ("", block.result)]):
+        last_use.update(dict.fromkeys(_names_in(value), index))
+    steps = [
+        (name, translate(value), [n for n, _ in block.locals if last_use.get(n) == index])
+        for index, (name, value) in enumerate(block.locals)
+        if last_use.get(name, -1) > index
+    ]
+    result = translate(block.result)
+
+    def evaluate(run, scope):
+        scope = dict(scope)
+        for name, value, finished in steps:
+            scope[name] = value(run, scope)
+            for other in finished:
+                scope.pop(other, None)
+        return result(run, scope)
+
+    return evaluate
+
+
+def _names_in(block) -> set[str]:
+    """The names that are referred to anywhere in a building block."""
+    if isinstance(block, _framework.Reference):
+        return {block.name}
+    return set().union(*map(_names_in, block.children()))
+
+
+def _literal(block) -> Evaluate:
+    value = _values.from_python(block.value, block.type_signature)
+    return lambda run, scope: value
+
+
+def _placement(block) -> Evaluate:
+    return lambda run, scope: block.uri
+
+
+def _data(block) -> Evaluate:
+    raise NotImplementedError(
+        f"The in-process runtime fetches no data ({block.type_signature}): pass the data."
+    )
+
+
+def _intrinsic(block) -> Evaluate:
+    if block.uri not in _INTRINSICS:
+        raise NotImplementedError(f"The in-process runtime does not know {block.uri!r}.")
+    intrinsic, type_signature = _INTRINSICS[block.uri], block.type_signature
+
+    def function(run, argument):
+        return intrinsic(run, argument, type_signature)
+
+    return lambda run, scope: function
+
+
+def _compiled(block) -> Evaluate:
+    kind = block.proto.WhichOneof("computation")
+    if kind != "tensorflow":
+        raise NotImplementedError(f"The in-process runtime runs TensorFlow only, not {kind!r}.")
+    function = TensorFlowFunction.of(block)
+    return lambda run, scope: function
+
+
+_TRANSLATORS = {
+    _framework.Block: _block,
+    _framework.Call: _call,
+    _framework.CompiledComputation: _compiled,
+    _framework.Data: _data,
+    _framework.Intrinsic: _intrinsic,
+    _framework.Lambda: _lambda,
+    _framework.Literal: _literal,
+    _framework.Placement: _placement,
+    _framework.Reference: _reference,
+    _framework.Selection: _selection,
+    _framework.Struct: _struct,
+}
+
+
+# Equal graphs occur in several computations; who uses one keeps it.
+_functions: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
+_functions_lock = threading.Lock()
+
+
+class TensorFlowFunction:
+    """A TensorFlow computation, imported once for each device on which it is called."""
+
+    def __init__(self, proto: _tff_private.ComputationProto, type_signature: tff.FunctionType):
+        self._proto = proto.tensorflow
+        self._parameters = _tensor_specs(type_signature.parameter)
+        self._result = _skeleton(type_signature.result)
+        self._graphs: dict[str, _graphs.Graph] = {}
+        self._import_lock = threading.Lock()
+
+    @classmethod
+    def of(cls, block: _framework.CompiledComputation) -> "TensorFlowFunction":
+        """The function of a building block; the same one for an equal block."""
+        content = block.proto.SerializeToString(deterministic=True)
+        key = hashlib.sha256(content).digest()
+        with _functions_lock:
+            function = _functions.get(key)
+            if function is None:
+                function = _functions[key] = cls(block.proto, block.type_signature)
+        return function
+
+    def __call__(self, run: Run, argument: Any) -> Any:
+        graph = self._graphs.get(run.device) or self._import(run.device)
+        tensors = []
+        if argument is not None:
+            _flatten(argument, tensors)
+        return _fill(self._result, iter(graph(tensors, run.cancel)))
+
+    def _import(self, device: str) -> _graphs.Graph:
+        with self._import_lock:
+            if device not in self._graphs:
+                # Nothing of the caller's (a graph under construction, say) may leak into it.
+                with tf.init_scope():
+                    self._graphs[device] = _graphs.Graph(self._proto, self._parameters, device)
+            return self._graphs[device]
+
+
+def _tensor_specs(type_spec: tff.Type | None) -> list[tf.TensorSpec]:
+    match type_spec:
+        case None:
+            return []
+        case tff.StructType():
+            return [spec for field in type_spec for spec in _tensor_specs(field)]
+        case tff.SequenceType():
+            return [tf.TensorSpec([], tf.variant)]
+    return [tf.TensorSpec(type_spec.shape, type_spec.dtype.type)]
+
+
+def _skeleton(type_spec: tff.Type) -> tuple | None:
+    """The type's nesting, without the cost of walking through TFF types in every call."""
+    if isinstance(type_spec, tff.StructType):
+        return tuple(_skeleton(field) for field in type_spec)
+    return None
+
+
+def _flatten(value: Any, tensors: list) -> None:
+    if isinstance(value, tuple):
+        for field in value:
+            _flatten(field, tensors)
+    else:
+        tensors.append(value)
+
+
+def _fill(skeleton: tuple | None, tensors) -> Any:
+    return next(tensors) if skeleton is None else tuple([_fill(f, tensors) for f in skeleton])
+
+
+def _federated_value_at_clients(run, value, _):
+    return _values.AllEqual(value)
+
+
+def _federated_value_at_server(run, value, _):
+    return value
+
+
+def _federated_eval_at_clients(run, function: Function, _):
+    return run.for_each_client(lambda run, client: function(run, None))
+
+
+def _federated_eval_at_server(run, function: Function, _):
+    return function(run, None)
+
+
+def _federated_broadcast(run, value, _):
+    return _values.AllEqual(value)
+
+
+def _federated_map(run, argument, _):
+    function, values = argument
+    return run.for_each_client(lambda run, client: function(run, values[client]))
+
+
+def _federated_map_all_equal(run, argument, _):
+    function, values = argument
+    return _values.AllEqual(function(run, values.value))
+
+
+def _federated_apply(run, argument, _):
+    function, value = argument
+    return function(run, value)
+
+
+def _federated_aggregate(run, argument, _):
+    # One after the other in the clients' order: a sum of floats depends on its order.
+    values, total, accumulate, _merge, report = argument
+    for client in range(run.num_clients):
+        total = accumulate(run, (total, values[client]))
+    return report(run, total)
+
+
+def _federated_select(run, argument, type_signature):
+    keys, _max_key, value, select = argument
+    element = type_signature.result.member.element
+
+    def slices(run, client):
+        chosen = [select(run, (value, key)) for key in tf.unstack(keys[client])]
+        elements = [_values.to_python(c, element) for c in chosen]
+        return _values.from_python(elements, type_signature.result.member)
+
+    return run.for_each_client(slices)
+
+
+def _federated_zip_at_clients(run, argument, type_signature):
+    def at(client, value, type_spec):
+        if isinstance(type_spec, tff.FederatedType):
+            return value[client]
+        return tuple([at(client, *pair) for pair in zip(value, type_spec, strict=True)])
+
+    if type_signature.result.all_equal:
+        return _values.AllEqual(at(0, argument, type_signature.parameter))
+    return [at(c, argument, type_signature.parameter) for c in range(run.num_clients)]
+
+
+def _federated_zip_at_server(run, argument, _):
+    return argument
+
+
+def _sequence_map(run, argument, type_signature):
+    function, variant = argument
+    source, target = type_signature.parameter[1], type_signature.result
+
+    def map_element(*elements):
+        # `Dataset.map` spreads the fields of a tuple.
+        element = elements if _is_spread(source.element) else elements[0]
+        result = function(run, _values.from_element(element, source.element))
+        return _values.to_element(result, target.element)
+
+    dataset = _values.to_dataset(variant, source).map(map_element)
+    return tf.data.experimental.to_variant(dataset)
+
+
+def _is_spread(type_spec: tff.Type) -> bool:
+    return isinstance(type_spec, tff.StructType) and not tff.structure.name_list(type_spec)
+
+
+def _sequence_reduce(run, argument, type_signature):
+    variant, total, accumulate = argument
+    source = type_signature.parameter[0]
+    for element in _values.to_dataset(variant, source):
+        total = accumulate(run, (total, _values.from_element(element, source.element)))
+    return total
+
+
+def _sequence_sum(run, variant, type_signature):
+    source = type_signature.parameter
+    total = [tf.zeros(s.shape, s.dtype) for s in _tensor_specs(source.element)]
+    for element in _values.to_dataset(variant, source):
+        tensors = []
+        _flatten(_values.from_element(element, source.element), tensors)
+        total = [a + b for a, b in zip(total, tensors, strict=True)]
+    return _fill(_skeleton(source.element), iter(total))
+
+
+# TFF's compiler replaces all others (sums, means, secure sums) by these.
+_INTRINSICS = {
+    "federated_aggregate": _federated_aggregate,
+    "federated_apply": _federated_apply,
+    "federated_broadcast": _federated_broadcast,
+    "federated_eval_at_clients": _federated_eval_at_clients,
+    "federated_eval_at_server": _federated_eval_at_server,
+    "federated_map": _federated_map,
+    "federated_map_all_equal": _federated_map_all_equal,
+    "federated_select": _federated_select,
+    "federated_value_at_clients": _federated_value_at_clients,
+    "federated_value_at_server": _federated_value_at_server,
+    "federated_zip_at_clients": _federated_zip_at_clients,
+    "federated_zip_at_server": _federated_zip_at_server,
+    "sequence_map": _sequence_map,
+    "sequence_reduce": _sequence_reduce,
+    "sequence_sum": _sequence_sum,
+}

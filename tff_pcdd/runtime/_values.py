@@ -1,0 +1,138 @@
+"""How values look inside the in-process runtime, and how they enter and leave it.
+
+TFF type              inside
+tensor                `tf.Tensor`
+sequence              scalar `tf.Tensor` of dtype variant
+structure             `tuple`; the names are in the type
+function              callable of (run, argument)
+placed at the server  the value
+placed at clients     `list`, one value per client; `AllEqual` if the type says so
+"""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd.runtime import _tff_private
+
+
+@dataclasses.dataclass(frozen=True)
+class AllEqual:
+    """The same value at every client."""
+
+    value: Any
+
+    def __getitem__(self, client: int) -> Any:
+        return self.value
+
+
+def from_python(value: Any, type_spec: tff.Type) -> Any:
+    """Takes in what a caller passes; tensors and data sets are neither copied nor serialised.
+
+    Raises:
+        TypeError: if the value is not of the type.
+        NotImplementedError: if it is a reference to data that the runtime would have to fetch.
+    """
+    match value, type_spec:
+        case _tff_private.ComputationProto(), _:
+            raise NotImplementedError("The in-process runtime fetches no data: pass the data.")
+        case _, tff.TensorType():
+            return _tensor(value, type_spec)
+        case _, tff.StructType():
+            fields = tff.structure.to_elements(tff.structure.from_container(value))
+            types = tff.structure.to_elements(type_spec)
+            if len(fields) != len(types) or any(
+                name not in (None, expected)
+                for (name, _), (expected, _) in zip(fields, types, strict=True)
+            ):
+                raise TypeError(f"Expected a value of type {type_spec}, found {value!r}.")
+            return tuple(
+                from_python(field, field_type)
+                for (_, field), (_, field_type) in zip(fields, types, strict=True)
+            )
+        case _, tff.SequenceType():
+            return tf.data.experimental.to_variant(_dataset(value, type_spec))
+        case _, tff.FederatedType() if not type_spec.all_equal:
+            return [from_python(member, type_spec.member) for member in value]
+        case _, tff.FederatedType():
+            member = from_python(value, type_spec.member)
+            return AllEqual(member) if type_spec.placement is tff.CLIENTS else member
+    raise TypeError(f"A computation cannot be called with a value of type {type_spec}.")
+
+
+def to_python(value: Any, type_spec: tff.Type) -> Any:
+    """Gives out a value as TFF's own runtimes do: NumPy values in `tff.structure.Struct`s."""
+    match type_spec:
+        case tff.TensorType():
+            return value.numpy()
+        case tff.StructType():
+            return _struct(to_python, value, type_spec)
+        case tff.SequenceType():
+            dataset = to_dataset(value, type_spec)
+            return _tff_private.coerce_dataset(dataset, type_spec.element)
+        case tff.FederatedType() if not type_spec.all_equal:
+            return [to_python(member, type_spec.member) for member in value]
+        case tff.FederatedType():
+            member = value.value if isinstance(value, AllEqual) else value
+            return to_python(member, type_spec.member)
+    raise TypeError(f"A computation cannot return a value of type {type_spec}.")
+
+
+def to_dataset(variant: tf.Tensor, type_spec: tff.SequenceType) -> tf.data.Dataset:
+    """The data set of a sequence; its elements are (ordered dicts or tuples of) tensors."""
+    structure = _tff_private.type_to_tf_structure(type_spec.element)
+    return tf.data.experimental.from_variant(variant, structure)
+
+
+def from_element(element: Any, type_spec: tff.Type) -> Any:
+    """Takes in an element of such a data set."""
+    if isinstance(type_spec, tff.TensorType):
+        return element
+    return tuple(
+        from_element(element[index if name is None else name], field_type)
+        for index, (name, field_type) in enumerate(tff.structure.iter_elements(type_spec))
+    )
+
+
+def to_element(value: Any, type_spec: tff.Type) -> Any:
+    """Makes an element of a data set."""
+    if isinstance(type_spec, tff.TensorType):
+        return value
+    return tff.types.type_to_py_container(_struct(to_element, value, type_spec), type_spec)
+
+
+def _struct(convert, value: tuple, type_spec: tff.StructType) -> tff.structure.Struct:
+    types = tff.structure.iter_elements(type_spec)
+    return tff.structure.Struct(
+        [(name, convert(field, t)) for field, (name, t) in zip(value, types, strict=True)]
+    )
+
+
+def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
+    """Makes a tensor, widening the dtype where that loses nothing."""
+    dtype = tf.as_dtype(type_spec.dtype.type)
+    if isinstance(value, tf.Variable):
+        value = value.read_value()
+    found = getattr(value, "dtype", None)
+    if found is not None and found != dtype.as_numpy_dtype and dtype is not tf.string:
+        if not np.can_cast(tf.as_dtype(found).as_numpy_dtype, dtype.as_numpy_dtype):
+            raise TypeError(f"Expected a value of type {type_spec}, found one of {found!r}.")
+        value = tf.cast(value, dtype)
+    tensor = tf.convert_to_tensor(value, dtype)
+    if not tensor.shape.is_compatible_with(type_spec.shape):
+        raise TypeError(f"Expected a value of type {type_spec}, found shape {tensor.shape}.")
+    return tensor
+
+
+def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
+    if isinstance(value, list):
+        return _tff_private.make_dataset(None, value, type_spec.element)
+    if not isinstance(value, tf.data.Dataset):
+        raise TypeError(f"Expected a tf.data.Dataset or a list for {type_spec}, found {value!r}.")
+    found = tff.SequenceType(tff.types.tensorflow_to_type(value.element_spec))
+    if not type_spec.is_assignable_from(found):
+        raise TypeError(f"Expected a data set of type {type_spec}, found {found}.")
+    return value

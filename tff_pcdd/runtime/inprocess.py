@@ -1,0 +1,270 @@
+"""Runtime `inprocess`: TFF computations run by the TensorFlow of this Python process.
+
+Nothing is serialised, no process is started, and a GPU that TensorFlow sees is used. Clients are
+spread over the devices in turn (client i on device i mod n) and run a few at a time on each; the
+server's work is done on the first device. Results are always combined in the clients' order, so
+they do not depend on how many run at the same time.
+
+Secure aggregation is computed in the clear, with the bounds and moduli that it is defined with: a
+simulation has nobody to keep a secret from.
+
+    context = create_context(client_parallelism=2)
+    tff.framework.set_default_context(context)
+"""
+
+import collections
+import concurrent.futures
+import hashlib
+import os
+import threading
+import weakref
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd.runtime import _graphs, _interpreter, _tff_private, _values
+
+_COMPUTATIONS_KEPT = 64
+
+
+class ClientError(RuntimeError):
+    """The work of a client failed; the cause is what TensorFlow raised.
+
+    Attributes:
+        client: the client's position in the cohort.
+    """
+
+    def __init__(self, client: int, num_clients: int, cause: BaseException):
+        super().__init__(f"Client {client} of {num_clients} failed: {cause}")
+        self.client = client
+
+
+def create_context(
+    *,
+    client_parallelism: int | None = None,
+    devices: Sequence[str] = (),
+    default_num_clients: int = 0,
+) -> "InProcessContext":
+    """Creates an execution context for `tff.framework.set_default_context`.
+
+    Args:
+        client_parallelism: how many clients run at the same time, on all devices together.
+            By default one per GPU, or on a CPU as many as there are cores, but two at most.
+        devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, else the CPU.
+        default_num_clients: the number of clients when no argument is placed at clients.
+
+    Raises:
+        ValueError: if TensorFlow has no such device, or a number is out of range.
+    """
+    logical = {
+        device.name.removeprefix("/device:"): device.name
+        for device in tf.config.list_logical_devices()
+    }
+    for name in devices:
+        if name.removeprefix("/device:") not in logical:
+            raise ValueError(f"TensorFlow has no device {name!r}, only {', '.join(logical)}.")
+    names = [logical[name.removeprefix("/device:")] for name in devices]
+    names = names or [name for name in logical.values() if "GPU" in name] or [logical["CPU:0"]]
+    if client_parallelism is None:
+        on_cpu = max(len(names), min(2, os.cpu_count() or 1))
+        client_parallelism = on_cpu if "CPU" in names[0] else len(names)
+    if client_parallelism < 1:
+        raise ValueError(f"client_parallelism must be positive, found {client_parallelism}.")
+    if default_num_clients < 0:
+        raise ValueError(f"default_num_clients must not be negative, found {default_num_clients}.")
+    return InProcessContext(_Factory(_Workers(names, client_parallelism), default_num_clients))
+
+
+class InProcessContext(tff.framework.SyncExecutionContext):
+    """TFF's execution context; it can be interrupted, and closed."""
+
+    def __init__(self, factory: "_Factory"):
+        # Without a compiler: its cache compares whole computations in every call.
+        super().__init__(factory)
+
+    def invoke(self, comp, arg):
+        try:
+            return super().invoke(comp, arg)
+        except Exception:
+            raise
+        except BaseException:
+            # KeyboardInterrupt and the like: TFF evaluates in another thread, which saw nothing.
+            self.executor_factory.cancel()
+            raise
+
+    def close(self) -> None:
+        """Ends the threads that clients ran on; the next call starts new ones."""
+        self.executor_factory.close()
+
+
+class _Workers:
+    """Threads for each device."""
+
+    def __init__(self, devices: Sequence[str], parallelism: int):
+        self.devices = devices
+        self._threads_per_device = -(-parallelism // len(devices))
+        self._pools: list[concurrent.futures.ThreadPoolExecutor] = []
+
+    def submit(self, client: int, work: Callable[[str, int], Any]) -> concurrent.futures.Future:
+        """Has `work(device, client)` done by a thread of the client's device."""
+        if not self._pools:
+            self._pools = [
+                concurrent.futures.ThreadPoolExecutor(self._threads_per_device, f"clients-{device}")
+                for device in self.devices
+            ]
+        index = client % len(self.devices)
+        return self._pools[index].submit(work, self.devices[index], client)
+
+    def close(self) -> None:
+        pools, self._pools = self._pools, []
+        for pool in pools:
+            pool.shutdown(cancel_futures=True)
+
+
+class _Run:
+    """One evaluation; see `_interpreter.Run`."""
+
+    def __init__(self, workers: _Workers, num_clients: int, device: str, cancel):
+        self.num_clients = num_clients
+        self.device = device
+        self.cancel = cancel
+        self._workers = workers
+
+    def for_each_client(self, work: Callable[["_Run", int], Any]) -> list:
+        def client_work(device, client):
+            if self.cancel.is_cancelled:
+                raise tf.errors.CancelledError(None, None, "The evaluation was cancelled.")
+            return work(_Run(self._workers, self.num_clients, device, self.cancel), client)
+
+        futures = [self._workers.submit(c, client_work) for c in range(self.num_clients)]
+        try:
+            done, _ = concurrent.futures.wait(futures, return_when="FIRST_EXCEPTION")
+            for client, future in enumerate(futures):
+                if future in done and (error := future.exception()) is not None:
+                    raise ClientError(client, self.num_clients, error) from error
+        except BaseException:
+            # Nobody will use what the others compute.
+            self.cancel.start_cancel()
+            for future in futures:
+                future.cancel()
+            concurrent.futures.wait(futures)
+            raise
+        return [future.result() for future in futures]
+
+
+class _Computations:
+    """Computations, compiled and translated, so that each is read once."""
+
+    def __init__(self):
+        self._by_object: dict[int, tuple[weakref.ref, _interpreter.Evaluate]] = {}
+        self._by_content: collections.OrderedDict = collections.OrderedDict()
+        self._lock = threading.RLock()
+
+    def get(self, computation: tff.framework.ConcreteComputation) -> _interpreter.Evaluate:
+        """The translation of a computation."""
+        # Looked up by identity, because TFF compares computations by all their bytes.
+        identity = id(computation)
+        known = self._by_object.get(identity)
+        if known is not None and known[0]() is computation:
+            return known[1]
+        proto = tff.framework.ConcreteComputation.get_proto(computation)
+        content = hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
+        with self._lock:
+            evaluate = self._by_content.pop(content, None) or _translate(computation)
+            self._by_content[content] = evaluate
+            while len(self._by_content) > _COMPUTATIONS_KEPT:
+                self._by_content.popitem(last=False)
+        reference = weakref.ref(computation, lambda _: self._by_object.pop(identity, None))
+        self._by_object[identity] = (reference, evaluate)
+        return evaluate
+
+
+def _translate(computation: tff.framework.ConcreteComputation) -> _interpreter.Evaluate:
+    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    computation = tff.backends.native.desugar_and_transform_to_native(computation)
+    return _interpreter.translate(computation.to_building_block())
+
+
+class _Factory(tff.framework.ExecutorFactory):
+    """Makes an executor for each call: it costs nothing, so none needs to be kept."""
+
+    def __init__(self, workers: _Workers, default_num_clients: int):
+        self._workers = workers
+        self._default_num_clients = default_num_clients
+        self._computations = _Computations()
+        self._running: weakref.WeakSet[_Executor] = weakref.WeakSet()
+
+    def create_executor(self, cardinalities) -> "_Executor":
+        num_clients = cardinalities.get(tff.CLIENTS, self._default_num_clients)
+        cancel = _graphs.Cancellation()
+        run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
+        executor = _Executor(self._computations, run)
+        self._running.add(executor)
+        return executor
+
+    def clean_up_executor(self, cardinalities) -> None:
+        pass
+
+    def cancel(self) -> None:
+        for executor in list(self._running):
+            executor.close()
+
+    def close(self) -> None:
+        self.cancel()
+        self._workers.close()
+
+
+class _Value(_tff_private.ExecutorValue):
+    """A value inside the runtime."""
+
+    def __init__(self, value: Any, type_signature: tff.Type):
+        self._value = value
+        self._type_signature = type_signature
+
+    @property
+    def reference(self) -> Any:
+        return self._value
+
+    @property
+    def type_signature(self) -> tff.Type:
+        return self._type_signature
+
+    async def compute(self) -> Any:
+        return _values.to_python(self._value, self._type_signature)
+
+
+class _Executor(_tff_private.Executor):
+    """Evaluates computations for one number of clients."""
+
+    def __init__(self, computations: _Computations, run: _Run):
+        self._computations = computations
+        self._run = run
+
+    def close(self) -> None:
+        """Stops what is running."""
+        self._run.cancel.start_cancel()
+
+    async def create_value(self, value, type_spec=None) -> _Value:
+        if isinstance(value, tff.framework.ConcreteComputation):
+            function = self._computations.get(value)(self._run, {})
+            return _Value(function, type_spec or value.type_signature)
+        type_spec = tff.to_type(type_spec)
+        with tf.device(self._run.device):
+            return _Value(_values.from_python(value, type_spec), type_spec)
+
+    async def create_call(self, comp, arg=None) -> _Value:
+        argument = None if arg is None else arg.reference
+        result = comp.reference(self._run, argument)
+        return _Value(result, comp.type_signature.result)
+
+    async def create_struct(self, elements) -> _Value:
+        fields = tff.structure.to_elements(tff.structure.from_container(elements))
+        type_spec = tff.StructType(
+            [(n, v.type_signature) if n else v.type_signature for n, v in fields]
+        )
+        return _Value(tuple(v.reference for _, v in fields), type_spec)
+
+    async def create_selection(self, source, index) -> _Value:
+        return _Value(source.reference[index], source.type_signature[index])
