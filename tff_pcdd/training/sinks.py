@@ -11,6 +11,7 @@ import csv
 import io
 import json
 import os
+import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -115,7 +116,8 @@ class ProgressSink(Sink):
             initial=first_round - 1,
             desc=self._label,
             unit="round",
-            mininterval=0.5,
+            # A log file gets a line now and then, a terminal a bar that moves.
+            mininterval=0.5 if sys.stderr.isatty() else 10,
         )
 
     def advance(self):
