@@ -14,7 +14,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app, flags
+from absl import app, flags, logging
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataError
@@ -172,6 +172,9 @@ def run(main: Callable[[], None]) -> None:
 
     def guarded(_):
         signal.signal(signal.SIGTERM, _terminate)
+        if not FLAGS["verbosity"].present:
+            # The notes of TFF and tfds on every step they take would bury the progress bar.
+            logging.set_verbosity(logging.WARNING)
         try:
             main()
         except (OptionError, DataError) as error:

@@ -342,6 +342,7 @@ class Method:
 
     def personalize(self, net: Network, client: Client) -> None:
         """Assigns what makes the client's model of the loaded weights, before any local step."""
+        del net, client
 
     def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
         """Logits [batch, C] of the client's personal model, in eval mode."""
