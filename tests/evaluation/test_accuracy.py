@@ -1,0 +1,73 @@
+"""Accuracies from counts, against NumPy on single samples."""
+
+import math
+
+import numpy as np
+import pytest
+
+from tff_pcdd import evaluation
+
+CLIENTS, CLASSES = 4, 5
+
+
+@pytest.fixture(scope="module")
+def samples():
+    """Client, class and hit of every sample; client 3 and class 4 have none."""
+    generator = np.random.default_rng(0)
+    client = generator.integers(0, CLIENTS - 1, 200)
+    label = generator.integers(0, CLASSES - 1, 200)
+    return client, label, generator.random(200) < 0.6
+
+
+@pytest.fixture(scope="module")
+def counts(samples):
+    client, label, hit = samples
+    right, total = np.zeros((2, CLIENTS, CLASSES), np.int32)
+    np.add.at(total, (client, label), 1)
+    np.add.at(right, (client[hit], label[hit]), 1)
+    return right, total
+
+
+def test_accuracy(samples, counts):
+    right, total = counts
+    actual = evaluation.accuracy(right.sum(axis=0), total.sum(axis=0))
+    assert actual == pytest.approx(100 * samples[2].mean())
+    assert isinstance(actual, float)
+    assert math.isnan(evaluation.accuracy(np.zeros(3), np.zeros(3)))
+
+
+def test_balanced_accuracy_leaves_empty_classes_out(samples, counts):
+    _, label, hit = samples
+    expected = 100 * np.mean([hit[label == c].mean() for c in range(CLASSES - 1)])
+    actual = evaluation.balanced_accuracy(*(part.sum(axis=0) for part in counts))
+    assert actual == pytest.approx(expected)
+    assert math.isnan(evaluation.balanced_accuracy(np.zeros(3), np.zeros(3)))
+
+
+def test_group_accuracy(samples, counts):
+    """A group without classes, and one whose classes have no samples, are not numbers."""
+    _, label, hit = samples
+    groups = {"many": [0, 2], "medium": np.array([1, 3, 4]), "few": [4], "none": ()}
+    actual = evaluation.group_accuracy(*(part.sum(axis=0) for part in counts), groups)
+    assert list(actual) == list(groups)
+    assert actual["many"] == pytest.approx(100 * hit[np.isin(label, [0, 2])].mean())
+    assert actual["medium"] == pytest.approx(100 * hit[np.isin(label, [1, 3])].mean())
+    assert math.isnan(actual["few"])
+    assert math.isnan(actual["none"])
+    assert evaluation.group_accuracy(np.ones(2), np.ones(2), {}) == {}
+
+
+def test_personal_accuracy_is_the_plain_mean_over_tested_clients(samples, counts):
+    client, _, hit = samples
+    expected = 100 * np.mean([hit[client == k].mean() for k in range(CLIENTS - 1)])
+    assert evaluation.personal_accuracy(*counts) == pytest.approx(expected)
+    assert expected != pytest.approx(100 * hit.mean(), abs=1e-3)
+    assert math.isnan(evaluation.personal_accuracy(np.zeros((2, 3)), np.zeros((2, 3))))
+
+
+def test_bounds():
+    ones = np.ones((3, 2), np.int32)
+    assert evaluation.accuracy(ones, ones) == 100.0
+    assert evaluation.personal_accuracy(ones, ones) == 100.0
+    assert evaluation.personal_accuracy(0 * ones, ones) == 0.0
+    assert evaluation.balanced_accuracy(0 * ones[0], ones[0]) == 0.0

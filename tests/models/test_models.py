@@ -1,0 +1,193 @@
+"""Backbones: sizes, shapes, projections, and the residual block against golden numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_pcdd import models
+from tff_pcdd.models import registry, resnet
+from tff_pcdd.options import OptionError
+
+
+def build(name, shape, projection_dim=0):
+    """A model in a graph of its own, where no variable is filled."""
+    with tf.Graph().as_default():
+        return models.build(name, shape, projection_dim=projection_dim)
+
+
+def trainable(model) -> int:
+    return sum(math.prod(weight.shape) for weight in model.trainable_weights)
+
+
+@pytest.mark.parametrize(("name", "size"), [("resnet18", 11_168_832), ("resnet34", 21_276_992)])
+def test_resnet_sizes(name, size):
+    model = build(name, (32, 32, 3))
+    assert trainable(model) == size
+    assert model.output_shape == (None, 512)
+    statistics = sum(math.prod(w.shape) for w in model.non_trainable_weights)
+    convolutions = [layer for layer in model.layers if isinstance(layer, tf.keras.layers.Conv2D)]
+    assert statistics == 2 * sum(layer.filters for layer in convolutions)
+
+
+def test_resnet18_with_a_head_of_ten():
+    model = build("resnet18", (32, 32, 3))
+    with tf.Graph().as_default():
+        head = tf.keras.layers.Dense(10)
+        head.build(model.output_shape)
+    assert trainable(model) + trainable(head) == 11_173_962
+
+
+def test_resnet_takes_other_channels_and_sides():
+    gray = build("resnet18", (28, 28, 1))
+    assert trainable(gray) == 11_168_832 - 9 * 2 * 64
+    assert gray.output_shape == (None, 512)
+    assert build("resnet18", (64, 64, 3)).output_shape == (None, 512)
+
+
+@pytest.mark.parametrize(
+    ("shape", "flat"),
+    [
+        ((8, 8, 1), 4 * 4 * 16),
+        ((28, 28, 1), 4 * 4 * 16),
+        ((32, 32, 3), 5 * 5 * 16),
+        ((16, 16, 3), 1 * 1 * 16),
+        ((15, 15, 1), 7 * 7 * 16),
+        ((4, 4, 1), 2 * 2 * 16),
+        ((28, 32, 1), 4 * 5 * 16),
+    ],
+)
+def test_simple_cnn_shapes(shape, flat):
+    model = build("simple_cnn", shape)
+    assert model.output_shape == (None, 84)
+    expected = 25 * shape[-1] * 6 + 6 + 25 * 6 * 16 + 16 + (flat + 1) * 120 + 121 * 84
+    assert trainable(model) == expected
+
+
+def test_simple_cnn_is_the_network_it_says():
+    """Against NumPy: valid convolutions, ReLU, pooling of 2, two dense layers with ReLU."""
+    tf.keras.utils.set_random_seed(0)
+    model = models.build("simple_cnn", (16, 16, 2))
+    x = np.random.default_rng(0).normal(size=(3, 16, 16, 2)).astype(np.float32)
+    values = [weight.numpy().astype(np.float64) for weight in model.weights]
+    h = x.astype(np.float64)
+    for kernel, bias in (values[:2], values[2:4]):
+        windows = np.lib.stride_tricks.sliding_window_view(h, (5, 5), axis=(1, 2))
+        h = np.maximum(np.einsum("nhwcij,ijco->nhwo", windows, kernel) + bias, 0)
+        n, side, _, channels = h.shape
+        h = h.reshape(n, side // 2, 2, side // 2, 2, channels).max(axis=(2, 4))
+    h = h.reshape(3, -1)
+    for kernel, bias in (values[4:6], values[6:8]):
+        h = np.maximum(h @ kernel + bias, 0)
+    np.testing.assert_allclose(model(x).numpy(), h, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["simple_cnn", "resnet18"])
+def test_projection_is_linear_and_last(name):
+    """In Simple-CNN it takes the place of the layer of 84, behind ResNet it is added."""
+    plain, projected = build(name, (32, 32, 3)), build(name, (32, 32, 3), 7)
+    assert projected.output_shape == (None, 7)
+    last = projected.layers[-1]
+    assert last.name == "projection"
+    assert last.activation is tf.keras.activations.linear
+    layers_before = 1 if name == "simple_cnn" else 0
+    assert len(projected.layers) == len(plain.layers) + 1 - layers_before
+    width = {"simple_cnn": 120, "resnet18": 512}[name]
+    assert trainable(last) == (width + 1) * 7
+
+
+def test_dense_layers_start_within_one_over_the_root_of_the_width():
+    layer = models.dense(50)
+    layer.build((None, 64))
+    kernel = layer.kernel.numpy()
+    assert np.abs(kernel).max() <= 1 / 8
+    assert np.abs(kernel).max() > 0.95 / 8
+    assert kernel.std() == pytest.approx(1 / 8 / math.sqrt(3), rel=0.05)
+
+
+def test_fresh_variables_each_time():
+    tf.keras.utils.set_random_seed(0)
+    first, second = (models.build("simple_cnn", (8, 8, 1)) for _ in range(2))
+    assert not {id(v) for v in first.weights} & {id(v) for v in second.weights}
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("alexnet", (32, 32, 3), "--model=alexnet: choose one of .*resnet18.*simple_cnn"),
+        ("simple_cnn", (3, 8, 1), "--model=simple_cnn: needs images of at least 4×4 .* 8, 1"),
+        ("simple_cnn", (80,), "--model=simple_cnn: needs images .*80"),
+        ("resnet18", (7, 32, 3), "--model=resnet18: needs images of at least 8×8 .* 32, 3"),
+        ("resnet34", (80,), "--model=resnet34: needs images .*80"),
+    ],
+)
+def test_refusals(name, shape, message):
+    with pytest.raises(OptionError, match=message):
+        models.build(name, shape)
+
+
+def test_a_registered_backbone_is_known_by_its_name(monkeypatch):
+    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
+
+    @models.register("mine")
+    def mine(input_shape, projection_dim=0):
+        inputs = tf.keras.Input(input_shape)
+        features = tf.keras.layers.Flatten()(inputs)
+        return tf.keras.Model(inputs, models.project(features, projection_dim))
+
+    assert "mine" in models.names()
+    assert models.names() == sorted(models.names())
+    assert models.build("mine", (2, 3, 1)).output_shape == (None, 6)
+    assert models.build("mine", (2, 3, 1), projection_dim=4).output_shape == (None, 4)
+
+
+@pytest.fixture
+def block(golden):
+    """The residual block of the golden file, its layers by the file's names, and the file."""
+    case = golden("resnet_block_stride2")
+    inputs = tf.keras.Input((6, 6, 2))
+    model = tf.keras.Model(inputs, resnet.basic_block(inputs, 3, 2))
+    convolutions = {
+        layer.kernel.shape: layer
+        for layer in model.layers
+        if isinstance(layer, tf.keras.layers.Conv2D)
+    }
+    names = {"conv1": "bn1", "conv2": "bn2", "downsample_0": "downsample_1"}
+    parts = {}
+    for convolution, normalization in names.items():
+        kernel = case[f"{convolution}_weight"].transpose(2, 3, 1, 0)
+        layer = convolutions[kernel.shape]
+        layer.set_weights([kernel])
+        parts[normalization] = layer.outbound_nodes[0].outbound_layer
+        statistics = ("weight", "bias", "running_mean", "running_var")
+        parts[normalization].set_weights([case[f"{normalization}_{s}"] for s in statistics])
+    return model, parts, case
+
+
+def test_residual_block_matches_golden(block):
+    """Train mode, running statistics after one update, eval mode with them."""
+    model, normalizations, case = block
+    x = case["x_nchw"].transpose(0, 2, 3, 1).astype(np.float32)
+    actual = model(x, training=True).numpy()
+    np.testing.assert_allclose(
+        actual, case["y_train_nchw"].transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6
+    )
+    for name, layer in normalizations.items():
+        mean, variance = (case[f"{name}_running_{s}_after1"] for s in ("mean", "var"))
+        np.testing.assert_allclose(layer.moving_mean.numpy(), mean, rtol=1e-5, atol=1e-6)
+        np.testing.assert_allclose(layer.moving_variance.numpy(), variance, rtol=1e-5)
+    actual = model(x, training=False).numpy()
+    np.testing.assert_allclose(
+        actual, case["y_eval_after1_nchw"].transpose(0, 2, 3, 1), rtol=1e-5, atol=1e-6
+    )
+
+
+def test_residual_block_keeps_its_input_where_the_shape_stays():
+    with tf.Graph().as_default():
+        inputs = tf.keras.Input((6, 6, 3))
+        model = tf.keras.Model(inputs, resnet.basic_block(inputs, 3, 1))
+    convolutions = [layer for layer in model.layers if isinstance(layer, tf.keras.layers.Conv2D)]
+    assert len(convolutions) == 2
+    assert not any(layer.use_bias for layer in convolutions)
+    assert model.output_shape == (None, 6, 6, 3)
