@@ -23,7 +23,7 @@ import threading
 from absl import flags
 
 from tasks import cli
-from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime import RuntimeStartError, process
 
 cli.define(
     flags.DEFINE_integer,
@@ -126,11 +126,9 @@ def main():
 
 def become_tff_worker(port: int) -> None:
     """Replaces this process by TFF's C++ worker."""
-    from tff_pcdd.runtime import worker
-
-    binary = worker.find_binary()
-    port = port or worker.unused_port()
-    worker.check_port(port)
+    binary = process.find_binary()
+    port = port or process.unused_port()
+    process.check_port(port)
     limit = cli.FLAGS.client_parallelism or -1
     print(f"A worker starts on port {port} of every network interface.", flush=True)
     os.execv(

@@ -19,7 +19,8 @@ import tree
 from tasks import worker as worker_task
 from tff_pcdd import runtime
 from tff_pcdd.options import OptionError
-from tff_pcdd.runtime import remote, service, worker
+from tff_pcdd.runtime import remote, service
+from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 _FEATURES, _CLASSES = 5, 3
@@ -213,9 +214,7 @@ def start_workers():
     started = []
 
     def start(number):
-        processes = [
-            worker.WorkerProcess(worker.find_binary(), worker.unused_port()) for _ in range(number)
-        ]
+        processes = [WorkerProcess(find_binary(), unused_port()) for _ in range(number)]
         started.extend(processes)
         return processes
 
@@ -289,20 +288,30 @@ def _delay_for(seconds: float) -> int:
     return int(turns * seconds / (time.monotonic() - begin))
 
 
+def _signal_when_training(process: WorkerProcess, number: int) -> None:
+    """Sends a signal to a worker as soon as it trains a client."""
+    count = process.stderr_tail().count("one client trains")
+
+    def wait_and_signal():
+        while process.stderr_tail().count("one client trains") == count:
+            time.sleep(0.01)
+        os.kill(process.pid, number)
+
+    threading.Thread(target=wait_and_signal, daemon=True).start()
+
+
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
 def test_a_worker_lost_in_mid_round_changes_nothing(start_workers, caplog, number):
     processes = start_workers(2)
     with runtime.use("remote", workers=_addresses(processes), worker_timeout=2.0) as context:
-        delay = _delay_for(1.5)
+        delay = _delay_for(1.0)
         server = _initialize()
         expected = _next(server, *_clients(4, delay))
         assert not caplog.records
 
-        fault = threading.Timer(0.4, os.kill, (processes[0].pid, number))
+        _signal_when_training(processes[0], number)
         begin = time.monotonic()
-        fault.start()
         result = _next(server, *_clients(4, delay))
-        fault.join()
         assert time.monotonic() - begin < 30
         _assert_close(result, expected, 0)
         assert f"Worker {context.workers[0].address} is lost" in caplog.text
@@ -322,8 +331,8 @@ def test_a_worker_lost_in_mid_round_changes_nothing(start_workers, caplog, numbe
 
 
 def test_a_long_round_is_no_loss(start_workers, caplog):
-    with runtime.use("remote", workers=_addresses(start_workers(2)), worker_timeout=0.8):
-        delay = _delay_for(2.5)
+    with runtime.use("remote", workers=_addresses(start_workers(2)), worker_timeout=1.5):
+        delay = _delay_for(4)
         _next(_initialize(), *_clients(2, delay))
     assert not caplog.records
 
@@ -333,12 +342,8 @@ def test_all_workers_lost(start_workers):
     with runtime.use("remote", workers=_addresses(processes), worker_timeout=2.0):
         delay = _delay_for(20)
         server = _initialize()
-        faults = [
-            threading.Timer(0.3 * (i + 1), os.kill, (process.pid, signal.SIGKILL))
-            for i, process in enumerate(processes)
-        ]
-        for fault in faults:
-            fault.start()
+        for process in processes:
+            _signal_when_training(process, signal.SIGKILL)
         begin = time.monotonic()
         with pytest.raises(runtime.WorkersLostError, match="No worker is left"):
             _next(server, *_clients(4, delay))
@@ -351,7 +356,7 @@ def test_all_workers_lost(start_workers):
 
 def test_a_worker_that_does_not_answer_at_the_start(start_workers):
     (process,) = start_workers(1)
-    silent = f"127.0.0.1:{worker.unused_port()}"
+    silent = f"127.0.0.1:{unused_port()}"
     begin = time.monotonic()
     with pytest.raises(runtime.RuntimeStartError, match=f"within 1 s from worker {silent}"):
         remote.create_context(workers=[*_addresses([process]), silent], start_timeout=1.0)

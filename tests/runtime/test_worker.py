@@ -15,12 +15,12 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd import runtime
-from tff_pcdd.runtime import worker
+from tff_pcdd.runtime import process, worker
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 
-# Prints the worker's process id, then ends in the way that its argument names.
-_USER = """
+# Programs that print their worker's process id, and then do what their argument says.
+_COMPUTES = """
 import sys
 from tff_pcdd import runtime
 context = runtime.use("tff").context
@@ -31,12 +31,16 @@ print(context.worker.pid, flush=True)
 def count(limit):
     return tf.while_loop(lambda i: i < limit, lambda i: (i + 1,), (tf.constant(0, tf.int64),))[0]
 
-if sys.argv[1] == "exit":
-    print(count(3), flush=True)
-elif sys.argv[1] == "raise":
+print(count(int(sys.argv[1])), flush=True)
+"""
+_WAITS = """
+import sys, time
+from tff_pcdd.runtime import process
+worker = process.WorkerProcess(process.find_binary(), process.unused_port())
+print(worker.pid, flush=True)
+if sys.argv[1] == "raise":
     raise ValueError("as planned")
-else:
-    count(10**15)
+time.sleep(1000)
 """
 
 
@@ -78,9 +82,9 @@ def _wait_until_gone(pid: int, seconds: float = 5.0) -> bool:
     return True
 
 
-def _start_user(ending: str) -> subprocess.Popen:
+def _start_user(program: str, argument: str) -> subprocess.Popen:
     return subprocess.Popen(
-        [sys.executable, "-c", _USER, ending],
+        [sys.executable, "-c", program, argument],
         cwd=_ROOT,
         env={**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
         stdout=subprocess.PIPE,
@@ -96,26 +100,43 @@ def _fake_binary(folder: pathlib.Path, script: str) -> pathlib.Path:
     return path
 
 
-@pytest.mark.parametrize("ending", ["exit", "raise"])
-def test_worker_ends_with_its_user_and_pipes_return(ending):
-    user = _start_user(ending)
+def test_worker_ends_with_its_user_and_pipes_return():
+    user = _start_user(_COMPUTES, "3")
     # `communicate` waits for the end of the pipe, which a worker that inherited it would keep open.
     output, _ = user.communicate(timeout=60)
-    lines = output.split()
-    assert user.returncode == (0 if ending == "exit" else 1)
-    assert lines[1:] == (["3"] if ending == "exit" else [])
-    assert _wait_until_gone(int(lines[0]))
+    pid, result = output.split()
+    assert user.returncode == 0
+    assert result == "3"
+    assert _wait_until_gone(int(pid))
+
+
+def test_worker_ends_when_its_user_fails():
+    user = _start_user(_WAITS, "raise")
+    output, _ = user.communicate(timeout=60)
+    assert user.returncode == 1
+    assert _wait_until_gone(int(output))
+
+
+def test_worker_ends_when_its_user_is_interrupted_in_mid_call():
+    user = _start_user(_COMPUTES, str(10**15))
+    pid = int(user.stdout.readline())
+    time.sleep(0.5)
+    assert not _is_gone(pid)
+    user.send_signal(signal.SIGINT)
+    output, _ = user.communicate(timeout=20)
+    assert user.returncode == -signal.SIGINT
+    assert not output
+    assert _wait_until_gone(pid)
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_worker_ends_when_its_user_is_ended_in_mid_call(number):
-    user = _start_user("compute")
+def test_worker_ends_when_its_user_is_ended(number):
+    user = _start_user(_WAITS, "")
     pid = int(user.stdout.readline())
     assert not _is_gone(pid)
-    time.sleep(0.5)
     user.send_signal(number)
     user.communicate(timeout=20)
-    assert user.returncode != 0
+    assert user.returncode == -number
     assert _wait_until_gone(pid)
 
 
@@ -158,7 +179,7 @@ def test_missing_binary(tmp_path, monkeypatch):
     missing = tmp_path / "nowhere"
     with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
         worker.create_context(binary=missing)
-    monkeypatch.setenv(worker.BINARY_VARIABLE, str(missing))
+    monkeypatch.setenv(process.BINARY_VARIABLE, str(missing))
     with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
         worker.create_context()
 

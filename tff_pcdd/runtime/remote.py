@@ -35,8 +35,9 @@ from absl import logging
 
 from tff_pcdd.runtime import RuntimeStartError, WorkersLostError
 from tff_pcdd.runtime._tff_private import Executor, ExecutorValue
+from tff_pcdd.runtime.process import CHANNEL_OPTIONS, ping
 from tff_pcdd.runtime.sharing import Plan, compile_plan, is_at_clients
-from tff_pcdd.runtime.worker import CHANNEL_OPTIONS, ExecutorFactory, GuardedStub, ping
+from tff_pcdd.runtime.worker import ExecutorFactory, GuardedStub
 
 _MOST_SECONDS_BETWEEN_PROBES = 5.0
 

@@ -18,7 +18,7 @@ from absl import logging
 from tensorflow_federated.proto.v0 import computation_pb2, executor_pb2, executor_pb2_grpc
 
 from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.runtime.worker import CHANNEL_OPTIONS
+from tff_pcdd.runtime.process import CHANNEL_OPTIONS
 
 # A caller that goes away without a word leaves its session behind; the oldest ones are dropped.
 _SESSIONS_KEPT = 32
