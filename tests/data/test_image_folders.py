@@ -291,3 +291,16 @@ def test_broken_images_are_named(tmp_path, content):
             call(tf.constant(paths))
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"gone\.jpg"):
             call(tf.constant([paths[0], b"gone.jpg"]))
+
+
+def test_plain_graphs_read_and_refuse_alike(tmp_path):
+    # TFF traces plain graphs, in which `==` on tensors compares objects.
+    paths = [_write_image(tmp_path / "a.jpg", value=100), b"gone.jpg"]
+    with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
+        x = tf.compat.v1.placeholder(tf.string, [None])
+        result = normalize(augment(x, SPEC, tf.constant([1, 2])), SPEC)
+        np.testing.assert_allclose(
+            session.run(result, {x: paths[:1]})[0, 4, 4], 100 / 255, atol=0.01
+        )
+        with pytest.raises(tf.errors.InvalidArgumentError, match=r"gone\.jpg"):
+            session.run(result, {x: paths})

@@ -185,7 +185,7 @@ def test_real_femnist_digits(real_data):
 def test_memory_is_bounded_by_the_arrays_not_by_the_json(real_data):
     folder = real_data("leaf/femnist_digits")
     tracemalloc.start()
-    loaded = data.load_leaf(folder / "train", folder / "test", "femnist", max_clients=40)
+    loaded = data.load_leaf(folder / "train", folder / "test", "femnist", max_clients=30)
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
     arrays = (loaded.train.x, loaded.train.y, loaded.test.x, loaded.test.y)

@@ -1,13 +1,13 @@
 """The registry, digits, and prepared TensorFlow data sets, whole and broken."""
 
 import json
-import shutil
 import subprocess
 import sys
 import time
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tff_pcdd import data
 from tff_pcdd.data import DataError, DatasetInfo, SourceOptions, sources
@@ -195,35 +195,51 @@ def test_newest_version_is_chosen(tmp_path):
     assert sources._find_tfds("cifar10", tmp_path).name == "3.0.10"
 
 
-def _copy(real_data, tmp_path):
-    shutil.copytree(real_data("tfds") / "fashion_mnist", tmp_path / "fashion_mnist")
-    folder = next((tmp_path / "fashion_mnist").iterdir())
-    for path in (folder, *folder.iterdir()):
-        path.chmod(0o755)
+@pytest.fixture
+def small_copy(real_data, tmp_path):
+    """A prepared Fashion-MNIST with the first 50 samples of each part."""
+    original = next((real_data("tfds") / "fashion_mnist").iterdir())
+    folder = tmp_path / "fashion_mnist" / original.name
+    folder.mkdir(parents=True)
+    for path in original.iterdir():
+        if ".tfrecord" in path.name:
+            with tf.io.TFRecordWriter(str(folder / path.name)) as writer:
+                for record in tf.data.TFRecordDataset(str(path)).take(50):
+                    writer.write(record.numpy())
+        else:
+            (folder / path.name).write_bytes(path.read_bytes())
+    _announce(folder, [50, 50])
     return folder
 
 
-def test_broken_copies_are_named(real_data, tmp_path):
-    folder = _copy(real_data, tmp_path)
-    shard = next(folder.glob("*train*"))
+def _announce(folder, sizes):
+    """Lets the set say that its splits have these sizes; fewer sizes drop splits."""
+    path = folder / "dataset_info.json"
+    about = json.loads(path.read_text())
+    about["splits"] = about["splits"][: len(sizes)]
+    for split, size in zip(about["splits"], sizes, strict=True):
+        split["shardLengths"] = [str(size)]
+    path.write_text(json.dumps(about))
+
+
+def test_broken_copies_are_named(small_copy):
+    root = small_copy.parent.parent
+    assert len(data.load_source("fashion_mnist", SourceOptions(data_dir=str(root))).train) == 50
+    shard = next(small_copy.glob("*train*"))
     whole = shard.read_bytes()
 
     shard.write_bytes(whole[: len(whole) // 3])
-    assert "unreadable or half-written" in _refused("fashion_mnist", tmp_path)
+    assert "unreadable or half-written" in _refused("fashion_mnist", root)
 
     shard.unlink()
-    assert "unreadable or half-written" in _refused("fashion_mnist", tmp_path)
+    assert "unreadable or half-written" in _refused("fashion_mnist", root)
 
     shard.write_bytes(whole)
-    about = json.loads((folder / "dataset_info.json").read_text())
-    about["splits"][0]["shardLengths"] = ["60001"]
-    (folder / "dataset_info.json").write_text(json.dumps(about))
-    assert "60001 elements but contained only 60000" in _refused("fashion_mnist", tmp_path)
+    _announce(small_copy, [51, 50])
+    assert "51 elements but contained only 50" in _refused("fashion_mnist", root)
 
-    about["splits"] = about["splits"][:1]
-    about["splits"][0]["shardLengths"] = ["60000"]
-    (folder / "dataset_info.json").write_text(json.dumps(about))
-    assert "no split test" in _refused("fashion_mnist", tmp_path)
+    _announce(small_copy, [50])
+    assert "no split test" in _refused("fashion_mnist", root)
 
-    (folder / "dataset_info.json").write_text('{"name": ')
-    assert "unreadable or half-written" in _refused("fashion_mnist", tmp_path)
+    (small_copy / "dataset_info.json").write_text('{"name": ')
+    assert "unreadable or half-written" in _refused("fashion_mnist", root)

@@ -88,8 +88,9 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     indices, images = images.concatenate(last).batch(number + 1).get_single_element()
     decoded = tf.scatter_nd(indices[:, None], tf.ones_like(indices), [number + 1]) > 0
     broken = tf.boolean_mask(x, ~decoded[:-1])
+    # Not `==`: in the plain graphs that TFF traces it compares objects, not values.
     check = tf.debugging.Assert(
-        tf.size(broken) == 0, ["image files are missing or broken:", broken], summarize=3
+        tf.equal(tf.size(broken), 0), ["image files are missing or broken:", broken], summarize=3
     )
     with tf.control_dependencies([check] if check is not None else []):
         return tf.reshape(images[:-1], [-1, *spec.shape])
