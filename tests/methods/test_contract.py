@@ -44,8 +44,8 @@ def test_training_changes_the_weights(process, four_rounds):
     changed = [
         np.any(a != b)
         for a, b in zip(
-            tf.nest.flatten((before["weights"]["trainable"])),
-            tf.nest.flatten((after["weights"]["trainable"])),
+            tf.nest.flatten(before["weights"]["trainable"]),
+            tf.nest.flatten(after["weights"]["trainable"]),
             strict=True,
         )
     ]

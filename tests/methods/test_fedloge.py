@@ -1,0 +1,182 @@
+"""FedLoGe: one client's training, realignment and fine-tuning against the authors' program."""
+
+import dataclasses
+import functools
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import data, methods
+from tff_pcdd.federated import SGD, Learning, programs
+from tff_pcdd.methods.fedloge import FedLoGe
+
+
+def tiny_backbone() -> tf.keras.Model:
+    inputs = tf.keras.Input((1, 1, 5))
+    features = tf.keras.layers.Dense(4, activation="relu")(tf.keras.layers.Flatten()(inputs))
+    return tf.keras.Model(inputs, features)
+
+
+@dataclasses.dataclass(frozen=True)
+class WithBias(FedLoGe):
+    """The authors' frame has a bias, frozen at its random first value."""
+
+    def build(self, task):
+        return {**super().build(task), "frame": tf.keras.layers.Dense(task.num_classes)}
+
+
+def golden_learning(case, **options):
+    task = methods.Task(3, 4, tiny_backbone, np.ones((1, 3)))
+    return Learning(
+        method=WithBias(**options),
+        task=task,
+        input_spec=data.InputSpec("image", (1, 1, 5), "float32"),
+        optimizer=SGD(float(case["lr"]), float(case["momentum"])),
+        local_epochs=int(case["epochs"]),
+        batch_size=8,
+    )
+
+
+def golden_batch(case):
+    x = case["batch_x"].reshape(8, 1, 1, 5).astype(np.float32)
+    return OrderedDict(x=x, y=case["batch_y"].astype(np.int32))
+
+
+def head(case, name, suffix):
+    return [case[f"{name}_w{suffix}"].T, case[f"{name}_b{suffix}"]]
+
+
+def as_float32(arrays):
+    return [tf.constant(array, tf.float32) for array in arrays]
+
+
+def test_local_training(golden):
+    case = golden("fedloge_local_training")
+    message = OrderedDict(
+        weights=OrderedDict(
+            trainable=as_float32(head(case, "net", "0") + head(case, "gaux", "0")),
+            statistics=[],
+            fixed=as_float32([case["ssec_w"].T, case["ssec_b"]]),
+        ),
+        server=OrderedDict(),
+    )
+    state = OrderedDict(
+        personal=as_float32(head(case, "lhead", "0")),
+        own=OrderedDict(),
+        participations=tf.constant(0),
+    )
+    program = programs.ClientProgram(golden_learning(case))
+    result = program.update(message, state, golden_batch(case), tf.zeros(2, tf.int32), 0)
+    after = [
+        w + change
+        for w, change in zip(message["weights"]["trainable"], result["update"], strict=True)
+    ]
+    expected = head(case, "net", "1") + head(case, "gaux", "1") + head(case, "lhead", "1")
+    for actual, wanted in zip(after + result["state"]["personal"], expected, strict=True):
+        np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
+    loss = result["metrics"]["loss"] / result["metrics"]["samples"]
+    np.testing.assert_allclose(loss, case["mean_total_loss"], rtol=1e-5)
+
+
+def test_realigned_head_is_finetuned(golden):
+    case = golden("fedloge_lafr_finetune")
+    program = programs.ClientProgram(golden_learning(case, finetune_epochs=int(case["epochs"])))
+    net, batch = program._net, golden_batch(case)
+    programs.assign(
+        net.shared.trainable, as_float32([case["net_w"].T, case["net_b"], *head(case, "gaux", "0")])
+    )
+    net["phi"].kernel.assign(tf.constant(case["lhead_w0"].T, tf.float32))
+    message = OrderedDict(weights=programs.weights_of(net), server=OrderedDict())
+    state = OrderedDict(
+        personal=programs.read(net.personal.all),
+        own=OrderedDict(),
+        participations=tf.constant(0),
+    )
+    program.evaluate(message, state, batch, batch, tf.zeros(2, tf.int32), 0)
+    np.testing.assert_allclose(net["phi"].kernel, case["head_w_after"].T, rtol=1e-4, atol=1e-6)
+    np.testing.assert_allclose(net["phi"].bias, case["head_b_after"], rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("version", "expected"),
+    [
+        ("realigned", lambda psi, phi, b, c: (psi * np.linalg.norm(phi, axis=0), b)),
+        (
+            "phi+realigned",
+            lambda psi, phi, b, c: (phi + psi * np.linalg.norm(phi, axis=0), b + c),
+        ),
+        (
+            "realigned+psi",
+            lambda psi, phi, b, c: (psi + psi * np.linalg.norm(phi, axis=0), 2 * b),
+        ),
+        ("phi+psi", lambda psi, phi, b, c: (psi + phi, b + c)),
+    ],
+)
+def test_versions_of_the_personal_head(version, expected):
+    learning = support.learning("fedloge", personal_head=version)
+    net = learning.network()
+    generator = np.random.default_rng(0)
+    psi, phi = generator.normal(size=(2, 6, 4)).astype(np.float32)
+    bias, own_bias = generator.normal(size=(2, 4)).astype(np.float32)
+    net["psi"].set_weights([psi, bias])
+    net["phi"].set_weights([phi, own_bias])
+    learning.method.personalize(net, None)
+    kernel, wanted_bias = expected(psi, phi, bias, own_bias)
+    np.testing.assert_allclose(net["phi"].kernel, kernel, rtol=1e-5)
+    np.testing.assert_allclose(net["phi"].bias, wanted_bias, rtol=1e-5)
+
+
+def test_global_heads_come_from_one_pass_and_are_realigned():
+    learning = support.learning("fedloge", scale=1.7)
+    net = learning.network()
+    x = tf.constant(support.TEST["x"])
+    logits = learning.method.global_logits(net, x)
+    features = net["backbone"](x, training=False).numpy()
+    psi, bias = (np.asarray(v) for v in net["psi"].get_weights())
+    np.testing.assert_allclose(logits["psi"], features @ psi + bias, rtol=1e-4, atol=1e-5)
+    aligned = 1.7 * psi / np.linalg.norm(psi, axis=0)
+    np.testing.assert_allclose(logits[""], features @ aligned + bias, rtol=1e-4, atol=1e-5)
+    frame = net["frame"].get_weights()[0]
+    np.testing.assert_allclose(logits["ssec"], features @ frame, rtol=1e-4, atol=1e-5)
+    dropped = support.learning("fedloge", realign_bias="drop").method.global_logits(net, x)
+    np.testing.assert_allclose(dropped[""], features @ aligned, rtol=1e-4, atol=1e-5)
+    plain = support.learning("fedloge", realign=False).method.global_logits(net, x)
+    np.testing.assert_allclose(plain[""], features @ psi + bias, rtol=1e-4, atol=1e-5)
+
+
+def test_backbone_learns_from_the_frame_only():
+    learning = support.learning("fedloge")
+    net = learning.network()
+    batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
+    with tf.GradientTape() as tape:
+        loss, _ = learning.method.loss(net, batch, None)
+    gradients = tape.gradient(loss, net["backbone"].trainable_weights)
+    with tf.GradientTape() as tape:
+        logits = net["frame"](net["backbone"](batch.x, training=True))
+        loss = methods.cross_entropy(batch.y, logits)
+    for actual, expected in zip(
+        gradients, tape.gradient(loss, net["backbone"].trainable_weights), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
+
+
+def test_clients_begin_with_heads_of_their_own():
+    learning = support.learning("fedloge")
+    first, second = (
+        programs.initial_client_state(learning, tf.constant(support.seed_of(0, client)))
+        for client in (0, 1)
+    )
+    assert np.any(first["personal"][0].numpy() != second["personal"][0].numpy())
+    assert np.all(np.abs(first["personal"][0]) <= 6**-0.5)
+
+
+def test_dense_frame_and_other_initialisations_are_options():
+    dense = functools.partial(support.learning, "fedloge")
+    frame = dense(sparsity=0.0, norm=2.0).network()["frame"].get_weights()[0]
+    gram = 4 / 3 * np.eye(4) - 1 / 3
+    np.testing.assert_allclose(frame.T @ frame, gram, atol=1e-5)
+    sparse = dense(initialization="xavier", norm=1.0).network()["frame"].get_weights()[0]
+    assert (sparse == 0).sum() == int(0.6 * sparse.size)

@@ -1,0 +1,152 @@
+"""FedMR: what its terms add to the loss, and how prototypes travel."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import losses, methods
+from tff_pcdd.federated import build_process, programs
+
+
+def client(round_number=1, valid=(True, True, True, False)):
+    prototypes = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+    return methods.Client(
+        class_counts=tf.constant([3.0, 4.0, 0.0, 2.0]),
+        constants={},
+        anchor=[],
+        state={},
+        server={"prototypes": tf.constant(prototypes), "valid": tf.constant(valid)},
+        round=tf.constant(round_number),
+        steps=tf.constant(1),
+        seed=tf.zeros(2, tf.int32),
+    )
+
+
+def evaluate(**options):
+    learning = support.learning("fedmr", statistics=False, **options)
+    net = learning.network()
+    batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
+    loss, metrics = learning.method.loss(net, batch, client())
+    features = net["backbone"](batch.x).numpy()
+    logits = net["head"](features).numpy()
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    picked = shifted[np.arange(len(logits)), support.TEST["y"]]
+    entropy = np.mean(np.log(np.exp(shifted).sum(axis=1)) - picked)
+    return float(loss), metrics, features, entropy
+
+
+def intra(features, labels):
+    """Mean over classes of the squared Frobenius norm of the correlation matrix."""
+    terms = []
+    for label in np.unique(labels):
+        x = features[labels == label]
+        if len(x) >= 2:
+            z = (x - x.mean(axis=0)) / np.sqrt(x.var(axis=0, ddof=1) + 1e-8)
+            terms.append(np.sum((z.T @ z / (len(x) - 1)) ** 2))
+    return np.mean(terms)
+
+
+def inter(features, labels, prototypes, valid):
+    """Mean over pairs (class present, other valid class) of the mean margin violation."""
+    terms = []
+    for own in np.unique(labels):
+        for other in range(len(valid)):
+            if valid[own] and valid[other] and own != other:
+                x = features[labels == own]
+                near = np.linalg.norm(x - prototypes[own], axis=1)
+                far = np.linalg.norm(x - prototypes[other], axis=1)
+                terms.append(np.mean(np.maximum(near - far, 0)))
+    return np.mean(terms)
+
+
+def test_loss_adds_both_terms():
+    loss, metrics, features, entropy = evaluate(mu1=1e-3, mu2=0.1)
+    server = client().server
+    expected_intra = intra(features, support.TEST["y"])
+    expected_inter = inter(
+        features, support.TEST["y"], server["prototypes"].numpy(), server["valid"].numpy()
+    )
+    np.testing.assert_allclose(metrics["intra"], expected_intra, rtol=1e-4)
+    np.testing.assert_allclose(metrics["inter"], expected_inter, rtol=1e-4)
+    np.testing.assert_allclose(
+        loss, entropy + 1e-3 * expected_intra + 0.1 * expected_inter, rtol=1e-4
+    )
+
+
+def test_lite_takes_the_first_samples_of_the_shuffled_batch():
+    _, metrics, features, _ = evaluate(mu1=0.0, mu2=0.1, inter_samples=10)
+    server = client().server
+    expected = inter(
+        features[:10], support.TEST["y"][:10], server["prototypes"].numpy(), server["valid"].numpy()
+    )
+    np.testing.assert_allclose(metrics["inter"], expected, rtol=1e-4)
+
+
+def test_inter_term_waits_for_prototypes_and_warm_up():
+    learning = support.learning("fedmr", statistics=False, mu1=0.0, mu2=0.1, warmup_rounds=3)
+    net = learning.network()
+    batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
+    for round_number, valid, zero in (
+        (2, [True] * 4, True),
+        (3, [True] * 4, False),
+        (3, [False] * 4, True),
+    ):
+        _, metrics = learning.method.loss(net, batch, client(round_number, valid))
+        assert (float(metrics["inter"]) == 0) == zero
+
+
+def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
+    process = build_process(support.learning("fedmr", statistics=False))
+    state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1]])
+    # Clients' models differ after training; take them apart by letting each train alone.
+    sums, counts = np.zeros((4, 6)), np.zeros(4)
+    for number in (0, 1):
+        program = programs.ClientProgram(support.learning("fedmr", statistics=False))
+        message = OrderedDict(
+            weights=process.initialize()["weights"], server=process.initialize()["server"]
+        )
+        own = process.initial_client_state(support.seed_of(0, number))
+        part = support.client_data(number, 0)
+        result = program.update(message, own, part["train"], part["seed"], 0)
+        sums += result["sums"]["features"].numpy()
+        counts += result["sums"]["counts"].numpy()
+    present = counts > 0
+    np.testing.assert_array_equal(state["server"]["valid"], present)
+    np.testing.assert_allclose(
+        np.asarray(state["server"]["prototypes"])[present],
+        sums[present] / counts[present, None],
+        rtol=1e-4,
+        atol=1e-5,
+    )
+    # A class that nobody holds in a later round keeps its prototype.
+    later, _, _ = support.run_rounds(process, state, clients, [[0]], first=1)
+    np.testing.assert_array_equal(
+        np.asarray(later["server"]["prototypes"])[2], np.asarray(state["server"]["prototypes"])[2]
+    )
+    assert bool(later["server"]["valid"][2])
+
+
+@pytest.mark.parametrize(("share", "sent"), [(1.0, 3), (0.0, 0)])
+def test_share_of_clients_that_send_prototypes(simulation, share, sent):
+    process = build_process(support.learning("fedmr", prototype_share=share))
+    state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])
+    assert int(metrics["sent"]) == sent
+    assert bool(np.any(state["server"]["valid"])) == bool(sent)
+
+
+def test_bytes_are_counted(simulation):
+    process = build_process(support.learning("fedmr"))
+    # Prototype sums [4, 6] and counts [4], float32; prototypes and their validity come back.
+    assert process.extra_bytes == 4 * (4 * 6 + 4)
+    plain = build_process(support.learning("fedavg"))
+    assert process.download_bytes - plain.download_bytes == 4 * 4 * 6 + 4
+
+
+def test_golden_values_through_the_public_functions(golden):
+    case = golden("fedmr_losses")
+    features = tf.constant(case["features"])
+    value = losses.intra_class(features, case["labels"], int(case["C"]))
+    np.testing.assert_allclose(value, case["intra_paper_fro2_unbiased"], rtol=1e-5)
