@@ -3,8 +3,11 @@
 TFF's next release may move them; then this is the one file to change.
 """
 
+# The protocol between a program and its workers.
+from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
 from tensorflow_federated.proto.v0.computation_pb2 import Computation as ComputationProto
 from tensorflow_federated.proto.v0.computation_pb2 import TensorFlow as TensorFlowProto
+from tensorflow_federated.proto.v0.computation_pb2 import Type as TypeProto
 
 # The interfaces of an executor and of what it holds. TFF publishes their factory, not them.
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
@@ -24,7 +27,10 @@ __all__ = [
     "Executor",
     "ExecutorValue",
     "TensorFlowProto",
+    "TypeProto",
     "coerce_dataset",
+    "executor_pb2",
+    "executor_pb2_grpc",
     "make_dataset",
     "type_to_tf_structure",
 ]

@@ -15,9 +15,9 @@ from typing import Any
 import grpc
 import tensorflow_federated as tff
 from absl import logging
-from tensorflow_federated.proto.v0 import computation_pb2, executor_pb2, executor_pb2_grpc
 
 from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime._tff_private import TypeProto, executor_pb2, executor_pb2_grpc
 from tff_pcdd.runtime.process import CHANNEL_OPTIONS
 
 # A caller that goes away without a word leaves its session behind; the oldest ones are dropped.
@@ -169,7 +169,7 @@ def _deserialize(message: executor_pb2.Value) -> tuple[Any, tff.Type]:
         if isinstance(type_spec, tff.FunctionType):
             value = tff.framework.deserialize_computation(value)
         return value, type_spec
-    type_spec = tff.types.deserialize_type(computation_pb2.Type(federated=message.federated.type))
+    type_spec = tff.types.deserialize_type(TypeProto(federated=message.federated.type))
     values = [
         tff.framework.deserialize_value(item, type_spec.member)[0]
         for item in message.federated.value

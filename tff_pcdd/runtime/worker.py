@@ -21,9 +21,9 @@ from typing import Any
 
 import grpc
 import tensorflow_federated as tff
-from tensorflow_federated.proto.v0 import executor_pb2_grpc
 
 from tff_pcdd.runtime import WorkerDiedError
+from tff_pcdd.runtime._tff_private import executor_pb2_grpc
 from tff_pcdd.runtime.process import (
     CHANNEL_OPTIONS,
     WorkerProcess,
