@@ -8,6 +8,7 @@ flag answer at once.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 import textwrap
@@ -19,6 +20,7 @@ from absl import app, flags, logging
 from tff_pcdd import methods
 from tff_pcdd.data import DataError
 from tff_pcdd.options import OptionError, option_fields
+from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
 FLAGS = flags.FLAGS
@@ -121,6 +123,11 @@ def required(name: str) -> Any:
     return value
 
 
+def percent(value: float | None) -> str:
+    """An accuracy in print; a dash where there was nothing to measure it on."""
+    return "–" if value is None else f"{value:.2f}"
+
+
 def _print_help(doc: str) -> None:
     print(doc.strip())
     print(
@@ -150,7 +157,8 @@ def run(main: Callable[[], None]) -> None:
     Exit status 2 means that the command could not be used, 1 that it failed, 130 that it was
     interrupted, 143 that it was terminated.
     """
-    module = sys.modules["__main__"]
+    # Not "__main__", which is another script where a program is called by its console entry.
+    module = sys.modules[main.__module__]
     program = os.path.splitext(os.path.basename(sys.argv[0]))[0]
 
     def fail(message: str, status: int):
@@ -178,12 +186,23 @@ def run(main: Callable[[], None]) -> None:
         try:
             main()
         except (OptionError, DataError) as error:
-            fail(error, 2)
+            fail(_name_flags(str(error)), 2)
+        except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
+            fail(error, 1)
         except KeyboardInterrupt:
             print(f"{program}: interrupted; the same command goes on from here", file=sys.stderr)
             sys.exit(130)
 
     app.run(guarded, flags_parser=parse)
+
+
+def _name_flags(message: str) -> str:
+    """Puts -- before settings in a message of the data package, which knows no flags."""
+    return re.sub(
+        r"(?<![-\w./])(\w+)(?==)|(?<![-\w./=])(\w+_\w+)",
+        lambda match: f"--{match[0]}" if match[0] in FLAGS else match[0],
+        message,
+    )
 
 
 def _terminate(*_):

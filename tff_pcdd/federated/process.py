@@ -20,7 +20,6 @@ import math
 from collections import OrderedDict
 
 import numpy as np
-import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.federated import programs
@@ -76,7 +75,7 @@ def build_process(
     Returns:
         A `FederatedProcess`.
     """
-    method, task = learning.method, learning.task
+    method, task, spec = learning.method, learning.task, learning.input_spec
     aggregator = aggregator or default_aggregator()
 
     @tff.tensorflow.computation
@@ -99,8 +98,9 @@ def build_process(
     examples_type = tff.to_type(
         OrderedDict(
             x=tff.TensorType(
-                tf.as_dtype(learning.input_spec.dtype).as_numpy_dtype,
-                [None, *learning.input_spec.raw_shape],
+                # TFF calls strings np.str_.
+                np.dtype("str" if spec.dtype == "string" else spec.dtype).type,
+                [None, *spec.raw_shape],
             ),
             y=tff.TensorType(np.int32, [None]),
         )
