@@ -55,6 +55,7 @@ setuptools.setup(
             "tff-pcdd-compare=tasks.compare:run",
             "tff-pcdd-evaluate=tasks.evaluate:run",
             "tff-pcdd-partition=tasks.partition:run",
+            "tff-pcdd-worker=tasks.worker:run",
         ]
     },
 )

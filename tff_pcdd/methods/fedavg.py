@@ -6,7 +6,8 @@ D. Ramage, S. Hampson, B. Agüera y Arcas; AISTATS 2017.
 Every default of the contract: clients train the global model on their own samples for some epochs,
 and the server adds the mean of their changes, weighted by samples (Algorithm 1). Normalisation
 statistics are averaged with the weights. The personal model is the global one after the client's
-local epochs. To compare with FedLoGe on even terms, its realignment can be applied to this head too.
+local epochs. To compare with FedLoGe on even terms, its realignment can be applied to this head
+too.
 """
 
 import dataclasses
