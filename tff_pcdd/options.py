@@ -10,6 +10,14 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+# What a value of an option's type may be, and how a message calls it.
+_KINDS = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+    str: (str, "a string"),
+}
+
 
 class OptionError(ValueError):
     """A setting that cannot be used; the message names it, its value and what would be right."""
@@ -97,7 +105,7 @@ def check_options(instance: Any, prefix: str = "") -> None:
         prefix: what stands before a field's name on the command line, for the message.
 
     Raises:
-        OptionError: naming the first option whose value is out of bounds.
+        OptionError: naming the first option whose value is of the wrong type or out of bounds.
     """
     for field in option_fields(type(instance)):
         value = getattr(instance, field.name)
@@ -105,6 +113,11 @@ def check_options(instance: Any, prefix: str = "") -> None:
             continue
         bounds = field.metadata
         flag = f"--{prefix}{field.name}={value}"
+        kind = _KINDS.get(bounds["type"])
+        if kind and (
+            not isinstance(value, kind[0]) or isinstance(value, bool) != (kind[0] is bool)
+        ):
+            raise OptionError(f"{flag}: must be {kind[1]}")
         if bounds["choices"] and value not in bounds["choices"]:
             raise OptionError(f"{flag}: choose one of {', '.join(bounds['choices'])}")
         if isinstance(value, float) and not math.isfinite(value):
