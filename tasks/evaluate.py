@@ -49,7 +49,7 @@ def main():
     except FileNotFoundError as error:
         raise cli.OptionError(f"--run_dir={run_dir}: {error}") from None
     for name, value in results["accuracies"].items():
-        print(f"{name:20s} {value:6.2f} %")
+        print(f"{name:20s} {cli.percent(value):>6s} %")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
 
 

@@ -6,6 +6,8 @@ Takes the data flags of tasks.train. Writes clients.png, partition.csv (training
 and class) and partition.md.
 """
 
+import pathlib
+
 from absl import flags
 
 from tasks import cli
@@ -21,10 +23,11 @@ cli.define_options(
 def main():
     """Draws the partition and prints its summary."""
     config, output_dir = cli.read_config("fedavg"), cli.required("output_dir")
-    federation = config.data_config().build()
 
     from tff_pcdd.training import partition_report
 
+    partition_report.check_directory(pathlib.Path(output_dir))
+    federation = config.data_config().build()
     print(partition_report.write(config, federation, output_dir))
 
 

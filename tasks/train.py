@@ -21,13 +21,13 @@ def main():
     config, run_options = cli.read_config(), cli.read_run_options()
     output_dir = cli.required("output_dir")
 
-    from tff_pcdd.training import Experiment
+    from tff_pcdd.training import run_experiment
 
-    experiment = Experiment(config, output_dir, run_options, overwrite=cli.FLAGS.overwrite)
-    summary = experiment.run()
+    summary = run_experiment(config, output_dir, run_options, overwrite=cli.FLAGS.overwrite)
+    names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
+    ga, best, pa, before = (cli.percent(summary[name]) for name in names)
     print(
-        f"{config.algorithm}: GA {summary['ga_final']:.2f} (best {summary['ga_best']:.2f}), "
-        f"PA {summary['pa_final']:.2f} (before local steps {summary['pa_before_final']:.2f}) % "
+        f"{config.algorithm}: GA {ga} (best {best}), PA {pa} (before local steps {before}) % "
         f"after {summary['rounds']} rounds, {summary['seconds_per_round']:.3g} s a round; "
         f"results in {output_dir}"
     )

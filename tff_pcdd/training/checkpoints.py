@@ -2,22 +2,33 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
+from tff_pcdd.options import OptionError
 from tff_pcdd.training import files, trees
 from tff_pcdd.training.client_store import ClientStateStore
 
 _NAME = re.compile(r"round_(\d{6})\.npz")
 
 
-class Checkpoint(NamedTuple):
-    """What is needed to go on after round `round`."""
+@dataclasses.dataclass(frozen=True)
+class Checkpoint:
+    """What is needed to go on after a round.
+
+    Attributes:
+        round: number of the round, 1 for the first.
+        server_state: the server's state after it.
+        totals: what was counted up to it, such as bytes sent.
+    """
 
     round: int
     server_state: Any
+    totals: Mapping[str, int] = dataclasses.field(default_factory=dict)
 
 
 class CheckpointManager:
@@ -45,14 +56,19 @@ class CheckpointManager:
     def _manifest(self, round_number: int) -> Path:
         return self._directory / f"round_{round_number:06d}.json"
 
-    def save(self, round_number: int, server_state: Any, store: ClientStateStore) -> None:
+    def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
         """Saves the state after a round; the oldest checkpoints beyond `keep` go."""
         self._directory.mkdir(parents=True, exist_ok=True)
         versions, states = store.snapshot()
-        manifest = json.dumps({"round": round_number, "clients": versions})
+        manifest = {
+            "round": checkpoint.round,
+            "clients": versions,
+            "inline": store.inline,
+            "totals": checkpoint.totals,
+        }
         # The manifest first: a checkpoint counts from when its arrays are there.
-        files.write_text(self._manifest(round_number), manifest)
-        trees.save_tree(self._path(round_number), [server_state, states])
+        files.write_text(self._manifest(checkpoint.round), json.dumps(manifest))
+        trees.save_tree(self._path(checkpoint.round), [checkpoint.server_state, states])
         kept = self.rounds()[-self._keep :]
         for old in self.rounds():
             if old not in kept:
@@ -77,6 +93,7 @@ class CheckpointManager:
 
         Raises:
             FileNotFoundError: there is no checkpoint, or not that one.
+            OptionError: it was written with the other kind of store.
             ValueError: it was written for another model or method.
         """
         rounds = self.rounds()
@@ -87,8 +104,15 @@ class CheckpointManager:
                 else f"no checkpoint in {self._directory}"
             )
         chosen = rounds[-1] if round_number is None else round_number
-        versions = json.loads(self._manifest(chosen).read_text())["clients"]
+        manifest = json.loads(self._manifest(chosen).read_text())
+        versions = manifest["clients"]
+        if manifest["inline"] != store.inline:
+            given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
+            raise OptionError(
+                f"--client_store={given}: the run keeps its clients' states otherwise, "
+                f"go on with --client_store={kept}"
+            )
         in_file = [client_template] * len(versions) if store.inline else []
         server_state, states = trees.load_tree(self._path(chosen), [template, in_file])
         store.restore(versions, states)
-        return Checkpoint(chosen, server_state)
+        return Checkpoint(chosen, server_state, manifest["totals"])

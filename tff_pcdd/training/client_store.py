@@ -13,6 +13,9 @@ from typing import Any
 
 from tff_pcdd.training import trees
 
+# Files of a client's states within its folder.
+_FILES = "round_*.npz"
+
 
 class ClientStateStore(abc.ABC):
     """States of clients, with a manifest of them that a checkpoint can hold.
@@ -45,9 +48,13 @@ class ClientStateStore(abc.ABC):
     def restore(self, versions: Mapping[str, int], states: list[Any]) -> None:
         """Goes back to what `snapshot` gave."""
 
-    @abc.abstractmethod
     def forget_before(self, version: int) -> None:
         """Drops what no checkpoint from round `version` on can ask for."""
+        del version
+
+    def forget_after(self, version: int) -> None:
+        """Drops what rounds after `version` left, before they are computed again."""
+        del version
 
 
 class MemoryStore(ClientStateStore):
@@ -77,9 +84,6 @@ class MemoryStore(ClientStateStore):
         clients = [int(client) for client in versions]
         self._versions = dict(zip(clients, versions.values(), strict=True))
         self._states = dict(zip(clients, states, strict=True))
-
-    def forget_before(self, version):
-        pass
 
 
 class DiskStore(ClientStateStore):
@@ -124,13 +128,23 @@ class DiskStore(ClientStateStore):
         return {str(client): versions[-1] for client, versions in self._versions.items()}, []
 
     def restore(self, versions, states):
-        self._versions = {int(client): [version] for client, version in versions.items()}
-        kept = {self._path(int(client), version) for client, version in versions.items()}
-        for path in self._directory.glob("client_*/round_*.npz"):
-            if path not in kept:
-                path.unlink()
+        # Older and newer files stay: they belong to other checkpoints.
+        self._versions = {}
+        for client, newest in versions.items():
+            folder = self._path(int(client), newest).parent
+            on_disk = sorted(_version(path) for path in folder.glob(_FILES))
+            self._versions[int(client)] = [v for v in on_disk if v <= newest]
 
     def forget_before(self, version):
         for client, versions in self._versions.items():
             while len(versions) > 1 and versions[1] <= version:
                 self._path(client, versions.pop(0)).unlink(missing_ok=True)
+
+    def forget_after(self, version):
+        for path in self._directory.glob(f"client_*/{_FILES}"):
+            if _version(path) > version:
+                path.unlink()
+
+
+def _version(path: Path) -> int:
+    return int(path.stem.removeprefix("round_"))

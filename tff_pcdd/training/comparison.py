@@ -12,7 +12,7 @@ from pathlib import Path
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import files, plots, sinks
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
-from tff_pcdd.training.experiment import Experiment, check_directory
+from tff_pcdd.training.experiment import check_directory, run_experiment
 
 # Columns of the table: key of the summary, heading.
 _TABLE = {
@@ -57,22 +57,15 @@ def compare(
     folders = [directory / config.algorithm / f"seed_{config.seed}" for config in configs]
     if len(set(folders)) < len(folders):
         raise OptionError("--algorithms, --seeds: name each method and each seed once")
-    if (
-        directory.is_dir()
-        and any(directory.iterdir())
-        and not any((directory / config.algorithm).is_dir() for config in configs)
-    ):
-        raise OptionError(
-            f"--output_dir={directory}: is not empty and holds no comparison, name another"
-        )
+    ours = {"comparison.csv", *(config.algorithm for config in configs)}
+    files.check_output(directory, "comparison", lambda path: path.name in ours)
     # All of them before the first: a clash in the last folder must not cost the runs before it.
     for config, folder in zip(configs, folders, strict=True):
         check_directory(folder, config, overwrite)
     summaries = []
     for number, (config, folder) in enumerate(zip(configs, folders, strict=True), 1):
         label = f"[{number}/{len(configs)}] {config.algorithm} seed {config.seed}"
-        experiment = Experiment(config, folder, run, overwrite=overwrite)
-        summaries.append(experiment.run(label=label))
+        summaries.append(run_experiment(config, folder, run, overwrite=overwrite, label=label))
     _write_csv(directory / "comparison.csv", summaries)
     setting = plots.describe(configs[0])
     table = _table(summaries)

@@ -28,7 +28,7 @@ from tff_pcdd.federated import SGD, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import files, plots, sinks
-from tff_pcdd.training.checkpoints import CheckpointManager
+from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 
@@ -98,6 +98,21 @@ def build_learning(
     )
 
 
+def use_runtime(run: RunOptions) -> None:
+    """Puts the runtime in force that the options name.
+
+    Raises:
+        OptionError: it does not take its options, such as a device that is not there.
+        runtime.RuntimeStartError: it cannot be started.
+    """
+    try:
+        runtime.use(run.runtime, **run.runtime_options())
+    except ValueError as error:
+        names = ("runtime", "devices", "client_parallelism", "workers")
+        given = [f"--{name}={getattr(run, name)}" for name in names if getattr(run, name)]
+        raise OptionError(f"{' '.join(given)}: {error}") from error
+
+
 class Experiment:
     """One run of one configuration in one directory.
 
@@ -138,7 +153,7 @@ class Experiment:
             )
         self.cohort_size = config.clients_per_round or num_clients
         self.learning = build_learning(config, self.federation, self._run)
-        runtime.use(self._run.runtime, **self._run.runtime_options())
+        use_runtime(self._run)
         self.process = federated.build_process(self.learning)
         self.checkpoints = CheckpointManager(
             self.output_dir / "checkpoints", self._run.keep_checkpoints
@@ -151,6 +166,7 @@ class Experiment:
             shutil.rmtree(self.output_dir)
         self.state = None
         self.round = 0
+        self.totals = _no_totals()
 
     # One round.
 
@@ -171,7 +187,7 @@ class Experiment:
 
     def initialize(self) -> None:
         """Sets the state before the first round."""
-        self.state, self.round = self.process.initialize(), 0
+        self.state, self.round, self.totals = self.process.initialize(), 0, _no_totals()
 
     def next_round(self) -> dict[str, Any]:
         """Computes the next round; returns its training metrics."""
@@ -189,14 +205,19 @@ class Experiment:
             self.store.put(client, state, self.round)
         totals = {name: float(total) for name, total in metrics["sums"].items()}
         samples = max(totals.pop("samples"), 1.0)
-        return {
-            "train_loss": totals.pop("loss") / samples,
-            **{name: total / samples for name, total in totals.items()},
-            "seconds": seconds,
+        sent = {
             "upload_bytes": self.process.update_bytes * len(cohort)
             + self.process.extra_bytes * int(metrics["sent"]),
             "download_bytes": self.process.download_bytes * len(cohort)
             + self.process.fixed_bytes * newcomers,
+        }
+        for name, size in sent.items():
+            self.totals[name] += size
+        return {
+            "train_loss": totals.pop("loss") / samples,
+            **{name: total / samples for name, total in totals.items()},
+            "seconds": seconds,
+            **sent,
         }
 
     # Evaluation.
@@ -265,11 +286,13 @@ class Experiment:
 
         Raises:
             FileNotFoundError: there is none.
+            OptionError: the clients' states are kept in the other kind of store.
         """
         checkpoint = self.checkpoints.load(
             self.process.initialize(), self._initial_client_state(0), self.store, round_number
         )
-        self.round, self.state = checkpoint
+        self.round, self.state = checkpoint.round, checkpoint.server_state
+        self.totals = {**_no_totals(), **checkpoint.totals}
 
     def run(self, label: str = "") -> dict[str, Any]:
         """Trains to the last round, from the last checkpoint if there is one.
@@ -277,10 +300,11 @@ class Experiment:
         Returns:
             The summary, as in summary.json.
         """
-        summary_path = self.output_dir / "summary.json"
-        if summary_path.exists():
-            return json.loads(summary_path.read_text())
+        summary = read_summary(self.output_dir)
+        if summary is not None:
+            return summary
         self.output_dir.mkdir(parents=True, exist_ok=True)
+        files.remove_leftovers(self.output_dir)
         files.write_text(
             self.output_dir / "config.json", json.dumps(self.config.to_json(), indent=2) + "\n"
         )
@@ -288,6 +312,7 @@ class Experiment:
             self.restore()
         else:
             self.initialize()
+        self.store.forget_after(self.round)
         outputs = self._sinks(label or self.config.algorithm)
         try:
             for sink in outputs:
@@ -299,7 +324,9 @@ class Experiment:
                     for sink in outputs:
                         sink.row({"round": self.round, **results, **metrics})
                 if self._is_due(self._run.checkpoint_every):
-                    self.checkpoints.save(self.round, self.state, self.store)
+                    self.checkpoints.save(
+                        Checkpoint(self.round, self.state, self.totals), self.store
+                    )
                 for sink in outputs:
                     sink.advance()
             plots.plot_run(self)
@@ -347,11 +374,48 @@ class Experiment:
             "rounds": self.round,
             **summarize_accuracies(rows),
             "seconds_per_round": _typical([float(row["seconds"]) for row in rows]),
-            "upload_bytes": sum(int(row["upload_bytes"]) for row in rows),
-            "download_bytes": sum(int(row["download_bytes"]) for row in rows),
+            **self.totals,
             "personal_bytes_per_client": self.process.personal_bytes,
             "config_digest": self.config.digest(),
         }
+
+
+def run_experiment(
+    config: ExperimentConfig,
+    output_dir: str | os.PathLike,
+    run: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+) -> dict[str, Any]:
+    """Runs an experiment, or goes on with it; one that has finished is not set up again.
+
+    Args:
+        config: what is computed.
+        output_dir: where results go.
+        run: how and where it is computed.
+        overwrite: drop the results that the directory holds already.
+        label: what stands before the progress bar, the method's name by default.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        OptionError: as `Experiment`.
+        data.DataError: the data cannot be read.
+    """
+    directory = Path(output_dir)
+    check_directory(directory, config, overwrite)
+    summary = None if overwrite else read_summary(directory)
+    if summary is None:
+        summary = Experiment(config, directory, run, overwrite=overwrite).run(label)
+    return summary
+
+
+def read_summary(directory: Path) -> dict[str, Any] | None:
+    """The summary of a run that has finished."""
+    path = directory / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else None
 
 
 def evaluate_run(
@@ -369,7 +433,8 @@ def evaluate_run(
         round_number: which checkpoint, the newest by default.
 
     Returns:
-        The round, the mean accuracies, and the personal accuracies by client.
+        The round, the mean accuracies, and the personal accuracies by client; `None` for an
+        accuracy without samples.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -396,6 +461,8 @@ def evaluate_run(
             if total[index].sum()
         },
     }
+    # Json has no NaN, which an accuracy on no samples is.
+    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results
 
@@ -420,8 +487,12 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
     second_half = [
         float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2
     ]
-    summary["ga_second_half"] = statistics.fmean(second_half)
+    summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
     return summary
+
+
+def _no_totals() -> dict[str, int]:
+    return {"upload_bytes": 0, "download_bytes": 0}
 
 
 def _typical(seconds: Sequence[float]) -> float:
@@ -431,20 +502,10 @@ def _typical(seconds: Sequence[float]) -> float:
 
 def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
     """Refuses a directory that holds something else than this run."""
-    if not directory.exists():
+    occupied = files.check_output(directory, "run", lambda path: path.name == "config.json")
+    if overwrite or not occupied:
         return
-    if not directory.is_dir():
-        raise OptionError(f"--output_dir={directory}: is a file, name a directory")
-    saved_path = directory / "config.json"
-    if not any(directory.iterdir()):
-        return
-    if not saved_path.exists():
-        raise OptionError(
-            f"--output_dir={directory}: is not empty and holds no run, name another directory"
-        )
-    if overwrite:
-        return
-    saved, wanted = json.loads(saved_path.read_text()), config.to_json()
+    saved, wanted = json.loads((directory / "config.json").read_text()), config.to_json()
     differing = [
         f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
         for name in sorted({*saved, *wanted})

@@ -7,6 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd.options import OptionError
+
 
 def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
     """Calls `write(file)` on a temporary binary file beside `path`, then renames it to `path`."""
@@ -24,3 +26,38 @@ def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
 def write_text(path: Path, text: str) -> None:
     """Writes a text file at once."""
     write_atomically(path, lambda file: file.write(text.encode()))
+
+
+def remove_leftovers(directory: Path) -> None:
+    """Removes temporary files that a kill left behind in a directory of results."""
+    for path in directory.rglob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def check_output(directory: Path, holds: str, known: Callable[[Path], bool]) -> bool:
+    """Refuses a directory to which results cannot go. Nothing is written.
+
+    Args:
+        directory: it, or its parents, need not exist.
+        holds: what it may contain already, for the message.
+        known: whether an entry of the directory shows that it contains just that.
+
+    Returns:
+        Whether there are results in it already.
+
+    Raises:
+        OptionError: it is a file, cannot be written to, or contains something else.
+    """
+    flag = f"--output_dir={directory}"
+    nearest = next(path for path in (directory, *directory.parents) if os.path.exists(path))
+    if not nearest.is_dir():
+        raise OptionError(f"{flag}: {nearest} is a file, name a directory")
+    if not os.access(nearest, os.W_OK | os.X_OK):
+        raise OptionError(f"{flag}: {nearest} cannot be written to, name another directory")
+    if nearest != directory:
+        return False
+    # A run killed within its first moments may have left no more than a temporary file.
+    entries = [path for path in directory.iterdir() if not path.match(".*.tmp")]
+    if entries and not any(known(path) for path in entries):
+        raise OptionError(f"{flag}: is not empty and holds no {holds}, name another directory")
+    return bool(entries)

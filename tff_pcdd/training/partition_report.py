@@ -26,8 +26,12 @@ def write(
 
     Returns:
         The summary, as markdown.
+
+    Raises:
+        OptionError: the directory cannot be used.
     """
     directory = Path(output_dir)
+    check_directory(directory)
     directory.mkdir(parents=True, exist_ok=True)
     counts = federation.class_counts()
     text = io.StringIO()
@@ -42,6 +46,11 @@ def write(
     report = summarize(setting, federation)
     files.write_text(directory / "partition.md", report)
     return report
+
+
+def check_directory(directory: Path) -> None:
+    """Refuses a directory that holds something else than a partition."""
+    files.check_output(directory, "partition", lambda path: path.name == "partition.csv")
 
 
 def summarize(setting: str, federation: data.Federation) -> str:

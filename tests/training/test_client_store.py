@@ -1,0 +1,150 @@
+"""What clients keep between rounds, in memory and on disk."""
+
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from tff_pcdd.training.client_store import DiskStore, MemoryStore
+
+
+def state(value, participations=0):
+    return OrderedDict(
+        personal=[np.full([2, 3], value, np.float32)],
+        own=OrderedDict(),
+        participations=np.int32(participations),
+    )
+
+
+def value(kept) -> float:
+    return float(kept["personal"][0][0, 0])
+
+
+@pytest.fixture(params=["memory", "disk"])
+def make(request, tmp_path):
+    """Makes a store over the same place again and again, as a restarted program does."""
+
+    def initial(client):
+        return state(-client)
+
+    if request.param == "memory":
+        return lambda: MemoryStore(initial)
+    return lambda: DiskStore(initial, tmp_path / "client_states")
+
+
+def files_of(tmp_path):
+    return sorted(str(p.relative_to(tmp_path / "client_states")) for p in tmp_path.rglob("*.npz"))
+
+
+def test_get_gives_the_initial_state_then_what_was_put(make):
+    store = make()
+    assert value(store.get(7)) == -7
+    store.put(7, state(1, 1), 1)
+    store.put(8, state(2, 1), 1)
+    store.put(7, state(3, 2), 2)
+    assert value(store.get(7)) == 3
+    assert int(store.get(7)["participations"]) == 2
+    assert value(store.get(8)) == 2
+    assert value(store.get(9)) == -9
+
+
+def test_reading_keeps_nothing(make, tmp_path):
+    store = make()
+    store.get(1)
+    assert store.snapshot() == ({}, [])
+    assert not list(tmp_path.iterdir())
+
+
+def test_snapshot_and_restore(make):
+    """A new store over the same place goes on where the snapshot was taken."""
+    store = make()
+    for client in (12, 3, 100):
+        store.put(client, state(client, 1), 1)
+    store.put(3, state(33, 2), 2)
+    versions, states = store.snapshot()
+    assert versions == {"3": 2, "12": 1, "100": 1}
+    assert len(states) == (3 if store.inline else 0)
+    store.put(3, state(333, 3), 3)
+    store.put(5, state(5, 1), 3)
+
+    again = make()
+    again.restore(versions, states)
+    assert [value(again.get(client)) for client in (3, 12, 100)] == [33, 12, 100]
+    assert value(again.get(5)) == -5
+    assert again.snapshot()[0] == versions
+    again.put(5, state(6, 1), 3)
+    assert value(again.get(5)) == 6
+
+
+def test_restore_drops_what_the_store_held(make):
+    store = make()
+    store.put(1, state(1), 1)
+    store.restore({}, [])
+    assert value(store.get(1)) == -1
+    assert store.snapshot() == ({}, [])
+
+
+def test_files_of_unfinished_rounds_are_dropped(make, tmp_path):
+    store = make()
+    store.put(1, state(1), 1)
+    versions, states = store.snapshot()
+    store.put(1, state(2), 2)
+    store.put(4, state(4), 2)
+    again = make()
+    again.restore(versions, states)
+    again.forget_after(1)
+    assert value(again.get(1)) == 1
+    if isinstance(again, DiskStore):
+        assert files_of(tmp_path) == ["client_000001/round_000001.npz"]
+
+
+def test_restoring_an_older_snapshot_leaves_newer_states(make, tmp_path):
+    """Looking at an old checkpoint must not cost the newest."""
+    store = make()
+    store.put(1, state(1), 1)
+    old = store.snapshot()
+    store.put(1, state(2), 2)
+    new = store.snapshot()
+    reader = make()
+    reader.restore(*old)
+    assert value(reader.get(1)) == 1
+    reader.restore(*new)
+    assert value(reader.get(1)) == 2
+
+
+def test_forget_before_keeps_what_checkpoints_need(tmp_path):
+    """Each client's newest state up to that round, and all later ones; also after a restart."""
+
+    def make():
+        return DiskStore(lambda client: state(-client), tmp_path / "client_states")
+
+    store = make()
+    for version in (1, 2, 4):
+        store.put(0, state(version), version)
+    store.put(1, state(1), 1)
+    versions, _ = store.snapshot()
+    store.forget_before(2)
+    assert files_of(tmp_path) == [
+        "client_000000/round_000002.npz",
+        "client_000000/round_000004.npz",
+        "client_000001/round_000001.npz",
+    ]
+    store = make()
+    store.restore(versions, [])
+    store.forget_before(5)
+    assert files_of(tmp_path) == [
+        "client_000000/round_000004.npz",
+        "client_000001/round_000001.npz",
+    ]
+    assert value(store.get(0)) == 4
+    assert value(store.get(1)) == 1
+
+
+def test_a_round_written_twice_counts_once(tmp_path):
+    store = DiskStore(lambda client: state(-client), tmp_path / "client_states")
+    store.put(0, state(1), 3)
+    store.put(0, state(2), 3)
+    assert value(store.get(0)) == 2
+    assert files_of(tmp_path) == ["client_000000/round_000003.npz"]
+    store.forget_before(3)
+    assert value(store.get(0)) == 2

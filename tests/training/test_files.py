@@ -1,0 +1,122 @@
+"""Files that are whole or not there, trees of arrays in them, and directories that are refused."""
+
+import os
+import pathlib
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import files, trees
+
+TREE = OrderedDict(
+    weights=[np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(0.5)],
+    round=np.int32(3),
+    empty=[],
+    own=OrderedDict(counts=np.zeros([0, 2], np.int64), on=np.array([True, False])),
+)
+
+
+def test_write_replaces_the_whole_file(tmp_path):
+    path = tmp_path / "file"
+    files.write_text(path, "a long first text")
+    files.write_text(path, "Φ")
+    assert path.read_bytes() == "Φ".encode()
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path):
+    path = tmp_path / "file"
+    files.write_text(path, "old")
+
+    def write(file):
+        file.write(b"half of the n")
+        raise RuntimeError("the disk is full")
+
+    with pytest.raises(RuntimeError, match="disk is full"):
+        files.write_atomically(path, write)
+    assert path.read_text() == "old"
+    assert os.listdir(tmp_path) == ["file"]
+
+
+def test_leftovers_of_a_kill_are_removed(tmp_path):
+    (tmp_path / "below").mkdir()
+    for name in (".a.npz.17.tmp", "below/.b.json.3.tmp", "below/b.json", "a.tmp", ".keep"):
+        (tmp_path / name).touch()
+    files.remove_leftovers(tmp_path)
+    left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
+    assert left == {"below/b.json", "a.tmp", ".keep"}
+
+
+def test_tree_comes_back_as_it_was(tmp_path):
+    path = tmp_path / "tree.npz"
+    trees.save_tree(path, TREE)
+    template = tf.nest.map_structure(np.zeros_like, TREE)
+    support.assert_trees_equal(trees.load_tree(path, template), TREE)
+    for loaded, saved in zip(
+        tf.nest.flatten(trees.load_tree(path, template)), tf.nest.flatten(TREE), strict=True
+    ):
+        assert loaded.dtype == saved.dtype
+        assert loaded.shape == saved.shape
+
+
+def test_tensors_are_saved_as_arrays(tmp_path):
+    path = tmp_path / "tree.npz"
+    trees.save_tree(path, {"a": tf.constant([1.0, 2.0])})
+    np.testing.assert_array_equal(
+        trees.load_tree(path, {"a": np.zeros(2, np.float32)})["a"], [1, 2]
+    )
+    converted = trees.to_numpy({"a": tf.constant([1.0]), "b": [2]})
+    assert isinstance(converted["a"], np.ndarray)
+    assert isinstance(converted["b"][0], np.ndarray)
+
+
+@pytest.mark.parametrize(
+    "template",
+    [
+        {"a": np.zeros(2, np.float32)},
+        {"a": np.zeros(2, np.float32), "b": np.zeros(2, np.float32), "c": np.zeros(1)},
+        {"a": np.zeros(3, np.float32), "b": np.zeros(2, np.float32)},
+        {"a": np.zeros(2, np.float64), "b": np.zeros(2, np.float32)},
+    ],
+    ids=["fewer", "more", "shape", "dtype"],
+)
+def test_another_structure_is_refused(tmp_path, template):
+    path = tmp_path / "tree.npz"
+    trees.save_tree(path, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
+    with pytest.raises(ValueError, match=r"tree.npz was written for another model or method"):
+        trees.load_tree(path, template)
+
+
+def is_ours(path: pathlib.Path) -> bool:
+    return path.name == "config.json"
+
+
+def test_places_that_can_take_results(tmp_path, monkeypatch):
+    assert not files.check_output(tmp_path, "run", is_ours)
+    assert not files.check_output(tmp_path / "new" / "below", "run", is_ours)
+    monkeypatch.chdir(tmp_path)
+    assert not files.check_output(pathlib.Path("relative"), "run", is_ours)
+    assert os.listdir(tmp_path) == []
+    (tmp_path / ".config.json.12.tmp").touch()
+    assert not files.check_output(tmp_path, "run", is_ours)
+    (tmp_path / "other").touch()
+    (tmp_path / "config.json").touch()
+    assert files.check_output(tmp_path, "run", is_ours)
+
+
+def test_places_that_cannot(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    with pytest.raises(OptionError, match=r"--output_dir=\S+/file: \S+/file is a file"):
+        files.check_output(tmp_path / "file", "run", is_ours)
+    with pytest.raises(OptionError, match=r"--output_dir=\S+/file/a/b: \S+/file is a file"):
+        files.check_output(tmp_path / "file" / "a" / "b", "run", is_ours)
+    with pytest.raises(OptionError, match=r"is not empty and holds no run, name another"):
+        files.check_output(tmp_path, "run", is_ours)
+    # Root may write everywhere, so the system's answer is replaced.
+    monkeypatch.setattr(os, "access", lambda *_: False)
+    with pytest.raises(OptionError, match=r"--output_dir=\S+/new: \S+ cannot be written to"):
+        files.check_output(tmp_path / "new", "run", is_ours)
