@@ -9,6 +9,7 @@ Writes comparison.csv (a row per run), comparison.md (mean ± std) and compariso
 from absl import flags
 
 from tasks import cli
+from tff_pcdd import methods
 
 cli.define(
     flags.DEFINE_list, "algorithms", ["fedavg", "fedgela"], "Methods, by name.", "Comparison"
@@ -36,6 +37,12 @@ def read_seeds() -> list[int]:
 def main():
     """Runs the comparison and prints its table."""
     algorithms, seeds = cli.required("algorithms"), read_seeds()
+    unknown = [name for name in algorithms if name not in methods.names()]
+    if unknown:
+        raise cli.OptionError(
+            f"--algorithms={','.join(algorithms)}: there is no {', '.join(unknown)}, choose from "
+            f"{', '.join(methods.names())}"
+        )
     run_options, output_dir = cli.read_run_options(), cli.required("output_dir")
     configs = [
         cli.read_config(algorithm, selected=algorithms, seed=seed)
