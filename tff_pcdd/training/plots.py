@@ -29,6 +29,10 @@ _SHORT = {
 }
 
 
+# Clients that a heat map can show, a line or two of pixels each.
+_MAX_LINES = 500
+
+
 def save(figure: Figure, path: Path) -> None:
     """Writes a figure as PNG, making the folder where needed."""
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -40,7 +44,7 @@ def _percent_axis(axes) -> None:
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
     axes.grid(alpha=0.3)
-    axes.xaxis.get_major_locator().set_params(integer=True)
+    axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
 def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
@@ -61,18 +65,28 @@ def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     """Who holds which class: a heat map of training samples, clients [K] by classes [C].
 
-    Numbers stand in the cells while they can be read; labels thin out as clients become many.
+    Numbers stand in the cells while they can be read; labels thin out as clients become many. Of
+    more clients than there are lines on the picture, every second, third, … is shown.
     """
+    every = -(-len(counts) // _MAX_LINES)
+    all_clients, counts = len(counts), counts[::every]
     num_clients, num_classes = counts.shape
     figure = Figure(figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12)))
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
     colors = matplotlib.colormaps["viridis"].copy()
     colors.set_bad("#eeeeee")
-    image = axes.imshow(shown, aspect="auto", cmap=colors, interpolation="nearest", vmin=0)
+    image = axes.imshow(
+        shown,
+        aspect="auto",
+        cmap=colors,
+        interpolation="nearest",
+        vmin=0,
+        extent=(-0.5, num_classes - 0.5, (num_clients - 0.5) * every, -0.5 * every),
+    )
     figure.colorbar(image, ax=axes, label="training samples (grey: none)")
     axes.set_xlabel("class")
-    axes.set_ylabel("client")
+    axes.set_ylabel("client" if every == 1 else f"client (one in {every} of {all_clients})")
     axes.set_title(title)
     if num_classes <= 30:
         rotation = 45 if max(map(len, class_names)) > 3 else 0
@@ -102,19 +116,29 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
         results: for each method the metrics rows of each of its runs.
         title: what was compared.
     """
-    figure = Figure(figsize=(13, 4.6), layout="constrained")
-    curves, bars = figure.subplots(1, 2, width_ratios=(1.2, 1))
-    for method, runs in results.items():
+    many = len(results) > 8
+    if many:
+        figure = Figure(figsize=(max(10, 0.85 * len(results)), 10.5), layout="constrained")
+        curves, bars = figure.subplots(2, 1)
+    else:
+        figure = Figure(figsize=(14, 5), layout="constrained")
+        curves, bars = figure.subplots(1, 2, width_ratios=(1, 1 if len(results) < 6 else 1.4))
+    styles = ("-", "--", ":", "-.")
+    for number, (method, runs) in enumerate(results.items()):
         rounds = [int(row["round"]) for row in runs[0] if row["ga"]]
         values = np.array([[float(row["ga"]) for row in run if row["ga"]] for run in runs])
         mean, spread = values.mean(axis=0), values.std(axis=0)
-        line = curves.plot(rounds, mean, label=method)[0]
+        # There are ten colours; the next ten methods have them with another style.
+        line = curves.plot(rounds, mean, styles[number // 10 % len(styles)], label=method)[0]
         curves.fill_between(
             rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color(), linewidth=0
         )
     _percent_axis(curves)
     curves.set_ylabel("GA: global model, whole test set (%)")
-    curves.legend(fontsize=8, loc="lower right")
+    if many:
+        curves.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
+    else:
+        curves.legend(fontsize=8, loc="lower right")
     curves.set_title("learning curves (band: one standard deviation over seeds)", fontsize=10)
     width = 0.8 / len(_SHORT)
     positions = np.arange(len(results))
@@ -128,14 +152,13 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
             capsize=2,
             label=label,
         )
-    rotation = 0 if len(results) <= 5 else 60
+    rotation = 0 if many or len(results) <= 5 else 30
     bars.set_xticks(positions, results, rotation=rotation, ha="right" if rotation else "center")
+    bars.set_xlim(-0.6, len(results) - 0.4)
     bars.set_ylabel("accuracy after the last round (%)")
     bars.set_ylim(0, 101)
     bars.grid(axis="y", alpha=0.3)
-    bars.legend(
-        fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.08 - 0.12 * bool(rotation)), ncol=2
-    )
+    figure.legend(*bars.get_legend_handles_labels(), fontsize=8, loc="outside lower right", ncol=4)
     bars.set_title("final accuracies (bars: mean, whiskers: standard deviation)", fontsize=10)
     figure.suptitle(title)
     return figure, (curves, bars)
