@@ -15,7 +15,7 @@ import textwrap
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from absl import app, flags, logging
+from absl import flags, logging
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataError
@@ -178,7 +178,7 @@ def run(main: Callable[[], None]) -> None:
             fail(f"unexpected argument {rest[1]!r}; flags start with --", 2)
         return rest
 
-    def guarded(_):
+    def guarded():
         signal.signal(signal.SIGTERM, _terminate)
         if not FLAGS["verbosity"].present:
             # The notes of TFF and tfds on every step they take would bury the progress bar.
@@ -193,7 +193,11 @@ def run(main: Callable[[], None]) -> None:
             print(f"{program}: interrupted; the same command goes on from here", file=sys.stderr)
             sys.exit(130)
 
-    app.run(guarded, flags_parser=parse)
+    # Not absl's app.run: TensorFlow imported within it looks for GPUs before it has switched to
+    # eager execution, and Keras then cannot build models outside of a graph.
+    logging.use_absl_handler()
+    parse(sys.argv)
+    guarded()
 
 
 def _name_flags(message: str) -> str:
