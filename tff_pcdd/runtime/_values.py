@@ -113,18 +113,21 @@ def _struct(convert, value: tuple, type_spec: tff.StructType) -> tff.structure.S
 
 def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
     """Makes a tensor, widening the dtype where that loses nothing."""
-    dtype = tf.as_dtype(type_spec.dtype.type)
+    wanted = tf.as_dtype(type_spec.dtype.type)
     if isinstance(value, tf.Variable):
         value = value.read_value()
     found = getattr(value, "dtype", None)
-    if found is not None and found != dtype.as_numpy_dtype and dtype is not tf.string:
-        if not np.can_cast(tf.as_dtype(found).as_numpy_dtype, dtype.as_numpy_dtype):
+    if found is not None and found != wanted and wanted is not tf.string:
+        if not np.can_cast(tf.as_dtype(found).as_numpy_dtype, wanted.as_numpy_dtype):
             raise TypeError(f"Expected a value of type {type_spec}, found one of {found!r}.")
-        value = tf.cast(value, dtype)
-    tensor = tf.convert_to_tensor(value, dtype)
-    if not tensor.shape.is_compatible_with(type_spec.shape):
-        raise TypeError(f"Expected a value of type {type_spec}, found shape {tensor.shape}.")
-    return tensor
+        value = tf.cast(value, wanted)
+    if not isinstance(value, tf.Tensor):
+        value = tf.constant(value, wanted)
+    # Equality first: `tf.TensorShape` is slow, and a cohort may bring thousands of tensors.
+    shape = tuple(value.shape)
+    if shape != type_spec.shape and not value.shape.is_compatible_with(type_spec.shape):
+        raise TypeError(f"Expected a value of type {type_spec}, found shape {shape}.")
+    return value
 
 
 def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:

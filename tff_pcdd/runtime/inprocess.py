@@ -120,7 +120,7 @@ class _Workers:
     def close(self) -> None:
         pools, self._pools = self._pools, []
         for pool in pools:
-            pool.shutdown(cancel_futures=True)
+            pool.shutdown()
 
 
 class _Run:
@@ -140,18 +140,27 @@ class _Run:
 
         futures = [self._workers.submit(c, client_work) for c in range(self.num_clients)]
         try:
-            done, _ = concurrent.futures.wait(futures, return_when="FIRST_EXCEPTION")
-            for client, future in enumerate(futures):
-                if future in done and (error := future.exception()) is not None:
-                    raise ClientError(client, self.num_clients, error) from error
-        except BaseException:
-            # Nobody will use what the others compute.
-            self.cancel.start_cancel()
-            for future in futures:
-                future.cancel()
-            concurrent.futures.wait(futures)
-            raise
+            concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
+        finally:
+            if not all(future.done() for future in futures):
+                # One failed, or the wait was interrupted: nobody will use the others' results.
+                self.cancel.start_cancel()
+                for future in futures:
+                    future.cancel()
+                concurrent.futures.wait(futures)
+        errors = {
+            client: error
+            for client, future in enumerate(futures)
+            if not future.cancelled() and (error := future.exception()) is not None
+        }
+        # TensorFlow, too, cancels what runs beside a failing call: name the cause, not a victim.
+        for client, error in sorted(errors.items(), key=lambda item: _is_cancellation(item[1])):
+            raise ClientError(client, self.num_clients, error) from error
         return [future.result() for future in futures]
+
+
+def _is_cancellation(error: BaseException) -> bool:
+    return isinstance(error, tf.errors.CancelledError)
 
 
 class _Computations:
