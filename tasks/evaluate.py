@@ -50,6 +50,8 @@ def main():
         raise cli.OptionError(f"--run_dir={run_dir}: {error}") from None
     for name, value in results["accuracies"].items():
         print(f"{name:20s} {cli.percent(value):>6s} %")
+    for name, value in results.get("diagnostics", {}).items():
+        print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
 
 

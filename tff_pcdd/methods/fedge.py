@@ -56,9 +56,11 @@ class FedGE(Method):
     def placement(self, part, layer):
         return Placement.FIXED if part == "head" else Placement.SHARED
 
+    def global_features(self, net, x, training=False):
+        return net["normalization"](net["backbone"](x, training=training), training=training)
+
     def _logits(self, net, x, training):
-        features = net["backbone"](x, training=training)
-        return net["head"](net["normalization"](features, training=training))
+        return net["head"](self.global_features(net, x, training))
 
     def loss(self, net, batch, client):
         return cross_entropy(batch.y, self._logits(net, batch.x, training=True)), {}

@@ -136,3 +136,8 @@ class FedLoGe(Method):
             return cross_entropy(batch.y, net["phi"](features)), {}
 
         return [Phase(net.personal.trainable, self.finetune_epochs, finetune)]
+
+    def global_classifiers(self, net):
+        """ψ as it was trained, before GA-FR evens out its columns' lengths, and SSE-C."""
+        frame = net["frame"]
+        return {"": net["psi"].kernel, "ssec": frame.kernel if self.sparsity else frame.etf}

@@ -18,6 +18,8 @@ subclass overrides only what differs from FedAvg:
     the personal model          personalize,            the same, before and after the local
                                 personal_logits,        epochs
                                 personal_phases
+    what diagnostics look at    global_features,        the backbone's output, the head's matrix
+                                global_classifiers
 
 Example, FedProx in full:
 
@@ -352,6 +354,22 @@ class Method:
     def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
         """Local training of the personal model before it is evaluated a second time."""
         return self.phases(net, epochs)
+
+    # What diagnostics look at.
+
+    def global_features(self, net: Network, x: tf.Tensor) -> tf.Tensor:
+        """Features [batch, d] as the classifier of the global model sees them, in eval mode."""
+        return net["backbone"](x, training=False)
+
+    def global_classifiers(self, net: Network) -> dict[str, tf.Tensor]:
+        """Matrices [d, C] of linear classifiers on `global_features`, a column for each class.
+
+        The entry "" belongs to the global model; it is absent where a method classifies otherwise.
+        Further entries are reported beside it, under their names.
+        """
+        head = net.parts.get("head")
+        matrix = getattr(head, "kernel", getattr(head, "etf", None))
+        return {} if matrix is None else {"": matrix}
 
 
 _REGISTRY: dict[str, type[Method]] = {}

@@ -257,6 +257,10 @@ class ExperimentConfig:
         return hashlib.sha256(json.dumps(self.to_json(), sort_keys=True).encode()).hexdigest()[:12]
 
 
+# What --diagnostics can name.
+DIAGNOSTICS = ("angles", "eigen", "nc", "norms", "features")
+
+
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
     """Where and how an experiment runs; none of it changes the result.
@@ -305,6 +309,14 @@ class RunOptions:
     eval_batch_size: int = option(
         512, "Samples in a forward pass of evaluation.", minimum=1, group="Runtime"
     )
+    diagnostics: str | None = option(
+        None,
+        "Numbers and pictures of the geometry of features and classifiers, separated by commas: "
+        "angles, eigen (eigenvalues of class covariances), nc (neural collapse), norms (of the "
+        "classifier), features (degenerate ones). See docs/diagnostics.md.",
+        type=str,
+        group="Evaluation",
+    )
     checkpoint_every: int = option(1, "Rounds between checkpoints.", minimum=1, group="Output")
     keep_checkpoints: int = option(3, "Checkpoints kept, the newest.", minimum=1, group="Output")
     client_store: str = option(
@@ -321,6 +333,16 @@ class RunOptions:
         settle_options(self)
         if self.runtime == "remote" and not self.workers:
             raise OptionError("--runtime=remote: needs --workers=host:port,…")
+        for name in self.diagnostic_names():
+            if name not in DIAGNOSTICS:
+                raise OptionError(
+                    f"--diagnostics={self.diagnostics}: {name!r} is none of "
+                    f"{', '.join(DIAGNOSTICS)}"
+                )
+
+    def diagnostic_names(self) -> list[str]:
+        """The diagnostics that are asked for."""
+        return [name.strip() for name in self.diagnostics.split(",")] if self.diagnostics else []
 
     def runtime_options(self) -> dict[str, Any]:
         """Keyword arguments for `tff_pcdd.runtime.use`."""

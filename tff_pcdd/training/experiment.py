@@ -27,10 +27,11 @@ from tff_pcdd import data, evaluation, federated, models, runtime
 from tff_pcdd.federated import SGD, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files, plots, sinks
+from tff_pcdd.training import diagnostic_plots, files, plots, sinks
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
+from tff_pcdd.training.diagnostics import Diagnostics
 
 # Salts that keep two sources with the same seed apart.
 _BATCHES, _CLIENTS = 1, 2
@@ -162,6 +163,8 @@ class Experiment:
             self.store = DiskStore(self._initial_client_state, self.output_dir / "client_states")
         else:
             self.store = MemoryStore(self._initial_client_state)
+        names = self._run.diagnostic_names()
+        self.diagnostics = Diagnostics(self.learning, self.federation, names) if names else None
         if overwrite and self.output_dir.exists():
             shutil.rmtree(self.output_dir)
         self.state = None
@@ -267,6 +270,15 @@ class Experiment:
             for key, column in _PERSONAL_COLUMNS.items()
         }
 
+    def diagnose(self) -> dict[str, float]:
+        """The numbers that --diagnostics asks for, of the current state."""
+        if self.diagnostics is None:
+            return {}
+        clients = self.diagnostics.clients
+        return self.diagnostics.measure(
+            self.state, [(self.store.get(client), self._client_data(client)) for client in clients]
+        )
+
     def _is_due(self, every: int) -> bool:
         return self.round == self.config.rounds or (every > 0 and self.round % every == 0)
 
@@ -275,6 +287,7 @@ class Experiment:
         results = {}
         if self._is_due(self.config.eval_every):
             results.update(self.evaluate_global())
+            results.update(self.diagnose())
         if self._is_due(self.config.personal_eval_every):
             results.update(self.personal_accuracies(self.personal_counts()))
         return results
@@ -330,6 +343,7 @@ class Experiment:
                 for sink in outputs:
                     sink.advance()
             plots.plot_run(self)
+            diagnostic_plots.plot_run(self)
             summary = self.summarize()
             for sink in outputs:
                 sink.finish(summary)
@@ -352,6 +366,7 @@ class Experiment:
             "seconds",
             "upload_bytes",
             "download_bytes",
+            *(self.diagnostics.columns() if self.diagnostics else ()),
         ]
 
     def _sinks(self, label: str) -> list[sinks.Sink]:
@@ -433,8 +448,8 @@ def evaluate_run(
         round_number: which checkpoint, the newest by default.
 
     Returns:
-        The round, the mean accuracies, and the personal accuracies by client; `None` for an
-        accuracy without samples.
+        The round, the mean accuracies, the personal accuracies by client, and the diagnostics that
+        `run` asks for; `None` for an accuracy without samples.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -461,6 +476,8 @@ def evaluate_run(
             if total[index].sum()
         },
     }
+    if experiment.diagnostics:
+        results["diagnostics"] = experiment.diagnose()
     # Json has no NaN, which an accuracy on no samples is.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(directory / "evaluation.json", json.dumps(results, indent=2) + "\n")

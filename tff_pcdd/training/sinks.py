@@ -62,6 +62,8 @@ class CsvSink(Sink):
     def start(self, first_round, rounds):
         # Rows after the checkpoint, or cut off in the middle by a kill, are computed again.
         kept = [row for row in read_rows(self._path) if int(row["round"]) < first_round]
+        # An earlier part of the run may have measured more, or less.
+        self._columns += [name for row in kept[:1] for name in row if name not in self._columns]
         text = io.StringIO()
         writer = csv.DictWriter(text, self._columns, lineterminator="\n")
         writer.writeheader()

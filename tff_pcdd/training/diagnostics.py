@@ -1,0 +1,285 @@
+"""Numbers that show why a method works, from the geometry of its features and its classifier.
+
+`--diagnostics=angles,eigen,nc,norms,features` adds columns `diag_…` to metrics.csv after every
+evaluated round; docs/diagnostics.md says what each means. They are computed from the global model
+on up to 2,000 test samples, and the angles also from the local models of up to three clients. They
+change no other number: nothing here draws, trains or keeps anything that the run uses.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data
+from tff_pcdd.evaluation import geometry
+from tff_pcdd.federated import Learning, initialization, programs
+from tff_pcdd.methods.method import Network
+
+PREFIX = "diag_"
+MAX_SAMPLES = 2000
+MAX_CLIENTS = 3
+
+
+class View(NamedTuple):
+    """A model as diagnostics see it.
+
+    Attributes:
+        features: of the test samples that are looked at, [n, d].
+        labels: their classes, int [n].
+        predictions: the model's classes, int [n].
+        classifiers: the linear classifiers by name, [C, d] each; "" is the main one.
+        class_counts: training samples of each class in the federation, [C].
+    """
+
+    features: np.ndarray
+    labels: np.ndarray
+    predictions: np.ndarray
+    classifiers: Mapping[str, np.ndarray]
+    class_counts: np.ndarray
+
+    @property
+    def num_classes(self) -> int:
+        return len(self.class_counts)
+
+    @property
+    def class_means(self) -> np.ndarray:
+        """[C, d], NaN for classes without samples."""
+        return geometry.class_means(self.features, self.labels, self.num_classes)
+
+    @property
+    def eigenvalues(self) -> np.ndarray:
+        """The 50 largest of each class's covariance, [C, 50], NaN below two samples."""
+        return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
+
+
+def _angles(view: View) -> dict[str, float]:
+    vectors = {
+        "features": view.class_means,
+        **{_named("classifier", name): matrix for name, matrix in view.classifiers.items()},
+    }
+    results = {}
+    for name, rows in vectors.items():
+        results[f"angle_{name}"] = geometry.mean_angles(rows).all
+        results[f"angle_{name}_min"] = geometry.smallest_angle(rows)
+    return results
+
+
+def _eigen(view: View) -> dict[str, float]:
+    eigenvalues = view.eigenvalues
+    return {
+        "eigen_variance": geometry.eigenvalue_variance(eigenvalues),
+        "eigen_effective_rank": geometry.effective_rank(eigenvalues),
+        "eigen_top_share": geometry.top_share(eigenvalues),
+    }
+
+
+def _neural_collapse(view: View) -> dict[str, float]:
+    means = view.class_means
+    centred = geometry.centred(means)
+    results = {
+        "nc1": geometry.nc1(view.features, view.labels, view.num_classes),
+        "nc2_equinorm": geometry.nc2_equinorm(centred),
+        "nc2_equiangularity": geometry.nc2_equiangularity(centred),
+        "nc2_maximal_angle": geometry.nc2_maximal_angle(centred),
+    }
+    for name, matrix in view.classifiers.items():
+        results[_named("nc3", name)] = geometry.nc3(matrix, centred)
+    results["nc4"] = geometry.nc4(view.predictions, view.features, means)
+    return results
+
+
+def _norms(view: View) -> dict[str, float]:
+    results = {}
+    for name, matrix in view.classifiers.items():
+        norms = geometry.norms(matrix)
+        results[_named("norm_classifier", name)] = geometry.mean(norms)
+        results[_named("norm_classifier_variation", name)] = geometry.variation(norms)
+        results[_named("norm_classifier_count_correlation", name)] = geometry.log_count_correlation(
+            norms, view.class_counts
+        )
+    return results
+
+
+def _features(view: View) -> dict[str, float]:
+    each = geometry.feature_statistics(view.features)
+    return {
+        "feature_norm": geometry.mean(geometry.norms(view.features)),
+        "feature_mean": geometry.mean(each.mean),
+        "feature_variance": geometry.mean(each.variance),
+        "feature_constant": int(each.constant.sum()),
+        "feature_nonpositive": int(each.nonpositive.sum()),
+    }
+
+
+# What each name of the option computes from the global model, in the order of the columns.
+_GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
+    "angles": _angles,
+    "eigen": _eigen,
+    "nc": _neural_collapse,
+    "norms": _norms,
+    "features": _features,
+}
+
+
+def _local_angles(views: Sequence[View], existing: Sequence[np.ndarray]) -> dict[str, float]:
+    """Angles in clients' local models, mean over the clients.
+
+    Args:
+        views: the local models.
+        existing: for each the classes that the client holds, bool [C].
+    """
+    kinds = {"features": lambda view: view.class_means}
+    if "" in views[0].classifiers:
+        kinds["classifier"] = lambda view: view.classifiers[""]
+    results = {}
+    for name, vectors in kinds.items():
+        found = [
+            geometry.mean_angles(vectors(view), mask)
+            for view, mask in zip(views, existing, strict=True)
+        ]
+        for pairs in geometry.MeanAngles._fields:
+            values = [getattr(angles, pairs) for angles in found]
+            results[f"local_angle_{name}_{pairs}"] = geometry.mean(values)
+    return results
+
+
+def _named(quantity: str, classifier: str) -> str:
+    return f"{quantity}_{classifier}" if classifier else quantity
+
+
+class _LocalProgram(programs.ClientProgram):
+    """Local training after which the client's network can be looked at."""
+
+    @property
+    def net(self) -> Network:
+        return self._net
+
+
+class Diagnostics:
+    """The diagnostics of one run.
+
+    Args:
+        learning: what is computed in a round.
+        federation: its data.
+        names: which of angles, eigen, nc, norms, features.
+
+    Attributes:
+        clients: numbers of the clients whose local models `measure` trains.
+    """
+
+    def __init__(self, learning: Learning, federation: data.Federation, names: Sequence[str]):
+        self._learning = learning
+        self._names = [name for name in _GROUPS if name in names]
+        test = federation.test
+        self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
+        self._counts = federation.class_counts()
+        with initialization.zeros():
+            self._net = learning.network()
+        self._local: _LocalProgram | None = None
+        self.clients = choose_clients(self._counts) if "angles" in self._names else []
+
+    @property
+    def names(self) -> Sequence[str]:
+        """What is computed, in the order of the columns."""
+        return tuple(self._names)
+
+    def columns(self) -> list[str]:
+        """Names of the columns, known before anything is computed."""
+        classifiers = {
+            name: np.zeros([2, 1]) for name in self._learning.method.global_classifiers(self._net)
+        }
+        blank = View(
+            np.zeros([1, 1]), np.zeros(1, int), np.zeros(1, int), classifiers, np.zeros(2, int)
+        )
+        results = self._global_numbers(blank)
+        if self.clients:
+            results.update(_local_angles([blank], [np.ones(2, bool)]))
+        return [PREFIX + name for name in results]
+
+    def measure(
+        self, state: Mapping[str, Any], clients: Sequence[tuple[Any, Mapping[str, Any]]]
+    ) -> dict[str, float]:
+        """The diagnostics of a state.
+
+        Args:
+            state: the server's state, as of a `FederatedProcess`.
+            clients: client state and {"train", "seed"} of each of the clients in `clients`: what
+                they would begin the next round with.
+
+        Returns:
+            Numbers by column; NaN where a number is not defined.
+        """
+        results = self._global_numbers(self.look(state))
+        if self.clients:
+            views = [self._train(state, *client) for client in clients]
+            results.update(_local_angles(views, list(self._counts[self.clients] > 0)))
+        return {PREFIX + name: value for name, value in results.items()}
+
+    def look(self, state: Mapping[str, Any]) -> View:
+        """The global model of a state."""
+        programs.load(self._net, state["weights"])
+        return self._view(self._net)
+
+    def _global_numbers(self, view: View) -> dict[str, float]:
+        results = {}
+        for name in self._names:
+            results.update(_GROUPS[name](view))
+        return results
+
+    def _train(self, state, client_state, client_data) -> View:
+        """The local model of a client, as in the round after `state`."""
+        method = self._learning.method
+        if self._local is None:
+            self._local = _LocalProgram(self._learning)
+        server = programs.ordered(method.broadcast(state["server"]))
+        broadcast = {"weights": state["weights"], "server": server}
+        arguments = tf.nest.map_structure(
+            tf.convert_to_tensor,
+            (broadcast, client_state, client_data["train"], client_data["seed"], state["round"]),
+        )
+        self._local.update(*arguments)
+        return self._view(self._local.net)
+
+    def _view(self, net: Network) -> View:
+        method, size = self._learning.method, self._learning.eval_batch_size
+        features, predictions = [], []
+        for start in range(0, len(self._examples), size):
+            raw = tf.convert_to_tensor(self._examples.x[start : start + size])
+            x = data.normalize(raw, self._learning.input_spec)
+            features.append(method.global_features(net, x).numpy())
+            if "nc" in self._names:
+                predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
+        features = np.concatenate(features)
+        # A model that diverged has no geometry, and must not end the run here.
+        known = np.isfinite(features).all(axis=1)
+        return View(
+            features=features[known],
+            labels=self._examples.y[known],
+            predictions=np.concatenate(predictions)[known] if predictions else np.zeros(0, int),
+            classifiers={
+                name: np.asarray(matrix).T
+                for name, matrix in method.global_classifiers(net).items()
+            },
+            class_counts=self._counts.sum(axis=0),
+        )
+
+
+def choose_clients(class_counts: np.ndarray, count: int = MAX_CLIENTS) -> list[int]:
+    """The clients that are looked at: the first ones, those with angles to compare before others.
+
+    Args:
+        class_counts: training samples of each client and class, [K, C].
+        count: how many, at most.
+
+    Returns:
+        Numbers of clients with samples. First come clients that hold two classes or more and lack
+        two or more.
+    """
+    held = (class_counts > 0).sum(axis=1)
+    telling = (held >= 2) & (class_counts.shape[1] - held >= 2)
+    order = np.argsort(~telling, kind="stable")
+    return sorted(order[held[order] > 0][:count].tolist())
