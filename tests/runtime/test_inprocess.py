@@ -490,7 +490,7 @@ def _resident_megabytes():
 
 
 def test_memory_is_flat_over_rounds_and_cohort_sizes(ours):
-    size = 250_000  # A megabyte per variable.
+    size = 50_000  # 0.2 MB per variable: one that leaks in each client's call makes 100 MB.
 
     @_tensorflow(tff.SequenceType(np.float32), tff.TensorType(np.float32, [size]))
     def work(dataset, weights):
@@ -515,11 +515,11 @@ def test_memory_is_flat_over_rounds_and_cohort_sizes(ours):
     dataset = tf.data.Dataset.from_tensor_slices([1.0, 2.0]).map(lambda x: -x)
     weights = np.zeros(size, np.float32)
     with tff.framework.get_context_stack().install(ours):
-        for number in range(100):
-            if number == 30:
+        for number in range(90):
+            if number == 20:
                 before = _resident_megabytes()
             weights = round_([dataset] * (1 + number % 14), weights)
-    np.testing.assert_allclose(weights, -300.0)
+    np.testing.assert_allclose(weights, -270.0)
     assert _resident_megabytes() - before < 20
 
 

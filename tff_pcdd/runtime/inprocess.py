@@ -2,8 +2,12 @@
 
 Nothing is serialised, no process is started, and a GPU that TensorFlow sees is used. Clients are
 spread over the devices in turn (client i on device i mod n) and run a few at a time on each; the
-server's work is done on the first device. Results are always combined in the clients' order, so
-they do not depend on how many run at the same time.
+server's work is done on the first device. Between the two, values rest in the host's memory, so
+that a cohort need not fit into a GPU.
+
+Results are always combined in the clients' order, so they do not depend on how many run at the same
+time. The exception is TensorFlow's stateful random ops with a seed, which draw from one sequence
+for all clients, in the order in which they come: use `tf.random.stateless_*`.
 
 Secure aggregation is computed in the clear, with the bounds and moduli that it is defined with: a
 simulation has nobody to keep a secret from.
@@ -27,6 +31,9 @@ import tensorflow_federated as tff
 from tff_pcdd.runtime import _graphs, _interpreter, _tff_private, _values
 
 _COMPUTATIONS_KEPT = 64
+_HOST = "/device:CPU:0"
+# Each client that runs needs memory of its own.
+_MAX_DEFAULT_PARALLELISM = 8
 
 
 class ClientError(RuntimeError):
@@ -51,7 +58,7 @@ def create_context(
 
     Args:
         client_parallelism: how many clients run at the same time, on all devices together.
-            By default one per GPU, or on a CPU as many as there are cores, but two at most.
+            By default one per GPU; on the CPU one per core, but eight at most.
         devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, else the CPU.
         default_num_clients: the number of clients when no argument is placed at clients.
 
@@ -66,10 +73,11 @@ def create_context(
         if name.removeprefix("/device:") not in logical:
             raise ValueError(f"TensorFlow has no device {name!r}, only {', '.join(logical)}.")
     names = [logical[name.removeprefix("/device:")] for name in devices]
-    names = names or [name for name in logical.values() if "GPU" in name] or [logical["CPU:0"]]
+    names = names or [name for name in logical.values() if "GPU" in name] or [_HOST]
     if client_parallelism is None:
-        on_cpu = max(len(names), min(2, os.cpu_count() or 1))
-        client_parallelism = on_cpu if "CPU" in names[0] else len(names)
+        # A small model cannot keep several cores busy; a large one does not mind neighbours.
+        cores = min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_PARALLELISM)
+        client_parallelism = max(len(names), cores if "CPU" in names[0] else 1)
     if client_parallelism < 1:
         raise ValueError(f"client_parallelism must be positive, found {client_parallelism}.")
     if default_num_clients < 0:
@@ -136,7 +144,8 @@ class _Run:
         def client_work(device, client):
             if self.cancel.is_cancelled:
                 raise tf.errors.CancelledError(None, None, "The evaluation was cancelled.")
-            return work(_Run(self._workers, self.num_clients, device, self.cancel), client)
+            result = work(_Run(self._workers, self.num_clients, device, self.cancel), client)
+            return result if device == _HOST else _on_host(result)
 
         futures = [self._workers.submit(c, client_work) for c in range(self.num_clients)]
         try:
@@ -157,6 +166,13 @@ class _Run:
         for client, error in sorted(errors.items(), key=lambda item: _is_cancellation(item[1])):
             raise ClientError(client, self.num_clients, error) from error
         return [future.result() for future in futures]
+
+
+def _on_host(value: Any) -> Any:
+    if isinstance(value, tuple):
+        return tuple(map(_on_host, value))
+    with tf.device(_HOST):
+        return tf.identity(value)
 
 
 def _is_cancellation(error: BaseException) -> bool:
@@ -260,7 +276,7 @@ class _Executor(_tff_private.Executor):
             function = self._computations.get(value)(self._run, {})
             return _Value(function, type_spec or value.type_signature)
         type_spec = tff.to_type(type_spec)
-        with tf.device(self._run.device):
+        with tf.device(_HOST):
             return _Value(_values.from_python(value, type_spec), type_spec)
 
     async def create_call(self, comp, arg=None) -> _Value:
