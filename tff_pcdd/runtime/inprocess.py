@@ -57,7 +57,7 @@ def create_context(
     """Creates an execution context for `tff.framework.set_default_context`.
 
     Args:
-        client_parallelism: how many clients run at the same time, on all devices together.
+        client_parallelism: how many clients run at the same time, rounded up to as many per device.
             By default one per GPU; on the CPU one per core, but eight at most.
         devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, else the CPU.
         default_num_clients: the number of clients when no argument is placed at clients.
