@@ -10,7 +10,8 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.training.comparison import compare
     from tff_pcdd.training.config import ExperimentConfig, RunOptions
-    from tff_pcdd.training.experiment import Experiment, evaluate_run, run_experiment
+    from tff_pcdd.training.experiment import Experiment, evaluate_run
+    from tff_pcdd.training.runs import run_experiment
 
 __all__ = [
     "Experiment",

@@ -12,7 +12,7 @@ from pathlib import Path
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import files, plots, sinks
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
-from tff_pcdd.training.experiment import check_directory, run_experiment
+from tff_pcdd.training.runs import check_directory, run_experiment
 
 # Columns of the table: key of the summary, heading.
 _TABLE = {

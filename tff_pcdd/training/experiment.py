@@ -32,6 +32,7 @@ from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 from tff_pcdd.training.diagnostics import Diagnostics
+from tff_pcdd.training.runs import check_directory, read_summary
 
 # Salts that keep two sources with the same seed apart.
 _BATCHES, _CLIENTS = 1, 2
@@ -395,44 +396,6 @@ class Experiment:
         }
 
 
-def run_experiment(
-    config: ExperimentConfig,
-    output_dir: str | os.PathLike,
-    run: RunOptions | None = None,
-    *,
-    overwrite: bool = False,
-    label: str = "",
-) -> dict[str, Any]:
-    """Runs an experiment, or goes on with it; one that has finished is not set up again.
-
-    Args:
-        config: what is computed.
-        output_dir: where results go.
-        run: how and where it is computed.
-        overwrite: drop the results that the directory holds already.
-        label: what stands before the progress bar, the method's name by default.
-
-    Returns:
-        The summary, as in summary.json.
-
-    Raises:
-        OptionError: as `Experiment`.
-        data.DataError: the data cannot be read.
-    """
-    directory = Path(output_dir)
-    check_directory(directory, config, overwrite)
-    summary = None if overwrite else read_summary(directory)
-    if summary is None:
-        summary = Experiment(config, directory, run, overwrite=overwrite).run(label)
-    return summary
-
-
-def read_summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a run that has finished."""
-    path = directory / "summary.json"
-    return json.loads(path.read_text()) if path.exists() else None
-
-
 def evaluate_run(
     config: ExperimentConfig,
     run_dir: str | os.PathLike,
@@ -515,21 +478,3 @@ def _no_totals() -> dict[str, int]:
 def _typical(seconds: Sequence[float]) -> float:
     """Median without the first round, which includes tracing, where there are more."""
     return statistics.median(seconds[1:] or seconds)
-
-
-def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
-    """Refuses a directory that holds something else than this run."""
-    occupied = files.check_output(directory, "run", lambda path: path.name == "config.json")
-    if overwrite or not occupied:
-        return
-    saved, wanted = json.loads((directory / "config.json").read_text()), config.to_json()
-    differing = [
-        f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
-        for name in sorted({*saved, *wanted})
-        if saved.get(name) != wanted.get(name)
-    ]
-    if differing:
-        raise OptionError(
-            f"--output_dir={directory}: holds a run with another {', '.join(differing)}; "
-            "name another directory, or --overwrite it"
-        )

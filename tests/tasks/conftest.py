@@ -1,0 +1,63 @@
+"""Programs called as a user does, in processes of their own."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+# The environment variable that the fixture `simulation` reads too.
+RUNTIME = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
+
+TIMEOUT = 300
+
+
+@pytest.fixture(scope="session")
+def start():
+    """Starts `python -m tasks.NAME FLAG…`; flags that name no runtime get that of the tests."""
+    environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+
+    def start(name, *flags, python=()):
+        runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
+        command = [sys.executable, *python, "-m", f"tasks.{name}", *map(str, flags)]
+        return subprocess.Popen(
+            [*command, *(f"--runtime={value}" for value in runtime)],
+            cwd=ROOT,
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    return start
+
+
+@pytest.fixture(scope="session")
+def call(start):
+    """Runs a program to its end: (exit status, standard output, standard error)."""
+
+    def call(*arguments, **options):
+        with start(*arguments, **options) as process:
+            try:
+                out, err = process.communicate(timeout=TIMEOUT)
+            finally:
+                process.kill()
+        return process.returncode, out, err
+
+    return call
+
+
+@pytest.fixture(scope="session")
+def succeed(call):
+    """As `call`, for a program that has to succeed: its standard output."""
+
+    def succeed(*arguments, **options):
+        status, out, err = call(*arguments, **options)
+        assert status == 0, err
+        assert "Traceback" not in err
+        return out
+
+    return succeed

@@ -1,0 +1,176 @@
+"""Commands that cannot be used: one line that names flag and value, status 2, nothing written."""
+
+import pytest
+
+TRAIN = [
+    # unknown names
+    (["--algorithm=fedsgd"], "--algorithm=fedsgd: choose one of"),
+    (["--dataset=mnist"], "--dataset='mnist': choose one of"),
+    (["--model=vgg16"], "--model=vgg16: choose one of"),
+    (["--partition=shards"], "--partition=shards"),
+    (["--runtime=gpu"], "--runtime=gpu"),
+    (["--client_store=cloud"], "--client_store=cloud"),
+    (["--augmentation=all"], "--augmentation=all"),
+    # numbers out of bounds
+    (["--num_clients=0"], "--num_clients=0: must be at least 1"),
+    (["--num_clients=-3"], "--num_clients=-3: must be at least 1"),
+    (["--rounds=0"], "--rounds=0: must be at least 1"),
+    (["--rounds=-1"], "--rounds=-1: must be at least 1"),
+    (["--local_epochs=0"], "--local_epochs=0: must be at least 1"),
+    (["--batch_size=0"], "--batch_size=0: must be at least 1"),
+    (["--clients_per_round=-1"], "--clients_per_round=-1: must be at least 0"),
+    (["--classes_per_client=0"], "--classes_per_client=0: must be at least 1"),
+    (["--client_learning_rate=0"], "--client_learning_rate=0.0: must be greater than 0"),
+    (["--client_learning_rate=nan"], "--client_learning_rate=nan: must be a finite number"),
+    (["--client_momentum=1"], "--client_momentum=1.0: must be at most 0.9999"),
+    (["--seed=-1"], "--seed=-1: must be at least 0"),
+    (["--max_train_samples=0"], "--max_train_samples=0: must be at least 1"),
+    (["--imbalance_factor=0.01"], "--imbalance_factor=0.01: must be at least 1"),
+    (["--eval_every=0"], "--eval_every=0: must be at least 1"),
+    (["--keep_checkpoints=0"], "--keep_checkpoints=0: must be at least 1"),
+    (["--algorithm=fedgela", "--fedgela_scale=0"], "--fedgela_scale=0.0: must be greater than 0"),
+    (["--partition=dirichlet", "--concentration=0"], "--concentration=0.0: must be greater than 0"),
+    # numbers that do not go together
+    (["--classes_per_client=11"], "--classes_per_client=11: digits has 10 classes"),
+    (["--num_clients=3"], "3 clients with --classes_per_client=2 cannot hold all 10 classes"),
+    (["--clients_per_round=11"], "--clients_per_round=11: there are only --num_clients=10 clients"),
+    (["--max_train_samples=9"], "--max_train_samples=9 does not give every one of 10 clients"),
+    # flags of something not chosen
+    (["--fedgela_scale=2"], "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg"),
+    (["--concentration=0.5"], "--concentration=0.5: applies only with --partition=dirichlet"),
+    (
+        ["--partition=iid", "--classes_per_client=2"],
+        "--classes_per_client=2: applies only with --partition=class",
+    ),
+    (["--max_clients=3"], "--max_clients=3: applies only with --partition=natural"),
+    (["--workers=localhost:8001"], "--workers=localhost:8001: applies only with --runtime=remote"),
+    (
+        ["--runtime=tff", "--client_parallelism=2"],
+        "--client_parallelism=2: applies only with --runtime=inprocess",
+    ),
+    (["--runtime=remote"], "--runtime=remote: needs --workers=host:port"),
+    (["--partition=natural"], "--partition=natural: digits has no users"),
+    (["--normalization=imagenet"], "--normalization='imagenet' needs colour images"),
+    (["--dataset=femnist", "--partition=natural"], "data_dir is missing"),
+    # what is not a flag or not a value
+    (["--rounds=three"], "--rounds=three"),
+    (["--rounds=2.5"], "--rounds=2.5"),
+    (["--client_learning_rate=fast"], "--client_learning_rate=fast"),
+    (["--overwrite=perhaps"], "--overwrite=perhaps"),
+    (["--learning_rate=0.1"], "learning_rate"),
+    (["--rounds"], "rounds"),
+    (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
+    (["--flagfile=/no/such/file"], "/no/such/file"),
+]
+
+OTHERS = [
+    ("train", ["--nooutput_dir"], "output_dir"),
+    ("compare", ["--algorithms=fedavg,fedsgd"], "--algorithms=fedavg,fedsgd: there is no fedsgd"),
+    ("compare", ["--seeds=0,x"], "--seeds=0,x: give whole numbers"),
+    ("compare", ["--seeds=-1"], "--seeds=-1: give whole numbers"),
+    ("compare", ["--seeds="], "--seeds: is required"),
+    ("compare", ["--algorithms="], "--algorithms: is required"),
+    ("compare", ["--seed=1"], "seed"),
+    (
+        "compare",
+        ["--algorithms=fedavg", "--fedgela_scale=2"],
+        "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
+    ),
+    ("partition", ["--rounds=2"], "rounds"),
+    (
+        "partition",
+        ["--dataset=cifar10", "--data_dir=/no/such/folder"],
+        "--data_dir=/no/such/folder is not a directory",
+    ),
+    (
+        "partition",
+        ["--dataset=femnist", "--partition=natural", "--data_dir=/no/such/folder"],
+        "--data_dir=/no/such/folder",
+    ),
+    (
+        "partition",
+        ["--partition=dirichlet", "--num_clients=300"],
+        "300 clients with --min_samples=10 need 3000 training samples, there are 1438",
+    ),
+    (
+        "partition",
+        ["--partition=iid", "--num_clients=2000"],
+        "2000",
+    ),
+]
+
+
+def check(result, program, message):
+    status, out, err = result
+    assert status == 2, err
+    assert out == ""
+    assert message in err
+    assert err.startswith(f"{program}: error: ")
+    assert err.count("\n") == 1, err
+    assert "Traceback" not in err
+
+
+@pytest.mark.parametrize(("flags", "message"), TRAIN, ids=lambda value: str(value)[:40])
+def test_train(flags, message, call, tmp_path):
+    check(call("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize(("program", "flags", "message"), OTHERS, ids=str)
+def test_others(program, flags, message, call, tmp_path):
+    check(call(program, *flags, f"--output_dir={tmp_path / 'out'}"), program, message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("program", ["train", "compare", "partition"])
+def test_output_dir_is_required(program, call):
+    check(call(program), program, "--output_dir: is required")
+    check(call(program, "--output_dir="), program, "--output_dir: is required")
+
+
+def test_train_refuses_before_tensorflow_is_imported(call, tmp_path):
+    flags = ("--clients_per_round=11", f"--output_dir={tmp_path / 'run'}")
+    status, _, err = call("train", *flags, python=("-X", "importtime"))
+    assert status == 2
+    imported = {line.rsplit("|", 1)[-1].strip() for line in err.splitlines()}
+    assert not {m for m in imported if m.split(".")[0] == "tensorflow"}
+
+
+@pytest.mark.parametrize("program", ["train", "compare", "partition"])
+def test_places_that_cannot_take_results(program, call, tmp_path):
+    """A directory of others, a file, and a path below a file."""
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for path, message in (
+        (tmp_path, "is not empty and holds no "),
+        (tmp_path / "thesis.tex", "thesis.tex is a file"),
+        (tmp_path / "thesis.tex" / "run", "thesis.tex is a file"),
+    ):
+        check(call(program, f"--output_dir={path}"), program, f"--output_dir={path}: ")
+        check(call(program, f"--output_dir={path}"), program, message)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_train_with_data_that_are_not_there(call, tmp_path):
+    """Found out only when the data are loaded; still nothing is left behind."""
+    result = call(
+        "train",
+        "--dataset=cifar10",
+        f"--data_dir={tmp_path / 'none'}",
+        f"--output_dir={tmp_path / 'run'}",
+    )
+    check(result, "train", f"--data_dir={tmp_path / 'none'} is not a directory")
+    assert not list(tmp_path.iterdir())
+
+
+def test_train_with_a_device_that_is_not_there(call, tmp_path):
+    flags = ("--runtime=inprocess", "--devices=GPU:7", f"--output_dir={tmp_path / 'run'}")
+    check(call("train", *flags), "train", "--runtime=inprocess --devices=GPU:7: ")
+    assert not list(tmp_path.iterdir())
+
+
+def test_evaluate(call, tmp_path):
+    check(call("evaluate"), "evaluate", "--run_dir: is required")
+    directory = tmp_path / "run"
+    result = call("evaluate", f"--run_dir={directory}")
+    check(result, "evaluate", f"--run_dir={directory}: holds no run")
+    assert not directory.exists()

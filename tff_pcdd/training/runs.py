@@ -1,0 +1,77 @@
+"""Runs as a program deals with them: their directories, and whether anything is left to compute.
+
+TensorFlow is imported when something has to be computed, so that a wrong directory is refused, and
+a finished run is read, at once.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+from etils import epy
+
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import files
+from tff_pcdd.training.config import ExperimentConfig, RunOptions
+
+with epy.lazy_imports():
+    from tff_pcdd.training import experiment
+
+
+def run_experiment(
+    config: ExperimentConfig,
+    output_dir: str | os.PathLike,
+    run: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+) -> dict[str, Any]:
+    """Runs an experiment, or goes on with it; one that has finished is not set up again.
+
+    Args:
+        config: what is computed.
+        output_dir: where results go.
+        run: how and where it is computed.
+        overwrite: drop the results that the directory holds already.
+        label: what stands before the progress bar, the method's name by default.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        OptionError: as `Experiment`; what can be known without TensorFlow is, before it is loaded.
+        data.DataError: the data cannot be read.
+    """
+    directory = Path(output_dir)
+    check_directory(directory, config, overwrite)
+    summary = None if overwrite else read_summary(directory)
+    if summary is None:
+        summary = experiment.Experiment(config, directory, run, overwrite=overwrite).run(label)
+    return summary
+
+
+def read_summary(directory: Path) -> dict[str, Any] | None:
+    """The summary of a run that has finished."""
+    path = directory / "summary.json"
+    return json.loads(path.read_text()) if path.exists() else None
+
+
+def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
+    """Refuses a directory that holds something else than this run."""
+    occupied = files.check_output(directory, "run", lambda path: path.name == "config.json")
+    if overwrite or not occupied:
+        return
+    saved, wanted = json.loads((directory / "config.json").read_text()), config.to_json()
+    differing = [
+        f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
+        for name in sorted({*saved, *wanted})
+        if saved.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise OptionError(
+            f"--output_dir={directory}: holds a run with another {', '.join(differing)}; "
+            "name another directory, or --overwrite it"
+        )
