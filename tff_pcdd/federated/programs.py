@@ -19,7 +19,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_pcdd import losses
+from tff_pcdd import layers, losses
 from tff_pcdd.data import preprocessing
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.optimizer import SGD
@@ -262,7 +262,8 @@ class ClientProgram:
             x = preprocessing.normalize(preprocessing.augment(x, spec, seed), spec)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)
-                loss, metrics = phase.loss(net, Batch(x, y, seed), client)
+                with layers.dropout_seed(seed):
+                    loss, metrics = phase.loss(net, Batch(x, y, seed), client)
             optimizer.apply(tape.gradient(loss, phase.variables), phase.variables, slots)
             scalars = [loss, *(metrics[name] for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)

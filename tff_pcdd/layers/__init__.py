@@ -1,5 +1,6 @@
 """Keras layers: heads with a fixed classifier, normalisation, and the methods' loss layers."""
 
+from tff_pcdd.layers.dropout import StatelessDropout, dropout_seed
 from tff_pcdd.layers.etf_heads import AdaptedETF, FixedETF, FixedHead, SparseETF
 from tff_pcdd.layers.loss_layers import (
     EqualNorm,
@@ -35,6 +36,8 @@ __all__ = [
     "SimplexETFInitializer",
     "SparseETF",
     "SparseETFInitializer",
+    "StatelessDropout",
+    "dropout_seed",
     "etf_from_matrix",
     "optimize_sparse_etf",
     "simplex_etf",

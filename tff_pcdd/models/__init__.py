@@ -6,6 +6,30 @@
 A backbone of your own: decorate `(input_shape, projection_dim) -> tf.keras.Model` with `register`.
 """
 
-from tff_pcdd.models.registry import build, dense, names, project, register
+from tff_pcdd.models.registry import (
+    NORMALIZED,
+    NORMS,
+    PRETRAINED,
+    build,
+    dense,
+    names,
+    normalize,
+    number_of_groups,
+    project,
+    read_weights,
+    register,
+)
 
-__all__ = ["build", "dense", "names", "project", "register"]
+__all__ = [
+    "NORMALIZED",
+    "NORMS",
+    "PRETRAINED",
+    "build",
+    "dense",
+    "names",
+    "normalize",
+    "number_of_groups",
+    "project",
+    "read_weights",
+    "register",
+]

@@ -128,6 +128,22 @@ class ExperimentConfig:
         minimum=0,
         group="Model",
     )
+    norm: str | None = option(
+        "batch",
+        "Normalisation layers: batch, whose moving statistics are averaged with the weights, or "
+        "group, which has none.",
+        choices=models.NORMS,
+        only={"model": models.NORMALIZED},
+        group="Model",
+    )
+    pretrained_weights: str | None = option(
+        None,
+        "File of weights of Keras' EfficientNetB0(include_top=False) to start from; those for "
+        "ImageNet expect --normalization=imagenet.",
+        type=str,
+        only={"model": models.PRETRAINED, "norm": ("batch",)},
+        group="Model",
+    )
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(

@@ -71,8 +71,17 @@ def build_learning(
 ) -> Learning:
     """What is computed in a round of the experiment, given its data."""
     spec = federation.input_spec
+    weights = None
+    if config.pretrained_weights is not None:
+        weights = models.read_weights(config.model, spec.shape, config.pretrained_weights)
     backbone = functools.partial(
-        models.build, config.model, spec.shape, projection_dim=config.projection_dim
+        models.build,
+        config.model,
+        spec.shape,
+        projection_dim=config.projection_dim,
+        vocabulary_size=spec.vocabulary_size,
+        norm=config.norm,
+        weights=weights,
     )
     with tf.Graph().as_default():
         feature_dim = backbone().output_shape[-1]

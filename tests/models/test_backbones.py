@@ -1,0 +1,184 @@
+"""Backbones beyond Simple-CNN and ResNet18/34: sizes, shapes, normalisation, refusals."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_pcdd import layers, models
+from tff_pcdd.federated import initialization
+from tff_pcdd.models import resnet, wide_resnet
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import ExperimentConfig
+
+
+def build(name, shape=(32, 32, 3), **options):
+    """A model in a graph of its own, where no variable is filled."""
+    with tf.Graph().as_default():
+        return models.build(name, shape, **options)
+
+
+def count(weights) -> int:
+    return sum(math.prod(weight.shape) for weight in weights)
+
+
+def test_wide_resnet_has_the_published_size():
+    """Table 3 of FedMR counts the state dict: averages, and a counter per batch normalisation."""
+    model = build("wide_resnet")
+    assert model.output_shape == (None, 640)
+    trainable = count(model.trainable_weights) + 640 * 100 + 100
+    assert trainable == 36_546_980
+    norms = [x for x in model.layers if isinstance(x, layers.BatchNormalization)]
+    assert trainable + count(model.non_trainable_weights) + len(norms) == 36_564_957
+    # PyTorch's momentum of 0.9 is the share of the new value.
+    assert [norm.momentum for norm in norms] == [0.9] * 24 + [pytest.approx(0.1)]
+    dropouts = [x for x in model.layers if isinstance(x, layers.StatelessDropout)]
+    assert [dropout.rate for dropout in dropouts] == [0.3] * 12
+    assert all(x.use_bias for x in model.layers if isinstance(x, tf.keras.layers.Conv2D))
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "width", "size"),
+    [
+        ("mlp", (28, 28, 1), {}, 84, 785 * 120 + 121 * 84),
+        ("mlp", (8, 8, 1), {"projection_dim": 5}, 5, 65 * 120 + 121 * 5),
+        (
+            "lstm",
+            (80,),
+            {"vocabulary_size": 81},
+            256,
+            81 * 8 + 4 * 256 * (8 + 256 + 1) + 4 * 256 * (256 + 256 + 1),
+        ),
+    ],
+)
+def test_sizes(name, shape, options, width, size):
+    model = build(name, shape, **options)
+    assert model.output_shape == (None, width)
+    assert count(model.trainable_weights) == size
+
+
+@pytest.mark.parametrize("block", [resnet.bottleneck_block, wide_resnet.wide_block])
+@pytest.mark.parametrize("side", [5, 6])
+def test_blocks_with_stride_see_the_same_places_in_every_size(block, side):
+    """One pixel of padding on every side: the top left corner is that of a larger image."""
+    tf.keras.utils.set_random_seed(0)
+    inputs = tf.keras.Input((None, None, 3))
+    model = tf.keras.Model(inputs, block(inputs, 4, 2))
+    image = np.random.default_rng(0).normal(size=(1, 8, 8, 3)).astype(np.float32)
+    large, small = model(image).numpy(), model(image[:, :side, :side]).numpy()
+    assert small.shape[1:3] == (math.ceil(side / 2),) * 2
+    np.testing.assert_allclose(small[:, :2, :2], large[:, :2, :2], rtol=1e-4, atol=1e-5)
+    pads = [x.padding for x in model.layers if isinstance(x, tf.keras.layers.ZeroPadding2D)]
+    assert set(pads) == {((1, 1), (1, 1))}
+
+
+def test_resnet50_has_its_size():
+    """Torchvision's 25,557,032 without its classifier, and with a 3×3 stem for its 7×7."""
+    model = build("resnet50")
+    assert model.output_shape == (None, 2048)
+    trainable = 25_557_032 - (2048 + 1) * 1000 - (7 * 7 - 3 * 3) * 3 * 64
+    assert count(model.trainable_weights) == trainable == 23_500_352
+    convolutions = [x for x in model.layers if isinstance(x, tf.keras.layers.Conv2D)]
+    assert len(convolutions) == 1 + 3 * 16 + 4
+    assert count(model.non_trainable_weights) == 2 * sum(x.filters for x in convolutions)
+
+
+def test_group_normalisation_keeps_no_statistics():
+    batch, group = build("resnet18"), build("resnet18", norm="group")
+    assert count(group.trainable_weights) == count(batch.trainable_weights)
+    assert not group.non_trainable_weights
+    assert not any(isinstance(x, layers.BatchNormalization) for x in group.layers)
+
+
+def test_number_of_groups():
+    channels = (1, 3, 16, 24, 40, 64, 112, 640)
+    assert [models.number_of_groups(n) for n in channels] == [1, 3, 16, 24, 20, 32, 28, 32]
+
+
+def test_group_normalisation_is_the_formula():
+    inputs = tf.keras.Input((4, 4, 6))
+    model = tf.keras.Model(inputs, models.normalize(inputs, "group"))
+    x = np.random.default_rng(0).normal(2, 3, size=(2, 4, 4, 6)).astype(np.float32)
+    mean, variance = x.mean((1, 2), keepdims=True), x.var((1, 2), keepdims=True)
+    np.testing.assert_allclose(
+        model(x, training=True), (x - mean) / np.sqrt(variance + 1e-5), rtol=1e-4, atol=1e-5
+    )
+
+
+def test_lstm_learns_the_next_character():
+    """Two words of which each repeats; one character does not tell which word it is."""
+    tf.keras.utils.set_random_seed(0)
+    words = [[0, 1, 2, 1], [3, 1, 4, 1]]
+    length = 6
+    lines = [
+        np.roll(np.tile(word, length), -shift)[: length + 1] for word in words for shift in range(4)
+    ]
+    lines = np.array(lines, np.int32)
+    model = models.build("lstm", (length,), vocabulary_size=5)
+    network = tf.keras.Sequential([model, tf.keras.layers.Dense(5)])
+    x, y = lines[:, :-1], lines[:, -1]
+    optimizer = tf.keras.optimizers.SGD(0.1, momentum=0.9)
+
+    @tf.function
+    def step():
+        with tf.GradientTape() as tape:
+            loss = tf.reduce_mean(
+                tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=network(x))
+            )
+        variables = network.trainable_variables
+        optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
+
+    for _ in range(200):
+        step()
+    np.testing.assert_array_equal(np.argmax(network(x), axis=1), y)
+
+
+def test_networks_that_are_about_to_be_assigned_stay_empty():
+    """Also where there are weights to start from."""
+    with tf.Graph().as_default():
+        shapes = [weight.shape for weight in models.build("mlp", (4, 4, 1)).weights]
+    values = [np.full(shape, number + 1.0, np.float32) for number, shape in enumerate(shapes)]
+    made = models.build("mlp", (4, 4, 1), weights=values)
+    for weight, value in zip(made.weights, values, strict=True):
+        np.testing.assert_array_equal(weight, value)
+    with initialization.zeros():
+        made = models.build("mlp", (4, 4, 1), weights=values)
+    assert not any(weight.numpy().any() for weight in made.weights)
+
+
+@pytest.mark.parametrize(
+    ("name", "shape", "options", "message"),
+    [
+        ("lstm", (32, 32, 3), {}, "--model=lstm: needs text, the data are images of 32×32×3"),
+        ("mlp", (80,), {"vocabulary_size": 81}, "--model=mlp: needs images .* 80 characters"),
+        ("simple_cnn", (80,), {"vocabulary_size": 81}, "--model=simple_cnn: needs images"),
+        ("efficientnet_b0", (28, 28, 1), {}, "--model=efficientnet_b0: .* at least 32×32"),
+        ("wide_resnet", (7, 8, 3), {}, "--model=wide_resnet: .* at least 8×8"),
+        ("resnet50", (32, 4, 3), {}, "--model=resnet50: .* at least 8×8"),
+        ("simple_cnn", (8, 8, 1), {"norm": "group"}, "--norm=group: applies only .*resnet18"),
+        ("resnet18", (8, 8, 1), {"norm": "layer"}, "--norm=layer: choose one of batch, group"),
+    ],
+)
+def test_refusals(name, shape, options, message):
+    with pytest.raises(OptionError, match=message):
+        models.build(name, shape, **options)
+
+
+def test_norm_is_a_setting_of_networks_that_have_it():
+    assert ExperimentConfig(model="resnet18").norm == "batch"
+    assert ExperimentConfig(model="simple_cnn").norm is None
+    with pytest.raises(OptionError, match="--norm=group: applies only with --model="):
+        ExperimentConfig(model="mlp", norm="group")
+    with pytest.raises(OptionError, match="--pretrained_weights=x: applies only with --model="):
+        ExperimentConfig(model="resnet18", pretrained_weights="x")
+    with pytest.raises(OptionError, match=r"--pretrained_weights=x: .*--norm=batch"):
+        ExperimentConfig(model="efficientnet_b0", norm="group", pretrained_weights="x")
+
+
+def test_a_model_that_cannot_read_the_data_leaves_no_directory(tmp_path):
+    from tff_pcdd.training import run_experiment
+
+    with pytest.raises(OptionError, match="--model=lstm: needs text"):
+        run_experiment(ExperimentConfig(dataset="digits", model="lstm"), tmp_path / "run")
+    assert not (tmp_path / "run").exists()

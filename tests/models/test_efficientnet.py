@@ -1,0 +1,109 @@
+"""EfficientNet-B0 of Keras without its input layers, with draws that follow from a seed."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tff_pcdd import layers, models
+from tff_pcdd.federated import initialization
+from tff_pcdd.options import OptionError
+
+SHAPE = (32, 32, 3)
+X = np.random.default_rng(0).normal(size=(4, *SHAPE)).astype(np.float32)
+
+
+@pytest.fixture(scope="module")
+def original():
+    """Keras' network, its weights anything but the first ones."""
+    tf.keras.utils.set_random_seed(0)
+    network = tf.keras.applications.EfficientNetB0(
+        include_top=False, weights=None, input_shape=SHAPE, pooling="avg"
+    )
+    generator = np.random.default_rng(0)
+    for layer in network.layers:
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            layer.set_weights([generator.uniform(0.5, 1.5, w.shape) for w in layer.get_weights()])
+    return network
+
+
+@pytest.fixture(scope="module")
+def path(original, tmp_path_factory):
+    path = str(tmp_path_factory.mktemp("weights") / "notop.h5")
+    original.save_weights(path)
+    return path
+
+
+@pytest.fixture(scope="module")
+def weights(path):
+    return models.read_weights("efficientnet_b0", SHAPE, path)
+
+
+@pytest.fixture(scope="module")
+def model(weights):
+    return models.build("efficientnet_b0", SHAPE, weights=weights)
+
+
+def test_it_is_keras_network_behind_the_input_layers(original, model):
+    assert model.output_shape == (None, 1280)
+    assert sum(math.prod(w.shape) for w in model.trainable_weights) == 4_007_548
+    # Keras counts 7 more: its input layers' mean, variance and counter.
+    assert model.count_params() == original.count_params() - 7
+    # Keras' input layers divide by 255 and, with their first values, do nothing more.
+    np.testing.assert_allclose(model(X), original(255 * X), rtol=1e-3, atol=1e-4)
+
+
+def test_a_training_step(model):
+    """Blocks are dropped by the seed, weights get gradients and averages move."""
+    averages = [v for v in model.non_trainable_weights if "moving_mean" in v.name]
+    before = [v.numpy() for v in averages]
+
+    @tf.function
+    def run(seed):
+        with tf.GradientTape() as tape, layers.dropout_seed(seed):
+            features = model(X, training=True)
+            loss = tf.reduce_mean(tf.square(features))
+        return features, tape.gradient(loss, model.trainable_weights)
+
+    features, gradients = run(tf.constant([1, 2]))
+    assert all(gradient is not None for gradient in gradients)
+    assert all(np.any(v.numpy() != b) for v, b in zip(averages, before, strict=True))
+    np.testing.assert_array_equal(run(tf.constant([1, 2]))[0], features)
+    assert np.any(run(tf.constant([1, 3]))[0] != features)
+
+
+def test_weights_from_a_file_are_first_values_in_graphs(weights, original):
+    """As in those that TFF traces; a projection behind them has values of its own."""
+    with tf.Graph().as_default(), initialization.seeded(0):
+        made = models.build("efficientnet_b0", SHAPE, projection_dim=7, weights=weights)
+        with tf.compat.v1.Session() as session:
+            session.run([weight.initializer for weight in made.weights])
+            actual = session.run({weight.name: weight for weight in made.weights})
+    kernel = actual.pop("projection/kernel:0")
+    assert kernel.shape == (1280, 7) and np.unique(kernel).size > 1000
+    assert not actual.pop("projection/bias:0").any()
+    assert len(actual) == len(weights)
+    for layer in original.layers:
+        for weight in layer.weights if layer.name != "normalization" else ():
+            np.testing.assert_array_equal(actual[weight.name], weight)
+
+
+def test_files_that_do_not_fit(tmp_path, model):
+    small = tf.keras.Sequential([tf.keras.layers.Dense(2)])
+    small.build((None, 3))
+    small.save_weights(str(tmp_path / "small.h5"))
+    (tmp_path / "text.h5").write_text("not a file of weights")
+    for name in ("small.h5", "text.h5", "missing.h5"):
+        with pytest.raises(OptionError, match=f"--pretrained_weights=.*{name}: ") as error:
+            models.read_weights("efficientnet_b0", SHAPE, str(tmp_path / name))
+        assert "\n" not in str(error.value)
+    with pytest.raises(OptionError, match="applies only with --model=efficientnet_b0"):
+        models.read_weights("resnet18", SHAPE, "x.h5")
+
+
+def test_group_normalisation_in_it():
+    with tf.Graph().as_default():
+        model = models.build("efficientnet_b0", SHAPE, norm="group")
+    assert not model.non_trainable_weights
+    assert sum(math.prod(w.shape) for w in model.trainable_weights) == 4_007_548
