@@ -4,6 +4,8 @@
     model.output_shape    # (None, 512)
 
 A backbone of your own: decorate `(input_shape, projection_dim) -> tf.keras.Model` with `register`.
+Dropout in it is `tff_pcdd.layers.StatelessDropout`: Keras' own draws from TensorFlow's random
+state, and training would no longer be a function of the seed.
 """
 
 from tff_pcdd.models.registry import (

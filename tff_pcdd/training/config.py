@@ -119,7 +119,7 @@ class ExperimentConfig:
         group="Data",
     )
 
-    model: str = option("simple_cnn", "The backbone.", group="Model")
+    model: str = option("simple_cnn", f"The backbone: {', '.join(models.names())}.", group="Model")
     projection_dim: int | None = option(
         None,
         "Width of a linear layer between backbone and head, 0 for none; by default 84 for methods "
