@@ -1,0 +1,86 @@
+"""Processes beside this one: workers, and what a process and its children occupy in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+_ROOT = Path(__file__).resolve().parents[1]
+
+
+def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
+    """Starts `python -m module` from the checkout."""
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.Popen(command, cwd=_ROOT, text=True, **options)
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[list[tuple[str, int]]]:
+    """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
+    started = [
+        start_module("tasks.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE)
+        for _ in range(count)
+    ]
+    try:
+        found = []
+        for process in started:
+            match = re.search(r"port (\d+)", process.stdout.readline())
+            if match is None:
+                raise RuntimeError(f"worker {process.pid} did not start")
+            found.append((f"localhost:{match[1]}", process.pid))
+        yield found
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait()
+            process.stdout.close()
+
+
+def children(pid: int) -> list[int]:
+    """All processes below a process."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The name, in parentheses, may hold anything.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+    found, pending = [], [pid]
+    while pending:
+        parent = pending.pop()
+        below = [child for child, its_parent in parents.items() if its_parent == parent]
+        found += below
+        pending += below
+    return found
+
+
+@contextlib.contextmanager
+def ended_afterwards() -> Iterator[None]:
+    """Ends the processes that were started below this one inside the block and still run."""
+    before = set(children(os.getpid()))
+    try:
+        yield
+    finally:
+        # TFF ends its worker when the context is collected, and only then.
+        gc.collect()
+        for pid in set(children(os.getpid())) - before:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+                os.waitpid(pid, 0)
+
+
+def peak_memory(pid: int) -> float:
+    """The most that a process has occupied so far, in MB; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        if match:
+            return int(match[1]) / 1000
+    return 0.0

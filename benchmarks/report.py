@@ -1,0 +1,202 @@
+"""The report: tables and targets as json, as a page, as a picture."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.metadata
+import json
+import os
+import platform
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from matplotlib.figure import Figure
+
+
+@dataclasses.dataclass(frozen=True)
+class Target:
+    """What a ratio is meant to reach.
+
+    Attributes:
+        text: what is measured.
+        value: what came out; None if it could not be measured.
+        limit: the bound.
+        at_least: whether the bound is a lower one.
+    """
+
+    text: str
+    value: float | None
+    limit: float
+    at_least: bool = False
+
+    @property
+    def met(self) -> bool | None:
+        """Whether the value keeps the bound; None without a value."""
+        if self.value is None:
+            return None
+        return self.value >= self.limit if self.at_least else self.value <= self.limit
+
+    def to_json(self) -> dict[str, Any]:
+        """The target and whether it is met."""
+        return {**dataclasses.asdict(self), "met": self.met}
+
+
+@dataclasses.dataclass(frozen=True)
+class Table:
+    """Rows of measurements.
+
+    Attributes:
+        title: heading.
+        columns: for each column its heading and the key of its values in the rows. Rows may hold
+            more, which goes into the json only.
+        rows: the measurements.
+    """
+
+    title: str
+    columns: Mapping[str, str]
+    rows: Sequence[Mapping[str, Any]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Section:
+    """What one section measured.
+
+    Attributes:
+        title: heading.
+        text: what was measured and how.
+        tables: the numbers.
+        targets: what they are meant to reach.
+        picture: what of it is drawn, as (title, bars by label, a line across the bars), if
+            anything is.
+    """
+
+    title: str
+    text: str
+    tables: Sequence[Table]
+    targets: Sequence[Target] = ()
+    picture: tuple[str, Mapping[str, float], float | None] | None = None
+
+    def to_json(self) -> dict[str, Any]:
+        """Plain values."""
+        return {
+            "title": self.title,
+            "text": self.text,
+            "tables": [{"title": t.title, "rows": list(t.rows)} for t in self.tables],
+            "targets": [target.to_json() for target in self.targets],
+        }
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine, the versions and how busy it is."""
+    cpu, memory = platform.processor() or platform.machine(), None
+    for line in _lines("/proc/cpuinfo"):
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    for line in _lines("/proc/meminfo"):
+        if line.startswith("MemTotal"):
+            memory = round(int(line.split()[1]) / 2**20, 1)
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu,
+        "memory_gib": memory,
+        "system": platform.platform(terse=True),
+        "python": platform.python_version(),
+        "tensorflow": importlib.metadata.version("tensorflow"),
+        "tensorflow_federated": importlib.metadata.version("tensorflow-federated"),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _lines(path: str) -> list[str]:
+    try:
+        return Path(path).read_text().splitlines()
+    except OSError:
+        return []
+
+
+def write(
+    output_dir: Path,
+    machine: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    sections: Mapping[str, Section],
+) -> str:
+    """Writes benchmark.json, benchmark.md and benchmark.png; returns the page."""
+    output_dir.mkdir(parents=True, exist_ok=True)
+    values = {
+        "machine": dict(machine),
+        "settings": dict(settings),
+        "sections": {name: section.to_json() for name, section in sections.items()},
+    }
+    (output_dir / "benchmark.json").write_text(json.dumps(values, indent=2) + "\n")
+    page = to_markdown(machine, settings, sections)
+    (output_dir / "benchmark.md").write_text(page)
+    draw(sections).savefig(output_dir / "benchmark.png", dpi=120, bbox_inches="tight")
+    return page
+
+
+def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
+    """The report as a page."""
+    load = ", ".join(map(str, machine["load_average"]))
+    lines = [
+        "# Benchmark",
+        "",
+        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
+        f"{machine['system']}; TensorFlow {machine['tensorflow']}, "
+        f"TFF {machine['tensorflow_federated']}, Python {machine['python']}. "
+        f"Load average at the start: {load}. {settings['repeats']} repeats, "
+        f"{settings['seconds']:.0f} s in all.",
+    ]
+    if settings["quick"]:
+        lines += ["", "**Quick run: the sizes are tiny and the numbers mean nothing.**"]
+    targets = [target for section in sections.values() for target in section.targets]
+    if targets:
+        rows = [
+            {
+                "text": target.text,
+                "limit": f"{'≥' if target.at_least else '≤'} {target.limit:g}",
+                "value": target.value,
+                "met": {True: "met", False: "**not met**", None: "not measured"}[target.met],
+            }
+            for target in targets
+        ]
+        columns = {"target": "text", "bound": "limit", "measured": "value", "": "met"}
+        lines += ["", "## Targets", "", *_table(columns, rows)]
+    for section in sections.values():
+        lines += ["", f"## {section.title}", "", section.text]
+        for table in section.tables:
+            lines += ["", f"### {table.title}"] if len(section.tables) > 1 else []
+            lines += ["", *_table(table.columns, table.rows)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(columns: Mapping[str, str], rows) -> list[str]:
+    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
+    for row in rows:
+        cells = [_cell(row.get(key)) for key in columns.values()]
+        lines.append(f"| {' | '.join(cells)} |")
+    return lines
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return ""
+    return f"{value:#.3g}".rstrip(".") if isinstance(value, float) else str(value)
+
+
+def draw(sections: Mapping[str, Section]) -> Figure:
+    """A panel of bars for each section that has a picture."""
+    pictures = [section.picture for section in sections.values() if section.picture]
+    figure = Figure(figsize=(6.5 * max(len(pictures), 1), 4.6), layout="constrained")
+    panels = figure.subplots(1, max(len(pictures), 1), squeeze=False)[0]
+    for axes, (title, bars, line) in zip(panels, pictures, strict=False):
+        axes.barh(list(bars), list(bars.values()), color="tab:blue")
+        axes.invert_yaxis()
+        if line is not None:
+            axes.axvline(line, color="black", linewidth=1)
+        axes.bar_label(axes.containers[0], [f"{value:.3g}" for value in bars.values()], padding=3)
+        axes.margins(x=0.15)
+        axes.set_title(title, fontsize=10)
+        axes.grid(axis="x", alpha=0.3)
+    return figure

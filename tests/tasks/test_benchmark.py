@@ -1,0 +1,168 @@
+"""The benchmark's report is complete, and its ratios follow from its seconds."""
+
+import json
+import statistics
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+
+from benchmarks import SECTIONS, measure, memory, report
+
+_COMMAND = [sys.executable, "-m", "tasks.benchmark"]
+
+
+@pytest.fixture(scope="module")
+def quick_run(tmp_path_factory):
+    """The folder of a quick run of everything."""
+    folder = tmp_path_factory.mktemp("benchmark")
+    command = [*_COMMAND, "--quick", "--repeats=2", f"--output_dir={folder}"]
+    subprocess.run(command, check=True, capture_output=True, text=True)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sections(quick_run):
+    return json.loads((quick_run / "benchmark.json").read_text())["sections"]
+
+
+def _paired(numerators, denominators):
+    return float(np.median(np.divide(numerators, denominators)))
+
+
+def test_report_is_complete(quick_run, sections):
+    assert list(sections) == list(SECTIONS)
+    page = (quick_run / "benchmark.md").read_text()
+    for section in sections.values():
+        assert f"## {section['title']}" in page
+        assert section["tables"][0]["rows"]
+    assert "Load average at the start" in page
+    assert "numbers mean nothing" in page
+    assert (quick_run / "benchmark.png").stat().st_size > 1000
+
+
+def test_machine_is_described(quick_run):
+    machine = json.loads((quick_run / "benchmark.json").read_text())["machine"]
+    assert machine["cores"] >= 1
+    assert machine["cpu"]
+    assert machine["memory_gib"] > 0
+    assert machine["tensorflow"].startswith("2.14")
+    assert machine["tensorflow_federated"] == "0.87.0"
+    assert len(machine["load_average"]) == 3
+
+
+def test_runtimes_are_set_beside_plain_and_stock(sections):
+    rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
+    names = ["plain", "inprocess", "inprocess, one at a time", "tff", "remote", "stock"]
+    assert list(rows) == names
+    for row in rows.values():
+        assert len(row["seconds"]) == 2
+        assert row["median"] == statistics.median(row["seconds"])
+        assert row["share"] == pytest.approx(_paired(rows["plain"]["seconds"], row["seconds"]))
+        assert row["over_stock"] == pytest.approx(_paired(rows["stock"]["seconds"], row["seconds"]))
+    targets = {target["text"]: target for target in sections["runtimes"]["targets"]}
+    target = targets["speed of inprocess over plain, simple_cnn"]
+    assert target["value"] == pytest.approx(rows["inprocess"]["share"])
+    assert target["met"] == (target["value"] >= 0.9)
+
+
+def test_methods_are_measured_against_fedavg(sections):
+    (row,) = sections["methods"]["tables"][0]["rows"]
+    assert row["ratio"] == pytest.approx(_paired(row["seconds"], row["fedavg_seconds"]))
+    (target,) = sections["methods"]["targets"]
+    assert target["met"] == (row["ratio"] <= 1.2)
+
+
+def test_start_up_is_measured(sections):
+    (row,) = sections["startup"]["tables"][0]["rows"]
+    assert 0 < row["first_round_seconds"] < row["seconds"]
+    assert row["memory_mb"] > 100
+
+
+def test_memory_is_compared_between_rounds(sections):
+    rows = sections["memory"]["tables"][0]["rows"]
+    (target,) = sections["memory"]["targets"]
+    assert target["value"] == pytest.approx(rows[-1]["memory_mb"] / rows[0]["memory_mb"])
+
+
+def test_populations_are_compared_with_the_smallest(sections):
+    rows = sections["population"]["tables"][0]["rows"]
+    for row in rows:
+        assert row["ratio"] == pytest.approx(_paired(row["seconds"], rows[0]["seconds"]))
+
+
+def test_plain_loop_does_the_work_of_a_round():
+    """With a batch for all samples, where their order does not matter, the weights are the same."""
+    import tensorflow as tf
+
+    from benchmarks import plain, workloads
+    from tff_pcdd import federated, runtime
+
+    learning, clients = workloads.Workload("simple_cnn", 2, 8, 8, 2).build()
+    loop = plain.PlainLoop(learning, clients)
+    with runtime.use("inprocess"):
+        rounds = workloads.Rounds(federated.build_process(learning), clients)
+        loop.weights = [tf.constant(w) for w in rounds.state["weights"]["trainable"]]
+        rounds.next()
+        weights = rounds.state["weights"]["trainable"]
+    loop.next()
+    for plainly, federally in zip(loop.weights, weights, strict=True):
+        np.testing.assert_allclose(plainly, federally, rtol=1e-4, atol=1e-6)
+
+
+def test_contenders_alternate_after_an_untimed_first_call():
+    calls = []
+    contenders = {name: lambda name=name: calls.append(name) for name in "abc"}
+    seconds = measure.alternate(contenders, repeats=2)
+    assert "".join(calls) == "abc" + "abc" + "cba"
+    assert {name: len(times) for name, times in seconds.items()} == {"a": 2, "b": 2, "c": 2}
+
+
+def test_cohorts_have_every_size_in_turn():
+    sizes = memory.cohort_sizes(25)
+    assert sorted(sizes[:11]) == sorted(sizes[11:22]) == list(range(2, 13))
+    assert len(sizes) == 25
+
+
+@pytest.mark.parametrize(
+    ("value", "at_least", "met"),
+    [
+        (1.0, True, True),
+        (0.8, True, False),
+        (0.8, False, True),
+        (1.0, False, False),
+        (None, 0, None),
+    ],
+)
+def test_target_knows_whether_it_is_met(value, at_least, met):
+    assert report.Target("", value, 0.9, bool(at_least)).met is met
+
+
+def test_page_says_why_a_contender_is_missing():
+    table = report.Table("", {"contender": "name", "": "note"}, [{"name": "stock", "note": "no"}])
+    machine = {**report.describe_machine(), "load_average": [1.0, 2.0, 3.0]}
+    settings = {"repeats": 1, "seconds": 1.0, "quick": False}
+    target = report.Target("speed", None, 1.8, at_least=True)
+    page = report.to_markdown(
+        machine, settings, {"runtimes": report.Section("Runtimes", "", [table], [target])}
+    )
+    assert "| stock | no |" in page
+    assert "| speed | ≥ 1.8 |  | not measured |" in page
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sections=speed"], "--sections=speed: choose from runtimes"),
+        (["--sections=memory,memory"], "memory is named twice"),
+        (["--repeats=0"], "--repeats=0: must be at least 1"),
+        (["--output_dir="], "--output_dir: is required"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path, flags, message):
+    command = [*_COMMAND, f"--output_dir={tmp_path}", *flags]
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.returncode == 2
+    assert message in result.stderr
+    assert result.stderr.count("\n") == 1
