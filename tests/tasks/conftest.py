@@ -18,6 +18,8 @@ TIMEOUT = 300
 def start():
     """Starts `python -m tasks.NAME FLAG…`; flags that name no runtime get that of the tests."""
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
+    # JAX, which TFF imports, lowers it in the test's own process; a shell does not have it.
+    environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
     def start(name, *flags, python=()):
         runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
