@@ -1,0 +1,42 @@
+"""Every method gives the same numbers wherever it runs."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import methods, runtime
+from tff_pcdd.federated import build_process
+from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
+
+COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3]]
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Addresses of two TFF workers."""
+    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
+    yield [f"localhost:{worker.port}" for worker in started]
+    for worker in started:
+        worker.stop()
+
+
+def three_rounds(name, runtime_name, **options):
+    """Server and client states after three rounds."""
+    with runtime.use(runtime_name, **options):
+        process = build_process(support.learning(name))
+        state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
+        return tf.nest.map_structure(np.asarray, (state, clients))
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_three_rounds_agree_on_every_runtime(name, workers):
+    alone = three_rounds(name, "inprocess", client_parallelism=1)
+    support.assert_trees_equal(alone, three_rounds(name, "inprocess", client_parallelism=2))
+    for result in (
+        three_rounds(name, "tff"),
+        three_rounds(name, "remote", workers=workers),
+    ):
+        tf.nest.assert_same_structure(alone, result, check_types=False)
+        for a, b in zip(tf.nest.flatten(alone), tf.nest.flatten(result), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
