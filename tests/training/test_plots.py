@@ -99,7 +99,10 @@ def test_comparison_of_methods(number, tmp_path):
     heights = [patch.get_height() for patch in bars.patches]
     np.testing.assert_allclose(heights[:number], np.arange(number) + 1)
     box = figure.bbox
-    legends = [curves.get_legend(), *figure.legends]
+    legends = [legend for legend in (curves.get_legend(), *figure.legends) if legend]
+    extents = [legend.get_window_extent() for legend in legends]
+    assert len(legends) == 2
+    assert not extents[0].overlaps(extents[1])
     for legend in legends:
         extent = legend.get_window_extent()
         assert box.x0 <= extent.x0

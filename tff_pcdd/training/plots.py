@@ -58,7 +58,8 @@ def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
     _percent_axis(axes)
     axes.set_title(title)
-    axes.legend(fontsize=8, loc="lower right")
+    # Below the axes: inside them a legend hides some curve of some run.
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     return figure, axes
 
 
@@ -138,8 +139,12 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
     if many:
         curves.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
     else:
-        curves.legend(fontsize=8, loc="lower right")
-    curves.set_title("learning curves (band: one standard deviation over seeds)", fontsize=10)
+        figure.legend(
+            *curves.get_legend_handles_labels(), fontsize=8, loc="outside lower left", ncol=4
+        )
+    several = max(map(len, results.values())) > 1
+    band = " (band: one standard deviation over seeds)" if several else ""
+    curves.set_title(f"learning curves{band}", fontsize=10)
     width = 0.8 / len(_SHORT)
     positions = np.arange(len(results))
     for index, (column, label) in enumerate(_SHORT.items()):
@@ -148,9 +153,11 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
             positions + (index - (len(_SHORT) - 1) / 2) * width,
             [np.mean(values) for values in finals],
             width,
-            yerr=[np.std(values) for values in finals],
+            yerr=[np.std(values) for values in finals] if several else None,
             capsize=2,
             label=label,
+            # Shades, since the colours on the left are methods.
+            color=matplotlib.colormaps["cividis"](index / (len(_SHORT) - 1)),
         )
     rotation = 0 if many or len(results) <= 5 else 30
     bars.set_xticks(positions, results, rotation=rotation, ha="right" if rotation else "center")
@@ -159,7 +166,8 @@ def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], tit
     bars.set_ylim(0, 101)
     bars.grid(axis="y", alpha=0.3)
     figure.legend(*bars.get_legend_handles_labels(), fontsize=8, loc="outside lower right", ncol=4)
-    bars.set_title("final accuracies (bars: mean, whiskers: standard deviation)", fontsize=10)
+    whiskers = " (bars: mean, whiskers: standard deviation)" if several else ""
+    bars.set_title(f"final accuracies{whiskers}", fontsize=10)
     figure.suptitle(title)
     return figure, (curves, bars)
 
