@@ -1,9 +1,13 @@
-"""tasks.train with a stopwatch: says on stdout when the first round is finished.
+"""tasks.train with a stopwatch: says on stdout when the first round is finished, and its memory.
 
 python -m benchmarks.first_round --rounds=1 --output_dir=DIR
 """
 
-from benchmarks.startup import FIRST_ROUND
+import atexit
+import os
+
+from benchmarks.processes import peak_memory
+from benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
 from tasks import train
 
 
@@ -19,6 +23,8 @@ def main():
         return metrics
 
     Experiment.next_round = announced
+    # Not what `getrusage` says: that starts with the memory of the process that forked this one.
+    atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
     train.run()
 
 

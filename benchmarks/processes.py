@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import os
 import re
 import signal
@@ -64,17 +63,18 @@ def children(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def ended_afterwards() -> Iterator[None]:
-    """Ends the processes that were started below this one inside the block and still run."""
+    """Ends the processes that were started below this one inside the block and still run.
+
+    They are left for whoever started them to wait for. That is TFF's context, when it is collected;
+    the signal that it sends before is one that a worker ignores if this is a background job.
+    """
     before = set(children(os.getpid()))
     try:
         yield
     finally:
-        # TFF ends its worker when the context is collected, and only then.
-        gc.collect()
         for pid in set(children(os.getpid())) - before:
             with contextlib.suppress(OSError):
                 os.kill(pid, signal.SIGKILL)
-                os.waitpid(pid, 0)
 
 
 def peak_memory(pid: int) -> float:

@@ -40,8 +40,7 @@ def run(plan: measure.Plan) -> Section:
     """Measures all workloads."""
     tables, targets, bars = [], [], {}
     for workload in _QUICK_WORKLOADS if plan.quick else _WORKLOADS:
-        with processes.ended_afterwards():
-            seconds, refused = _measure(workload, plan)
+        seconds, refused = _measure(workload, plan)
         rows = [_row(name, seconds) for name in seconds]
         rows += [{"contender": name, "note": reason} for name, reason in refused.items()]
         tables.append(_table(workload, rows))
@@ -62,6 +61,7 @@ def _measure(workload, plan) -> tuple[dict[str, list[float]], dict[str, str]]:
     previous = tff.framework.get_context_stack().current
     with contextlib.ExitStack() as stack:
         stack.callback(tff.framework.set_default_context, previous)
+        stack.enter_context(processes.ended_afterwards())
         contenders, refused = _contenders(workload, stack)
         seconds = measure.alternate(contenders, plan.repeats, f"runtimes: {workload.model}")
     return seconds, refused

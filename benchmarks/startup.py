@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 import statistics
 import subprocess
 import tempfile
@@ -12,8 +11,9 @@ import time
 from benchmarks import measure, processes
 from benchmarks.report import Section, Table
 
-# What benchmarks.first_round prints.
+# What benchmarks.first_round prints, the latter at its end and with a number behind.
 FIRST_ROUND = "first round finished"
+PEAK_MEMORY = "peak memory (MB):"
 
 _TEXT = """\
 `tasks.train --rounds=1` on digits, ten clients, five local epochs: seconds from the start of the
@@ -73,21 +73,22 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
         process = processes.start_module(
             "benchmarks.first_round", *arguments, stdout=subprocess.PIPE
         )
-        first_round = None
+        first_round = memory = None
         for line in process.stdout:
             if line.strip() == FIRST_ROUND:
                 first_round = time.perf_counter() - start
                 pids = [*processes.children(process.pid), *(pid for _, pid in workers)]
                 workers_memory = sum(map(processes.peak_memory, pids))
-        _, status, usage = os.wait4(process.pid, 0)
+            elif line.startswith(PEAK_MEMORY):
+                memory = float(line.removeprefix(PEAK_MEMORY))
+        process.wait()
         seconds = time.perf_counter() - start
-        process.returncode = os.waitstatus_to_exitcode(status)
         process.stdout.close()
-    if process.returncode or first_round is None:
+    if process.returncode or first_round is None or memory is None:
         raise RuntimeError(f"tasks.train --runtime={runtime} exited with {process.returncode}")
     return {
         "first_round_seconds": first_round,
         "seconds": seconds,
-        "memory_mb": usage.ru_maxrss / 1000,
+        "memory_mb": memory,
         "workers_memory_mb": workers_memory,
     }
