@@ -39,6 +39,19 @@ def test_resnet18_with_a_head_of_ten():
     assert trainable(model) + trainable(head) == 11_173_962
 
 
+def test_resnet8_is_three_narrow_blocks():
+    """Convolutions without bias, and two parameters of normalisation for each channel."""
+    model = build("resnet8", (32, 32, 3))
+    stem = 9 * 3 * 16 + 2 * 16
+    first = 9 * 16 * 16 + 9 * 16 * 16 + 2 * (16 + 16)
+    second = 9 * 16 * 32 + 9 * 32 * 32 + 16 * 32 + 2 * (32 + 32 + 32)
+    third = 9 * 32 * 64 + 9 * 64 * 64 + 32 * 64 + 2 * (64 + 64 + 64)
+    assert trainable(model) == stem + first + second + third == 77_392
+    assert model.output_shape == (None, 64)
+    assert model.layers[-1].input.shape == (None, 8, 8, 64)
+    assert build("resnet8", (8, 8, 1)).layers[-1].input.shape == (None, 2, 2, 64)
+
+
 def test_resnet_takes_other_channels_and_sides():
     gray = build("resnet18", (28, 28, 1))
     assert trainable(gray) == 11_168_832 - 9 * 2 * 64

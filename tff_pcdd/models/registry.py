@@ -26,12 +26,13 @@ _MODULES = {
     "resnet18": "tff_pcdd.models.resnet",
     "resnet34": "tff_pcdd.models.resnet",
     "resnet50": "tff_pcdd.models.resnet",
+    "resnet8": "tff_pcdd.models.resnet",
     "simple_cnn": "tff_pcdd.models.simple_cnn",
     "wide_resnet": "tff_pcdd.models.wide_resnet",
 }
 
 # Backbones with normalisation layers, whose kind can be chosen.
-NORMALIZED = ("efficientnet_b0", "resnet18", "resnet34", "resnet50", "wide_resnet")
+NORMALIZED = ("efficientnet_b0", "resnet18", "resnet34", "resnet50", "resnet8", "wide_resnet")
 NORMS = ("batch", "group")
 
 # Backbones that can start from a file of weights.

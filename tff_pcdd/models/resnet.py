@@ -4,7 +4,9 @@ Deep Residual Learning for Image Recognition; K. He, X. Zhang, S. Ren, J. Sun; C
 form that the FedGELA, FedMR and FedLoGe experiments use for 32×32 images: a 3×3 stem with stride 1
 and no pooling, stages of 64, 128, 256, 512 channels, 1×1 projection shortcuts, convolutions without
 bias, global average pooling, d = 512. ResNet50's stages end four times as wide, d = 2048; the
-stride is that of its blocks' 3×3 convolution.
+stride is that of its blocks' 3×3 convolution. ResNet8 is the smallest of the paper's networks for
+CIFAR, narrow enough for studies on a processor: one block in each of three stages of 16, 32, 64
+channels, d = 64; its shortcuts are projected where the paper pads with zeros.
 
 Padding is explicit, one pixel on every side, because "same" padding puts it to the right and the
 bottom only where the stride is 2, which shifts the features against the reference networks.
@@ -74,18 +76,26 @@ def bottleneck_block(x: tf.Tensor, filters: int, stride: int, norm: str = "batch
     return _relu(tf.keras.layers.Add()([h, _shortcut(x, _EXPANSION * filters, stride, norm)]))
 
 
-def _resnet(name, input_shape, projection_dim, norm, block, counts) -> tf.keras.Model:
+def _resnet(name, input_shape, projection_dim, norm, block, counts, width=64) -> tf.keras.Model:
     if min(input_shape[:2]) < 8:
         raise OptionError(
             f"--model={name}: needs images of at least 8×8 pixels, the data has {input_shape}"
         )
     inputs = tf.keras.Input(input_shape)
-    h = _relu(normalize(_conv3(inputs, 64), norm))
+    h = _relu(normalize(_conv3(inputs, width), norm))
     for stage, count in enumerate(counts):
         for number in range(count):
-            h = block(h, 64 * 2**stage, 2 if stage > 0 and number == 0 else 1, norm)
+            h = block(h, width * 2**stage, 2 if stage > 0 and number == 0 else 1, norm)
     h = tf.keras.layers.GlobalAveragePooling2D()(h)
     return tf.keras.Model(inputs, project(h, projection_dim), name=name)
+
+
+@register("resnet8")
+def resnet8(
+    input_shape: tuple[int, ...], projection_dim: int = 0, norm: str = "batch"
+) -> tf.keras.Model:
+    """ResNet8, 77,392 trainable parameters with three input channels."""
+    return _resnet("resnet8", input_shape, projection_dim, norm, basic_block, (1, 1, 1), width=16)
 
 
 @register("resnet18")
