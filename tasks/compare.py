@@ -1,25 +1,65 @@
-"""Trains several methods with several seeds and sets them side by side.
+"""Trains several methods with several seeds on one or more partitions and sets them side by side.
 
     python -m tasks.compare --algorithms=fedavg,fedgela --seeds=0,1,2 --output_dir=runs/compare
+    python -m tasks.compare --algorithms=all --partitions=class:2,dirichlet:0.1,iid@20 …
 
-Takes the flags of tasks.train. Each run has a folder METHOD/seed_N; finished runs are not repeated.
-Writes comparison.csv (a row per run), comparison.md (mean ± std) and comparison.png.
+Takes the flags of tasks.train. Each run has a folder METHOD/seed_N, or PARTITION/METHOD/seed_N
+with --partitions; a finished run is not repeated, one that was stopped goes on, and one that fails
+stops none of the others. Writes comparison.csv (a row per run), comparison.md (accuracies, rounds
+to FedAvg's best, costs), comparison.png (learning curves) and comparison_bars.png (GA and PA).
 """
+
+import sys
 
 from absl import flags
 
 from tasks import cli
 from tff_pcdd import methods
+from tff_pcdd.options import option_fields
+from tff_pcdd.training import ExperimentConfig
 
 cli.define(
-    flags.DEFINE_list, "algorithms", ["fedavg", "fedgela"], "Methods, by name.", "Comparison"
+    flags.DEFINE_list,
+    "algorithms",
+    ["fedavg", "fedgela"],
+    "Methods, by name, or all.",
+    "Comparison",
 )
 cli.define(flags.DEFINE_list, "seeds", ["0"], "Seeds, whole numbers.", "Comparison")
+cli.define(
+    flags.DEFINE_list,
+    "partitions",
+    None,
+    "Partitions, in place of --partition: class:CLASSES, dirichlet:CONCENTRATION, iid, natural; "
+    "with @CLIENTS behind it for another number of clients than --num_clients, as class:2@50.",
+    "Comparison",
+)
 cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
 cli.define(
     flags.DEFINE_boolean, "overwrite", False, "Drop the results that --output_dir holds already."
 )
 cli.define_experiment(leave_out=("algorithm", "seed"))
+
+# What stands behind the colon of a partition.
+_VALUES = {"class": ("classes_per_client", int), "dirichlet": ("concentration", float)}
+
+
+def read_algorithms() -> list[str]:
+    """The methods of the comparison.
+
+    Raises:
+        OptionError: one is not known, or none is given.
+    """
+    given = cli.required("algorithms")
+    if given == ["all"]:
+        return methods.names()
+    unknown = [name for name in given if name not in methods.names()]
+    if unknown:
+        raise cli.OptionError(
+            f"--algorithms={','.join(given)}: there is no {', '.join(unknown)}, choose from "
+            f"{', '.join(methods.names())}"
+        )
+    return given
 
 
 def read_seeds() -> list[int]:
@@ -34,26 +74,94 @@ def read_seeds() -> list[int]:
     return [int(seed) for seed in given]
 
 
-def main():
-    """Runs the comparison and prints its table."""
-    algorithms, seeds = cli.required("algorithms"), read_seeds()
-    unknown = [name for name in algorithms if name not in methods.names()]
-    if unknown:
+def read_partition(text: str) -> tuple[str, dict]:
+    """The folder and the settings of a partition as `--partitions` names it.
+
+    Raises:
+        OptionError: it is not one.
+
+    Example:
+        >>> read_partition("class:2@50")
+        ('class_2_50_clients', {'partition': 'class', 'classes_per_client': 2, 'num_clients': 50})
+    """
+    described, at, clients = text.partition("@")
+    name, colon, value = described.partition(":")
+    settings, folder = {"partition": name}, name
+    try:
+        if name not in ("class", "dirichlet", "iid", "natural") or (name in _VALUES) != bool(colon):
+            raise ValueError(name)
+        if colon:
+            setting, kind = _VALUES[name]
+            settings[setting] = kind(value)
+            folder += f"_{settings[setting]:g}"
+        if at:
+            settings["max_clients" if name == "natural" else "num_clients"] = int(clients)
+            folder += f"_{int(clients)}_clients"
+    except ValueError:
         raise cli.OptionError(
-            f"--algorithms={','.join(algorithms)}: there is no {', '.join(unknown)}, choose from "
-            f"{', '.join(methods.names())}"
+            f"--partitions={text}: give class:CLASSES, dirichlet:CONCENTRATION, iid or natural, "
+            "each with @CLIENTS behind it or not"
+        ) from None
+    return folder, settings
+
+
+def read_partitions() -> dict[str, dict]:
+    """The settings of every partition by its folder; one without a name where flags say which.
+
+    Raises:
+        OptionError: a partition is not one, is named twice, or is also given by flags of its own.
+    """
+    if cli.FLAGS.partitions is None:
+        return {"": {}}
+    for name in ("partition", *(setting for setting, _ in _VALUES.values())):
+        if cli.FLAGS[name].present:
+            raise cli.OptionError(
+                f"--{name}={cli.FLAGS[name].value}: say it in --partitions="
+                f"{','.join(cli.FLAGS.partitions)}"
+            )
+    partitions = [read_partition(text) for text in cli.required("partitions")]
+    if len(dict(partitions)) < len(partitions):
+        raise cli.OptionError(
+            f"--partitions={','.join(cli.FLAGS.partitions)}: name each partition once"
         )
+    chosen = {settings["partition"] for _, settings in partitions}
+    return {folder: {**_unused(settings, chosen), **settings} for folder, settings in partitions}
+
+
+def _unused(settings, chosen) -> dict[str, None]:
+    """Flags that were given for another of the chosen partitions, and mean nothing for this."""
+    unused = {}
+    for field in option_fields(ExperimentConfig):
+        applies = field.metadata["only"].get("partition")
+        if applies and settings["partition"] not in applies and chosen & set(applies):
+            unused[field.name] = None
+    return unused
+
+
+def main():
+    """Runs the comparison and prints its tables of accuracies."""
+    algorithms, seeds, partitions = read_algorithms(), read_seeds(), read_partitions()
     run_options, output_dir = cli.read_run_options(), cli.required("output_dir")
-    configs = [
-        cli.read_config(algorithm, selected=algorithms, seed=seed)
-        for algorithm in algorithms
-        for seed in seeds
-    ]
+    configs = {
+        folder: [
+            cli.read_config(algorithm, selected=algorithms, seed=seed, **settings)
+            for algorithm in algorithms
+            for seed in seeds
+        ]
+        for folder, settings in partitions.items()
+    }
 
     from tff_pcdd.training import compare
 
-    print(compare(configs, output_dir, run_options, overwrite=cli.FLAGS.overwrite))
+    report, failures = compare(configs, output_dir, run_options, overwrite=cli.FLAGS.overwrite)
+    print(report)
     print(f"tables and pictures in {output_dir}")
+    if failures:
+        number = f"{len(failures)} of {sum(map(len, configs.values()))}"
+        sys.exit(
+            f"compare: error: {number} runs failed, the same command tries them again; tracebacks "
+            f"in {output_dir}/failures.txt\n" + "\n".join(failures)
+        )
 
 
 def run():

@@ -143,32 +143,102 @@ def _has_rows(directory, number):
     return path.exists() and path.read_text().count("\n") > number
 
 
-def test_compare(succeed, tmp_path):
-    """Two methods with two seeds; a second call computes nothing."""
-    directory = tmp_path / "compare"
-    flags = ("--algorithms=fedavg,fedgela", "--seeds=0,3", *SMALL, "--nofedgela_masked")
-    printed = succeed("compare", *flags, f"--output_dir={directory}")
-    runs = {(m, s): directory / m / f"seed_{s}" for m in ("fedavg", "fedgela") for s in (0, 3)}
+COMPARED = ("--algorithms=fedavg,fedgela", "--seeds=0,3", *SMALL)
+RUNS = [(method, seed) for method in ("fedavg", "fedgela") for seed in (0, 3)]
+
+
+@pytest.fixture(scope="module")
+def compared(succeed, tmp_path_factory):
+    """A comparison of two methods with two seeds, and what it printed."""
+    directory = tmp_path_factory.mktemp("compare") / "whole"
+    flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={directory}")
+    return directory, succeed("compare", *flags), flags
+
+
+def test_compare(compared):
+    directory, printed, _ = compared
+    folders = {(method, seed): directory / method / f"seed_{seed}" for method, seed in RUNS}
     with open(directory / "comparison.csv", newline="") as file:
         table = list(csv.DictReader(file))
-    assert [(row["algorithm"], int(row["seed"])) for row in table] == list(runs)
-    for row, folder in zip(table, runs.values(), strict=True):
+    assert [(row["algorithm"], int(row["seed"])) for row in table] == RUNS
+    for row, folder in zip(table, folders.values(), strict=True):
         for name, value in summary(folder, leave_out=()).items():
             written = value if isinstance(value, (int, str)) else f"{value:.9g}"
             assert row[name] == str(written), name
+        assert row["partition"] == "P5C2"
+        assert row["personal_epochs"] == "1"
+        assert row["clients_per_round"] == "5"
     text = (directory / "comparison.md").read_text()
     for method in ("fedavg", "fedgela"):
-        finals = [summary(runs[method, seed])["ga_final"] for seed in (0, 3)]
+        finals = [summary(folders[method, seed])["ga_final"] for seed in (0, 3)]
         cell = f"{sum(finals) / 2:.1f} ± {abs(finals[0] - finals[1]) / 2:.1f}"
-        (line,) = [line for line in text.splitlines() if line.startswith(f"| {method} ")]
-        assert line.split("|")[2].strip() == cell
-        assert line in printed
-    assert (directory / "comparison.png").stat().st_size > 10_000
+        for shown in (printed, text):
+            line = next(line for line in shown.splitlines() if line.startswith(f"| {method} "))
+            assert line.split("|")[2].strip(" *") == cell
+    for name in ("comparison.png", "comparison_bars.png"):
+        assert (directory / name).stat().st_size > 10_000
+    assert not (directory / "failures.txt").exists()
 
-    before = {path: time_ for folder in runs.values() for path, time_ in touched(folder).items()}
-    assert succeed("compare", *flags, f"--output_dir={directory}") == printed
-    after = {path: time_ for folder in runs.values() for path, time_ in touched(folder).items()}
-    assert after == before
+
+def test_a_finished_comparison_computes_nothing(compared, succeed):
+    directory, printed, flags = compared
+    runs = [directory / method for method in ("fedavg", "fedgela")]
+    before = [touched(folder) for folder in runs]
+    assert succeed("compare", *flags) == printed
+    assert [touched(folder) for folder in runs] == before
+
+
+def test_a_killed_comparison_goes_on(compared, start, succeed, tmp_path):
+    """Killed in its third run: the two finished ones stay as they are, all numbers come out."""
+    whole, printed, _ = compared
+    broken = tmp_path / "broken"
+    flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={broken}")
+    with start("compare", *flags) as process:
+        deadline = time.monotonic() + 200
+        while not (broken / "fedgela" / "seed_0" / "metrics.csv").exists():
+            assert process.poll() is None
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+        process.kill()
+        process.communicate()
+    finished = touched(broken / "fedavg")
+    assert {path.parent.name for path in finished if path.name == "summary.json"} == {
+        "seed_0",
+        "seed_3",
+    }
+    # The tables of what has finished are there already.
+    assert (broken / "comparison.csv").read_text().count("\n") == 3
+    again = succeed("compare", *flags)
+    assert again.replace(str(broken), str(whole)) == printed
+    assert touched(broken / "fedavg") == finished
+    for method, seed in RUNS:
+        folders = [directory / method / f"seed_{seed}" for directory in (broken, whole)]
+        assert metrics(folders[0]) == metrics(folders[1])
+        assert summary(folders[0]) == summary(folders[1])
+
+
+def test_compare_partitions_where_one_cannot_be(call, tmp_path):
+    """The Dirichlet partition finds no draw with 90 samples for each of five clients."""
+    status, out, err = call(
+        "compare",
+        "--algorithms=fedavg",
+        "--partitions=class:2,dirichlet:0.5,iid@4",
+        "--min_samples=90",
+        *SMALL,
+        "--rounds=1",
+        f"--output_dir={tmp_path / 'out'}",
+    )
+    assert status == 1
+    assert "compare: error: 1 of 3 runs failed" in err
+    assert "fedavg seed 0 (Dirichlet(0.5), 5 clients): " in err
+    assert "Traceback" not in err
+    assert "P5C2" in out
+    assert "IID, 4 clients" in out
+    folders = sorted(path.name for path in (tmp_path / "out").iterdir() if path.is_dir())
+    assert folders == ["class_2", "iid_4_clients"]
+    config = tmp_path / "out" / "iid_4_clients" / "fedavg" / "seed_0" / "config.json"
+    assert json.loads(config.read_text())["num_clients"] == 4
+    assert "Traceback" in (tmp_path / "out" / "failures.txt").read_text()
 
 
 def test_partition(succeed, tmp_path):
@@ -191,7 +261,7 @@ def test_help_answers_without_tensorflow(name, call):
     assert not {m for m in imported if m.split(".")[0] in ("tensorflow", "tensorflow_federated")}
     wanted = {
         "train": ["--algorithm", "--fedgela_scale", "--concentration", "--runtime", "--overwrite"],
-        "compare": ["--algorithms", "--seeds", "--rounds", "--runtime"],
+        "compare": ["--algorithms", "--seeds", "--partitions", "--rounds", "--runtime"],
         "evaluate": ["--run_dir", "--checkpoint_round", "--runtime"],
         "partition": ["--num_clients", "--data_seed"],
     }[name]

@@ -76,6 +76,33 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
+    ("compare", ["--partitions=shards"], "--partitions=shards: give class:CLASSES"),
+    ("compare", ["--partitions=class"], "--partitions=class: give class:CLASSES"),
+    ("compare", ["--partitions=iid:3"], "--partitions=iid:3: give class:CLASSES"),
+    ("compare", ["--partitions=class:x"], "--partitions=class:x: give class:CLASSES"),
+    ("compare", ["--partitions=iid@"], "--partitions=iid@: give class:CLASSES"),
+    ("compare", ["--partitions="], "--partitions: is required"),
+    ("compare", ["--partitions=class:11"], "--classes_per_client=11: digits has 10 classes"),
+    (
+        "compare",
+        ["--partitions=dirichlet:0.1,dirichlet:.1"],
+        "--partitions=dirichlet:0.1,dirichlet:.1: name each partition once",
+    ),
+    (
+        "compare",
+        ["--partitions=iid,iid@10"],
+        "--partitions: name each partition once",
+    ),
+    (
+        "compare",
+        ["--partitions=iid", "--partition=class"],
+        "--partition=class: say it in --partitions=iid",
+    ),
+    (
+        "compare",
+        ["--partitions=iid,class:2", "--min_samples=2"],
+        "--min_samples=2: applies only with --partition=dirichlet",
+    ),
     ("partition", ["--rounds=2"], "rounds"),
     (
         "partition",

@@ -1,7 +1,6 @@
-"""Pictures: what is on them, for small and large federations and many methods."""
+"""Pictures: what is on them, for small and large federations."""
 
 import dataclasses
-import itertools
 
 import matplotlib.image
 import numpy as np
@@ -21,9 +20,6 @@ def rows(rounds, **columns):
     """Rows of a metrics file; a column is a number for every round, None for an empty cell."""
     values = {name: "" if value is None else str(value) for name, value in columns.items()}
     return [{"round": str(number), **values} for number in range(1, rounds + 1)]
-
-
-FINAL = {"pa": 90, "pa_before": 50, "pa_before_masked": 70}
 
 
 def labels(axis):
@@ -83,46 +79,6 @@ def test_a_single_round_has_a_whole_number():
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
 
 
-@pytest.mark.parametrize("number", [1, 5, 8, 23])
-def test_comparison_of_methods(number, tmp_path):
-    """Curves are told apart, and what is drawn lies within the picture."""
-    results = {
-        f"method{index}": [rows(4, ga=index + seed, **FINAL) for seed in (0, 2)]
-        for index in range(number)
-    }
-    figure, (curves, bars) = plots.comparison(results, "title")
-    figure.draw_without_rendering()
-    styles = {(line.get_color(), line.get_linestyle()) for line in curves.lines}
-    assert len(styles) == number
-    np.testing.assert_allclose(curves.lines[-1].get_ydata(), number)
-    assert labels(bars.xaxis) == list(results)
-    heights = [patch.get_height() for patch in bars.patches]
-    np.testing.assert_allclose(heights[:number], np.arange(number) + 1)
-    box = figure.bbox
-    legends = [legend for legend in (curves.get_legend(), *figure.legends) if legend]
-    extents = [legend.get_window_extent() for legend in legends]
-    assert len(legends) == 2
-    assert not extents[0].overlaps(extents[1])
-    for legend in legends:
-        extent = legend.get_window_extent()
-        assert box.x0 <= extent.x0
-        assert extent.x1 <= box.x1
-        assert extent.y1 <= box.y1
-    names = [label.get_window_extent() for label in bars.xaxis.get_ticklabels()]
-    if number != 8:  # where names are turned, their boxes overlap and they do not
-        assert all(a.x1 < b.x0 for a, b in itertools.pairwise(names))
-    assert not any(
-        legend.get_window_extent().overlaps(name) for legend in legends for name in names
-    )
-
-
-def test_comparison_with_a_method_without_global_model():
-    results = {"fedavg": [rows(3, ga=10, **FINAL)], "local": [rows(3, ga=None, **FINAL)]}
-    figure, (curves, _) = plots.comparison(results, "title")
-    figure.draw_without_rendering()
-    assert len(curves.lines[1].get_xdata()) == 0
-
-
 def test_save_makes_the_folder(tmp_path):
     figure, _ = plots.class_counts(counts(3, 2), ["a", "b"], "title")
     plots.save(figure, tmp_path / "new" / "picture.png")
@@ -140,7 +96,7 @@ def test_save_makes_the_folder(tmp_path):
         ),
         (
             {"partition": "natural", "dataset": "femnist", "data_dir": "x"},
-            "femnist, natural clients, simple_cnn",
+            "femnist, all natural clients, simple_cnn",
         ),
     ],
 )

@@ -38,6 +38,8 @@ class FederatedProcess:
         download_bytes: what one client receives in every round.
         fixed_bytes: what a client receives once, when it first takes part.
         personal_bytes: what one client keeps between rounds.
+        personal_parameters: of how many numbers that consists.
+        personal_epochs: local epochs between the two evaluations of a personal model.
         heads: names of the global model's heads in the counts of `evaluate_global`.
     """
 
@@ -51,6 +53,8 @@ class FederatedProcess:
     download_bytes: int
     fixed_bytes: int
     personal_bytes: int
+    personal_parameters: int
+    personal_epochs: int
     heads: tuple[str, ...]
 
 
@@ -238,7 +242,9 @@ def build_process(
         extra_bytes=_bytes(result_type["sums"]),
         download_bytes=_bytes(message_type) - _bytes(weights_type["fixed"]),
         fixed_bytes=_bytes(weights_type["fixed"]),
-        personal_bytes=_bytes(client_state_type["personal"]) + _bytes(client_state_type["own"]),
+        personal_bytes=sum(_bytes(client_state_type[part]) for part in ("personal", "own")),
+        personal_parameters=sum(_elements(client_state_type[part]) for part in ("personal", "own")),
+        personal_epochs=programs.personal_epochs(learning),
         heads=tuple(dir(global_evaluation.type_signature.result["right"])),
     )
 
@@ -250,8 +256,20 @@ def _create(aggregator, value_type):
     return aggregator.create(value_type)
 
 
+def _tensors(type_spec: tff.Type) -> list[tff.TensorType]:
+    """The tensors that a type consists of."""
+    if isinstance(type_spec, tff.TensorType):
+        return [type_spec]
+    return [tensor for element in type_spec.children() for tensor in _tensors(element)]
+
+
+def _elements(type_spec: tff.Type) -> int:
+    """Numbers in a value of a type whose shapes are all known."""
+    return sum(math.prod(tensor.shape) for tensor in _tensors(type_spec))
+
+
 def _bytes(type_spec: tff.Type) -> int:
     """Size of a value of a type whose shapes are all known."""
-    if isinstance(type_spec, tff.TensorType):
-        return math.prod(type_spec.shape) * np.dtype(type_spec.dtype).itemsize
-    return sum(_bytes(element) for element in type_spec.children())
+    return sum(
+        math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize for tensor in _tensors(type_spec)
+    )

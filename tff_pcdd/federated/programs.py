@@ -333,6 +333,13 @@ def _head_names(learning: Learning) -> Sequence[str]:
         return tuple(learning.method.global_logits(net, x))
 
 
+def personal_epochs(learning: Learning) -> int:
+    """Local epochs that lie between the two evaluations of a client's personal model."""
+    with tf.Graph().as_default(), initialization.zeros():
+        phases = learning.method.personal_phases(learning.network(), learning.local_epochs)
+    return sum(phase.epochs for phase in phases)
+
+
 def reduce_batches(function, initial, examples, learning: Learning):
     """Folds `function(total, x, y)` over examples in batches, in order, normalised only."""
     num_samples = tf.size(examples["y"])

@@ -1,111 +1,182 @@
-"""Several methods and seeds side by side."""
+"""Several methods, seeds and partitions side by side."""
 
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import os
-import statistics
-from collections.abc import Sequence
+import traceback
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
+from tff_pcdd.data import DataError
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files, plots, sinks
+from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.training import comparison_plots, comparison_tables, files, plots, sinks
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 from tff_pcdd.training.runs import check_directory, run_experiment
 
-# Columns of the table: key of the summary, heading.
-_TABLE = {
-    "ga_final": "GA",
-    "ga_second_half": "GA, 2nd half",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-    "seconds_per_round": "s/round",
-}
-_NOTE = (
-    "GA: the global model on the whole test set after the last round, and averaged over the second "
-    "half of the rounds. PA: mean over clients of the personal model on the client's own test "
-    "part, before any local step and after the local epochs; 'own classes' leaves only the "
-    "client's training classes to choose from. Accuracies in %, mean ± standard deviation over "
-    "seeds; nothing was chosen on test data."
-)
+# What a comparison writes beside the folders of its runs.
+_CSV, _MARKDOWN, _FAILURES = "comparison.csv", "comparison.md", "failures.txt"
+_CURVES, _BARS = "comparison.png", "comparison_bars.png"
+
+
+@dataclasses.dataclass(frozen=True)
+class Run:
+    """One run of a comparison, and what came out.
+
+    Attributes:
+        config: what is computed.
+        folder: where.
+        summary: as in summary.json; None before the run has finished.
+        failure: the traceback of a run that failed.
+    """
+
+    config: ExperimentConfig
+    folder: Path
+    summary: Mapping[str, Any] | None = None
+    failure: str = ""
+
+    @property
+    def method(self) -> str:
+        return self.config.algorithm
+
+    @property
+    def partition(self) -> str:
+        """Who holds what, in a few words."""
+        return plots.describe_partition(self.config)
+
+    @property
+    def label(self) -> str:
+        return f"{self.method} seed {self.config.seed}"
+
+    def rows(self) -> list[dict[str, str]]:
+        """The rows of the run's metrics file."""
+        return sinks.read_rows(self.folder / "metrics.csv")
+
+
+class Comparison(NamedTuple):
+    """What a comparison hands back.
+
+    Attributes:
+        report: the tables of accuracies, as markdown.
+        failures: a line for each run that failed.
+    """
+
+    report: str
+    failures: list[str]
 
 
 def compare(
-    configs: Sequence[ExperimentConfig],
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
     output_dir: str | os.PathLike,
     run: RunOptions | None = None,
     *,
     overwrite: bool = False,
-) -> str:
-    """Runs experiments that differ in method and seed, and writes the comparison.
+) -> Comparison:
+    """Runs experiments that differ in method, seed and partition, and writes the comparison.
+
+    Tables are written anew after every run, pictures at the end. A run that fails is left for the
+    next call, and the others go on.
 
     Args:
-        configs: the experiments; those of a method differ in the seed only.
-        output_dir: gets METHOD/seed_N for each run, and comparison.csv, .md and .png.
+        configs: the experiments, which get the folders METHOD/seed_N; or, under the name of a
+            folder for each partition, those on it, which get PARTITION/METHOD/seed_N.
+        output_dir: gets these folders, comparison.csv, .md and .png, comparison_bars.png, and,
+            where runs failed, failures.txt.
         run: how and where they are computed.
         overwrite: repeat what the directory holds already.
 
-    Returns:
-        The table, as markdown.
-
     Raises:
-        OptionError: two experiments would share a folder, or one cannot be run.
+        OptionError: two experiments would share a folder, or the first cannot be run.
+        data.DataError: the first experiment's data cannot be read.
+        runtime.RuntimeStartError: the runtime cannot be started.
     """
     directory = Path(output_dir)
-    folders = [directory / config.algorithm / f"seed_{config.seed}" for config in configs]
-    if len(set(folders)) < len(folders):
-        raise OptionError("--algorithms, --seeds: name each method and each seed once")
-    ours = {"comparison.csv", *(config.algorithm for config in configs)}
-    files.check_output(directory, "comparison", lambda path: path.name in ours)
+    runs = _plan(configs, directory)
+    known = {_CSV, *(item.folder.relative_to(directory).parts[0] for item in runs)}
+    files.check_output(directory, "comparison", lambda path: path.name in known)
     # All of them before the first: a clash in the last folder must not cost the runs before it.
-    for config, folder in zip(configs, folders, strict=True):
-        check_directory(folder, config, overwrite)
-    summaries = []
-    for number, (config, folder) in enumerate(zip(configs, folders, strict=True), 1):
-        label = f"[{number}/{len(configs)}] {config.algorithm} seed {config.seed}"
-        summaries.append(run_experiment(config, folder, run, overwrite=overwrite, label=label))
-    _write_csv(directory / "comparison.csv", summaries)
-    setting = plots.describe(configs[0])
-    table = _table(summaries)
-    files.write_text(directory / "comparison.md", f"# {setting}\n\n{table}\n\n{_NOTE}\n")
-    metrics: dict[str, list] = {}
-    for config, folder in zip(configs, folders, strict=True):
-        metrics.setdefault(config.algorithm, []).append(sinks.read_rows(folder / "metrics.csv"))
-    figure, _ = plots.comparison(metrics, setting)
-    plots.save(figure, directory / "comparison.png")
-    return f"{setting}\n\n{table}"
+    for item in runs:
+        check_directory(item.folder, item.config, overwrite)
+    for number, item in enumerate(runs):
+        label = f"[{number + 1}/{len(runs)}] {item.label}"
+        try:
+            summary = run_experiment(
+                item.config, item.folder, run, overwrite=overwrite, label=label
+            )
+            runs[number] = dataclasses.replace(item, summary=summary)
+        except Exception as error:
+            # What is wrong with the first run is most likely wrong with all of them.
+            if number == 0 and isinstance(error, (OptionError, DataError, RuntimeStartError)):
+                raise
+            runs[number] = dataclasses.replace(item, failure=traceback.format_exc())
+        _write_tables(directory, runs)
+    _draw(directory, runs)
+    return Comparison(comparison_tables.report(runs), [_failure(item) for item in _failed(runs)])
 
 
-def _write_csv(path: Path, summaries) -> None:
-    columns = list(dict.fromkeys(name for summary in summaries for name in summary))
+def _plan(configs, directory: Path) -> list[Run]:
+    """The runs of a comparison, with a folder for each."""
+    by_folder = configs if isinstance(configs, Mapping) else {"": configs}
+    described = {plots.describe_partition(group[0]) for group in by_folder.values()}
+    if len(described) < len(by_folder):
+        raise OptionError("--partitions: name each partition once")
+    runs = [
+        Run(config, directory / name / config.algorithm / f"seed_{config.seed}")
+        for name, group in by_folder.items()
+        for config in group
+    ]
+    if len({item.folder for item in runs}) < len(runs):
+        raise OptionError("--algorithms, --seeds: name each method and each seed once")
+    return runs
+
+
+def _failed(runs: Sequence[Run]) -> list[Run]:
+    return [item for item in runs if item.failure]
+
+
+def _failure(item: Run) -> str:
+    """A failed run and the last line of its traceback."""
+    return f"{item.label} ({item.partition}): {item.failure.strip().splitlines()[-1]}"
+
+
+def _write_tables(directory: Path, runs: Sequence[Run]) -> None:
+    if not directory.exists():  # the first run failed before it wrote anything
+        directory.mkdir(parents=True)
+    files.write_text(directory / _MARKDOWN, comparison_tables.document(runs))
+    finished = [item for item in runs if item.summary]
+    files.write_text(
+        directory / _CSV,
+        _csv([{"partition": item.partition, **item.summary} for item in finished]),
+    )
+    failures = directory / _FAILURES
+    failures.unlink(missing_ok=True)
+    if _failed(runs):
+        texts = [f"{_failure(item)}\n\n{item.failure}" for item in _failed(runs)]
+        files.write_text(failures, "\n".join(texts))
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    """A row per finished run, with every column that any of them has."""
+    columns = list(dict.fromkeys(name for row in rows for name in row))
     text = io.StringIO()
     writer = csv.DictWriter(text, columns, lineterminator="\n")
     writer.writeheader()
-    for summary in summaries:
-        writer.writerow({name: sinks.format_number(summary.get(name)) for name in columns})
-    files.write_text(path, text.getvalue())
+    for row in rows:
+        writer.writerow({name: sinks.format_number(row.get(name)) for name in columns})
+    return text.getvalue()
 
 
-def _table(summaries) -> str:
-    by_method: dict[str, list] = {}
-    for summary in summaries:
-        by_method.setdefault(summary["algorithm"], []).append(summary)
-    lines = [["method", *_TABLE.values(), "seeds"]]
-    for method, runs in by_method.items():
-        cells = [_cell([run.get(key) for run in runs], key) for key in _TABLE]
-        lines.append([method, *cells, str(len(runs))])
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(rows)
-
-
-def _cell(values, key: str) -> str:
-    """Mean ± standard deviation over seeds (population form, as the plots)."""
-    if any(value is None for value in values):
-        return "–"
-    digits = 3 if key == "seconds_per_round" else 1
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return f"{text} ± {statistics.pstdev(values):.{digits}f}" if len(values) > 1 else text
+def _draw(directory: Path, runs: Sequence[Run]) -> None:
+    results: dict[str, dict[str, list]] = {}
+    for item in runs:
+        if item.summary:
+            methods = results.setdefault(item.partition, {})
+            methods.setdefault(item.method, []).append(item.rows())
+    if results:
+        title = comparison_tables.setting(runs)
+        plots.save(comparison_plots.curves(results, title)[0], directory / _CURVES)
+        plots.save(comparison_plots.bars(results, title)[0], directory / _BARS)

@@ -400,7 +400,10 @@ class Experiment:
             **summarize_accuracies(rows),
             "seconds_per_round": _typical([float(row["seconds"]) for row in rows]),
             **self.totals,
+            "clients_per_round": self.cohort_size,
             "personal_bytes_per_client": self.process.personal_bytes,
+            "personal_parameters_per_client": self.process.personal_parameters,
+            "personal_epochs": self.process.personal_epochs,
             "config_digest": self.config.digest(),
         }
 

@@ -21,12 +21,6 @@ _LABELS = {
     "pa_before": "PA before any local step",
     "pa_before_masked": "PA before, own classes only",
 }
-_SHORT = {
-    "ga": "GA",
-    "pa_before": "PA before local steps",
-    "pa_before_masked": "PA before, own classes only",
-    "pa": "PA after local epochs",
-}
 
 
 # Clients that a heat map can show, a line or two of pixels each.
@@ -39,7 +33,8 @@ def save(figure: Figure, path: Path) -> None:
     figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
-def _percent_axis(axes) -> None:
+def percent_axis(axes) -> None:
+    """Rounds to the right, percent upwards."""
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
@@ -56,7 +51,7 @@ def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
         if points:
             style = "--" if column.endswith("masked") else "-"
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
-    _percent_axis(axes)
+    percent_axis(axes)
     axes.set_title(title)
     # Below the axes: inside them a legend hides some curve of some run.
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
@@ -110,68 +105,6 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     return figure, axes
 
 
-def comparison(results: Mapping[str, Sequence[Sequence[Mapping[str, str]]]], title: str):
-    """Learning curves and final accuracies of several methods, mean and spread over seeds.
-
-    Args:
-        results: for each method the metrics rows of each of its runs.
-        title: what was compared.
-    """
-    many = len(results) > 8
-    if many:
-        figure = Figure(figsize=(max(10, 0.85 * len(results)), 10.5), layout="constrained")
-        curves, bars = figure.subplots(2, 1)
-    else:
-        figure = Figure(figsize=(14, 5), layout="constrained")
-        curves, bars = figure.subplots(1, 2, width_ratios=(1, 1 if len(results) < 6 else 1.4))
-    styles = ("-", "--", ":", "-.")
-    for number, (method, runs) in enumerate(results.items()):
-        rounds = [int(row["round"]) for row in runs[0] if row["ga"]]
-        values = np.array([[float(row["ga"]) for row in run if row["ga"]] for run in runs])
-        mean, spread = values.mean(axis=0), values.std(axis=0)
-        # There are ten colours; the next ten methods have them with another style.
-        line = curves.plot(rounds, mean, styles[number // 10 % len(styles)], label=method)[0]
-        curves.fill_between(
-            rounds, mean - spread, mean + spread, alpha=0.15, color=line.get_color(), linewidth=0
-        )
-    _percent_axis(curves)
-    curves.set_ylabel("GA: global model, whole test set (%)")
-    if many:
-        curves.legend(fontsize=8, loc="center left", bbox_to_anchor=(1, 0.5))
-    else:
-        figure.legend(
-            *curves.get_legend_handles_labels(), fontsize=8, loc="outside lower left", ncol=4
-        )
-    several = max(map(len, results.values())) > 1
-    band = " (band: one standard deviation over seeds)" if several else ""
-    curves.set_title(f"learning curves{band}", fontsize=10)
-    width = 0.8 / len(_SHORT)
-    positions = np.arange(len(results))
-    for index, (column, label) in enumerate(_SHORT.items()):
-        finals = [[float(run[-1][column] or "nan") for run in runs] for runs in results.values()]
-        bars.bar(
-            positions + (index - (len(_SHORT) - 1) / 2) * width,
-            [np.mean(values) for values in finals],
-            width,
-            yerr=[np.std(values) for values in finals] if several else None,
-            capsize=2,
-            label=label,
-            # Shades, since the colours on the left are methods.
-            color=matplotlib.colormaps["cividis"](index / (len(_SHORT) - 1)),
-        )
-    rotation = 0 if many or len(results) <= 5 else 30
-    bars.set_xticks(positions, results, rotation=rotation, ha="right" if rotation else "center")
-    bars.set_xlim(-0.6, len(results) - 0.4)
-    bars.set_ylabel("accuracy after the last round (%)")
-    bars.set_ylim(0, 101)
-    bars.grid(axis="y", alpha=0.3)
-    figure.legend(*bars.get_legend_handles_labels(), fontsize=8, loc="outside lower right", ncol=4)
-    whiskers = " (bars: mean, whiskers: standard deviation)" if several else ""
-    bars.set_title(f"final accuracies{whiskers}", fontsize=10)
-    figure.suptitle(title)
-    return figure, (curves, bars)
-
-
 def describe(config) -> str:
     """The setting of an experiment in a few words."""
     return f"{describe_data(config)}, {config.model}"
@@ -179,18 +112,28 @@ def describe(config) -> str:
 
 def describe_data(config) -> str:
     """The data of an experiment in a few words."""
-    parts = [config.dataset]
+    return f"{config.dataset}, {describe_partition(config)}{_tail(config)}"
+
+
+def describe_dataset(config) -> str:
+    """The data set and its long tail, whoever holds it."""
+    return f"{config.dataset}{_tail(config)}"
+
+
+def _tail(config) -> str:
+    tailed = (config.imbalance_factor or 1) > 1
+    return f", imbalance factor {config.imbalance_factor:g}" if tailed else ""
+
+
+def describe_partition(config) -> str:
+    """Who holds what, in a few words."""
     if config.partition == "class":
-        parts.append(f"P{config.num_clients}C{config.classes_per_client}")
-    elif config.partition == "dirichlet":
-        parts.append(f"Dirichlet({config.concentration:g}), {config.num_clients} clients")
-    elif config.partition == "iid":
-        parts.append(f"IID, {config.num_clients} clients")
-    else:
-        parts.append("natural clients")
-    if (config.imbalance_factor or 1) > 1:
-        parts.append(f"imbalance factor {config.imbalance_factor:g}")
-    return ", ".join(parts)
+        return f"P{config.num_clients}C{config.classes_per_client}"
+    if config.partition == "dirichlet":
+        return f"Dirichlet({config.concentration:g}), {config.num_clients} clients"
+    if config.partition == "iid":
+        return f"IID, {config.num_clients} clients"
+    return f"{config.max_clients or 'all'} natural clients"
 
 
 def plot_run(experiment: Experiment) -> None:

@@ -1,0 +1,112 @@
+"""Pictures of a comparison: every method can be found on them, however many there are."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+from tff_pcdd.training import comparison_plots
+
+
+def rows(rounds, **columns):
+    """Rows of a metrics file; a column is a number for every round, None for an empty cell."""
+    values = {name: "" if value is None else str(value) for name, value in columns.items()}
+    return [{"round": str(number), **values} for number in range(1, rounds + 1)]
+
+
+FINAL = {"pa": 90, "pa_before": 50, "pa_before_masked": 70}
+
+
+def results(methods, partitions=1, seeds=(0, 2)):
+    """Method number i has a GA of i + 1 on average, on every partition."""
+    names = ["fedavg", *(f"method{index}" for index in range(1, methods))]
+    return {
+        f"partition {number}": {
+            name: [rows(4, ga=index + seed, **FINAL) for seed in seeds]
+            for index, name in enumerate(names)
+        }
+        for number in range(partitions)
+    }
+
+
+def check_layout(figure, panels):
+    """Nothing that is written lies on another or outside of the picture."""
+    figure.draw_without_rendering()
+    box = figure.bbox
+    (legend,) = figure.legends
+    written = [legend, figure._suptitle, *panels]
+    extents = [item.get_tightbbox() for item in written]
+    for extent in extents:
+        assert box.x0 - 1 <= extent.x0
+        assert extent.x1 <= box.x1 + 1
+        assert box.y0 - 1 <= extent.y0
+        assert extent.y1 <= box.y1 + 1
+    for a, b in itertools.combinations(extents, 2):
+        assert not a.overlaps(b)
+    for axes in panels:
+        names = [label.get_window_extent() for label in axes.yaxis.get_ticklabels()]
+        assert not any(a.overlaps(b) for a, b in itertools.pairwise(names))
+
+
+SIZES = [(1, 1), (3, 1), (23, 1), (7, 2), (23, 3), (5, 4)]
+
+
+@pytest.mark.parametrize(("methods", "partitions"), SIZES)
+def test_curves(methods, partitions):
+    figure, panels = comparison_plots.curves(results(methods, partitions), "digits, simple_cnn")
+    assert len(panels) == partitions
+    for axes in panels:
+        styles = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines}
+        assert len(styles) == len(set(styles.values())) == methods
+        assert styles == {
+            line.get_label(): (line.get_color(), line.get_linestyle()) for line in panels[0].lines
+        }
+        for index, line in enumerate(axes.lines):
+            np.testing.assert_allclose(line.get_ydata(), index + 1)
+    check_layout(figure, panels)
+    entries = [text.get_text() for text in figure.legends[0].get_texts()]
+    names = list(results(methods)["partition 0"])
+    if partitions == 1:
+        # As the curves end, from the top.
+        names = [f"{name}  {number + 1:.1f}" for number, name in enumerate(names)][::-1]
+    assert entries == names
+
+
+@pytest.mark.parametrize(("methods", "partitions"), SIZES)
+def test_bars(methods, partitions):
+    figure, panels = comparison_plots.bars(results(methods, partitions), "digits, simple_cnn")
+    for axes in panels:
+        widths = np.reshape([patch.get_width() for patch in axes.patches], [2, methods])
+        np.testing.assert_allclose(widths[0], np.arange(methods) + 1)
+        np.testing.assert_allclose(widths[1], 90)
+        marks = {
+            line.get_label(): line.get_xdata()
+            for line in axes.lines
+            if line.get_label().startswith("PA")
+        }
+        np.testing.assert_allclose(marks["PA before local steps"], 50)
+        np.testing.assert_allclose(marks["PA before, own classes only"], 70)
+        names = [label.get_text() for label in axes.yaxis.get_ticklabels()]
+        assert names == list(results(methods)["partition 0"])
+    check_layout(figure, panels)
+
+
+def test_spread_is_drawn_and_explained_for_few_methods_with_seeds():
+    for methods, seeds, bands in ((3, (0, 2), 3), (3, (0,), 0), (23, (0, 2), 0)):
+        figure, (axes,) = comparison_plots.curves(results(methods, seeds=seeds), "title")
+        assert len(axes.collections) == bands
+        assert ("bands" in figure._suptitle.get_text()) == bool(bands)
+    low, high = np.asarray([0.0, 2.0])
+    figure, (axes,) = comparison_plots.curves(results(1, seeds=(0, 2)), "title")
+    edges = axes.collections[0].get_paths()[0].vertices[:, 1]
+    assert (edges.min(), edges.max()) == (low, high)
+
+
+def test_a_method_without_accuracies_leaves_the_others_in_place():
+    some = {"P": {"fedavg": [rows(3, ga=10, **FINAL)], "fedproto": [rows(3, ga=None, **FINAL)]}}
+    figure, (axes,) = comparison_plots.curves(some, "title")
+    figure.draw_without_rendering()
+    assert [line.get_label() for line in axes.lines] == ["fedavg"]
+    figure, (axes,) = comparison_plots.bars(some, "title")
+    figure.draw_without_rendering()
+    assert [patch.get_width() for patch in axes.patches[2:]] == [90, 90]

@@ -1,0 +1,249 @@
+"""The tables of a comparison, as markdown: accuracies, rounds to an accuracy, costs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd import methods
+from tff_pcdd.training import plots
+
+if TYPE_CHECKING:
+    from tff_pcdd.training.comparison import Run
+
+# The method that rounds and times are held against.
+_BASELINE = "fedavg"
+
+# Columns of accuracies: key of the summary, heading.
+_ACCURACIES = {
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+}
+_NO_VALUE = "–"
+
+_ACCURACY_NOTE = """\
+GA: the global model on the whole test set after the last round, and averaged over the second half
+of the rounds. A method marked † has no global model; its GA is the mean over clients of each
+personal model's accuracy on the whole test set. PA: mean over clients of the personal model's
+accuracy on the client's own test part, before any local step and after local training for as many
+epochs as "PA epochs" says (fine-tuning of the global model where a method has no other personal
+one); 'own classes' leaves only the client's training classes to choose from, for every method
+alike. Accuracies in %, mean ± standard deviation over seeds; the best of a column is bold, the
+second best underlined. Nothing was chosen on test data."""
+
+_ROUNDS_NOTE = """\
+The first evaluated round whose GA, averaged over seeds, is at least the best that FedAvg's average
+reaches in any round, and how many times fewer rounds than FedAvg's that is."""
+
+_COST_NOTE = """\
+Parameters that a client keeps between rounds; bytes that a client sends and receives in a round,
+on average over the rounds it takes part in; median time of a round after the first, runs one after
+the other on the same machine."""
+
+
+def setting(runs: Sequence[Run]) -> str:
+    """What all runs have in common, in a few words."""
+    config = runs[0].config
+    if len(_by_partition(runs)) == 1:
+        return plots.describe(config)
+    return f"{plots.describe_dataset(config)}, {config.model}"
+
+
+def report(runs: Sequence[Run]) -> str:
+    """The tables of accuracies alone, as a terminal shows them."""
+    by_partition = _by_partition(runs)
+    parts = [setting(runs)]
+    for partition, group in by_partition.items():
+        if len(by_partition) > 1:
+            parts.append(partition)
+        parts.append(accuracies(group, marked=False))
+    return "\n\n".join(parts)
+
+
+def document(runs: Sequence[Run]) -> str:
+    """All tables with their notes: the text of comparison.md."""
+    by_partition = _by_partition(runs)
+    parts = [f"# {setting(runs)}"]
+    if len(by_partition) > 1:
+        parts += ["## All partitions", overview(by_partition)]
+    for partition, group in by_partition.items():
+        parts += [f"## {partition}", "### Accuracy", accuracies(group)]
+        parts += ["### Rounds to FedAvg's best GA", rounds_to_accuracy(group)]
+        parts += ["### Cost", costs(group)]
+    parts += ["## What the columns mean", _ACCURACY_NOTE, _ROUNDS_NOTE, _COST_NOTE]
+    return "\n\n".join(parts) + "\n"
+
+
+def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
+    """GA and PA of every method on every partition."""
+    columns = {}
+    for partition, group in by_partition.items():
+        for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
+            columns[f"{partition}: {heading}"] = {
+                method: _values(runs, key) for method, runs in _by_method(group).items()
+            }
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    marked = [_mark({name: column.get(name, []) for name in names}) for column in columns.values()]
+    body = [[_name(method), *(cells[method] for cells in marked)] for method in names]
+    return _markdown([["method", *columns], *body])
+
+
+def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
+    """Mean ± deviation of every accuracy; runs of one partition.
+
+    Args:
+        runs: of one partition.
+        marked: whether the best of a column is bold and the second best underlined.
+    """
+    by_method = _by_method(runs)
+    columns = []
+    for key in _ACCURACIES:
+        values = {method: _values(group, key) for method, group in by_method.items()}
+        plain = {method: _spread(column, 1) for method, column in values.items()}
+        columns.append(_mark(values) if marked else plain)
+    lines = [["method", *_ACCURACIES.values(), "PA epochs", "seeds"]]
+    for method, group in by_method.items():
+        finished = sum(run.summary is not None for run in group)
+        seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
+        epochs = _number(_values(group, "personal_epochs"), "d")
+        lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
+    return _markdown(lines)
+
+
+def rounds_to_accuracy(runs: Sequence[Run]) -> str:
+    """Rounds until FedAvg's best GA, and the speed-up; runs of one partition."""
+    curves = {method: _mean_curve(group) for method, group in _by_method(runs).items()}
+    if not curves.get(_BASELINE):
+        return f"Needs {_BASELINE} among the methods."
+    target = max(curves[_BASELINE].values())
+    reached = {
+        method: next((number for number, value in curve.items() if value >= target), None)
+        for method, curve in curves.items()
+    }
+    lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
+    for method, number in reached.items():
+        rounds, speedup = "not reached", _NO_VALUE
+        if number is not None:
+            rounds, speedup = str(number), f"{reached[_BASELINE] / number:.1f}×"
+        best = _number(curves[method].values(), ".1f", max)
+        lines.append([_name(method), rounds if curves[method] else _NO_VALUE, speedup, best])
+    return _markdown(lines)
+
+
+def costs(runs: Sequence[Run]) -> str:
+    """What a method costs beside its accuracy; runs of one partition."""
+    by_method = _by_method(runs)
+    baseline = _values(by_method.get(_BASELINE, []), "seconds_per_round")
+    lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
+    for method, group in by_method.items():
+        seconds = _values(group, "seconds_per_round")
+        ratio = _NO_VALUE
+        if seconds and baseline:
+            ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
+        lines.append(
+            [
+                _name(method),
+                _number(_values(group, "personal_parameters_per_client"), ",d"),
+                _number(_per_client(group, "upload_bytes"), ",.1f"),
+                _number(_per_client(group, "download_bytes"), ",.1f"),
+                _spread(seconds, 3),
+                ratio,
+            ]
+        )
+    return _markdown(lines)
+
+
+def _by_partition(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return _group(runs, lambda run: run.partition)
+
+
+def _by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+    return _group(runs, lambda run: run.method)
+
+
+def _group(runs, key: Callable[[Run], str]) -> dict[str, list[Run]]:
+    groups: dict[str, list] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def _name(method: str) -> str:
+    return method if methods.get(method).has_global_model else f"{method} †"
+
+
+def _values(runs: Sequence[Run], key: str) -> list[Any]:
+    """A value of every finished run; none at all where one of them has none."""
+    values = [run.summary.get(key) for run in runs if run.summary]
+    return [] if None in values else values
+
+
+def _per_client(runs: Sequence[Run], key: str) -> list[float]:
+    """kB of a client in a round."""
+    finished = [run.summary for run in runs if run.summary]
+    if not all(summary.get("clients_per_round") for summary in finished):
+        return []
+    return [
+        summary[key] / summary["rounds"] / summary["clients_per_round"] / 1000
+        for summary in finished
+    ]
+
+
+def _mean_curve(runs: Sequence[Run]) -> dict[int, float]:
+    """GA by round, averaged over seeds."""
+    curves = [
+        {int(row["round"]): float(row["ga"]) for row in run.rows() if row.get("ga")}
+        for run in runs
+        if run.summary
+    ]
+    return {
+        number: statistics.fmean(curve[number] for curve in curves)
+        for number in (curves[0] if curves else ())
+        if all(number in curve for curve in curves)
+    }
+
+
+def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Cells of a column where larger is better: best bold, second best underlined.
+
+    What looks equal in print is marked alike.
+    """
+    means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
+    ranks = sorted(set(means.values()), reverse=True)
+    cells = {}
+    for name, values in column.items():
+        cell = _spread(values, 1)
+        # Of two methods the second is the last.
+        if name in means and len(means) > 1 and means[name] == ranks[0]:
+            cell = f"**{cell}**"
+        elif name in means and len(means) > 2 and means[name] == ranks[1]:
+            cell = f"<ins>{cell}</ins>"
+        cells[name] = cell
+    return cells
+
+
+def _spread(values: Sequence[float], digits: int) -> str:
+    """Mean ± standard deviation over seeds (population form, as the pictures)."""
+    if not values:
+        return _NO_VALUE
+    text = f"{statistics.fmean(values):.{digits}f}"
+    return f"{text} ± {statistics.pstdev(values):.{digits}f}" if len(values) > 1 else text
+
+
+def _number(values, form: str, reduce: Callable = statistics.fmean) -> str:
+    values = list(values)
+    if not values:
+        return _NO_VALUE
+    return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)
+
+
+def _markdown(lines: Sequence[Sequence[str]]) -> str:
+    """A table of a heading and rows, its columns padded so that it reads well as plain text."""
+    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
+    rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
+    rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
+    return "\n".join(rows)
