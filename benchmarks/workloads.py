@@ -105,7 +105,7 @@ class Rounds:
     def next(self) -> None:
         """Computes a round."""
         data_of_round = [
-            OrderedDict(train=examples, seed=derive_seed(0, self._round, k))
+            OrderedDict(train=examples, seed=derive_seed(0, self._round, k), slot=np.int32(k))
             for k, examples in enumerate(self._examples)
         ]
         self.state, self._client_states, _ = self._process.next(

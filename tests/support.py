@@ -60,6 +60,8 @@ def learning(method: str, *, statistics: bool = True, seed: int = 0, **options) 
         class_counts=counts,
         seed=seed,
         num_rounds=4,
+        cohort_size=3,
+        server_samples=server_samples,
     )
     return Learning(
         method=methods.create(method, **options),
@@ -71,13 +73,21 @@ def learning(method: str, *, statistics: bool = True, seed: int = 0, **options) 
     )
 
 
-def client_data(client: int, round_number: int, seed: int = 0, *, test: bool = False):
-    """What a client brings to a round."""
-    parts = OrderedDict(train=CLIENTS[client])
-    if test:
-        parts["test"] = TEST
-    parts["seed"] = seed_of(seed, round_number, client)
-    return parts
+def server_samples(per_class: int):
+    """A balanced set for the server."""
+    drawn = examples(per_class * NUM_CLASSES, range(NUM_CLASSES), 7)
+    y = np.repeat(np.arange(NUM_CLASSES, dtype=np.int32), per_class)
+    return drawn["x"] - drawn["y"][:, None, None, None] + y[:, None, None, None], y
+
+
+def client_data(client: int, round_number: int, seed: int = 0, *, slot: int = 0, **parts):
+    """What a client brings to a round; `test` among the parts adds a test part."""
+    return OrderedDict(
+        train=CLIENTS[client],
+        **parts,
+        seed=seed_of(seed, round_number, client),
+        slot=np.int32(slot),
+    )
 
 
 def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int = 0):
@@ -90,7 +100,7 @@ def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int
         state, new, metrics = process.next(
             state,
             [client_states[client] for client in cohort],
-            [client_data(client, number, seed) for client in cohort],
+            [client_data(client, number, seed, slot=slot) for slot, client in enumerate(cohort)],
         )
         client_states.update(zip(cohort, new, strict=True))
     return state, client_states, metrics

@@ -53,8 +53,12 @@ def run_round(process, state, cohort=(0, 1, 2), round_number=0):
         state,
         [process.initial_client_state(support.seed_of(client)) for client in cohort],
         [
-            OrderedDict(train=CLIENTS[client], seed=support.seed_of(round_number, client))
-            for client in cohort
+            OrderedDict(
+                train=CLIENTS[client],
+                seed=support.seed_of(round_number, client),
+                slot=np.int32(slot),
+            )
+            for slot, client in enumerate(cohort)
         ],
     )
 
@@ -158,7 +162,7 @@ def test_evaluation_matches_numpy(fedavg):
     counts = fedavg.evaluate_personal(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=CLIENTS[client], test=pooled, seed=support.seed_of(9))],
+        [OrderedDict(train=CLIENTS[client], test=pooled, seed=support.seed_of(9), slot=0)],
     )[0]
     logits = x @ kernel + bias
     (kernel, bias), _ = numpy_client(kernel, bias, client)
@@ -234,7 +238,7 @@ def test_a_cohort_without_samples_divides_by_nothing(fedavg):
     after, _, metrics = fedavg.next(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=support.examples(0, [0], 0), seed=support.seed_of(0))],
+        [OrderedDict(train=support.examples(0, [0], 0), seed=support.seed_of(0), slot=0)],
     )
     support.assert_trees_equal(after["weights"], state["weights"])
     assert float(metrics["sums"]["samples"]) == 0

@@ -106,7 +106,7 @@ def test_evaluation_counts(process, four_rounds):
     results = process.evaluate_personal(
         state,
         [clients[client] for client in cohort],
-        [support.client_data(client, 4, test=True) for client in cohort],
+        [support.client_data(client, 4, test=support.TEST) for client in cohort],
     )
     for client, result in zip(cohort, results, strict=True):
         np.testing.assert_array_equal(result["total"], total)

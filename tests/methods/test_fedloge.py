@@ -59,9 +59,11 @@ def test_local_training(golden):
         weights=OrderedDict(
             trainable=as_float32(head(case, "net", "0") + head(case, "gaux", "0")),
             statistics=[],
+            mirrored=[],
             fixed=as_float32([case["ssec_w"].T, case["ssec_b"]]),
         ),
         server=OrderedDict(),
+        round=0,
     )
     state = OrderedDict(
         personal=as_float32(head(case, "lhead", "0")),
@@ -69,7 +71,8 @@ def test_local_training(golden):
         participations=tf.constant(0),
     )
     program = programs.ClientProgram(golden_learning(case))
-    result = program.update(message, state, golden_batch(case), tf.zeros(2, tf.int32), 0)
+    data = {"train": golden_batch(case), "seed": tf.zeros(2, tf.int32), "slot": 0}
+    result = program.update(message, state, data)
     after = [
         w + change
         for w, change in zip(message["weights"]["trainable"], result["update"], strict=True)
@@ -89,13 +92,14 @@ def test_realigned_head_is_finetuned(golden):
         net.shared.trainable, as_float32([case["net_w"].T, case["net_b"], *head(case, "gaux", "0")])
     )
     net["phi"].kernel.assign(tf.constant(case["lhead_w0"].T, tf.float32))
-    message = OrderedDict(weights=programs.weights_of(net), server=OrderedDict())
+    message = OrderedDict(weights=programs.weights_of(net), server=OrderedDict(), round=0)
     state = OrderedDict(
         personal=programs.read(net.personal.all),
         own=OrderedDict(),
         participations=tf.constant(0),
     )
-    program.evaluate(message, state, batch, batch, tf.zeros(2, tf.int32), 0)
+    data = {"train": batch, "test": batch, "seed": tf.zeros(2, tf.int32), "slot": 0}
+    program.evaluate(message, state, data)
     np.testing.assert_allclose(net["phi"].kernel, case["head_w_after"].T, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(net["phi"].bias, case["head_b_after"], rtol=1e-4, atol=1e-6)
 

@@ -106,11 +106,12 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
     for number in (0, 1):
         program = programs.ClientProgram(support.learning("fedmr", statistics=False))
         message = OrderedDict(
-            weights=process.initialize()["weights"], server=process.initialize()["server"]
+            weights=process.initialize()["weights"],
+            server=process.initialize()["server"],
+            round=0,
         )
         own = process.initial_client_state(support.seed_of(0, number))
-        part = support.client_data(number, 0)
-        result = program.update(message, own, part["train"], part["seed"], 0)
+        result = program.update(message, own, support.client_data(number, 0))
         sums += result["sums"]["features"].numpy()
         counts += result["sums"]["counts"].numpy()
     present = counts > 0

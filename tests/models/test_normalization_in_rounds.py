@@ -62,7 +62,9 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
     for number in range(3):
         datasets = [
             OrderedDict(
-                train=OrderedDict(x=x[part], y=y[part]), seed=support.seed_of(number, client)
+                train=OrderedDict(x=x[part], y=y[part]),
+                seed=support.seed_of(number, client),
+                slot=np.int32(client),
             )
             for client, part in enumerate(parts)
         ]

@@ -138,13 +138,10 @@ def test_local_angles_are_those_after_the_clients_next_round(runs):
     angles = []
     for client in experiment.diagnostics.clients:
         program = programs.ClientProgram(experiment.learning)
-        part = experiment._client_data(client)
         result = program.update(
-            {"weights": weights, "server": state["server"]},
+            {"weights": weights, "server": state["server"], "round": state["round"]},
             experiment.store.get(client),
-            part["train"],
-            part["seed"],
-            state["round"],
+            experiment._client_data(client),
         )
         # Of FedAvg's trainable weights the head's kernel and bias are the last.
         kernel = weights["trainable"][-2] + result["update"][-2].numpy()

@@ -7,6 +7,7 @@
     evaluate_global       (server_state@SERVER, examples@SERVER → counts@SERVER)
     evaluate_personal     (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS
                            → {counts}@CLIENTS)
+    evaluate_before       the same without any local training, and so only the counts before it
 
 Client states enter and leave placed at the clients, so that any TFF runtime can run the round; who
 keeps them between rounds is the caller's business (`tff_pcdd.training`). All randomness enters as
@@ -23,7 +24,13 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_pcdd.federated import programs
-from tff_pcdd.federated.programs import ClientProgram, GlobalProgram, Learning, ordered
+from tff_pcdd.federated.programs import (
+    ClientProgram,
+    GlobalProgram,
+    Learning,
+    ServerProgram,
+    ordered,
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -31,8 +38,8 @@ class FederatedProcess:
     """The computations of one method on one task.
 
     Attributes:
-        initialize, initial_client_state, next, evaluate_global, evaluate_personal: TFF computations
-            as the module's docstring gives them.
+        initialize, initial_client_state, next, evaluate_global, evaluate_personal,
+            evaluate_before: TFF computations as the module's docstring gives them.
         update_bytes: what one client sends in a round as the change of its weights.
         extra_bytes: what it sends beside that, in a round in which it does.
         download_bytes: what one client receives in every round.
@@ -48,6 +55,7 @@ class FederatedProcess:
     next: tff.Computation
     evaluate_global: tff.Computation
     evaluate_personal: tff.Computation
+    evaluate_before: tff.Computation
     update_bytes: int
     extra_bytes: int
     download_bytes: int
@@ -79,7 +87,7 @@ def build_process(
     Returns:
         A `FederatedProcess`.
     """
-    method, task, spec = learning.method, learning.task, learning.input_spec
+    method, spec = learning.method, learning.input_spec
     aggregator = aggregator or default_aggregator()
 
     @tff.tensorflow.computation
@@ -88,7 +96,7 @@ def build_process(
 
     @tff.tensorflow.computation
     def initial_server():
-        return ordered(method.server_state(task))
+        return programs.initial_server(learning)
 
     seed_type = tff.TensorType(np.int32, [2])
 
@@ -109,8 +117,11 @@ def build_process(
             y=tff.TensorType(np.int32, [None]),
         )
     )
-    train_type = tff.to_type(OrderedDict(train=examples_type, seed=seed_type))
-    test_type = tff.to_type(OrderedDict(train=examples_type, test=examples_type, seed=seed_type))
+    slot_type = tff.TensorType(np.int32)
+    train_type = tff.to_type(OrderedDict(train=examples_type, seed=seed_type, slot=slot_type))
+    test_type = tff.to_type(
+        OrderedDict(train=examples_type, test=examples_type, seed=seed_type, slot=slot_type)
+    )
 
     # The same message opens a training round and a personal evaluation.
     @tff.tensorflow.computation(weights_type, server_type, np.int32)
@@ -123,15 +134,15 @@ def build_process(
 
     @tff.tensorflow.computation(message_type, client_state_type, train_type)
     def local_update(message, state, data):
-        return ClientProgram(learning).update(
-            message, state, data["train"], data["seed"], message["round"]
-        )
+        return ClientProgram(learning).update(message, state, data)
 
     @tff.tensorflow.computation(message_type, client_state_type, test_type)
     def local_evaluation(message, state, data):
-        return ClientProgram(learning).evaluate(
-            message, state, data["train"], data["test"], data["seed"], message["round"]
-        )
+        return ClientProgram(learning).evaluate(message, state, data)
+
+    @tff.tensorflow.computation(message_type, client_state_type, test_type)
+    def local_evaluation_before(message, state, data):
+        return ClientProgram(learning).evaluate_before(message, state, data)
 
     @tff.tensorflow.computation(weights_type, examples_type)
     def global_evaluation(weights, examples):
@@ -148,19 +159,14 @@ def build_process(
         return aggregation.initialize()
 
     @tff.tensorflow.computation(
-        weights_type, server_type, result_type["update"], result_type["sums"], np.float32, np.int32
+        OrderedDict(weights=weights_type, server=server_type, round=np.int32),
+        result_type["update"],
+        result_type["sums"],
+        np.float32,
     )
-    def server_update(weights, server, change, sums, cohort_size, round_number):
-        count = len(weights["trainable"])
-        trainable, server = method.server_update(
-            weights["trainable"], change[:count], server, sums, cohort_size
-        )
-        statistics = [
-            value + delta
-            for value, delta in zip(weights["statistics"], change[count:], strict=True)
-        ]
-        weights = OrderedDict(trainable=trainable, statistics=statistics, fixed=weights["fixed"])
-        return weights, ordered(server), round_number + 1
+    def server_update(state, change, sums, cohort_size):
+        weights, server = ServerProgram(learning).step(state, change, sums, cohort_size)
+        return weights, server, state["round"] + 1
 
     @tff.federated_computation
     def initialize():
@@ -200,12 +206,12 @@ def build_process(
         weights, server, round_number = tff.federated_map(
             server_update,
             (
-                state.weights,
-                state.server,
+                tff.federated_zip(
+                    OrderedDict(weights=state.weights, server=state.server, round=state.round)
+                ),
                 change,
                 sums,
                 tff.federated_sum(ones),
-                state.round,
             ),
         )
         new_state = tff.federated_zip(
@@ -232,12 +238,23 @@ def build_process(
     def evaluate_personal(state, client_states, client_data):
         return tff.federated_map(local_evaluation, (message_of(state), client_states, client_data))
 
+    @tff.federated_computation(
+        state_type,
+        tff.FederatedType(client_state_type, tff.CLIENTS),
+        tff.FederatedType(test_type, tff.CLIENTS),
+    )
+    def evaluate_before(state, client_states, client_data):
+        return tff.federated_map(
+            local_evaluation_before, (message_of(state), client_states, client_data)
+        )
+
     return FederatedProcess(
         initialize=initialize,
         initial_client_state=initial_client_state,
         next=next_round,
         evaluate_global=evaluate_global,
         evaluate_personal=evaluate_personal,
+        evaluate_before=evaluate_before,
         update_bytes=_bytes(result_type["update"]),
         extra_bytes=_bytes(result_type["sums"]),
         download_bytes=_bytes(message_type) - _bytes(weights_type["fixed"]),

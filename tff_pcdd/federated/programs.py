@@ -5,9 +5,11 @@ it can be traced into a TFF computation, or called as it is. Nothing here knows 
 
 Structures that cross the border are ordered dicts and lists of tensors:
 
-    weights         {"trainable": [...], "statistics": [...], "fixed": [...]}
+    weights         {"trainable": [...], "statistics": [...], "mirrored": [...], "fixed": [...]}
+    message         {"weights": weights, "server": {...}, "round": int32}
     client state    {"personal": [...], "own": {...}, "participations": int32}
     examples        {"x": [n, ...] as stored, "y": int32 [n]}
+    client data     {"train": examples, "seed": int32 [2], "slot": int32}, and "test" to evaluate
 """
 
 from __future__ import annotations
@@ -27,6 +29,8 @@ from tff_pcdd.methods.method import Batch, Client, Method, Network, Phase, Task
 
 # Number folded into a client's seed for its own draws; phases are numbered from 0.
 _CLIENT_DRAWS = 1 << 20
+# Stands in the seeds of what the server draws for itself.
+_SERVER_DRAWS = 1 << 21
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +78,7 @@ def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
     return OrderedDict(
         trainable=read(net.shared.trainable),
         statistics=read(net.shared.statistics),
+        mirrored=read(net.mirrored),
         fixed=read(net.fixed),
     )
 
@@ -82,6 +87,7 @@ def load(net: Network, weights: Mapping[str, Sequence], personal: Sequence | Non
     """Sets a network's variables to given weights, and its personal ones where given."""
     assign(net.shared.trainable, weights["trainable"])
     assign(net.shared.statistics, weights["statistics"])
+    assign(net.mirrored, weights["mirrored"])
     assign(net.fixed, weights["fixed"])
     if personal is not None:
         assign(net.personal.all, personal)
@@ -92,6 +98,13 @@ def initial_weights(learning: Learning) -> OrderedDict[str, list[tf.Tensor]]:
     with initialization.seeded(learning.task.seed):
         net = learning.network()
     return tf.function(lambda: weights_of(net))()
+
+
+def initial_server(learning: Learning) -> OrderedDict[str, Any]:
+    """What the server keeps beside the weights before the first round."""
+    with initialization.seeded(learning.task.seed):
+        net = learning.network()
+    return tf.function(lambda: ordered(learning.method.server_state(net, learning.task)))()
 
 
 def initial_client_state(learning: Learning, seed: tf.Tensor) -> OrderedDict[str, Any]:
@@ -149,40 +162,38 @@ class ClientProgram:
             }
         self.update = tf.function(self._update)
         self.evaluate = tf.function(self._evaluate)
+        self.evaluate_before = tf.function(self._evaluate_before)
 
-    def _update(self, broadcast, state, train, seed, round_number):
+    def _update(self, message, state, data):
         """One round at the client.
 
         Args:
-            broadcast: {"weights": ..., "server": ...}.
+            message: what the server sent.
             state: the client's state.
-            train: the client's training examples.
-            seed: int32 [2], a function of (seed, round, client).
-            round_number: int32 scalar.
+            data: its examples, its seed (a function of seed, round and client), its slot.
 
         Returns:
             An ordered dict: `update`, the change of the shared weights (trainable, then
-            statistics); `weight`; `sums`; `state`; `metrics`, sums over samples, with the number
-            of `samples`; `sent`.
+            statistics) and of the mirrored ones; `weight`; `sums`; `state`; `metrics`, sums over
+            samples, with the number of `samples`; `sent`.
         """
-        load(self._net, broadcast["weights"], state["personal"])
-        client = self._client(broadcast, state, train, seed, round_number, self._phases)
-        totals = self._train(self._phases, train, client, seed)
-        upload = self._method.upload(
-            self._net, client, lambda function, initial: self._reduce(function, initial, train)
+        method, net, train = self._method, self._net, data["train"]
+        client = self._begin(message, state, data, self._phases)
+        totals = self._train(self._phases, train, client, data["seed"])
+        upload = method.upload(
+            net, client, lambda function, initial: self._reduce(function, initial, train)
         )
-        statistics = [
-            now - before
-            for now, before in zip(
-                self._net.shared.statistics, broadcast["weights"]["statistics"], strict=True
-            )
+        before = [*message["weights"]["statistics"], *message["weights"]["mirrored"]]
+        changes = [
+            now - then
+            for now, then in zip([*net.shared.statistics, *net.mirrored], before, strict=True)
         ]
         return OrderedDict(
-            update=[*self._method.update(self._net, client), *statistics],
-            weight=tf.cast(self._method.weight(client), tf.float32),
+            update=[*method.update(net, client), *changes],
+            weight=tf.cast(method.weight(client), tf.float32),
             sums=ordered(upload.sums),
             state=OrderedDict(
-                personal=read(self._net.personal.all),
+                personal=read(net.personal.all),
                 own=ordered(upload.state),
                 participations=state["participations"] + 1,
             ),
@@ -190,7 +201,7 @@ class ClientProgram:
             sent=tf.cast(upload.sent, tf.float32),
         )
 
-    def _evaluate(self, broadcast, state, train, test, seed, round_number):
+    def _evaluate(self, message, state, data):
         """The client's personal model on its own test part, before and after local training.
 
         Returns:
@@ -198,11 +209,11 @@ class ClientProgram:
             classified `before`, `before_masked`, `after` and `after_masked`; "masked" means that
             only classes of the client's training part can be predicted.
         """
-        load(self._net, broadcast["weights"], state["personal"])
-        client = self._client(broadcast, state, train, seed, round_number, self._personal_phases)
+        test = data["test"]
+        client = self._begin(message, state, data, self._personal_phases)
         self._method.personalize(self._net, client)
         before, before_masked = self._score(test, client)
-        self._train(self._personal_phases, train, client, seed)
+        self._train(self._personal_phases, data["train"], client, data["seed"])
         after, after_masked = self._score(test, client)
         return OrderedDict(
             total=count_classes(test["y"], self._learning.task.num_classes),
@@ -212,20 +223,40 @@ class ClientProgram:
             after_masked=after_masked,
         )
 
-    def _client(self, broadcast, state, train, seed, round_number, phases):
-        task = self._learning.task
-        counts = tf.cast(count_classes(train["y"], task.num_classes), tf.float32)
-        steps = steps_per_epoch(tf.size(train["y"]), self._learning.batch_size)
-        return Client(
+    def _evaluate_before(self, message, state, data):
+        """As `evaluate`, without training: `total` and `before` only."""
+        client = self._begin(message, state, data, self._personal_phases)
+        self._method.personalize(self._net, client)
+        before, _ = self._score(data["test"], client)
+        total = count_classes(data["test"]["y"], self._learning.task.num_classes)
+        return OrderedDict(total=total, before=before)
+
+    def _begin(self, message, state, data, phases) -> Client:
+        """Loads what the client trains or evaluates; returns what it knows."""
+        net, weights, task = self._net, message["weights"], self._learning.task
+        load(net, weights, state["personal"])
+        if net.mirrored:
+            # A client that never trained has no mirrored variables of its own: it takes the mean's.
+            fresh = tf.equal(state["participations"], 0)
+            for variable, mean in zip(net.mirrored, weights["mirrored"], strict=True):
+                variable.assign(tf.where(fresh, mean, variable))
+        labels = data["train"]["y"]
+        counts = tf.cast(count_classes(labels, task.num_classes), tf.float32)
+        steps = steps_per_epoch(tf.size(labels), self._learning.batch_size)
+        client = Client(
             class_counts=counts,
             constants=self._method.constants(counts, task),
-            anchor=broadcast["weights"]["trainable"],
+            anchor=weights["trainable"],
             state=state["own"],
-            server=broadcast["server"],
-            round=round_number,
+            server=message["server"],
+            round=message["round"],
             steps=steps * sum(phase.epochs for phase in phases),
-            seed=fold_in(seed, _CLIENT_DRAWS),
+            seed=fold_in(data["seed"], _CLIENT_DRAWS),
+            slot=data["slot"],
+            optimizer=self._learning.optimizer,
         )
+        self._method.begin(net, client)
+        return client
 
     def _train(self, phases: Sequence[Phase], train, client, seed) -> OrderedDict[str, tf.Tensor]:
         """Runs the phases; returns metrics summed over samples, and the samples."""
@@ -256,6 +287,8 @@ class ClientProgram:
     def _make_step(self, phase: Phase, slots, client) -> Callable:
         spec, method, net = self._learning.input_spec, self._method, self._net
         optimizer = self._learning.optimizer
+        if phase.learning_rate is not None:
+            optimizer = dataclasses.replace(optimizer, learning_rate=phase.learning_rate)
 
         def step(x, y, seed):
             """One optimiser step; returns metrics times samples, then samples, float32 [m + 1]."""
@@ -265,7 +298,8 @@ class ClientProgram:
                 with layers.dropout_seed(seed):
                     loss, metrics = phase.loss(net, Batch(x, y, seed), client)
             optimizer.apply(tape.gradient(loss, phase.variables), phase.variables, slots)
-            scalars = [loss, *(metrics[name] for name in method.metric_names), 1.0]
+            # Fine-tuning of the personal model has no other scalars than its loss.
+            scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 
         return tf.function(step, jit_compile=True) if self._learning.jit_compile else step
@@ -286,6 +320,69 @@ class ClientProgram:
 
     def _reduce(self, function, initial, examples):
         return reduce_batches(function, initial, examples, self._learning)
+
+
+class ServerProgram:
+    """The server's step between two broadcasts."""
+
+    def __init__(self, learning: Learning):
+        self._method = learning.method
+        learns = type(self._method).server_learning is not Method.server_learning
+        self._trainer = _ServerTrainer(learning) if learns else None
+        self.step = tf.function(self._step)
+
+    def _step(self, state, change, sums, cohort_size):
+        """Folds in what the cohort sent.
+
+        Args:
+            state: the server's state: `weights`, `server` and `round`.
+            change: the mean of the clients' `update`.
+            sums: the clients' `sums`, summed.
+            cohort_size: float32 scalar.
+
+        Returns:
+            The new weights and the server's new own tensors.
+        """
+        weights, server = state["weights"], state["server"]
+        if self._trainer is not None:
+            server = self._trainer.learn(state, change, sums)
+        count, end = len(weights["trainable"]), len(change) - len(weights["mirrored"])
+        trainable, server = self._method.server_update(
+            weights["trainable"], change[:count], server, sums, cohort_size
+        )
+        weights = OrderedDict(
+            trainable=trainable,
+            statistics=_add(weights["statistics"], change[count:end]),
+            mirrored=_add(weights["mirrored"], change[end:]),
+            fixed=weights["fixed"],
+        )
+        return weights, ordered(server)
+
+
+class _ServerTrainer(ClientProgram):
+    """Training at the server, by the clients' recipe."""
+
+    def learn(self, state, change, sums):
+        """What the method's `server_learning` makes of the server's own tensors."""
+        method, net, weights = self._method, self._net, state["weights"]
+        task, server = self._learning.task, state["server"]
+        epochs = self._learning.local_epochs
+        seed = fold_in(tf.constant([task.seed, _SERVER_DRAWS]), state["round"])
+
+        def learn(x, y, loss, number):
+            data = {"train": {"x": x, "y": y}, "seed": fold_in(seed, number), "slot": 0}
+            message = {"weights": weights, "server": server, "round": state["round"]}
+            personal = {"personal": read(net.personal.all), "own": {}, "participations": 0}
+            phase = Phase(net.trainable, epochs, loss)
+            client = self._begin(message, personal, data, [phase])
+            self._train([phase], data["train"], client, data["seed"])
+
+        load(net, weights)
+        return method.server_learning(net, server, change, sums, task, learn)
+
+
+def _add(values, changes):
+    return [value + change for value, change in zip(values, changes, strict=True)]
 
 
 class GlobalProgram:

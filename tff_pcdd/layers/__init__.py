@@ -20,6 +20,7 @@ from tff_pcdd.layers.sparse import (
     optimize_sparse_etf,
     sparse_etf,
 )
+from tff_pcdd.layers.temperature import Temperature
 
 __all__ = [
     "NORMALIZATION_MODES",
@@ -37,6 +38,7 @@ __all__ = [
     "SparseETF",
     "SparseETFInitializer",
     "StatelessDropout",
+    "Temperature",
     "dropout_seed",
     "etf_from_matrix",
     "optimize_sparse_etf",

@@ -1,6 +1,8 @@
-"""Losses and logits of FedGELA, FedMR and FedLoGe as plain TensorFlow functions."""
+"""Losses and logits of the methods, as plain TensorFlow functions."""
 
 from tff_pcdd.losses._numerics import l2_normalize, safe_norm
+from tff_pcdd.losses.balanced import balanced_logits
+from tff_pcdd.losses.contrastive import model_contrast, prototype_contrast
 from tff_pcdd.losses.etf import (
     MASKED_LOGIT,
     PHI_VARIANTS,
@@ -24,6 +26,7 @@ __all__ = [
     "INTRA_FORMS",
     "MASKED_LOGIT",
     "PHI_VARIANTS",
+    "balanced_logits",
     "class_sums",
     "equal_norm",
     "etf_logits",
@@ -33,7 +36,9 @@ __all__ = [
     "mask_logits",
     "maximal_angle",
     "merge_prototypes",
+    "model_contrast",
     "phi_from_counts",
     "phi_normalizer",
+    "prototype_contrast",
     "safe_norm",
 ]

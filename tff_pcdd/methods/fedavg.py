@@ -33,7 +33,7 @@ class FedAvg(Method):
     realign: bool = option(False, "Report ga_gafr, the head realigned as by FedLoGe's GA-FR, too.")
 
     def global_logits(self, net, x):
-        features, head = net["backbone"](x, training=False), net["head"]
+        features, head = self.embed(net, x, training=False), net["head"]
         logits = {"": head(features)}
         if self.realign:
             realigned = realignment.global_realign(head.kernel)

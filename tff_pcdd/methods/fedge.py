@@ -15,7 +15,7 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Placement, cross_entropy, register
+from tff_pcdd.methods.method import Method, Placement, register
 from tff_pcdd.options import option
 
 with epy.lazy_imports():
@@ -56,14 +56,5 @@ class FedGE(Method):
     def placement(self, part, layer):
         return Placement.FIXED if part == "head" else Placement.SHARED
 
-    def global_features(self, net, x, training=False):
+    def embed(self, net, x, training):
         return net["normalization"](net["backbone"](x, training=training), training=training)
-
-    def _logits(self, net, x, training):
-        return net["head"](self.global_features(net, x, training))
-
-    def loss(self, net, batch, client):
-        return cross_entropy(batch.y, self._logits(net, batch.x, training=True)), {}
-
-    def global_logits(self, net, x):
-        return {"": self._logits(net, x, training=False)}

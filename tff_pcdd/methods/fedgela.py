@@ -71,10 +71,13 @@ class FedGELA(FedGE):
         return {"phi": losses.phi_from_counts(class_counts, self.adaptation, normalizer)}
 
     def loss(self, net, batch, client):
-        logits = client.constants["phi"] * self._logits(net, batch.x, training=True)
+        logits = client.constants["phi"] * net["head"](self.embed(net, batch.x, training=True))
         if self.masked:
             logits = losses.mask_logits(logits, client.class_counts > 0)
         return cross_entropy(batch.y, logits), {}
 
     def personal_logits(self, net, x, client):
-        return client.constants["phi"] * self._logits(net, x, training=False)
+        return client.constants["phi"] * net["head"](self.embed(net, x, training=False))
+
+    def personal_phases(self, net, epochs):
+        return self.phases(net, epochs)

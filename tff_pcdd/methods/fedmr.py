@@ -23,7 +23,8 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload, cross_entropy, register
+from tff_pcdd.methods.method import Upload, cross_entropy, register
+from tff_pcdd.methods.prototypes import PrototypeMethod
 from tff_pcdd.options import option
 
 with epy.lazy_imports():
@@ -34,7 +35,7 @@ with epy.lazy_imports():
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedMR(Method):
+class FedMR(PrototypeMethod):
     """FedAvg with intra-class decorrelation and an inter-class prototype margin."""
 
     name = "fedmr"
@@ -68,12 +69,6 @@ class FedMR(Method):
         1.0, "Share of clients that upload prototypes (paper, table 5).", minimum=0, maximum=1
     )
 
-    def server_state(self, task):
-        return {
-            "prototypes": tf.zeros([task.num_classes, task.feature_dim]),
-            "valid": tf.zeros([task.num_classes], tf.bool),
-        }
-
     def loss(self, net, batch, client):
         features = net["backbone"](batch.x, training=True)
         loss = cross_entropy(batch.y, net["head"](features))
@@ -97,21 +92,7 @@ class FedMR(Method):
         return loss, {"intra": intra, "inter": inter}
 
     def upload(self, net, client, reduce):
-        num_classes, feature_dim = client.server["prototypes"].shape
-
-        def add(totals, x, y):
-            sums, counts = losses.class_sums(net["backbone"](x, training=False), y, num_classes)
-            return totals[0] + sums, totals[1] + counts
-
-        zeros = (tf.zeros([num_classes, feature_dim]), tf.zeros([num_classes]))
-        sums, counts = reduce(add, zeros)
+        upload = super().upload(net, client, reduce)
         draw = tf.random.stateless_uniform([], client.seed)
         sent = tf.cast(draw < self.prototype_share, tf.float32)
-        return Upload({"features": sums * sent, "counts": counts * sent}, client.state, sent)
-
-    def server_update(self, weights, change, server, sums, cohort_size):
-        weights, _ = super().server_update(weights, change, server, sums, cohort_size)
-        prototypes, valid = losses.merge_prototypes(
-            sums["features"], sums["counts"], server["prototypes"], server["valid"]
-        )
-        return weights, {"prototypes": prototypes, "valid": valid}
+        return Upload({name: sent * total for name, total in upload.sums.items()}, {}, sent)

@@ -5,21 +5,22 @@ federated computations around it (`tff_pcdd.federated`) decide where and when it
 subclass overrides only what differs from FedAvg:
 
     part                        hook                    default (FedAvg)
-    the model                   build                   backbone and a linear head
+    the model                   build, embed            backbone and a linear head
     which variables go where    placement               all shared: broadcast and averaged
     client constants            constants               none
     local loss and step         loss, phases            cross-entropy, all trainable variables
     what is kept by the client  client_state            nothing
+    before training             begin                   nothing
     what the server keeps       server_state            nothing beside the weights
     what is sent                broadcast, update,      the weights; their change, weighted by
                                 weight, upload          the number of samples; nothing else
-    the server's step           server_update           add the mean change
+    the server's step           server_learning,        nothing is learnt at the server; add the
+                                server_update           mean change
     the global model            global_logits           the head's logits
     the personal model          personalize,            the same, before and after the local
                                 personal_logits,        epochs
                                 personal_phases
-    what diagnostics look at    global_features,        the backbone's output, the head's matrix
-                                global_classifiers
+    what diagnostics look at    global_classifiers      the head's matrix
 
 Example, FedProx in full:
 
@@ -42,6 +43,7 @@ from __future__ import annotations
 
 import dataclasses
 import enum
+import functools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, ClassVar, NamedTuple
 
@@ -53,13 +55,19 @@ from tff_pcdd.options import check_options
 with epy.lazy_imports():
     import tensorflow as tf
 
+    from tff_pcdd import layers
+
 
 class Placement(enum.Enum):
     """Where a variable lives between rounds."""
 
     SHARED = "shared"  # broadcast by the server, trained by clients, averaged
     PERSONAL = "personal"  # kept by the client from round to round, never uploaded
+    # Kept by the client like a personal one; the cohort's mean of it completes the global model and
+    # is where a client that never trained starts, but replaces nobody's own.
+    MIRRORED = "mirrored"
     FIXED = "fixed"  # the same everywhere, never trained, never averaged
+    SCRATCH = "scratch"  # what a computation works with; `Method.begin` fills it, nobody keeps it
 
 
 @dataclasses.dataclass(frozen=True)
@@ -74,6 +82,10 @@ class Task:
             a method may use federation-wide sums of it (FedGELA's normaliser), never single rows.
         seed: seed of everything that is drawn when the model is made.
         num_rounds: planned rounds, for schedules.
+        cohort_size: most clients that a round can have.
+        server_samples: `server_samples(n)` gives inputs as stored and labels int32 of n training
+            samples of each class, for methods whose server holds a small balanced set.
+        personal_norms: clients keep their batch normalisation, whatever the method.
     """
 
     num_classes: int
@@ -82,6 +94,9 @@ class Task:
     class_counts: Any
     seed: int = 0
     num_rounds: int = 1
+    cohort_size: int = 1
+    server_samples: Callable[[int], tuple[Any, Any]] | None = None
+    personal_norms: bool = False
 
 
 class Batch(NamedTuple):
@@ -110,6 +125,8 @@ class Client(NamedTuple):
         round: int32 scalar, 0 for the first round.
         steps: int32 scalar, optimiser steps the client takes in this round.
         seed: int32 [2], differs for every client and round; batches have seeds of their own.
+        slot: int32 scalar, the client's place in the cohort, from 0.
+        optimizer: the settings of local training: `learning_rate`, `momentum`, ….
     """
 
     class_counts: tf.Tensor
@@ -120,15 +137,25 @@ class Client(NamedTuple):
     round: tf.Tensor
     steps: tf.Tensor
     seed: tf.Tensor
+    slot: tf.Tensor | int = 0
+    optimizer: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
 class Phase:
-    """A stretch of local training: these variables, this loss, so many epochs."""
+    """A stretch of local training: these variables, this loss, so many epochs.
+
+    Attributes:
+        variables: those that move.
+        epochs: passes over the client's samples.
+        loss: as `Method.loss`.
+        learning_rate: another step size than the clients' optimiser has.
+    """
 
     variables: Sequence[tf.Variable]
     epochs: int
     loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
+    learning_rate: float | None = None
 
 
 class Upload(NamedTuple):
@@ -137,8 +164,8 @@ class Upload(NamedTuple):
     Attributes:
         sums: named tensors that the server receives summed over the cohort.
         state: the client's new own tensors, of the structure that `Method.client_state` gave.
-        sent: float32 scalar, 1 if the client sends its `sums`, 0 if it does not and they are zero;
-            it counts in the bytes that are reported.
+        sent: float32 scalar, the share of `sums` that the client has to send, because the rest is
+            zero: it counts in the bytes that are reported.
     """
 
     sums: Mapping[str, tf.Tensor]
@@ -161,25 +188,37 @@ class Network:
     """The Keras pieces that a method trains, with their variables sorted by placement.
 
     Pieces are reached by name: `net["backbone"](x, training=True)`.
+
+    Attributes:
+        shared: variables that travel and are averaged.
+        personal: variables that the client keeps, the mirrored ones among them.
+        mirrored: those of the personal ones whose mean completes the global model.
+        fixed: variables that never change.
     """
 
     def __init__(self, parts: Mapping[str, tf.keras.layers.Layer], method: Method, task: Task):
         self._parts = dict(parts)
         self.shared = Variables([], [])
         self.personal = Variables([], [])
+        self.mirrored: list[tf.Variable] = []
         self.fixed: list[tf.Variable] = []
         for name, part in self._parts.items():
             if not part.built:
                 part.build((None, task.feature_dim))
             trainable = {id(variable) for variable in part.trainable_weights}
             for variable, owner in _owned_weights(part):
-                placement = method.placement(name, owner)
-                if placement is Placement.FIXED:
-                    self.fixed.append(variable)
-                    continue
-                group = self.shared if placement is Placement.SHARED else self.personal
-                is_trainable = id(variable) in trainable
-                (group.trainable if is_trainable else group.statistics).append(variable)
+                self._place(
+                    variable, _placement(method, task, name, owner), id(variable) in trainable
+                )
+
+    def _place(self, variable, placement: Placement, trainable: bool) -> None:
+        if placement is Placement.FIXED:
+            self.fixed.append(variable)
+        elif placement is not Placement.SCRATCH:
+            group = self.shared if placement is Placement.SHARED else self.personal
+            (group.trainable if trainable else group.statistics).append(variable)
+        if placement is Placement.MIRRORED:
+            self.mirrored.append(variable)
 
     def __getitem__(self, part: str) -> tf.keras.layers.Layer:
         return self._parts[part]
@@ -188,10 +227,34 @@ class Network:
     def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
         return self._parts
 
+    def copies(self, prefix: str) -> list[tuple[tf.Variable, tf.Variable]]:
+        """Pairs (variable of the piece `name`, the same of the piece `<prefix><name>`)."""
+        return [
+            pair
+            for name in self._parts
+            if f"{prefix}{name}" in self._parts
+            for pair in zip(
+                self._parts[name].weights, self._parts[f"{prefix}{name}"].weights, strict=True
+            )
+        ]
+
     @property
     def trainable(self) -> list[tf.Variable]:
         """All variables that local training may move, shared ones first."""
         return [*self.shared.trainable, *self.personal.trainable]
+
+
+def _placement(method: Method, task: Task, part: str, layer) -> Placement:
+    """Where a method wants a layer's variables, unless clients keep their batch normalisation."""
+    placement = method.placement(part, layer)
+    if task.personal_norms and placement is Placement.SHARED and is_batch_norm(layer):
+        return Placement.MIRRORED
+    return placement
+
+
+def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
+    """Whether a layer normalises by statistics of the batch, whatever its name."""
+    return isinstance(layer, (layers.BatchNormalization, tf.keras.layers.BatchNormalization))
 
 
 def _owned_weights(part):
@@ -214,12 +277,23 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     )
 
 
-def linear_head(task: Task, **options) -> tf.keras.layers.Dense:
-    """A linear classifier with weights uniform in ±1/sqrt(d) and bias 0."""
+def linear_head(task: Task, feature_dim: int | None = None) -> tf.keras.layers.Dense:
+    """A linear classifier of features [batch, d], weights uniform in ±1/sqrt(d), bias 0."""
+    head = _dense(task.num_classes)
+    head.build((None, feature_dim or task.feature_dim))
+    return head
+
+
+def projection(task: Task, width: int) -> tf.keras.Sequential:
+    """Two dense layers, d → d → width, which contrastive methods put in front of the head."""
+    model = tf.keras.Sequential([_dense(task.feature_dim, "relu"), _dense(width)])
+    model.build((None, task.feature_dim))
+    return model
+
+
+def _dense(width: int, activation: str | None = None) -> tf.keras.layers.Dense:
     uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
-    return tf.keras.layers.Dense(
-        task.num_classes, kernel_initializer=uniform, dtype="float32", **options
-    )
+    return tf.keras.layers.Dense(width, activation, kernel_initializer=uniform, dtype="float32")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -245,12 +319,20 @@ class Method:
         """Makes the named Keras pieces of the network, fresh variables each time."""
         return {"backbone": task.backbone(), "head": linear_head(task)}
 
+    def embed(self, net: Network, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """Features [batch, d] as the global classifier sees them."""
+        return net["backbone"](x, training=training)
+
     def placement(self, part: str, layer: tf.keras.layers.Layer) -> Placement:
         """Where the variables lie that `layer`, somewhere inside the piece `part`, owns."""
         del part, layer
         return Placement.SHARED
 
     # Local training.
+
+    def begin(self, net: Network, client: Client) -> None:
+        """Fills scratch variables from the loaded weights, before training or evaluation."""
+        del net, client
 
     def constants(self, class_counts: tf.Tensor, task: Task) -> dict[str, tf.Tensor]:
         """What follows from the client's training labels, float32 counts [C], once a round."""
@@ -262,7 +344,7 @@ class Method:
     ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
         """The scalar training loss of a batch, and the scalars called in `metric_names`."""
         del client
-        logits = net["head"](net["backbone"](batch.x, training=True))
+        logits = net["head"](self.embed(net, batch.x, training=True))
         return cross_entropy(batch.y, logits), {}
 
     def phases(self, net: Network, epochs: int) -> list[Phase]:
@@ -271,9 +353,9 @@ class Method:
 
     # State, and what travels.
 
-    def server_state(self, task: Task) -> dict[str, Any]:
-        """Initial tensors that the server keeps beside the weights."""
-        del task
+    def server_state(self, net: Network, task: Task) -> dict[str, Any]:
+        """Initial tensors that the server keeps beside the weights; `net` holds the first ones."""
+        del net, task
         return {}
 
     def broadcast(self, server: Mapping[str, Any]) -> dict[str, Any]:
@@ -310,6 +392,33 @@ class Method:
         del net, reduce
         return Upload({}, dict(client.state))
 
+    def server_learning(
+        self,
+        net: Network,
+        server: Mapping[str, Any],
+        change: Sequence[tf.Tensor],
+        sums: Mapping[str, tf.Tensor],
+        task: Task,
+        learn: Callable,
+    ) -> dict[str, Any]:
+        """What the server learns on its own, before its step.
+
+        Args:
+            net: the network as it was broadcast.
+            server: the server's own tensors before the round.
+            change: mean over the cohort of the clients' `update`.
+            sums: the clients' `Upload.sums`, summed.
+            task: what is learnt; `task.server_samples` are the server's own.
+            learn: `learn(x, y, loss, number)` trains all trainable variables of `net`, from the
+                weights that were broadcast, on inputs x as stored and labels y by the clients'
+                recipe; draws of different numbers differ.
+
+        Returns:
+            The server's own tensors, as `server_update` will see them.
+        """
+        del net, change, sums, task, learn
+        return dict(server)
+
     def server_update(
         self,
         weights: Sequence[tf.Tensor],
@@ -340,7 +449,7 @@ class Method:
 
         Further entries are heads reported beside it from the same pass, as `ga_<name>`.
         """
-        return {"": net["head"](net["backbone"](x, training=False))}
+        return {"": net["head"](self.embed(net, x, training=False))}
 
     def personalize(self, net: Network, client: Client) -> None:
         """Assigns what makes the client's model of the loaded weights, before any local step."""
@@ -352,17 +461,17 @@ class Method:
         return self.global_logits(net, x)[""]
 
     def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
-        """Local training of the personal model before it is evaluated a second time."""
-        return self.phases(net, epochs)
+        """Local training of the personal model before it is evaluated a second time.
+
+        By default all that local training moves is tuned by plain cross-entropy, as the papers do
+        for methods whose product is the global model.
+        """
+        return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
 
     # What diagnostics look at.
 
-    def global_features(self, net: Network, x: tf.Tensor) -> tf.Tensor:
-        """Features [batch, d] as the classifier of the global model sees them, in eval mode."""
-        return net["backbone"](x, training=False)
-
     def global_classifiers(self, net: Network) -> dict[str, tf.Tensor]:
-        """Matrices [d, C] of linear classifiers on `global_features`, a column for each class.
+        """Matrices [d, C] of linear classifiers on what `embed` gives, a column for each class.
 
         The entry "" belongs to the global model; it is absent where a method classifies otherwise.
         Further entries are reported beside it, under their names.

@@ -128,6 +128,13 @@ class ExperimentConfig:
         minimum=0,
         group="Model",
     )
+    bn: str = option(
+        "averaged",
+        "Clients' batch normalisation: averaged like weights, or personal, kept by each client, "
+        "with its mean for the global model (FedBN).",
+        choices=("averaged", "personal"),
+        group="Model",
+    )
     norm: str | None = option(
         "batch",
         "Normalisation layers: batch, whose moving statistics are averaged with the weights, or "

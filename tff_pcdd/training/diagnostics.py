@@ -207,7 +207,7 @@ class Diagnostics:
 
         Args:
             state: the server's state, as of a `FederatedProcess`.
-            clients: client state and {"train", "seed"} of each of the clients in `clients`: what
+            clients: client state and data of each of the clients in `clients`: what
                 they would begin the next round with.
 
         Returns:
@@ -236,10 +236,9 @@ class Diagnostics:
         if self._local is None:
             self._local = _LocalProgram(self._learning)
         server = programs.ordered(method.broadcast(state["server"]))
-        broadcast = {"weights": state["weights"], "server": server}
+        message = {"weights": state["weights"], "server": server, "round": state["round"]}
         arguments = tf.nest.map_structure(
-            tf.convert_to_tensor,
-            (broadcast, client_state, client_data["train"], client_data["seed"], state["round"]),
+            tf.convert_to_tensor, (message, client_state, client_data)
         )
         self._local.update(*arguments)
         return self._view(self._local.net)
@@ -250,7 +249,7 @@ class Diagnostics:
         for start in range(0, len(self._examples), size):
             raw = tf.convert_to_tensor(self._examples.x[start : start + size])
             x = data.normalize(raw, self._learning.input_spec)
-            features.append(method.global_features(net, x).numpy())
+            features.append(method.embed(net, x, training=False).numpy())
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(features)

@@ -35,7 +35,7 @@ from tff_pcdd.training.diagnostics import Diagnostics
 from tff_pcdd.training.runs import check_directory, read_summary
 
 # Salts that keep two sources with the same seed apart.
-_BATCHES, _CLIENTS = 1, 2
+_BATCHES, _CLIENTS, _SERVER = 1, 2, 3
 
 # Columns of metrics.csv for what a personal evaluation counts.
 _PERSONAL_COLUMNS = {
@@ -66,6 +66,28 @@ def derive_seed(*entropy: int) -> np.ndarray:
     return np.random.SeedSequence(entropy).generate_state(2).view(np.int32)
 
 
+def server_samples(
+    examples: data.Examples, seed: int, per_class: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """A small balanced set that a server holds, drawn from training examples.
+
+    Args:
+        examples: the training examples of the federation.
+        seed: the data seed.
+        per_class: samples of each class that occurs, as far as there are so many.
+
+    Returns:
+        Inputs as stored and labels, ordered by class.
+    """
+    generator = np.random.default_rng([seed, _SERVER])
+    chosen = []
+    for label in np.unique(examples.y):
+        members = np.flatnonzero(examples.y == label)
+        chosen.append(generator.choice(members, min(per_class, members.size), replace=False))
+    taken = examples.take(np.concatenate(chosen))
+    return taken.x, taken.y
+
+
 def build_learning(
     config: ExperimentConfig, federation: data.Federation, run: RunOptions
 ) -> Learning:
@@ -94,6 +116,9 @@ def build_learning(
             class_counts=federation.class_counts(),
             seed=config.model_seed,
             num_rounds=config.rounds,
+            cohort_size=config.clients_per_round or len(federation.clients),
+            server_samples=functools.partial(server_samples, federation.train, config.data_seed),
+            personal_norms=config.bn == "personal",
         ),
         input_spec=spec,
         optimizer=SGD(
@@ -190,12 +215,16 @@ class Experiment:
     def _examples(self, examples) -> OrderedDict[str, np.ndarray]:
         return OrderedDict(x=examples.x, y=examples.y)
 
-    def _client_data(self, client: int, *, test: bool = False) -> OrderedDict[str, Any]:
-        train, test_part = self.federation.client_examples(client)
+    def _client_data(
+        self, client: int, slot: int = 0, *, test: data.Examples | bool = False
+    ) -> OrderedDict[str, Any]:
+        """What a client computes with; `test` adds its own test part, or the one that is given."""
+        train, own_test = self.federation.client_examples(client)
         parts = OrderedDict(train=self._examples(train))
-        if test:
-            parts["test"] = self._examples(test_part)
+        if test is not False:
+            parts["test"] = self._examples(own_test if test is True else test)
         parts["seed"] = derive_seed(self.config.batch_seed, self.round, client, _BATCHES)
+        parts["slot"] = np.int32(slot)
         return parts
 
     def initialize(self) -> None:
@@ -209,7 +238,7 @@ class Experiment:
         )
         states = [self.store.get(client) for client in cohort]
         newcomers = sum(int(state["participations"]) == 0 for state in states)
-        clients = [self._client_data(client) for client in cohort]
+        clients = [self._client_data(client, slot) for slot, client in enumerate(cohort)]
         start = time.perf_counter()
         self.state, states, metrics = self.process.next(self.state, states, clients)
         seconds = time.perf_counter() - start
@@ -220,7 +249,7 @@ class Experiment:
         samples = max(totals.pop("samples"), 1.0)
         sent = {
             "upload_bytes": self.process.update_bytes * len(cohort)
-            + self.process.extra_bytes * int(metrics["sent"]),
+            + round(self.process.extra_bytes * float(metrics["sent"])),
             "download_bytes": self.process.download_bytes * len(cohort)
             + self.process.fixed_bytes * newcomers,
         }
@@ -244,11 +273,20 @@ class Experiment:
         return data.class_groups(counts)._asdict()
 
     def evaluate_global(self) -> dict[str, float]:
-        """Accuracies of the global model on the whole test set, in percent."""
-        counts = self.process.evaluate_global(self.state, self._examples(self.federation.test))
-        total = np.asarray(counts["total"])
+        """Accuracies of the global model on the whole test set, in percent.
+
+        Where a method has no global model: the mean over clients of their personal models', as
+        they stand before any local step (the convention of FedGELA's tables).
+        """
+        if self.learning.method.has_global_model:
+            counts = self.process.evaluate_global(self.state, self._examples(self.federation.test))
+            total, heads = np.asarray(counts["total"]), counts["right"]
+        else:
+            counts = self._count_clients(self.process.evaluate_before, self.federation.test)
+            # All clients see the same samples, so the mean of accuracies is that of the sums.
+            total, heads = counts["total"].sum(axis=0), {"head": counts["before"].sum(axis=0)}
         results = {}
-        for head, right in counts["right"].items():
+        for head, right in heads.items():
             suffix = "" if head == "head" else f"_{head}"
             right = np.asarray(right)
             results[f"ga{suffix}"] = evaluation.accuracy(right, total)
@@ -258,14 +296,18 @@ class Experiment:
 
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Counts of rightly classified test samples of every client, [K, C] each."""
+        return self._count_clients(self.process.evaluate_personal, True)
+
+    def _count_clients(self, computation, test) -> dict[str, np.ndarray]:
+        """Runs an evaluation at every client, as many at a time as a cohort has."""
         chunks = []
         clients = range(len(self.federation.clients))
         for start in range(0, len(clients), self.cohort_size):
             chunk = clients[start : start + self.cohort_size]
-            chunks += self.process.evaluate_personal(
+            chunks += computation(
                 self.state,
                 [self.store.get(client) for client in chunk],
-                [self._client_data(client, test=True) for client in chunk],
+                [self._client_data(client, test=test) for client in chunk],
             )
         return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
 

@@ -1,0 +1,71 @@
+"""Ditto.
+
+Ditto: Fair and Robust Federated Learning Through Personalization; T. Li, S. Hu, A. Beirami, V.
+Smith; ICML 2021.
+
+Differs from FedAvg in a second network v_k at each client, which is trained on the client's loss
+plus λ/2·‖v_k - w‖², w being the global model as it came (algorithm 1), and is the personal model,
+without any tuning. The global model is FedAvg's for every λ.
+
+Departures: w is trained for all local epochs and v_k after it for as many (the authors' program
+interleaves them, batch by batch, which changes neither), and the mean is weighted by samples. v_k
+starts at the first w.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, Phase, Placement, cross_entropy, register
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+_OWN = "own_"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Ditto(Method):
+    """FedAvg with a network of its own at each client, pulled to the global one."""
+
+    name = "ditto"
+    degenerate: ClassVar = {}
+
+    pull: float = option(1.0, "λ, the pull of the personal towards the global model.", minimum=0)
+
+    def build(self, task):
+        parts = super().build(task)
+        return {**parts, **{f"{_OWN}{name}": part for name, part in super().build(task).items()}}
+
+    def placement(self, part, layer):
+        return Placement.PERSONAL if part.startswith(_OWN) else Placement.SHARED
+
+    def initial_personal(self, net, seed):
+        originals = {copy.ref(): original for original, copy in net.copies(_OWN)}
+        return [tf.identity(originals[variable.ref()]) for variable in net.personal.all]
+
+    def _own_logits(self, net, x, training):
+        return net[f"{_OWN}head"](net[f"{_OWN}backbone"](x, training=training))
+
+    def _own_loss(self, net, batch, client):
+        loss = cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+        distances = [
+            tf.nn.l2_loss(v - anchor)
+            for v, anchor in zip(net.personal.trainable, client.anchor, strict=True)
+        ]
+        return loss + self.pull * tf.add_n(distances), {}
+
+    def phases(self, net, epochs):
+        return [
+            Phase(net.shared.trainable, epochs, self.loss),
+            Phase(net.personal.trainable, epochs, self._own_loss),
+        ]
+
+    def personal_logits(self, net, x, client):
+        return self._own_logits(net, x, training=False)
+
+    def personal_phases(self, net, epochs):
+        return []

@@ -1,0 +1,62 @@
+"""FedNova: normalised averaging.
+
+Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization; J. Wang, Q.
+Liu, H. Liang, G. Joshi, H. V. Poor; NeurIPS 2020.
+
+Differs from FedAvg in the average. A client that takes more steps moves further, and FedAvg favours
+it for that. Here each change is divided by ‖a_k‖₁, the weight with which the local solver has
+summed its gradients, and the mean is stretched by τ_eff = Σ p_k ‖a_k‖₁ (eq. 6 and 7). For SGD with
+momentum ρ and τ steps, ‖a‖₁ = (τ - ρ(1 - ρ^τ)/(1 - ρ))/(1 - ρ). Statistics of normalisation
+layers are averaged as in FedAvg: normalised weights can sum to more than one, and a variance would
+become negative. Where all clients take the same number of steps it is FedAvg.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, Upload, register
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+def accumulated_weight(steps: tf.Tensor, momentum: float) -> tf.Tensor:
+    """‖a‖₁ of momentum SGD: the sum of the weights that `steps` gradients have in the change.
+
+    Args:
+        steps: float32, τ.
+        momentum: ρ in [0, 1).
+
+    Returns:
+        float32 of the shape of `steps`; τ itself without momentum.
+    """
+    decayed = momentum * (1 - tf.pow(momentum, steps)) / (1 - momentum)
+    return (steps - decayed) / (1 - momentum)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedNova(Method):
+    """FedAvg of changes per effective local step."""
+
+    name = "fednova"
+
+    def _effective_steps(self, client):
+        return accumulated_weight(tf.cast(client.steps, tf.float32), client.optimizer.momentum)
+
+    def update(self, net, client):
+        steps = self._effective_steps(client)
+        return [tf.math.divide_no_nan(delta, steps) for delta in super().update(net, client)]
+
+    def upload(self, net, client, reduce):
+        samples = self.weight(client)
+        sums = {"samples": samples, "steps": samples * self._effective_steps(client)}
+        return Upload(sums, client.state)
+
+    def server_update(self, weights, change, server, sums, cohort_size):
+        effective = tf.math.divide_no_nan(sums["steps"], sums["samples"])
+        stretched = [effective * delta for delta in change]
+        return super().server_update(weights, stretched, server, sums, cohort_size)

@@ -1,0 +1,81 @@
+"""FedProc: prototypical contrastive federated learning.
+
+FedProc: Prototypical Contrastive Federated Learning on Non-IID Data; X. Mu, Y. Shen, K. Cheng, X.
+Geng, J. Fu, T. Zhang, Z. Zhang; arXiv:2109.12273, 2021; Future Generation Computer Systems 143,
+2023.
+
+Differs from FedAvg in the local loss, α_t·L_gpc + (1 - α_t)·cross-entropy. L_gpc is the
+cross-entropy of cosines between a sample's feature and all global prototypes over a temperature:
+features shall be near their own class's prototype and far from the others'. α_t falls from 1 to 0
+over the rounds, α_t = 1 - t/T, so that the representation is formed first. Features come from a
+projection as in MOON.
+
+While no class of a batch has a prototype, as in the first round, the loss is cross-entropy alone; a
+sample without a prototype of its own takes no part in L_gpc. Prototypes are means over samples. No
+program of the authors is known. With `contrast_weight` 0, which multiplies α_t, and no projection
+it is FedAvg.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.method import cross_entropy, linear_head, projection, register
+from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import losses
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedProc(PrototypeMethod):
+    """FedAvg with a contrast against global prototypes that fades out over the rounds."""
+
+    name = "fedproc"
+    metric_names = ("contrast",)
+    degenerate: ClassVar = {"contrast_weight": 0.0, "projection_width": 0}
+
+    contrast_weight: float = option(
+        1.0, "α of the first round, the share of the contrastive term.", minimum=0, maximum=1
+    )
+    temperature: float = option(0.5, "Temperature of the contrastive term.", above=0)
+    projection_width: int = option(
+        256, "Width of the projection's output, 0 for no projection.", minimum=0
+    )
+
+    def build(self, task):
+        parts = {"backbone": task.backbone(), "head": linear_head(task, self.projection_width)}
+        if self.projection_width:
+            parts["projection"] = projection(task, self.projection_width)
+        return parts
+
+    def embed(self, net, x, training):
+        features = net["backbone"](x, training=training)
+        return net["projection"](features) if self.projection_width else features
+
+    def prototype_dim(self, task):
+        return self.projection_width or task.feature_dim
+
+    def constants(self, class_counts, task):
+        return {"rounds": tf.constant(float(task.num_rounds))}
+
+    def loss(self, net, batch, client):
+        features = self.embed(net, batch.x, training=True)
+        loss, contrast = cross_entropy(batch.y, net["head"](features)), tf.constant(0.0)
+        if self.contrast_weight:
+            contrast, any_known = losses.prototype_contrast(
+                features,
+                batch.y,
+                client.server["prototypes"],
+                client.server["valid"],
+                self.temperature,
+            )
+            progress = tf.cast(client.round, tf.float32) / client.constants["rounds"]
+            share = self.contrast_weight * (1 - progress) * tf.cast(any_known, tf.float32)
+            loss = share * contrast + (1 - share) * loss
+        return loss, {"contrast": contrast}

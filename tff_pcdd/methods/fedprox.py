@@ -1,0 +1,43 @@
+"""FedProx.
+
+Federated Optimization in Heterogeneous Networks; T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A.
+Talwalkar, V. Smith; MLSys 2020.
+
+Differs from FedAvg in a proximal term of the local loss, μ/2·‖w - w_t‖², which holds clients near
+the global model of the round (eq. 2). It touches trained variables only, never the statistics of a
+normalisation. The term is part of the loss, so momentum accumulates it (the authors' solver is SGD
+without momentum). With μ = 0 it is FedAvg.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, register
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedProx(Method):
+    """FedAvg with a pull of every client towards the global model."""
+
+    name = "fedprox"
+    degenerate: ClassVar = {"mu": 0.0}
+
+    mu: float = option(0.01, "μ, weight of the proximal term.", minimum=0)
+
+    def loss(self, net, batch, client):
+        loss, metrics = super().loss(net, batch, client)
+        if self.mu:
+            # l2_loss is half of the squared norm.
+            distances = [
+                tf.nn.l2_loss(w - anchor)
+                for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
+            ]
+            loss += self.mu * tf.add_n(distances)
+        return loss, metrics

@@ -1,0 +1,107 @@
+"""MOON: model-contrastive federated learning.
+
+Model-Contrastive Federated Learning; Q. Li, B. He, D. Song; CVPR 2021.
+
+Differs from FedAvg in a term of the local loss, cross-entropy + μ·L_con (eq. 3 and 4). The features
+z of a sample shall be nearer to those that the global model gives it, z_g, than to those of the
+client's last model, z_p: L_con = -log(e^{s(z,z_g)/τ} / (e^{s(z,z_g)/τ} + e^{s(z,z_p)/τ})), with s
+the cosine; gradients flow through z alone, and the other two networks are in eval mode. Features
+come from a projection of two layers, on which the head stands (authors' program). A client that
+never trained takes the first global model for its last, which makes the term constant (the authors
+draw a random one). With μ = 0 and no projection it is FedAvg.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.method import (
+    Method,
+    Placement,
+    cross_entropy,
+    linear_head,
+    projection,
+    register,
+)
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import losses
+
+_GLOBAL, _PREVIOUS = "global_", "previous_"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Moon(Method):
+    """FedAvg with a contrast between the global and the client's previous features."""
+
+    name = "moon"
+    metric_names = ("contrast",)
+    degenerate: ClassVar = {"mu": 0.0, "projection_width": 0}
+
+    mu: float = option(
+        5.0, "μ, weight of the contrastive term (CIFAR-10: 5, CIFAR-100: 1).", minimum=0
+    )
+    temperature: float = option(0.5, "τ of the contrastive term.", above=0)
+    projection_width: int = option(
+        256, "Width of the projection's output, 0 for no projection.", minimum=0
+    )
+
+    def _encoder(self, task):
+        parts = {"backbone": task.backbone()}
+        if self.projection_width:
+            parts["projection"] = projection(task, self.projection_width)
+        return parts
+
+    def build(self, task):
+        parts = {**self._encoder(task), "head": linear_head(task, self.projection_width)}
+        if self.mu:
+            for prefix in (_GLOBAL, _PREVIOUS):
+                parts |= {f"{prefix}{name}": part for name, part in self._encoder(task).items()}
+        return parts
+
+    def placement(self, part, layer):
+        if part.startswith(_GLOBAL):
+            return Placement.SCRATCH
+        return Placement.PERSONAL if part.startswith(_PREVIOUS) else Placement.SHARED
+
+    def initial_personal(self, net, seed):
+        originals = {copy.ref(): original for original, copy in net.copies(_PREVIOUS)}
+        return [tf.identity(originals[variable.ref()]) for variable in net.personal.all]
+
+    def begin(self, net, client):
+        for original, copy in net.copies(_GLOBAL):
+            copy.assign(original)
+
+    def embed(self, net, x, training, prefix=""):
+        features = net[f"{prefix}backbone"](x, training=training)
+        return net[f"{prefix}projection"](features) if self.projection_width else features
+
+    def loss(self, net, batch, client):
+        features = self.embed(net, batch.x, training=True)
+        loss, contrast = cross_entropy(batch.y, net["head"](features)), tf.constant(0.0)
+        if self.mu:
+            others = [
+                self.embed(net, batch.x, training=False, prefix=prefix)
+                for prefix in (_GLOBAL, _PREVIOUS)
+            ]
+            contrast = losses.model_contrast(features, *others, self.temperature)
+            loss += self.mu * contrast
+        return loss, {"contrast": contrast}
+
+    def phases(self, net, epochs):
+        phases = super().phases(net, epochs)
+        return [dataclasses.replace(phase, variables=net.shared.trainable) for phase in phases]
+
+    def personal_phases(self, net, epochs):
+        phases = super().personal_phases(net, epochs)
+        return [dataclasses.replace(phase, variables=net.shared.trainable) for phase in phases]
+
+    def upload(self, net, client, reduce):
+        for original, copy in net.copies(_PREVIOUS):
+            copy.assign(original)
+        return super().upload(net, client, reduce)

@@ -1,0 +1,133 @@
+"""Ratio Loss, and the monitor that feeds it.
+
+Addressing Class Imbalance in Federated Learning; L. Wang, S. Xu, X. Wang, Q. Zhu; AAAI 2021.
+
+Differs from FedAvg in a weight of each sample's loss, α + β·R_y. The server holds a few samples of
+every class. Once a round it trains the model that it sent on the samples of one class alone, for
+each class, by the clients' recipe, and looks at the head's changes Δ^p: at the weights that one
+class p moves up and others hardly move (`decisive_weights`), R_p = |Σ Δ^p| / |Σ mean of the other
+classes' Δ|. A class that the model knows already moves it little, and counts less. Clients use
+the R of the round before. From the same changes and that of the global head the server estimates
+how many samples of each class took part (`composition`, algorithm 1), without asking anybody.
+
+Departures: R is in force from the second round on (authors' program; the paper waits until the
+composition proves imbalanced), it is capped at `cap`, since a class that is fitted perfectly has a
+denominator near 0 (one variant of the program caps at 5000), and the mean is weighted by samples.
+The auxiliary samples are drawn from the training data. With β = 0 it is FedAvg.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.method import Method, Upload, register
+from tff_pcdd.options import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+# No other class may move a decisive weight by this share of the own class's change.
+_CLEAR = 0.8
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class RatioLoss(Method):
+    """FedAvg with samples weighted by how much their class still moves the model."""
+
+    name = "ratioloss"
+    degenerate: ClassVar = {"beta": 0.0}
+
+    alpha: float = option(1.0, "α, weight of every sample.", above=0)
+    beta: float = option(0.1, "β, weight of the class's ratio.", minimum=0)
+    cap: float = option(10.0, "Largest ratio.", above=0)
+    auxiliary: int = option(32, "Samples of each class that the server holds.", minimum=1)
+
+    def server_state(self, net, task):
+        ones = tf.ones([task.num_classes])
+        return {"ratio": ones, "composition": 0 * ones}
+
+    def broadcast(self, server):
+        return {"ratio": server["ratio"]}
+
+    def loss(self, net, batch, client):
+        logits = net["head"](self.embed(net, batch.x, training=True))
+        losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch.y, logits=logits)
+        if self.beta:
+            losses *= self.alpha + self.beta * tf.gather(client.server["ratio"], batch.y)
+        return tf.reduce_mean(losses), {}
+
+    def upload(self, net, client, reduce):
+        present = tf.cast(tf.reduce_sum(client.class_counts) > 0, tf.float32)
+        sums = {"samples": tf.reduce_sum(client.class_counts), "clients": present}
+        return Upload(sums, client.state)
+
+    def server_learning(self, net, server, change, sums, task, learn):
+        if not self.beta:
+            return dict(server)
+        kernel, plain = net["head"].kernel, functools.partial(Method.loss, self)
+        before = tf.identity(kernel)
+        x, y = task.server_samples(self.auxiliary)
+        changes = []
+        for label in range(task.num_classes):
+            chosen = y == label
+            learn(tf.constant(x[chosen]), tf.constant(y[chosen]), plain, label)
+            changes.append(kernel - before)
+        position = [v.ref() for v in net.shared.trainable].index(kernel.ref())
+        # A class's auxiliary samples move the head by about n times what one of a client's does.
+        total = sums["clients"] * self.auxiliary * change[position]
+        ratio, composition = monitor(tf.stack(changes), total, sums["samples"])
+        return {"ratio": tf.minimum(ratio, self.cap), "composition": composition}
+
+
+def decisive_weights(changes: tf.Tensor) -> tf.Tensor:
+    """Which weights of the head tell of which class.
+
+    Args:
+        changes: Δ, [C, d, C]: the head's change by samples of each class (first axis) alone.
+
+    Returns:
+        Booleans [C, d, C]: class p moves the weight up more than any other moves it either way, by
+        a clear margin.
+    """
+    largest = tf.math.top_k(tf.transpose(tf.abs(changes), [1, 2, 0]), 2).values
+    clear = largest[..., 1] < _CLEAR * largest[..., 0]
+    return tf.logical_and(tf.equal(changes, largest[..., 0]), clear)
+
+
+def monitor(changes: tf.Tensor, total: tf.Tensor, samples: tf.Tensor):
+    """Ratios and composition from the head's changes (algorithm 1).
+
+    Args:
+        changes: as for `decisive_weights`.
+        total: [d, C], the change by all samples of the round: K·n·ΔG, where ΔG is the mean change
+            of K clients and Δ comes from n samples.
+        samples: N, samples of the round, float32 scalar.
+
+    Returns:
+        (ratio, composition), both [C]. The ratio is 10 where the denominator is 0. The composition
+        of a class is the mean over its decisive weights of the estimate
+        (total - N·mean of other Δ) / (Δ^p - mean of other Δ), of values within (0, 1.5·N/C), and
+        N/C where there is none.
+    """
+    num_classes = changes.shape[0]
+    others = (tf.reduce_sum(changes, axis=0) - changes) / (num_classes - 1)
+    decisive = decisive_weights(changes)
+
+    def over_decisive(values):
+        return tf.reduce_sum(tf.where(decisive, values, 0.0), axis=[1, 2])
+
+    own, rest = tf.abs(over_decisive(changes)), tf.abs(over_decisive(others))
+    ratio = tf.where(rest > 0, tf.math.divide_no_nan(own, rest), 10.0)
+    even = samples / num_classes
+    estimates = tf.math.divide_no_nan(total - samples * others, changes - others)
+    usable = tf.logical_and(decisive, tf.logical_and(estimates > 0, estimates < 1.5 * even))
+    count = tf.reduce_sum(tf.cast(usable, tf.float32), axis=[1, 2])
+    mean = tf.math.divide_no_nan(
+        tf.reduce_sum(tf.where(usable, estimates, 0.0), axis=[1, 2]), count
+    )
+    return ratio, tf.where(count > 0, mean, even)
