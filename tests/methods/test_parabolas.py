@@ -1,0 +1,127 @@
+"""Methods against rounds worked out by hand on parabolas; see `quadratic`."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.methods import quadratic
+from tff_pcdd.methods import fednova
+
+
+@pytest.fixture
+def play(monkeypatch):
+    """Makes a federation: method, minima, first values, settings."""
+
+    def make(name, minima, u, v=None, sizes=None, **options):
+        clients = options.pop("clients", len(minima))
+        learning = quadratic.learning(monkeypatch, name, u, v, clients=clients, **options)
+        return quadratic.Federation(learning, minima, sizes)
+
+    return make
+
+
+def test_fedprox_moves_towards_the_weighted_minimum(play):
+    """Fixed point (b + μ·w)/(1 + μ) = 3; two steps of 1/4 leave a quarter of the way: 3 - 1/4."""
+    assert play("fedprox", [4], 2.0, rate=0.25, epochs=2, mu=1.0).round().weights == [2.75]
+
+
+def test_fednova_weighs_changes_per_step(play):
+    """One step to 1 and two to 3.5; FedAvg's mean would be 2.875."""
+    settings = {"minima": [0, 4], "u": 2.0, "sizes": [2, 6], "rate": 0.5}
+    assert play("fedavg", **settings).round().weights == [2.875]
+    assert play("fednova", **settings).round().weights == [pytest.approx(2.546875)]
+
+
+def test_fednova_with_equal_steps_is_fedavg(play):
+    settings = {"minima": [0, 4], "u": 2.0, "sizes": [5, 6], "rate": 0.1, "sgd": (0.9,)}
+    expected = play("fedavg", **settings).round().weights
+    assert play("fednova", **settings).round().weights == [pytest.approx(expected[0], rel=1e-6)]
+
+
+@pytest.mark.parametrize(("steps", "momentum"), [(3, 0.5), (1, 0.9), (10, 0.9), (4, 0.0)])
+def test_fednova_counts_the_weight_of_gradients(steps, momentum):
+    accumulator = total = 0.0
+    for _ in range(steps):
+        accumulator = momentum * accumulator + 1
+        total += accumulator
+    actual = fednova.accumulated_weight(tf.constant(float(steps)), momentum)
+    assert float(actual) == pytest.approx(total, rel=1e-5)
+
+
+def test_feddyn_finds_the_optimum_of_all_in_one_round(play):
+    """Steps of 1/2 minimise exactly, since the curvature is 1 + α = 2."""
+    federation = play("feddyn", [0, 4], 0.0, rate=0.5, alpha=1.0).round()
+    assert federation.locals == [[0], [2]] and federation.weights == [2]
+    duals = [float(state["own"]["dual"][0]) for state in federation.clients]
+    assert duals == [0, -2]
+    assert float(federation.server["server"]["correction"][0]) == -1
+    federation.round()
+    assert federation.locals == [[-1], [0]] and federation.weights == [2]
+    duals = [float(state["own"]["dual"][0]) for state in federation.clients]
+    assert duals == [1, -2]
+    # With full participation h is the mean of the duals.
+    assert float(federation.server["server"]["correction"][0]) == np.mean(duals)
+
+
+@pytest.mark.parametrize(("control", "third"), [("code", (1.75, 1.75)), ("paper", (1.25, 2.25))])
+def test_feddc_corrects_the_drift(play, control, third):
+    """Two steps of 1/2, so that step size times steps is 1; the first minimises exactly."""
+    options = {"rate": 0.5, "epochs": 2, "alpha": 1.0, "control": control}
+    federation = play("feddc", [0, 4], 0.0, **options).round()
+    assert federation.locals == [[0], [2]] and federation.weights == [2]
+    federation.round()
+    assert federation.locals == [[-0.5], [-0.5]] and federation.weights == [2]
+    assert [float(state["own"]["drift"][0]) for state in federation.clients] == [-0.5, 1.5]
+    federation.round()
+    assert [2 + delta for (delta,) in federation.locals] == list(third)
+    assert federation.weights == [2]
+
+
+def test_feddc_without_control_is_feddyn(play):
+    settings = {"minima": [0, 3, 4], "u": 1.0, "rate": 0.1, "epochs": 2, "alpha": 0.3}
+    # Drifts are held at all clients, two of which never take part.
+    dyn = play("feddyn", clients=5, **settings)
+    dc = play("feddc", clients=5, control="none", **settings)
+    for _ in range(4):
+        np.testing.assert_allclose(dyn.round().weights, dc.round().weights, rtol=1e-5)
+
+
+def test_fedper_trains_head_and_backbone_together(play):
+    federation = play("fedper", [0, 4], 0.0, 0.0, rate=0.5).round()
+    assert federation.locals == [[0], [2]] and federation.weights == [1]
+    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 2]
+
+
+def test_fedrep_trains_the_head_first(play):
+    federation = play("fedrep", [0, 4], 0.0, 0.0, rate=0.5, epochs=2).round()
+    assert federation.locals == [[0], [1]] and federation.weights == [0.5]
+    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 2]
+
+
+def test_fedrep_leaves_the_backbone_nothing_once_heads_fit(play):
+    federation = play("fedrep", [0, 4], 0.0, 0.0, rate=1.0, epochs=2).round()
+    assert federation.weights == [0]
+    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 4]
+
+
+def test_fedbabu_never_moves_the_head(play):
+    federation = play("fedbabu", [0, 4], 0.0, 0.0, rate=0.5).round()
+    assert federation.weights == [1]
+    # Neither momentum nor decay reach it.
+    federation = play("fedbabu", [0, 4], 0.0, 3.0, rate=0.1, epochs=3, sgd=(0.9, 0.5)).round()
+    assert float(federation.server["weights"]["fixed"][0][0]) == 3.0
+
+
+def test_ditto_pulls_to_the_global_model_of_the_round(play):
+    """Anchored at the trained local model it would come to 2.15625."""
+    federation = play("ditto", [4], 0.0, rate=0.25, epochs=2, pull=1.0).round()
+    assert federation.locals == [[1.75]]
+    assert float(federation.clients[0]["personal"][0][0]) == 1.5
+
+
+def test_ditto_without_pull_learns_alone(play):
+    federation = play("ditto", [0, 4], 1.0, rate=0.25, epochs=2, pull=0.0).round().round()
+    # Four steps, each three quarters of the way left.
+    alone = [b + 0.75**4 * (1 - b) for b in (0, 4)]
+    actual = [float(state["personal"][0][0]) for state in federation.clients]
+    np.testing.assert_allclose(actual, alone, rtol=1e-6)

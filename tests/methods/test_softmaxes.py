@@ -1,0 +1,157 @@
+"""Methods that change the softmax: FedRS, FedLC, FedRoD, FedETF, Ratio Loss."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import methods
+from tff_pcdd.methods import ratioloss
+
+BATCH = methods.Batch(
+    tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 0])
+)
+COUNTS = np.array([12.0, 3.0, 5.0, 20.0], np.float32)
+
+
+def client(method, counts=COUNTS, **values):
+    task = support.learning("fedavg").task
+    return methods.Client(
+        class_counts=tf.constant(counts),
+        constants=method.constants(tf.constant(counts), task),
+        **{"anchor": [], "state": {}, "server": {}, "round": 0, "steps": 1, "seed": None, **values},
+    )
+
+
+def forward(name, **options):
+    """Method, network, and the features and logits of the batch in NumPy."""
+    learning = support.learning(name, statistics=False, **options)
+    net = learning.network()
+    features = net["backbone"](BATCH.x).numpy()
+    return learning.method, net, features, net["head"](features).numpy().astype(np.float64)
+
+
+def entropy(logits, labels=support.TEST["y"]):
+    shifted = logits - logits.max(axis=1, keepdims=True)
+    picked = shifted[np.arange(len(labels)), labels]
+    return np.log(np.exp(shifted).sum(axis=1)) - picked
+
+
+def test_fedrs_scales_the_logits_of_missing_classes():
+    method, net, _, logits = forward("fedrs", alpha=0.5)
+    counts = np.array([1.0, 2.0, 0.0, 3.0], np.float32)
+    loss, _ = method.loss(net, BATCH, client(method, counts))
+    assert float(loss) == pytest.approx(entropy(logits * [1, 1, 0.5, 1]).mean(), rel=1e-5)
+    method = dataclasses.replace(method, graded=True)
+    loss, _ = method.loss(net, BATCH, client(method, counts))
+    factor = 0.5 + 0.5 * counts / 3
+    assert float(loss) == pytest.approx(entropy(logits * factor).mean(), rel=1e-5)
+
+
+@pytest.mark.parametrize(("alpha", "pushed"), [(0.5, 0.25), (1.0, 0.5), (0.0, 0.0)])
+def test_fedrs_pushes_a_missing_class_less(alpha, pushed):
+    """Two classes with logits 0, the second missing: its gradient is α/2 of the feature."""
+    method = methods.create("fedrs", alpha=alpha)
+    factor = method.constants(tf.constant([1.0, 0.0]), None)["factor"]
+    logits = tf.Variable([[0.0, 0.0]])
+    with tf.GradientTape() as tape:
+        loss = methods.cross_entropy([0], factor * logits)
+    assert float(loss) == pytest.approx(np.log(2))
+    np.testing.assert_allclose(tape.gradient(loss, logits), [[-0.5, pushed]])
+
+
+@pytest.mark.parametrize(("label", "expected"), [(0, 0.97408), (1, 0.47408)])
+def test_fedlc_takes_off_margins(label, expected):
+    """Counts 1 and 16 have margins 1 and 1/2."""
+    calibrated = methods.create("fedlc").calibrate(tf.zeros([1, 2]), tf.constant([1.0, 16.0]))
+    assert float(methods.cross_entropy([label], calibrated)) == pytest.approx(expected, abs=1e-5)
+
+
+def test_fedlc_leaves_out_the_true_class_if_asked():
+    method, net, _, logits = forward("fedlc", denominator="others")
+    calibrated = logits - COUNTS**-0.25
+    others = np.where(np.eye(4, dtype=bool)[support.TEST["y"]], -np.inf, calibrated)
+    true = calibrated[np.arange(len(logits)), support.TEST["y"]]
+    expected = np.mean(np.log(np.exp(others).sum(axis=1)) - true)
+    loss, _ = method.loss(net, BATCH, client(method))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    alone, _ = method.loss(net, BATCH, client(method, np.float32([0, 0, 0, 9])))
+    assert float(alone) == 0
+
+
+def test_fedrod_trains_two_heads_for_two_purposes():
+    method, net, features, logits = forward("fedrod")
+    own = net["personal_head"]
+    own.set_weights([np.full([6, 4], 0.1, np.float32) * np.arange(4), np.ones(4, np.float32)])
+    with tf.GradientTape(persistent=True) as tape:
+        loss, _ = method.loss(net, BATCH, client(method))
+    summed = logits + own(features).numpy()
+    expected = entropy(logits + np.log(COUNTS)).mean() + entropy(summed).mean()
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
+    # The generic half's gradient is that of the balanced softmax alone.
+    probabilities = np.exp(logits + np.log(COUNTS))
+    probabilities /= probabilities.sum(axis=1, keepdims=True)
+    error = (probabilities - np.eye(4)[support.TEST["y"]]) / len(logits)
+    actual = tape.gradient(loss, net["head"].kernel)
+    np.testing.assert_allclose(actual, features.T @ error, rtol=1e-4, atol=1e-5)
+    prediction = method.personal_logits(net, BATCH.x, None)
+    np.testing.assert_allclose(prediction, summed, rtol=1e-4, atol=1e-5)
+
+
+def test_fedrod_does_not_move_the_backbone_for_one_class():
+    method, net, _, _ = forward("fedrod")
+    chosen = support.TEST["y"] == 2
+    batch = methods.Batch(BATCH.x[chosen], BATCH.y[chosen], None)
+    with tf.GradientTape() as tape:
+        loss, _ = method.loss(net, batch, client(method, np.float32([0, 0, 7, 0])))
+    for gradient in tape.gradient(loss, net.shared.trainable):
+        np.testing.assert_array_equal(gradient, np.zeros(gradient.shape))
+
+
+def test_fedetf_scales_cosines_and_balances():
+    learning = support.learning("fedetf", statistics=False, temperature=3.0)
+    method, net = learning.method, learning.network()
+    z = net["projection"](net["backbone"](BATCH.x)).numpy().astype(np.float64)
+    etf = net["head"].etf.numpy().astype(np.float64)
+    np.testing.assert_allclose(etf.T @ etf, 4 / 3 * np.eye(4) - 1 / 3, atol=1e-6)
+    # Where all units are off the feature is zero, and so is the cosine.
+    logits = 3 * z / np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12) @ etf
+    loss, _ = method.loss(net, BATCH, client(method))
+    assert float(loss) == pytest.approx(entropy(logits + np.log(COUNTS)).mean(), rel=1e-5)
+    np.testing.assert_allclose(method.global_logits(net, BATCH.x)[""], logits, rtol=1e-4, atol=1e-5)
+    trained = {variable.ref() for variable in net.shared.trainable}
+    assert net["temperature"].scale.ref() in trained
+    assert [variable.ref() for variable in net.fixed] == [net["head"].etf.ref()]
+
+
+def test_ratio_loss_weighs_samples():
+    method, net, _, logits = forward("ratioloss", alpha=1.0, beta=0.1)
+    ratio = np.array([1.0, 5.0, 0.5, 2.0], np.float32)
+    loss, _ = method.loss(net, BATCH, client(method, server={"ratio": tf.constant(ratio)}))
+    weights = 1 + 0.1 * ratio[support.TEST["y"]]
+    assert float(loss) == pytest.approx((weights * entropy(logits)).mean(), rel=1e-5)
+
+
+def test_monitor_finds_ratio_and_composition():
+    """One decisive weight per class: its own class moves it by 5, the others by 1 each."""
+    changes = np.full([3, 1, 3], 1.0, np.float32)
+    changes[np.arange(3), 0, np.arange(3)] = 5
+    held = np.array([4.0, 5.0, 1.0])
+    total = np.einsum("p,pij->ij", held, changes).astype(np.float32)
+    assert total[0, 0] == 26
+    ratio, composition = ratioloss.monitor(tf.constant(changes), tf.constant(total), 10.0)
+    np.testing.assert_allclose(ratio, [5, 5, 5])
+    # 5 samples are 1.5 times the even share, beyond what is believed.
+    np.testing.assert_allclose(composition, [4, 10 / 3, 1], rtol=1e-6)
+
+
+def test_weights_that_two_classes_move_are_not_decisive():
+    changes = np.zeros([3, 2, 1], np.float32)
+    changes[:, 0, 0] = [5, 4.5, 0]  # no clear winner
+    changes[:, 1, 0] = [0, -3, 2]  # moved most, but downwards
+    assert not np.any(ratioloss.decisive_weights(tf.constant(changes)))
+    ratio, composition = ratioloss.monitor(tf.constant(changes), tf.zeros([2, 1]), 9.0)
+    np.testing.assert_allclose(ratio, [10, 10, 10])
+    np.testing.assert_allclose(composition, [3, 3, 3])
