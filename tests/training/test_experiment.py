@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 from tff_pcdd import data
+from tff_pcdd.federated import programs
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import (
     Experiment,
@@ -440,3 +441,21 @@ def test_summary_of_accuracies():
     without = experiment.summarize_accuracies([{"round": "1", "ga": "", "pa": "3"}])
     assert without["ga_final"] is None
     assert without["ga_second_half"] is None
+
+
+def test_ga_without_a_global_model_is_the_clients_mean(options, tmp_path):
+    """The personal models as they stand, each on all test samples."""
+    config = dataclasses.replace(CONFIG, algorithm="fedper", method_options={}, rounds=1)
+    run = Experiment(config, tmp_path / "run", options)
+    run.initialize()
+    run.next_round()
+    net, test = run.learning.network(), run.federation.test
+    x = data.normalize(test.x, run.learning.input_spec)
+    accuracies = []
+    for client in range(len(run.federation.clients)):
+        personal = run.store.get(client)["personal"]
+        programs.load(net, run.state["weights"], personal)
+        logits = net["head"](net["backbone"](x, training=False)).numpy()
+        accuracies.append(100 * np.mean(logits.argmax(axis=1) == test.y))
+    assert len(set(accuracies)) > 1
+    assert run.evaluate_global()["ga"] == pytest.approx(np.mean(accuracies))

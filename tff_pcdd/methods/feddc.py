@@ -12,7 +12,9 @@ round per step and step size; c is their mean over all clients.
 `control` says how c_k follows from the change Δ_k of τ steps of size η: -Δ_k/(ητ) (paper), or
 c_k - c - Δ_k/(ητ) (code, as in SCAFFOLD); `none` leaves the correction out, and then it is FedDyn
 with the same α. Departures: one α for all clients, and τ the client's own number of steps, where
-the authors' code scales α by the client's relative size and takes one τ for all; no clipping of its
+the authors' code scales α by the client's relative size and takes one τ for all. With momentum, τ
+is the weight that the steps' gradients have in Δ_k, as in FedNova: counted one by one, the
+estimated gradients would be 1/(1 - ρ) times too long, and drive each other up. No clipping of its
 own (--client_clip_norm clips).
 """
 
@@ -20,6 +22,7 @@ import dataclasses
 
 from etils import epy
 
+from tff_pcdd.methods.fednova import accumulated_weight
 from tff_pcdd.methods.method import Method, Upload, register
 from tff_pcdd.options import option
 
@@ -76,7 +79,8 @@ class FedDC(Method):
         old, mean = client.state["control"], client.server["control"]
         if self.control == "none":
             return old
-        length = client.optimizer.learning_rate * tf.cast(client.steps, tf.float32)
+        steps = accumulated_weight(tf.cast(client.steps, tf.float32), client.optimizer.momentum)
+        length = client.optimizer.learning_rate * steps
         gradients = [-tf.math.divide_no_nan(delta, length) for delta in changes]
         if self.control == "paper":
             return gradients

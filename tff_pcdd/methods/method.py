@@ -279,21 +279,18 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
 
 def linear_head(task: Task, feature_dim: int | None = None) -> tf.keras.layers.Dense:
     """A linear classifier of features [batch, d], weights uniform in ±1/sqrt(d), bias 0."""
-    head = _dense(task.num_classes)
+    uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    head = tf.keras.layers.Dense(task.num_classes, kernel_initializer=uniform, dtype="float32")
     head.build((None, feature_dim or task.feature_dim))
     return head
 
 
 def projection(task: Task, width: int) -> tf.keras.Sequential:
     """Two dense layers, d → d → width, which contrastive methods put in front of the head."""
-    model = tf.keras.Sequential([_dense(task.feature_dim, "relu"), _dense(width)])
+    hidden = tf.keras.layers.Dense(task.feature_dim, "relu", kernel_initializer="he_uniform")
+    model = tf.keras.Sequential([hidden, tf.keras.layers.Dense(width, dtype="float32")])
     model.build((None, task.feature_dim))
     return model
-
-
-def _dense(width: int, activation: str | None = None) -> tf.keras.layers.Dense:
-    uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
-    return tf.keras.layers.Dense(width, activation, kernel_initializer=uniform, dtype="float32")
 
 
 @dataclasses.dataclass(frozen=True)

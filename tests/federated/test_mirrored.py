@@ -1,0 +1,90 @@
+"""Normalisation that stays with the client: FedBN, and any method under personal norms."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd.federated import build_process, programs
+
+COHORT = [0, 1]
+
+
+@pytest.fixture(scope="module")
+def process(simulation):
+    return build_process(support.learning("fedbn"))
+
+
+@pytest.fixture(scope="module")
+def one_round(process):
+    return support.run_rounds(process, process.initialize(), {}, [COHORT])
+
+
+def test_clients_keep_their_normalisation(process, one_round):
+    state, clients, _ = one_round
+    before = process.initialize()["weights"]
+    # Scale, offset, mean and variance; all of them moved, to other places for other clients.
+    assert len(state["weights"]["mirrored"]) == 4 and not state["weights"]["statistics"]
+    for value, other, start in zip(
+        clients[0]["personal"], clients[1]["personal"], before["mirrored"], strict=True
+    ):
+        assert np.any(value != other) and np.any(value != start)
+    # The next round starts from the client's own and not from the mean.
+    message = {
+        "weights": state["weights"],
+        "server": programs.ordered({}),
+        "round": state["round"],
+    }
+    program = programs.ClientProgram(dataclasses.replace(support.learning("fedbn"), local_epochs=0))
+    result = program.update(message, clients[0], support.client_data(0, 1))
+    support.assert_trees_equal(result["state"]["personal"], clients[0]["personal"])
+
+
+def test_the_global_model_has_their_mean(one_round):
+    state, clients, _ = one_round
+    sizes = np.array([len(support.CLIENTS[client]["y"]) for client in COHORT])
+    for index, mean in enumerate(state["weights"]["mirrored"]):
+        own = np.stack([np.asarray(clients[client]["personal"][index]) for client in COHORT])
+        expected = np.average(own.astype(np.float64), axis=0, weights=sizes)
+        np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
+
+
+def test_a_client_that_never_trained_starts_at_the_mean(process, one_round):
+    state, _, _ = one_round
+    fresh = process.initial_client_state(support.seed_of(0, 3))
+    data = support.client_data(3, 1, test=support.TEST)
+    counts = process.evaluate_before(state, [fresh], [data])[0]
+    globally = process.evaluate_global(state, support.TEST)
+    np.testing.assert_array_equal(counts["before"], globally["right"]["head"])
+
+
+def test_any_method_can_leave_normalisation_with_the_client(simulation, one_round):
+    learning = support.learning("fedavg")
+    learning = dataclasses.replace(
+        learning, task=dataclasses.replace(learning.task, personal_norms=True)
+    )
+    process = build_process(learning)
+    result = support.run_rounds(process, process.initialize(), {}, [COHORT])
+    support.assert_trees_equal(result[:2], one_round[:2])
+
+
+def test_without_normalisation_it_is_fedavg(simulation):
+    states = []
+    for name in ("fedavg", "fedbn"):
+        process = build_process(support.learning(name, statistics=False))
+        states.append(support.run_rounds(process, process.initialize(), {}, [COHORT])[0])
+    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
+
+
+def test_all_normalisations_of_a_residual_network_are_found():
+    """By type: those on the shortcuts have no name of their own."""
+    from tff_pcdd import methods, models
+
+    task = methods.Task(10, 512, lambda: models.build("resnet18", (8, 8, 3)), np.ones([1, 10]))
+    net = methods.Network(methods.create("fedbn").build(task), methods.create("fedbn"), task)
+    # 20 layers with 4 variables each, 3 of them on shortcuts.
+    assert len(net.mirrored) == 20 * 4
+    assert len(net.shared.statistics) == 0
+    assert isinstance(net.mirrored[0], tf.Variable)
