@@ -65,6 +65,23 @@ def define_experiment(*, leave_out: Sequence[str] = ()) -> None:
     define_options(RunOptions)
 
 
+def define_output() -> None:
+    """Defines where the results of runs go, and whether there are any."""
+    define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
+    define(
+        flags.DEFINE_boolean,
+        "overwrite",
+        False,
+        "Drop the results that --output_dir holds already.",
+    )
+    define(
+        flags.DEFINE_boolean,
+        "dry_run",
+        False,
+        "Only check all settings and print a line for each run; reads no data, writes nothing.",
+    )
+
+
 def define(kind: Callable, name: str, default: Any, text: str, group: str = "Output") -> None:
     """Defines a program's own flag, `kind` being one of absl's DEFINE functions."""
     kind(name, default, text)
@@ -76,23 +93,30 @@ def _given(names: Sequence[str]) -> dict[str, Any]:
     return {name: FLAGS[name].value for name in names if name in FLAGS and FLAGS[name].present}
 
 
+def _is_typed(name: str) -> bool:
+    """Whether the command line itself names a flag, not only a flagfile."""
+    typed = {argument.lstrip("-").partition("=")[0] for argument in sys.argv[1:]}
+    return bool(typed & {name, f"no{name}"})
+
+
 def read_config(algorithm: str | None = None, selected: Sequence[str] = (), **fixed):
     """The experiment that the flags describe.
 
     Args:
         algorithm: the method; `--algorithm` by default.
-        selected: methods whose flags may be given beside it, when several are compared.
+        selected: methods whose flags may be typed beside it, when several are compared.
         **fixed: settings that do not come from flags.
 
     Raises:
-        OptionError: a flag cannot be used, or belongs to a method that was not chosen.
+        OptionError: a flag cannot be used, or was typed for a method that was not chosen. In a
+            flagfile such flags may stand: one file serves any choice among its methods.
     """
     algorithm = algorithm or FLAGS.algorithm
     method = methods.get(algorithm)
     for name, cls in methods.registry().items():
         if name == algorithm or name in selected:
             continue
-        for flag in _given([f"{name}_{field.name}" for field in option_fields(cls)]):
+        for flag in filter(_is_typed, _given([f"{name}_{f.name}" for f in option_fields(cls)])):
             raise OptionError(
                 f"--{flag}={FLAGS[flag].value}: applies to {name}, and the method is "
                 f"{', '.join(selected) or algorithm}"

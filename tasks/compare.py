@@ -34,10 +34,7 @@ cli.define(
     "with @CLIENTS behind it for another number of clients than --num_clients, as class:2@50.",
     "Comparison",
 )
-cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
-cli.define(
-    flags.DEFINE_boolean, "overwrite", False, "Drop the results that --output_dir holds already."
-)
+cli.define_output()
 cli.define_experiment(leave_out=("algorithm", "seed"))
 
 # What stands behind the colon of a partition.
@@ -150,6 +147,12 @@ def main():
         ]
         for folder, settings in partitions.items()
     }
+
+    if cli.FLAGS.dry_run:
+        from tff_pcdd.training import dry_run
+
+        print(dry_run.compare(configs, output_dir, overwrite=cli.FLAGS.overwrite))
+        return
 
     from tff_pcdd.training import compare
 

@@ -5,14 +5,9 @@
 Writes config.json, metrics.csv, summary.json, checkpoints/, plots/*.png and TensorBoard events.
 """
 
-from absl import flags
-
 from tasks import cli
 
-cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
-cli.define(
-    flags.DEFINE_boolean, "overwrite", False, "Drop the results that --output_dir holds already."
-)
+cli.define_output()
 cli.define_experiment()
 
 
@@ -20,6 +15,11 @@ def main():
     """Trains as the flags say and prints the summary."""
     config, run_options = cli.read_config(), cli.read_run_options()
     output_dir = cli.required("output_dir")
+    if cli.FLAGS.dry_run:
+        from tff_pcdd.training import dry_run
+
+        print(dry_run.train(config, output_dir, overwrite=cli.FLAGS.overwrite))
+        return
 
     from tff_pcdd.training import run_experiment
 

@@ -155,6 +155,21 @@ def test_output_dir_is_required(program, call):
     check(call(program, "--output_dir="), program, "--output_dir: is required")
 
 
+@pytest.mark.parametrize(
+    ("program", "flags", "message"),
+    [
+        ("train", ["--num_clients=3"], "3 clients with --classes_per_client=2 cannot hold all 10"),
+        ("compare", ["--algorithms=fedavg,fedsgd"], "there is no fedsgd"),
+    ],
+    ids=str,
+)
+def test_a_dry_run_refuses_what_a_run_would(program, flags, message, call, tmp_path):
+    result = call(program, "--dry_run", *flags, f"--output_dir={tmp_path / 'out'}")
+    check(result, program, message)
+    assert not list(tmp_path.iterdir())
+    check(call(program, "--dry_run"), program, "--output_dir: is required")
+
+
 def test_train_refuses_before_tensorflow_is_imported(call, tmp_path):
     flags = ("--clients_per_round=11", f"--output_dir={tmp_path / 'run'}")
     status, _, err = call("train", *flags, python=("-X", "importtime"))
@@ -175,6 +190,20 @@ def test_places_that_cannot_take_results(program, call, tmp_path):
         check(call(program, f"--output_dir={path}"), program, f"--output_dir={path}: ")
         check(call(program, f"--output_dir={path}"), program, message)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_flags_of_other_methods_may_stand_in_flagfiles_only(call, tmp_path):
+    """So that a file serves any choice among its methods; a mistyped command is still refused."""
+    flagfile = tmp_path / "table.flags"
+    flagfile.write_text("--algorithms=fedavg,fedgela\n--fedgela_scale=3\n--fedgela_masked\n")
+    flags = ("--dry_run", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    status, out, err = call("compare", *flags, "--algorithms=fedavg")
+    assert status == 0, err
+    assert [line.split(":")[0] for line in out.splitlines()] == ["fedavg seed 0"]
+    for typed in ("--fedgela_scale=4", "--nofedgela_masked"):
+        result = call("compare", *flags, "--algorithms=fedavg", typed)
+        check(result, "compare", "applies to fedgela, and the method is fedavg")
+    assert [path.name for path in tmp_path.iterdir()] == ["table.flags"]
 
 
 def test_train_with_data_that_are_not_there(call, tmp_path):

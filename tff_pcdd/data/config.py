@@ -9,7 +9,7 @@ import numpy as np
 
 from tff_pcdd.data import long_tail, partitioners, sources
 from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import TEXT, ClientIndices, Examples, Federation
+from tff_pcdd.data.federation import TEXT, ClientIndices, Examples, Federation, InputSpec
 
 # What a run's seed is combined with, so that choices do not follow one another.
 _TRAIN_SUBSET, _TEST_SUBSET, _TAIL = 11, 12, 13
@@ -181,8 +181,20 @@ class DataConfig:
             for name, absent in (("augmentation", "none"), ("normalization", "dataset")):
                 if getattr(self, name) != absent:
                     raise DataError(f"{name}={getattr(self, name)}: {self.dataset} is text")
-        else:
-            sources.image_spec(info, self._source_options())
+        self.input_spec()
+
+    def input_spec(self) -> InputSpec:
+        """How raw inputs become model inputs, as far as it is known before they are loaded.
+
+        The type and the scale of raw pixels may turn out to be others.
+
+        Raises:
+            DataError: if a setting does not fit the data set.
+        """
+        info = sources.dataset_info(self.dataset)
+        if info.kind == TEXT:
+            return InputSpec(TEXT, info.shape, vocabulary=info.vocabulary)
+        return sources.image_spec(info, self._source_options())
 
     def _source_options(self) -> sources.SourceOptions:
         return sources.SourceOptions(

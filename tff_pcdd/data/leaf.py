@@ -39,7 +39,13 @@ _SEQUENCE = 80
 
 _FEMNIST = DatasetInfo("femnist", IMAGE, 62, (28, 28, 1), has_users=True, needs_data_dir=True)
 _SHAKESPEARE = DatasetInfo(
-    "shakespeare", TEXT, len(ALPHABET), (_SEQUENCE,), has_users=True, needs_data_dir=True
+    "shakespeare",
+    TEXT,
+    len(ALPHABET),
+    (_SEQUENCE,),
+    has_users=True,
+    needs_data_dir=True,
+    vocabulary=ALPHABET,
 )
 
 

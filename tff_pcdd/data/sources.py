@@ -48,6 +48,7 @@ class DatasetInfo:
         std: per channel; None for 1.
         flip: whether a mirrored image keeps its class, which augmentation needs to know.
         resize: of image files, see `InputSpec`.
+        vocabulary: of text, see `InputSpec`.
     """
 
     name: str
@@ -60,6 +61,7 @@ class DatasetInfo:
     std: tuple[float, ...] | None = None
     flip: bool = False
     resize: int | None = None
+    vocabulary: str | None = None
 
 
 @dataclasses.dataclass(frozen=True)

@@ -95,12 +95,7 @@ def compare(
         runtime.RuntimeStartError: the runtime cannot be started.
     """
     directory = Path(output_dir)
-    runs = _plan(configs, directory)
-    known = {_CSV, *(item.folder.relative_to(directory).parts[0] for item in runs)}
-    files.check_output(directory, "comparison", lambda path: path.name in known)
-    # All of them before the first: a clash in the last folder must not cost the runs before it.
-    for item in runs:
-        check_directory(item.folder, item.config, overwrite)
+    runs = plan(configs, directory, overwrite=overwrite)
     for number, item in enumerate(runs):
         label = f"[{number + 1}/{len(runs)}] {item.label}"
         try:
@@ -118,8 +113,28 @@ def compare(
     return Comparison(comparison_tables.report(runs), [_failure(item) for item in _failed(runs)])
 
 
-def _plan(configs, directory: Path) -> list[Run]:
-    """The runs of a comparison, with a folder for each."""
+def plan(
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
+    output_dir: str | os.PathLike,
+    *,
+    overwrite: bool = False,
+) -> list[Run]:
+    """The runs of a comparison, none of them computed; takes the arguments of `compare`.
+
+    Raises:
+        OptionError: two experiments would share a folder, or a folder cannot take its run.
+    """
+    directory = Path(output_dir)
+    runs = _with_folders(configs, directory)
+    known = {_CSV, *(item.folder.relative_to(directory).parts[0] for item in runs)}
+    files.check_output(directory, "comparison", lambda path: path.name in known)
+    # All of them before the first: a clash in the last folder must not cost the runs before it.
+    for item in runs:
+        check_directory(item.folder, item.config, overwrite)
+    return runs
+
+
+def _with_folders(configs, directory: Path) -> list[Run]:
     by_folder = configs if isinstance(configs, Mapping) else {"": configs}
     described = {plots.describe_partition(group[0]) for group in by_folder.values()}
     if len(described) < len(by_folder):

@@ -1,0 +1,84 @@
+"""What --dry_run prints: runs that are checked and described without their data.
+
+All is checked that a run checks before it loads data: settings, directories, whether the backbone
+takes such inputs, a file of weights. What depends on the samples (whether a partition can be drawn)
+and the runtime (whether a device is there) is left to the run.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import tensorflow as tf
+
+from tff_pcdd import models
+from tff_pcdd.training import comparison, plots
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.runs import check_directory
+
+
+def train(
+    config: ExperimentConfig, output_dir: str | os.PathLike, *, overwrite: bool = False
+) -> str:
+    """Checks a single run; takes the arguments of `run_experiment`. Returns its line.
+
+    Raises:
+        OptionError: as the run would.
+    """
+    check_directory(Path(output_dir), config, overwrite)
+    return describe(config)
+
+
+def compare(
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
+    output_dir: str | os.PathLike,
+    *,
+    overwrite: bool = False,
+) -> str:
+    """Checks the runs of a comparison; takes the arguments of `compare`. Returns a line for each.
+
+    Raises:
+        OptionError: as the comparison would.
+    """
+    runs = comparison.plan(configs, output_dir, overwrite=overwrite)
+    return "\n".join(describe(run.config) for run in runs)
+
+
+def describe(config: ExperimentConfig) -> str:
+    """A run in one line: method, seed, data, partition, rounds, backbone and its parameters.
+
+    Raises:
+        OptionError: the backbone cannot take the data set's inputs or start from the given weights.
+    """
+    parameters = _parameters(
+        config.model,
+        config.data_config().input_spec(),
+        config.projection_dim,
+        config.norm,
+        config.pretrained_weights,
+    )
+    return (
+        f"{config.algorithm} seed {config.seed}: {plots.describe_data(config)}, "
+        f"{config.rounds} rounds, {config.model}, {parameters:,} parameters before the head"
+    )
+
+
+@functools.cache
+def _parameters(model, spec, projection_dim, norm, pretrained_weights) -> int:
+    """How many numbers a backbone, with its projection, trains."""
+    if pretrained_weights is not None:
+        models.read_weights(model, spec.shape, pretrained_weights)
+    # In a graph nothing is allocated.
+    with tf.Graph().as_default():
+        backbone = models.build(
+            model,
+            spec.shape,
+            projection_dim=projection_dim,
+            vocabulary_size=spec.vocabulary_size,
+            norm=norm,
+        )
+    return sum(math.prod(variable.shape) for variable in backbone.trainable_weights)
