@@ -21,21 +21,21 @@ def workers():
         worker.stop()
 
 
-def three_rounds(name, runtime_name, **options):
+def three_rounds(process, runtime_name, **options):
     """Server and client states after three rounds."""
     with runtime.use(runtime_name, **options):
-        process = build_process(support.learning(name))
         state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
         return tf.nest.map_structure(np.asarray, (state, clients))
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_three_rounds_agree_on_every_runtime(name, workers):
-    alone = three_rounds(name, "inprocess", client_parallelism=1)
-    support.assert_trees_equal(alone, three_rounds(name, "inprocess", client_parallelism=2))
+    process = build_process(support.learning(name))
+    alone = three_rounds(process, "inprocess", client_parallelism=1)
+    support.assert_trees_equal(alone, three_rounds(process, "inprocess", client_parallelism=2))
     for result in (
-        three_rounds(name, "tff"),
-        three_rounds(name, "remote", workers=workers),
+        three_rounds(process, "tff"),
+        three_rounds(process, "remote", workers=workers),
     ):
         tf.nest.assert_same_structure(alone, result, check_types=False)
         for a, b in zip(tf.nest.flatten(alone), tf.nest.flatten(result), strict=True):
