@@ -116,16 +116,19 @@ def test_evaluation_counts(process, four_rounds):
             assert not np.asarray(result["after_masked"])[absent].any()
 
 
+@pytest.fixture(scope="module")
+def fedavg_weights(simulation):
+    """What four rounds of FedAvg come to."""
+    process = build_process(support.learning("fedavg"))
+    return support.run_rounds(process, process.initialize(), {}, COHORTS)[0]["weights"]
+
+
 @pytest.mark.parametrize(
-    "degenerate", [n for n in methods.names() if methods.get(n).degenerate is not None]
+    "degenerate",
+    [n for n in methods.names() if n != "fedavg" and methods.get(n).degenerate is not None],
 )
-def test_degenerate_setting_is_fedavg(degenerate, simulation):
+def test_degenerate_setting_is_fedavg(degenerate, fedavg_weights):
     options = dict(methods.get(degenerate).degenerate)
-    states = [
-        support.run_rounds(process, process.initialize(), {}, COHORTS)[0]
-        for process in (
-            build_process(support.learning("fedavg")),
-            build_process(support.learning(degenerate, **options)),
-        )
-    ]
-    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
+    process = build_process(support.learning(degenerate, **options))
+    state, _, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
+    support.assert_trees_equal(state["weights"], fedavg_weights)

@@ -16,6 +16,10 @@ the authors' code scales α by the client's relative size and takes one τ for a
 is the weight that the steps' gradients have in Δ_k, as in FedNova: counted one by one, the
 estimated gradients would be 1/(1 - ρ) times too long, and drive each other up. No clipping of its
 own (--client_clip_norm clips).
+
+The authors train by plain SGD, and so should you: with momentum 0.9 corrections overshoot in the
+first rounds. On digits (P10C2, 20 rounds) momentum 0 and step size 0.1 came to a GA of 59.6 where
+momentum 0.9 and 0.01, which take steps of the same length in the long run, stayed at chance.
 """
 
 import dataclasses
