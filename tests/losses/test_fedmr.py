@@ -59,6 +59,19 @@ def _numpy_inter(features, labels, prototypes, valid, reading):
     return np.mean(values) if values else 0.0
 
 
+def _numpy_gradient(function, features, step=1e-6):
+    """Central differences, entry by entry."""
+    gradient = np.zeros_like(features)
+    for place in np.ndindex(*features.shape):
+        ends = []
+        for sign in (1, -1):
+            moved = features.copy()
+            moved[place] += sign * step
+            ends.append(function(moved))
+        gradient[place] = (ends[0] - ends[1]) / (2 * step)
+    return gradient
+
+
 @pytest.fixture
 def toy():
     rng = np.random.default_rng(0)
@@ -76,6 +89,18 @@ def test_intra_class_matches_numpy(toy, form):
     np.testing.assert_allclose(loss, expected, rtol=1e-5)
     more_classes = losses.intra_class(features, labels, 100, form)
     np.testing.assert_allclose(more_classes, expected, rtol=1e-5)
+
+
+@pytest.mark.parametrize("form", losses.INTRA_FORMS)
+def test_intra_class_gradient_matches_differences(toy, form):
+    """Two thirds of the loss, so that what comes from above is not 1; one sample has no class."""
+    features, labels = toy[0].astype(np.float64), np.r_[toy[1][:-1], -1]
+    _, gradient = _value_and_gradient(
+        lambda x: losses.intra_class(x, labels, 6, form) * 2 / 3, features
+    )
+    expected = _numpy_gradient(lambda x: _numpy_intra(x[:-1], labels[:-1], form) * 2 / 3, features)
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-7)
+    assert not gradient[-1].any() and gradient[:5].any()
 
 
 @pytest.mark.parametrize("form", losses.INTRA_FORMS)
@@ -131,6 +156,20 @@ def test_inter_class_matches_numpy(toy, reading):
     loss = losses.inter_class(*toy, reading)
     np.testing.assert_allclose(loss, _numpy_inter(*toy, reading), rtol=1e-5)
     assert loss > 0
+
+
+@pytest.mark.parametrize("reading", losses.INTER_READINGS)
+def test_inter_class_gradient_matches_differences(toy, reading):
+    features, labels, prototypes, valid = toy
+    features, prototypes = features.astype(np.float64), prototypes.astype(np.float64)
+    _, gradient = _value_and_gradient(
+        lambda x: losses.inter_class(x, labels, prototypes, valid, reading) * 2 / 3, features
+    )
+    expected = _numpy_gradient(
+        lambda x: _numpy_inter(x, labels, prototypes, valid, reading) * 2 / 3, features
+    )
+    np.testing.assert_allclose(gradient, expected, rtol=1e-5, atol=1e-8)
+    assert gradient.any()
 
 
 @pytest.mark.parametrize("reading", losses.INTER_READINGS)

@@ -35,6 +35,8 @@ def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> 
       About N_c·r².
 
     ‖X̂ᵀX̂‖ = ‖X̂X̂ᵀ‖, so the largest matrix is [batch, batch] and all classes are treated at once.
+    The gradient is given by a formula as well: automatic differentiation makes so many small
+    operations of it that they would be felt beside a small network.
 
     Args:
       features: [batch, feature_dim], any float type.
@@ -51,37 +53,69 @@ def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> 
     if form not in INTRA_FORMS:
         raise ValueError(f"form must be one of {', '.join(INTRA_FORMS)}, got {form!r}")
     features = at_least_float32(features)
-    member = tf.one_hot(
-        tf.cast(labels, tf.int32), num_classes, dtype=features.dtype
-    )  # [batch, classes]
+    member = tf.one_hot(tf.cast(labels, tf.int32), num_classes, dtype=features.dtype)
     counts = tf.reduce_sum(member, axis=0)
     accepted = tf.cast(counts >= 2, features.dtype)
-    # Samples of too small a class drop out here, with their gradients.
-    member *= accepted
-    chosen = tf.reduce_sum(member, axis=1, keepdims=True)
     freedom = tf.maximum(counts - 1, 1)
-
-    def class_total(values):
-        return tf.matmul(member, values, transpose_a=True)
-
-    means = class_total(features) / tf.maximum(counts, 1)[:, None]
-    centred = (features - tf.matmul(member, means)) * chosen
-    variances = class_total(tf.square(centred)) / freedom[:, None]
-    standard = centred / tf.sqrt(_EPSILON + tf.matmul(member, variances))
-
-    same_class = tf.matmul(member, member, transpose_b=True)
-    gram = tf.square(tf.matmul(standard, standard, transpose_b=True)) * same_class
-    # Per class ‖X̂ᵀX̂‖² and the part of it that lies on the diagonal.
-    whole = tf.linalg.matvec(member, tf.reduce_sum(gram, axis=1), transpose_a=True)
-    diagonal = tf.reduce_sum(tf.square(class_total(tf.square(standard))), axis=1)
     if form == "code":
         width = tf.cast(tf.shape(features)[1], features.dtype)
-        pairs = tf.maximum(width * (width - 1), 1)
-        total = tf.reduce_sum(whole - diagonal) / pairs
-        return tf.math.divide_no_nan(total, tf.reduce_sum(accepted * counts))
-    squared = whole if form == "frobenius" else whole - diagonal
-    total = tf.reduce_sum(squared / tf.square(freedom))
-    return tf.math.divide_no_nan(total, tf.reduce_sum(accepted))
+        samples = tf.reduce_sum(accepted * counts)
+        weights = tf.math.divide_no_nan(accepted, samples * tf.maximum(width * (width - 1), 1))
+    else:
+        weights = accepted / tf.square(freedom)
+        weights = tf.math.divide_no_nan(weights, tf.reduce_sum(accepted))
+    return _correlation(features, member, counts, freedom, weights, form == "frobenius")
+
+
+def _correlation(features, member, counts, freedom, weights, with_diagonal: bool) -> tf.Tensor:
+    """Σ_c w_c ‖X̂ᵀX̂‖² over the standardised features of every class, with its gradient.
+
+    Args:
+      features: [batch, feature_dim].
+      member: [batch, classes], 1 for the class of a sample; a row of zeros leaves it out.
+      counts: [classes] samples of each class.
+      freedom: [classes], what variances are divided by.
+      weights: [classes], w_c.
+      with_diagonal: whether the diagonal of X̂ᵀX̂ counts.
+
+    Returns:
+      Scalar of the type of the features.
+    """
+    share = tf.math.divide_no_nan(member, counts)
+    bessel = (counts / freedom)[:, None]
+
+    def class_mean(values):
+        return tf.matmul(share, values, transpose_a=True)
+
+    def of_samples(values):
+        return tf.matmul(member, values)
+
+    @tf.custom_gradient
+    def correlation(features):
+        centred = features - of_samples(class_mean(features))
+        variances = bessel * class_mean(tf.square(centred))
+        inverse = of_samples(tf.math.rsqrt(_EPSILON + variances))
+        standard = centred * inverse
+        gram = tf.matmul(standard, standard, transpose_b=True)
+        weighted = gram * tf.matmul(member * weights, member, transpose_b=True)
+        total = tf.reduce_sum(weighted * gram)
+        if not with_diagonal:
+            diagonal = counts[:, None] * class_mean(tf.square(standard))
+            weighted_diagonal = weights[:, None] * diagonal
+            total -= tf.reduce_sum(weighted_diagonal * diagonal)
+
+        def gradient(upstream):
+            # With respect to X̂ first, then through its scale and its mean. The mean of X̂ itself is
+            # 0, which spares a term.
+            slope = tf.matmul((4 * upstream) * weighted, standard)
+            if not with_diagonal:
+                slope -= (4 * upstream) * of_samples(weighted_diagonal) * standard
+            along = of_samples(bessel * class_mean(slope * standard))
+            return inverse * (slope - of_samples(class_mean(slope)) - along * standard)
+
+        return total, gradient
+
+    return correlation(features)
 
 
 def inter_class(
@@ -123,10 +157,9 @@ def inter_class(
         raise ValueError(f"reading must be one of {', '.join(INTER_READINGS)}, got {reading!r}")
     features = at_least_float32(features)
     dtype = features.dtype
-    valid = tf.cast(valid, tf.bool)
     usable = tf.cast(valid, dtype)
     prototypes = tf.stop_gradient(tf.cast(prototypes, dtype))
-    prototypes = tf.where(valid[:, None], prototypes, tf.zeros_like(prototypes))
+    prototypes = tf.math.multiply_no_nan(prototypes, usable[:, None])
     # Distances do not depend on the origin; near the prototypes they lose fewer digits.
     origin = tf.math.divide_no_nan(tf.reduce_sum(prototypes, axis=0), tf.reduce_sum(usable))
     features, prototypes = features - origin, prototypes - origin
@@ -137,29 +170,61 @@ def inter_class(
         member *= tf.cast(sample_mask, dtype)[:, None]
     counts = tf.reduce_sum(member, axis=0)
     present = tf.cast(counts > 0, dtype)
+    own_classes = present * usable
     # Weight of a sample: 1/N_i of its class, 0 if its own prototype is unknown or it is left out.
-    weights = tf.linalg.matvec(member, tf.math.divide_no_nan(usable, counts))
-
-    # The distance that training brings to 0 is computed exactly.
-    own = safe_norm(features - tf.matmul(member, prototypes))
+    weights = tf.reduce_sum(member * tf.math.divide_no_nan(usable, counts), axis=1, keepdims=True)
     if reading == "nomargin":
-        return tf.math.divide_no_nan(tf.reduce_sum(weights * own), tf.reduce_sum(present * usable))
+        own = safe_norm(features - tf.matmul(member, prototypes), keepdims=True)
+        return tf.math.divide_no_nan(tf.reduce_sum(weights * own), tf.reduce_sum(own_classes))
 
     rivals = {"all": usable, "local": usable * present, "missing": usable * (1 - present)}[reading]
-    margins = tf.nn.relu(own[:, None] - _distances(features, prototypes))
-    shortfalls = tf.linalg.matvec(margins * (1 - member), rivals)
-    own_classes = present * usable
     pairs = tf.reduce_sum(own_classes) * tf.reduce_sum(rivals) - tf.reduce_sum(own_classes * rivals)
-    return tf.math.divide_no_nan(tf.reduce_sum(weights * shortfalls), pairs)
+    weights *= tf.math.divide_no_nan(rivals, pairs) * (1 - member)
+    return _shortfall(features, prototypes, member, weights)
 
 
-def _distances(features: tf.Tensor, prototypes: tf.Tensor) -> tf.Tensor:
-    """Distances [batch, num_classes] without a [batch, num_classes, feature_dim] tensor."""
-    lengths = tf.reduce_sum(tf.square(features), axis=1, keepdims=True)
-    lengths += tf.reduce_sum(tf.square(prototypes), axis=1)
-    squared = lengths - 2.0 * tf.matmul(features, prototypes, transpose_b=True)
-    apart = squared > _ROUNDING * lengths
-    return tf.where(apart, tf.sqrt(tf.where(apart, squared, tf.ones_like(squared))), 0.0)
+def _shortfall(features, prototypes, member, weights) -> tf.Tensor:
+    """Σ w_zj max(‖z - g_i‖ - ‖z - g_j‖, 0) over samples z of class i and classes j.
+
+    Its gradient, to the features only, is a formula for the same reason as that of `intra_class`.
+    No [batch, num_classes, feature_dim] tensor is made.
+
+    Args:
+      features: [batch, feature_dim].
+      prototypes: [num_classes, feature_dim].
+      member: [batch, num_classes], 1 for the class of a sample.
+      weights: [batch, num_classes], w; 0 where j is i.
+
+    Returns:
+      Scalar of the type of the features.
+    """
+
+    @tf.custom_gradient
+    def shortfall(features):
+        # The distance that training brings to 0 is computed exactly.
+        away = features - tf.matmul(member, prototypes)
+        own = tf.sqrt(tf.reduce_sum(tf.square(away), axis=1, keepdims=True))
+        lengths = tf.reduce_sum(tf.square(features), axis=1, keepdims=True)
+        lengths += tf.reduce_sum(tf.square(prototypes), axis=1)
+        squared = lengths - 2.0 * tf.matmul(features, prototypes, transpose_b=True)
+        apart = squared > _ROUNDING * lengths
+        foreign = tf.sqrt(tf.where(apart, squared, tf.zeros_like(squared)))
+        margins = tf.nn.relu(own - foreign)
+
+        def gradient(upstream):
+            active = (upstream * weights) * tf.sign(margins)
+            # Unit vectors away from prototypes; a feature on a prototype has none.
+            pull = tf.math.divide_no_nan(tf.reduce_sum(active, axis=1, keepdims=True), own)
+            push = tf.math.divide_no_nan(active, foreign)
+            return (
+                away * pull
+                - features * tf.reduce_sum(push, axis=1, keepdims=True)
+                + tf.matmul(push, prototypes)
+            )
+
+        return tf.reduce_sum(weights * margins), gradient
+
+    return shortfall(features)
 
 
 def class_sums(features, labels, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:

@@ -78,15 +78,13 @@ class FedMR(PrototypeMethod):
             intra = losses.intra_class(features, batch.y, num_classes, self.form)
             loss += self.mu1 * intra
         if self.mu2:
-            # The batch is shuffled, so its first samples are a random choice.
-            chosen = slice(self.inter_samples or None)
+            labels = batch.y
+            if self.inter_samples:
+                # The batch is shuffled, so its first samples are a random choice.
+                features, labels = features[: self.inter_samples], labels[: self.inter_samples]
             valid = tf.logical_and(client.server["valid"], client.round >= self.warmup_rounds)
             inter = losses.inter_class(
-                features[chosen],
-                batch.y[chosen],
-                client.server["prototypes"],
-                valid,
-                self.reading,
+                features, labels, client.server["prototypes"], valid, self.reading
             )
             loss += self.mu2 * inter
         return loss, {"intra": intra, "inter": inter}
