@@ -135,11 +135,14 @@ def _unused(settings, chosen) -> dict[str, None]:
     return unused
 
 
-def main():
-    """Runs the comparison and prints its tables of accuracies."""
+def read_configs() -> dict[str, list[ExperimentConfig]]:
+    """The experiments of the comparison, under the name of a folder for each partition.
+
+    Raises:
+        OptionError: one of them cannot be.
+    """
     algorithms, seeds, partitions = read_algorithms(), read_seeds(), read_partitions()
-    run_options, output_dir = cli.read_run_options(), cli.required("output_dir")
-    configs = {
+    return {
         folder: [
             cli.read_config(algorithm, selected=algorithms, seed=seed, **settings)
             for algorithm in algorithms
@@ -148,6 +151,11 @@ def main():
         for folder, settings in partitions.items()
     }
 
+
+def main():
+    """Runs the comparison and prints its tables of accuracies."""
+    configs, run_options = read_configs(), cli.read_run_options()
+    output_dir = cli.required("output_dir")
     if cli.FLAGS.dry_run:
         from tff_pcdd.training import dry_run
 

@@ -54,10 +54,12 @@ def describe(config: ExperimentConfig) -> str:
     Raises:
         OptionError: the backbone cannot take the data set's inputs or start from the given weights.
     """
+    spec = config.data_config().input_spec()
     parameters = _parameters(
         config.model,
-        config.data_config().input_spec(),
+        spec.shape,
         config.projection_dim,
+        spec.vocabulary_size,
         config.norm,
         config.pretrained_weights,
     )
@@ -68,17 +70,17 @@ def describe(config: ExperimentConfig) -> str:
 
 
 @functools.cache
-def _parameters(model, spec, projection_dim, norm, pretrained_weights) -> int:
+def _parameters(model, shape, projection_dim, vocabulary_size, norm, pretrained_weights) -> int:
     """How many numbers a backbone, with its projection, trains."""
     if pretrained_weights is not None:
-        models.read_weights(model, spec.shape, pretrained_weights)
+        models.read_weights(model, shape, pretrained_weights)
     # In a graph nothing is allocated.
     with tf.Graph().as_default():
         backbone = models.build(
             model,
-            spec.shape,
+            shape,
             projection_dim=projection_dim,
-            vocabulary_size=spec.vocabulary_size,
+            vocabulary_size=vocabulary_size,
             norm=norm,
         )
     return sum(math.prod(variable.shape) for variable in backbone.trainable_weights)

@@ -1,0 +1,180 @@
+"""Every flagfile builds its runs, and those of the papers have the published settings.
+
+All in this process: a file takes milliseconds, and a backbone is built once for all files.
+"""
+
+import os
+import re
+
+import pytest
+from absl import flags
+from absl.testing import flagsaver
+
+from tasks import compare
+from tests.tasks.conftest import ROOT
+
+FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
+FRAGMENTS = [name for name in FILES if "/common/" in name]
+RUNNABLE = [name for name in FILES if name not in FRAGMENTS]
+PUBLISHED = [name for name in RUNNABLE if re.match(r"flags/fed(gela|mr|loge)/", name)]
+
+
+@pytest.fixture
+def parse(monkeypatch):
+    """Parses a flagfile as the program does in the repository's root."""
+    monkeypatch.chdir(ROOT)
+    with flagsaver.flagsaver():
+
+        def parse(name, *further):
+            flags.FLAGS(["compare", f"--flagfile={name}", "--data_dir=/not/there", *further])
+
+        yield parse
+
+
+def included(name):
+    """The files that a flagfile names."""
+    return re.findall(r"^--flagfile=(.+)$", (ROOT / name).read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("name", RUNNABLE)
+def test_every_file_builds_its_runs(name, parse, tmp_path, capsys):
+    parse(name, f"--output_dir={tmp_path / 'out'}", "--dry_run")
+    compare.main()
+    lines = capsys.readouterr().out.splitlines()
+    partitions = flags.FLAGS.partitions or [""]
+    runs = len(flags.FLAGS.algorithms) * len(flags.FLAGS.seeds) * len(partitions)
+    assert len(lines) == len(set(lines)) == runs
+    for line in lines:
+        assert re.fullmatch(r"\w+ seed \d+: .+ \d+ rounds, \w+, [\d,]+ parameters .+", line)
+    assert not os.listdir(tmp_path)
+
+
+def test_fragments_are_used():
+    assert {fragment for name in FILES for fragment in included(name)} >= set(FRAGMENTS) != set()
+
+
+@pytest.mark.parametrize("name", PUBLISHED)
+def test_a_published_tables_file_says_what_to_expect(name):
+    comment = "".join(re.findall(r"^#.*\n", (ROOT / name).read_text(), re.MULTILINE))
+    for part in (r"\A# Fed(GELA|MR|LoGe), ", r"^# Published", r"^# (Deviates|γ)", r"^# Needs: "):
+        assert re.search(part, comment, re.MULTILINE), part
+
+
+FEDGELA = {
+    "model": "resnet18",
+    "local_epochs": 10,
+    "batch_size": 100,
+    "client_learning_rate": 0.01,
+    "client_momentum": 0.9,
+    "client_weight_decay": 1e-4,
+    "client_clip_norm": 20.0,
+}
+FEDMR = {
+    "projection_dim": 0,
+    "local_epochs": 10,
+    "batch_size": 128,
+    "client_learning_rate": 0.01,
+    "client_momentum": 0.9,
+    "client_weight_decay": 1e-5,
+    "client_clip_norm": 0.0,
+    "fedmr_mu1": 1e-5,
+    "fedmr_form": "frobenius",
+}
+FEDLOGE = {
+    "projection_dim": 0,
+    "local_epochs": 5,
+    "batch_size": 8,
+    "client_learning_rate": 0.03,
+    "client_momentum": 0.5,
+    "client_weight_decay": 0.0,
+    "client_clip_norm": 0.0,
+    "rounds": 500,
+    "partition": "dirichlet",
+    "assignment": "sample",
+    "local_test": "overlapping",
+    "fedloge_norm": 0.1,
+    "fedloge_sparsity": 0.6,
+    "fedloge_scale": 1.7,
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "expected"),
+    [
+        (
+            "fedgela/table2_cifar10_dir0.1_full",
+            {
+                **FEDGELA,
+                "dataset": "cifar10",
+                "rounds": 50,
+                "num_clients": 10,
+                "clients_per_round": 0,
+                "concentration": 0.1,
+                "projection_dim": 84,
+                "augmentation": "none",
+                "fedgela_scale": 1e5,
+            },
+        ),
+        (
+            "fedgela/table2_cifar100_dir0.2_partial",
+            {
+                **FEDGELA,
+                "dataset": "cifar100",
+                "rounds": 200,
+                "num_clients": 50,
+                "clients_per_round": 10,
+                "concentration": 0.2,
+                "projection_dim": 512,
+                "augmentation": "rotation",
+                "fedgela_scale": 1e5,
+            },
+        ),
+        (
+            "fedgela/table5_svhn_p50c2",
+            {**FEDGELA, "rounds": 100, "num_clients": 50, "classes_per_client": 2},
+        ),
+        ("fedgela/table6_svhn_sqrt", {**FEDGELA, "rounds": 50, "fedgela_adaptation": "sqrt"}),
+        (
+            "fedmr/table1_cifar10_p10c3",
+            {**FEDMR, "model": "resnet18", "augmentation": "reflect", "classes_per_client": 3},
+        ),
+        (
+            "fedmr/table2_cifar100_p100c10",
+            {**FEDMR, "model": "wide_resnet", "rounds": 400, "clients_per_round": 10},
+        ),
+        ("fedmr/table6_svhn_intra", {**FEDMR, "fedmr_mu2": 0.0}),
+        (
+            "fedloge/table1_cifar10_if50_dir1",
+            {
+                **FEDLOGE,
+                "model": "resnet18",
+                "normalization": "imagenet",
+                "num_clients": 40,
+                "imbalance_factor": 50.0,
+                "concentration": 1.0,
+            },
+        ),
+        (
+            "fedloge/table11_cifar100_100_clients",
+            {
+                **FEDLOGE,
+                "model": "resnet34",
+                "num_clients": 100,
+                "clients_per_round": 30,
+                "imbalance_factor": 100.0,
+                "fedloge_norm": 1.0,
+            },
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+def test_published_settings(name, expected, parse):
+    parse(f"flags/{name}.flags")
+    configs = [config for group in compare.read_configs().values() for config in group]
+    assert sorted({config.seed for config in configs}) == [0, 1, 2]
+    method = name.split("/")[0]
+    for config in configs:
+        values = config.to_json()
+        for setting, value in expected.items():
+            if config.algorithm == method or not setting.startswith(method):
+                assert values[setting] == value, (config.algorithm, setting)
