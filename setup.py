@@ -54,6 +54,7 @@ setuptools.setup(
             "tff-pcdd-train=tasks.train:run",
             "tff-pcdd-compare=tasks.compare:run",
             "tff-pcdd-evaluate=tasks.evaluate:run",
+            "tff-pcdd-export=tasks.export:run",
             "tff-pcdd-partition=tasks.partition:run",
             "tff-pcdd-worker=tasks.worker:run",
         ]

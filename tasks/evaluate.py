@@ -5,12 +5,10 @@
 Prints the accuracies and writes evaluation.json into the run's directory.
 """
 
-import json
-import os
-
 from absl import flags
 
 from tasks import cli
+from tff_pcdd.training.runs import read_config
 
 cli.define(flags.DEFINE_string, "run_dir", None, "Directory of the run; required.", "Evaluation")
 cli.define(
@@ -33,14 +31,7 @@ cli.define_options(cli.RunOptions)
 def main():
     """Evaluates and prints the accuracies."""
     run_dir, run_options = cli.required("run_dir"), cli.read_run_options()
-    path = os.path.join(run_dir, "config.json")
-    if not os.path.isfile(path):
-        raise cli.OptionError(f"--run_dir={run_dir}: holds no run (there is no config.json)")
-    with open(path) as file:
-        saved = json.load(file)
-    config = cli.ExperimentConfig.from_json(
-        {**saved, "data_dir": cli.FLAGS.data_dir or saved["data_dir"]}
-    )
+    config = read_config(run_dir, cli.FLAGS.data_dir)
 
     from tff_pcdd.training import evaluate_run
 

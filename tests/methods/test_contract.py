@@ -5,7 +5,8 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import methods
+from tff_pcdd import export, methods
+from tff_pcdd.export import saved_model
 from tff_pcdd.federated import build_process
 
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3], [0, 1, 4]]
@@ -114,6 +115,38 @@ def test_evaluation_counts(process, four_rounds):
         if not absent.all():
             assert not np.asarray(result["before_masked"])[absent].any()
             assert not np.asarray(result["after_masked"])[absent].any()
+
+
+CLASS_NAMES = tuple(f"class {label}" for label in range(support.NUM_CLASSES))
+
+
+def right_when_reloaded(model, directory):
+    """Test samples of each class that a model is right about, saved and loaded without Keras."""
+    saved_model.write(model, directory)
+    loaded = tf.saved_model.load(str(directory)).signatures["serving_default"]
+    answers = loaded(images=tf.constant(support.TEST["x"]))
+    logits = model.logits(tf.constant(support.TEST["x"]))
+    np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
+    np.testing.assert_array_equal(answers["class_id"], np.argmax(logits, axis=1))
+    hits = answers["class_id"] == support.TEST["y"]
+    return np.bincount(support.TEST["y"][hits], minlength=support.NUM_CLASSES)
+
+
+def test_exported_models_count_as_evaluation_does(name, process, four_rounds, tmp_path):
+    state, clients, _ = four_rounds
+    learning = support.learning(name)
+    # One with two classes, one with a single sample, in which normalisation is most delicate.
+    makes = export.PersonalModels(learning, process, state, CLASS_NAMES)
+    for client in (0, 2):
+        inputs = clients[client], support.client_data(client, 4, test=support.TEST)
+        (counts,) = process.evaluate_personal(state, [inputs[0]], [inputs[1]])
+        model = makes.model(*inputs)
+        right = right_when_reloaded(model, tmp_path / str(client))
+        np.testing.assert_array_equal(right, counts["after"])
+    if learning.method.has_global_model:
+        model = export.global_model(learning, state, CLASS_NAMES)
+        counts = process.evaluate_global(state, support.TEST)["right"]["head"]
+        np.testing.assert_array_equal(right_when_reloaded(model, tmp_path / "global"), counts)
 
 
 @pytest.fixture(scope="module")

@@ -89,7 +89,10 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     images = (
         tf.data.Dataset.from_tensor_slices(x)
         .enumerate()
-        .map(lambda i, path: (i, _decode(path, spec)), num_parallel_calls=tf.data.AUTOTUNE)
+        .map(
+            lambda i, path: (i, decode_image(tf.io.read_file(path), spec)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
         .ignore_errors()
     )
     # One element more than there are images, because a batch must not be empty.
@@ -105,10 +108,21 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         return tf.reshape(images[:-1], [-1, *spec.shape])
 
 
-def _decode(path: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Reads one image file and cuts out its middle: uint8 of `spec.shape`."""
+def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """Decodes an image file, scales it and cuts out its middle.
+
+    Args:
+        contents: the file's bytes, a string scalar: JPEG, PNG, GIF or BMP.
+        spec: the input spec, of which shape and `resize` are used.
+
+    Returns:
+        uint8 of `spec.shape`, its shape known.
+
+    Raises:
+        tf.errors.InvalidArgumentError: when run, if the bytes are no image.
+    """
     height, width, channels = spec.shape
-    image = tf.io.decode_image(tf.io.read_file(path), channels=channels, expand_animations=False)
+    image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     if spec.resize:
         factor = spec.resize / tf.reduce_min(size)

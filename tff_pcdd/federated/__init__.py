@@ -1,7 +1,15 @@
 """Federated computations of any method: `build_process(learning)` gives TFF computations."""
 
 from tff_pcdd.federated.optimizer import SGD
+from tff_pcdd.federated.personalization import build_personalization
 from tff_pcdd.federated.process import FederatedProcess, build_process, default_aggregator
 from tff_pcdd.federated.programs import Learning
 
-__all__ = ["SGD", "FederatedProcess", "Learning", "build_process", "default_aggregator"]
+__all__ = [
+    "SGD",
+    "FederatedProcess",
+    "Learning",
+    "build_personalization",
+    "build_process",
+    "default_aggregator",
+]

@@ -163,6 +163,7 @@ class ClientProgram:
         self.update = tf.function(self._update)
         self.evaluate = tf.function(self._evaluate)
         self.evaluate_before = tf.function(self._evaluate_before)
+        self.personal_weights = tf.function(self._personal_weights)
 
     def _update(self, message, state, data):
         """One round at the client.
@@ -230,6 +231,22 @@ class ClientProgram:
         before, _ = self._score(data["test"], client)
         total = count_classes(data["test"]["y"], self._learning.task.num_classes)
         return OrderedDict(total=total, before=before)
+
+    def _personal_weights(self, message, state, data, local_epochs: bool):
+        """What the network's variables are in the client's personal model, that `evaluate` scores.
+
+        Returns:
+            A list with the values of `Network.variables`, after local training or before.
+        """
+        client = self._begin(message, state, data, self._personal_phases)
+        self._method.personalize(self._net, client)
+        if local_epochs:
+            self._train(self._personal_phases, data["train"], client, data["seed"])
+        return read(self._net.variables)
+
+    def personal_model(self, message, state, data) -> tuple[Network, Client]:
+        """What `Method.personal_logits` needs; the network lacks its `personal_weights` still."""
+        return self._net, self._begin(message, state, data, self._personal_phases)
 
     def _begin(self, message, state, data, phases) -> Client:
         """Loads what the client trains or evaluates; returns what it knows."""

@@ -239,6 +239,11 @@ class Network:
         ]
 
     @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables, wherever they are placed, piece by piece."""
+        return [variable for part in self._parts.values() for variable in part.variables]
+
+    @property
     def trainable(self) -> list[tf.Variable]:
         """All variables that local training may move, shared ones first."""
         return [*self.shared.trainable, *self.personal.trainable]

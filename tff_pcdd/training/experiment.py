@@ -294,6 +294,10 @@ class Experiment:
             results.update({f"ga{suffix}_{name}": value for name, value in groups.items()})
         return results
 
+    def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
+        """What a client's personal model is made of, as evaluation sees it: state and data."""
+        return self.store.get(client), self._client_data(client, test=True)
+
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Counts of rightly classified test samples of every client, [K, C] each."""
         return self._count_clients(self.process.evaluate_personal, True)
@@ -450,6 +454,22 @@ class Experiment:
         }
 
 
+def restore_run(
+    config: ExperimentConfig,
+    run_dir: str | os.PathLike,
+    run: RunOptions | None = None,
+    round_number: int | None = None,
+) -> Experiment:
+    """A run as it was after a round; arguments and errors as of `evaluate_run`."""
+    directory = Path(run_dir)
+    run = run or RunOptions()
+    if (directory / "client_states").is_dir():
+        run = dataclasses.replace(run, client_store="disk")
+    experiment = Experiment(config, directory, run, check=False)
+    experiment.restore(round_number)
+    return experiment
+
+
 def evaluate_run(
     config: ExperimentConfig,
     run_dir: str | os.PathLike,
@@ -471,12 +491,7 @@ def evaluate_run(
     Raises:
         FileNotFoundError: there is no such checkpoint.
     """
-    directory = Path(run_dir)
-    run = run or RunOptions()
-    if (directory / "client_states").is_dir():
-        run = dataclasses.replace(run, client_store="disk")
-    experiment = Experiment(config, directory, run, check=False)
-    experiment.restore(round_number)
+    experiment = restore_run(config, run_dir, run, round_number)
     accuracies = experiment.evaluate_global()
     counts = experiment.personal_counts()
     accuracies.update(experiment.personal_accuracies(counts))
@@ -497,7 +512,9 @@ def evaluate_run(
         results["diagnostics"] = experiment.diagnose()
     # Json has no NaN, which an accuracy on no samples is.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    files.write_text(
+        experiment.output_dir / "evaluation.json", json.dumps(results, indent=2) + "\n"
+    )
     return results
 
 

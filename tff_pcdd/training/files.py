@@ -34,13 +34,16 @@ def remove_leftovers(directory: Path) -> None:
         path.unlink(missing_ok=True)
 
 
-def check_output(directory: Path, holds: str, known: Callable[[Path], bool]) -> bool:
+def check_output(
+    directory: Path, holds: str, known: Callable[[Path], bool], flag: str = "output_dir"
+) -> bool:
     """Refuses a directory to which results cannot go. Nothing is written.
 
     Args:
         directory: it, or its parents, need not exist.
         holds: what it may contain already, for the message.
         known: whether an entry of the directory shows that it contains just that.
+        flag: the setting that names it, for the message.
 
     Returns:
         Whether there are results in it already.
@@ -48,7 +51,7 @@ def check_output(directory: Path, holds: str, known: Callable[[Path], bool]) -> 
     Raises:
         OptionError: it is a file, cannot be written to, or contains something else.
     """
-    flag = f"--output_dir={directory}"
+    flag = f"--{flag}={directory}"
     nearest = next(path for path in (directory, *directory.parents) if os.path.exists(path))
     if not nearest.is_dir():
         raise OptionError(f"{flag}: {nearest} is a file, name a directory")

@@ -53,6 +53,23 @@ def run_experiment(
     return summary
 
 
+def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:
+    """The settings of a run.
+
+    Args:
+        run_dir: its directory.
+        data_dir: where the data are now, if they have moved.
+
+    Raises:
+        OptionError: there is no run.
+    """
+    path = Path(run_dir) / "config.json"
+    if not path.is_file():
+        raise OptionError(f"--run_dir={run_dir}: holds no run (there is no config.json)")
+    saved = json.loads(path.read_text())
+    return ExperimentConfig.from_json({**saved, "data_dir": data_dir or saved["data_dir"]})
+
+
 def read_summary(directory: Path) -> dict[str, Any] | None:
     """The summary of a run that has finished."""
     path = directory / "summary.json"

@@ -1,0 +1,37 @@
+"""Finished runs, and their models exported."""
+
+import pytest
+
+from tff_pcdd import export
+from tff_pcdd.training import Experiment, ExperimentConfig, RunOptions
+
+# One without any trick, one with a head that clients adapt, one with heads that clients keep.
+METHODS = ("fedmr", "fedgela", "fedloge")
+
+
+def train(directory, algorithm, **settings):
+    """A run of a few seconds; returns its settings."""
+    settings = {"num_clients": 5, "rounds": 2, "local_epochs": 2, **settings}
+    config = ExperimentConfig(algorithm=algorithm, **settings)
+    Experiment(config, directory, RunOptions(progress=False, tensorboard=False)).run()
+    return config
+
+
+@pytest.fixture(scope="session")
+def runs(simulation, tmp_path_factory):
+    """Directories of finished runs, by method."""
+    root = tmp_path_factory.mktemp("runs")
+    for algorithm in METHODS:
+        train(root / algorithm, algorithm)
+    return {algorithm: root / algorithm for algorithm in METHODS}
+
+
+@pytest.fixture(scope="session")
+def exported(runs, tmp_path_factory):
+    """Directories of their exports, by method."""
+    from tff_pcdd.training.runs import read_config
+
+    root = tmp_path_factory.mktemp("exported")
+    for algorithm, run in runs.items():
+        list(export.export_run(read_config(run), run, root / algorithm))
+    return {algorithm: root / algorithm for algorithm in METHODS}

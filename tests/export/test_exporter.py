@@ -1,0 +1,195 @@
+"""Exported models are those whose accuracies a run reports, wherever they are loaded."""
+
+import json
+import pathlib
+import subprocess
+import sys
+import sysconfig
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.export.conftest import METHODS
+from tff_pcdd import export
+from tff_pcdd.options import OptionError
+from tff_pcdd.training.runs import read_config
+
+_FRESH = pathlib.Path(__file__).with_name("fresh_process.py")
+
+
+def summary(run):
+    return json.loads((run / "summary.json").read_text())
+
+
+def federation_of(run):
+    return read_config(run).data_config().build()
+
+
+def accuracy(predictions, labels):
+    return 100 * np.mean(predictions == labels)
+
+
+@pytest.fixture(scope="module")
+def answers(runs, exported, tmp_path_factory):
+    """What all models say in a process without this project, about the test samples they are for.
+
+    By method: {"global" or "personal/<id>": ({output: values}, labels)}.
+    """
+    inputs, labels = {}, {}
+    for method, run in runs.items():
+        federation = federation_of(run)
+        parts = {"global": federation.test}
+        for k, client_id in enumerate(federation.client_ids):
+            parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
+        for folder, examples in parts.items():
+            directory = str(exported[method] / folder / "1")
+            inputs[directory] = examples.x
+            labels[method, folder] = directory, examples.y
+    folder = tmp_path_factory.mktemp("fresh")
+    np.savez(folder / "inputs.npz", **inputs)
+    site_packages = sysconfig.get_paths()["purelib"]
+    command = [sys.executable, "-I", "-S", _FRESH, site_packages]
+    subprocess.run(
+        [*command, folder / "inputs.npz", folder / "outputs.npz"], cwd=folder, check=True
+    )
+    outputs = dict(np.load(folder / "outputs.npz"))
+    result = {method: {} for method in runs}
+    for (method, name), (directory, y) in labels.items():
+        mine = {
+            key.rpartition(":")[2]: value
+            for key, value in outputs.items()
+            if key.rpartition(":")[0] == directory
+        }
+        result[method][name] = mine, y
+    return result
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_accuracies_are_those_of_the_run(method, runs, answers):
+    said, final = answers[method], summary(runs[method])
+    outputs, labels = said.pop("global")
+    assert accuracy(outputs["class_id"], labels) == pytest.approx(final["ga_final"], rel=1e-7)
+    after = [accuracy(o["class_id"], y) for o, y in said.values()]
+    masked = [accuracy(o["own_class_id"], y) for o, y in said.values()]
+    assert len(after) == 5
+    assert np.mean(after) == pytest.approx(final["pa_final"], rel=1e-7)
+    assert np.mean(masked) == pytest.approx(final["pa_masked_final"], rel=1e-7)
+    # The local epochs matter, so that models before them would have been noticed.
+    if method != "fedloge":
+        assert abs(final["pa_final"] - final["pa_before_final"]) > 1
+    said["global"] = outputs, labels
+
+
+def test_outputs(runs, answers):
+    """Names follow ids, probabilities add up to 1, own ones over own classes."""
+    federation = federation_of(runs["fedgela"])
+    for folder, (outputs, _) in answers["fedgela"].items():
+        ids = outputs["class_id"]
+        assert outputs["label"].tolist() == [str(i).encode() for i in ids]
+        np.testing.assert_allclose(outputs["probabilities"].sum(axis=1), 1, rtol=1e-5)
+        if folder == "global":
+            assert set(outputs) == {"probabilities", "class_id", "label"}
+            continue
+        client = federation.client_ids.index(folder.removeprefix("personal/"))
+        own = federation.class_counts()[client] > 0
+        assert own.sum() == 2
+        assert (outputs["own_probabilities"][:, ~own] == 0).all()
+        # Leaving classes out and renormalising are the same.
+        kept = outputs["probabilities"] * own
+        np.testing.assert_allclose(
+            outputs["own_probabilities"], kept / kept.sum(axis=1, keepdims=True), rtol=1e-4
+        )
+        assert outputs["own_label"].tolist() == [str(i).encode() for i in outputs["own_class_id"]]
+
+
+def test_models_before_the_local_epochs(runs, tmp_path):
+    run = runs["fedgela"]
+    models = export.export_run(
+        read_config(run), run, tmp_path / "out", export.ExportOptions(personal_model="before")
+    )
+    accuracies = [m.accuracy for m in models if m.folder != "global"]
+    assert np.mean(accuracies) == pytest.approx(summary(run)["pa_before_final"], rel=1e-7)
+    card = (tmp_path / "out" / "personal" / "0" / "1" / "model_card.md").read_text()
+    assert "before any local epoch" in card
+
+
+def test_chosen_clients_a_new_version_and_an_earlier_round(runs, tmp_path):
+    """A second export adds to the first; the older checkpoint has the older accuracy."""
+    run, out = runs["fedmr"], tmp_path / "out"
+    config = read_config(run)
+    first = list(
+        export.export_run(config, run, out, export.ExportOptions(clients="3"), round_number=1)
+    )
+    assert [model.folder for model in first] == ["global", "personal/3"]
+    rows = (run / "metrics.csv").read_text().splitlines()
+    ga = float(rows[1].split(",")[rows[0].split(",").index("ga")])
+    assert first[0].accuracy == pytest.approx(ga, rel=1e-7)
+    card = (out / "global" / "1" / "model_card.md").read_text()
+    assert "1 of 2 rounds" in card
+    assert "the run: GA" not in card
+
+    options = export.ExportOptions(clients="4, 0", model_version=2)
+    second = list(export.export_run(config, run, out, options))
+    assert [model.folder for model in second] == ["global", "personal/0", "personal/4"]
+    assert sorted(p.relative_to(out).as_posix() for p in out.glob("**/saved_model.pb")) == [
+        "global/1/saved_model.pb",
+        "global/2/saved_model.pb",
+        "personal/0/2/saved_model.pb",
+        "personal/3/1/saved_model.pb",
+        "personal/4/2/saved_model.pb",
+    ]
+    listed = (out / "models.config").read_text()
+    assert [n for n in ("global", *"01234") if f'personal-{n}"' in listed or n in listed] == [
+        "global", "0", "3", "4"
+    ]  # fmt: skip
+
+
+def test_model_card(runs, exported):
+    run = runs["fedgela"]
+    final, config, federation = summary(run), read_config(run), federation_of(run)
+    card = (exported["fedgela"] / "personal" / "2" / "1" / "model_card.md").read_text()
+    assert card.startswith("# fedgela on digits: personal model of client 2\n")
+    for name in ("ga_final", "pa_final", "pa_before_final"):
+        assert f"{final[name]:.2f}" in card
+    assert f"`{config.digest()}`" in card
+    assert "| fedgela_adaptation | linear |" in card
+    assert "| classes_per_client | 2 |" in card
+    assert f"| tensorflow | {tf.__version__} |" in card
+    train_counts, test_counts = federation.class_counts(), federation.test_class_counts()
+    for c in range(10):
+        row = f"| {c} | {train_counts[2, c]} | {test_counts[2, c]} | {train_counts[:, c].sum()} |"
+        assert row in card
+    assert "own_probabilities" in card
+    assert (
+        "own_probabilities"
+        not in (exported["fedgela"] / "global" / "1" / "model_card.md").read_text()
+    )
+
+
+def test_encoded_images(runs, exported):
+    """A picture of a digit, 0 to 255, in two formats and another size, is the digit 0 to 16."""
+    model = tf.saved_model.load(str(exported["fedgela"] / "global" / "1"))
+    images = federation_of(runs["fedgela"]).test.x[:40]
+    raw = model.signatures["serving_default"](images=tf.constant(images))
+    pictures = np.round(images * (255 / 16)).astype(np.uint8)
+    png = tf.map_fn(tf.io.encode_png, pictures, fn_output_signature=tf.string)
+    said = model.signatures["serving_bytes"](image_bytes=png)
+    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.02)
+    larger = np.repeat(np.repeat(pictures, 4, axis=1), 4, axis=2)
+    jpeg = [tf.io.encode_jpeg(image, quality=100).numpy() for image in larger]
+    said = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
+    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.1)
+
+
+def test_a_method_without_global_model(runs, tmp_path, monkeypatch):
+    """Personal models only; nothing at all is refused."""
+    run = runs["fedmr"]
+    config = read_config(run)
+    monkeypatch.setattr(type(config.method()), "has_global_model", False)
+    models = export.export_run(config, run, tmp_path / "out", export.ExportOptions(clients="1"))
+    assert [model.folder for model in models] == ["personal/1"]
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["models.config", "personal"]
+    with pytest.raises(OptionError, match="--clients=none: nothing to export, fedmr has no global"):
+        export.export_run(config, run, tmp_path / "none", export.ExportOptions(clients="none"))
+    assert not (tmp_path / "none").exists()

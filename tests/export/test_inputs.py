@@ -1,0 +1,62 @@
+"""What users have becomes what the model was trained on."""
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data
+from tff_pcdd.export import inputs
+
+TEXT = data.InputSpec("text", (5,), "uint8", vocabulary="\n abé")
+COLOUR = data.InputSpec(
+    "image", (4, 6, 3), scale=1 / 255, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
+)
+
+
+def ids(text):
+    """Ids by a look-up in the vocabulary, one after the last for others."""
+    return [("\n abé".index(c) if c in "\n abé" else 5) for c in text]
+
+
+def test_text():
+    """Whole, too long (the end counts), too short (blanks in front), with unknown characters."""
+    texts = ["ab\nba", "bbbbbbaé a", "ab", "", "azZ€\U0001f600"]
+    expected = ["ab\nba", "baé a", "   ab", "     ", "azZ€\U0001f600"]
+    result = inputs.from_text(tf.constant(texts), TEXT)
+    assert result.dtype == tf.int32
+    np.testing.assert_array_equal(result, [ids(text) for text in expected])
+
+
+def test_image_files():
+    """A file of the model's size gives its pixels, in any format that loses nothing."""
+    pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype(np.uint8)
+    files = [tf.io.encode_png(pixels[0]).numpy(), _bmp(pixels[1])]
+    result = inputs.from_image_files(tf.constant(files), COLOUR)
+    expected = (pixels / 255 - COLOUR.mean) / COLOUR.std
+    np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def test_grey_files_for_pixels_up_to_16():
+    pixels = np.array([[0, 51], [102, 255]], np.uint8)[None, :, :, None]
+    spec = data.InputSpec("image", (2, 2, 1), scale=1 / 16)
+    result = inputs.from_image_files(tf.io.encode_png(pixels[0])[None], spec)
+    np.testing.assert_allclose(result, pixels / 255, atol=1e-6)
+
+
+def test_a_larger_file_is_scaled_and_cut_to_the_middle():
+    """A picture of three stripes, twice as high and thrice as wide: its middle remains."""
+    stripes = np.repeat(np.array([0, 200, 50], np.uint8), 12)
+    picture = np.broadcast_to(stripes[None, :, None], (8, 36, 3))
+    result = inputs.from_image_files(tf.io.encode_png(picture)[None], COLOUR)
+    assert result.shape == (1, 4, 6, 3)
+    expected = (np.full((4, 4, 3), 200 / 255) - COLOUR.mean) / COLOUR.std
+    np.testing.assert_allclose(result[0, :, 1:-1], expected, atol=0.02)
+
+
+def _bmp(pixels):
+    """An uncompressed Windows bitmap of 24 bits: rows from the bottom, padded to 4 bytes."""
+    height, width, _ = pixels.shape
+    padding = bytes(-3 * width % 4)
+    rows = b"".join(row[:, ::-1].tobytes() + padding for row in pixels[::-1])
+    numbers = [40, width, height, 1 | 24 << 16, 0, len(rows), 0, 0, 0, 0]
+    header = b"".join(number.to_bytes(4, "little") for number in [54 + len(rows), 0, 54, *numbers])
+    return b"BM" + header + rows

@@ -1,0 +1,100 @@
+"""The directory is one that TensorFlow Serving takes, and is never half written."""
+
+import pytest
+from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
+
+from tff_pcdd.export import layout
+from tff_pcdd.options import OptionError
+
+
+def model_server_config():
+    """TensorFlow Serving's message ModelServerConfig, as far as it is used here.
+
+    Field names and types as in tensorflow_serving/config/model_server_config.proto.
+    """
+    file = descriptor_pb2.FileDescriptorProto(name="config.proto", package="s", syntax="proto3")
+    field = descriptor_pb2.FieldDescriptorProto
+    for message, fields in {
+        "ModelConfig": [
+            ("name", 1, field.TYPE_STRING, field.LABEL_OPTIONAL, None),
+            ("base_path", 2, field.TYPE_STRING, field.LABEL_OPTIONAL, None),
+            ("model_platform", 4, field.TYPE_STRING, field.LABEL_OPTIONAL, None),
+        ],
+        "ModelConfigList": [
+            ("config", 1, field.TYPE_MESSAGE, field.LABEL_REPEATED, ".s.ModelConfig")
+        ],
+        "ModelServerConfig": [
+            ("model_config_list", 1, field.TYPE_MESSAGE, field.LABEL_OPTIONAL, ".s.ModelConfigList")
+        ],
+    }.items():
+        described = file.message_type.add(name=message)
+        for name, number, kind, label, type_name in fields:
+            described.field.add(
+                name=name, number=number, type=kind, label=label, type_name=type_name
+            )
+    pool = descriptor_pool.DescriptorPool()
+    pool.Add(file)
+    return message_factory.GetMessageClass(pool.FindMessageTypeByName("s.ModelServerConfig"))()
+
+
+def fill(directory, folder, text="a model"):
+    with directory.version(folder) as path:
+        (path / "saved_model.pb").write_text(text)
+
+
+def test_models_config(tmp_path):
+    directory = layout.ExportDirectory(tmp_path / "out", 1)
+    for client_id in ("7", "f0001_41", "St. Mary's/ward 3"):
+        fill(directory, layout.personal_folder(client_id))
+    fill(directory, layout.GLOBAL)
+    fill(layout.ExportDirectory(tmp_path / "out", 12), layout.GLOBAL)
+    (tmp_path / "out" / "personal" / "8" / "1").mkdir(parents=True)
+    directory.write_models_config()
+    config = model_server_config()
+    text_format.Parse((tmp_path / "out" / "models.config").read_text(), config)
+    listed = [(c.name, c.base_path, c.model_platform) for c in config.model_config_list.config]
+    folders = ["global", "personal/7", "personal/St.%20Mary%27s%2Fward%203", "personal/f0001_41"]
+    assert listed == [
+        (folder.replace("/", "-"), f"/models/{folder}", "tensorflow") for folder in folders
+    ]
+    for folder in folders:
+        assert (tmp_path / "out" / folder / "1" / "saved_model.pb").is_file()
+
+
+def test_names_that_mean_other_directories():
+    assert layout.personal_folder("..") == "personal/%2E%2E"
+    assert layout.personal_folder("a.b") == "personal/a.b"
+
+
+def test_a_version_appears_when_it_is_whole(tmp_path):
+    directory = layout.ExportDirectory(tmp_path, 1)
+    with pytest.raises(RuntimeError), directory.version("global") as path:
+        (path / "saved_model.pb").write_text("half")
+        assert not (tmp_path / "global" / "1").exists()
+        raise RuntimeError
+    assert not list((tmp_path / "global").iterdir())
+
+
+def test_a_version_is_replaced_as_a_whole(tmp_path):
+    fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
+    # As a kill at the wrong moment leaves it.
+    (tmp_path / "global" / ".1.99.tmp").mkdir()
+    with pytest.raises(OptionError, match="holds global/1 already"):
+        layout.ExportDirectory(tmp_path, 1).check(["personal/3", "global"])
+    directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)
+    directory.check(["global"])
+    with directory.version("global") as path:
+        (path / "other").write_text("new")
+        assert (tmp_path / "global" / "1" / "saved_model.pb").read_text() == "old"
+    assert [p.name for p in (tmp_path / "global").iterdir()] == ["1"]
+    assert [p.name for p in (tmp_path / "global" / "1").iterdir()] == ["other"]
+
+
+def test_directories_of_others_are_refused(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    for path, message in (
+        (tmp_path, "is not empty and holds no export"),
+        (tmp_path / "thesis.tex", "thesis.tex is a file"),
+    ):
+        with pytest.raises(OptionError, match=f"--export_dir={path}: .*{message}"):
+            layout.ExportDirectory(path, 1)

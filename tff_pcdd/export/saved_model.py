@@ -1,0 +1,67 @@
+"""A trained model as a SavedModel: TensorFlow only, loads where this package is not installed.
+
+| signature | input | shape and type |
+|---|---|---|
+| `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
+| | `texts` (of text models) | [batch], UTF-8 strings |
+| `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG, GIF or BMP |
+
+Outputs are those of `TrainedModel.answer`, and the names of the classes as `label` and `own_label`.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import tensorflow as tf
+
+from tff_pcdd.data import preprocessing
+from tff_pcdd.data.federation import TEXT
+from tff_pcdd.export import inputs
+from tff_pcdd.export.trained import TrainedModel
+
+
+def write(model: TrainedModel, directory: Path) -> None:
+    """Writes the model into a directory.
+
+    Args:
+        model: the model.
+        directory: made if it is not there.
+    """
+    module = tf.Module()
+    # Only variables are tracked. Keras layers would be saved as such, and wanted when loading.
+    module.model_variables = model.network.variables
+    tf.saved_model.save(
+        module,
+        str(directory),
+        signatures={
+            name: function.get_concrete_function() for name, function in _signatures(model).items()
+        },
+    )
+
+
+def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericFunction]:
+    spec = model.input_spec
+    names = tf.constant(model.class_names)
+
+    def answer(x):
+        answers = model.answer(x)
+        for key in [key for key in answers if key.endswith("class_id")]:
+            answers[key.replace("class_id", "label")] = tf.gather(names, answers[key])
+        return answers
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def of_texts(texts):
+        return answer(inputs.from_text(texts, spec))
+
+    @tf.function(input_signature=[inputs.raw_spec(spec)])
+    def of_images(images):
+        return answer(preprocessing.normalize(images, spec))
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
+    def of_files(image_bytes):
+        return answer(inputs.from_image_files(image_bytes, spec))
+
+    if spec.kind == TEXT:
+        return {"serving_default": of_texts}
+    return {"serving_default": of_images, "serving_bytes": of_files}
