@@ -8,10 +8,11 @@ import pytest
 
 from tff_pcdd import data
 from tff_pcdd.data import DataError, leaf
+from tff_pcdd.data.leaf_formats import ALPHABET
 
 IMAGE = [0.0, 0.5, 1.0, *[1.0] * 781]  # 0.5 is no grey level
 GREY = [0.0, 0.741, 1.0, *[1.0] * 781]  # 189/255 with three decimals, as LEAF's tools write
-LINE = "".join(leaf.ALPHABET[i % 80] for i in range(80))
+LINE = "".join(ALPHABET[i % 80] for i in range(80))
 
 
 def _image_user(*labels, image=GREY):
@@ -99,11 +100,11 @@ def test_characters_become_ids_and_unknown_ones_the_last(folders):
     _write(folders[0], {"ROMEO": _text_user(["b", "}"], line)})
     _write(folders[1], {"ROMEO": _text_user(["\n"])})
     loaded = data.load_leaf(*folders, "shakespeare")
-    ids = [leaf.ALPHABET.find(character) % 81 for character in line]
+    ids = [ALPHABET.find(character) % 81 for character in line]
     assert loaded.train.x.tolist() == [ids, ids]
     assert ids[3:6] == [80, 80, 80]
     assert loaded.train.x.dtype == np.uint8
-    assert loaded.train.y.tolist() == [leaf.ALPHABET.index("b"), 79]
+    assert loaded.train.y.tolist() == [ALPHABET.index("b"), 79]
     assert loaded.test.y.tolist() == [0]
     assert loaded.num_classes == 80
     assert loaded.input_spec.vocabulary_size == 81
@@ -112,8 +113,8 @@ def test_characters_become_ids_and_unknown_ones_the_last(folders):
 
 
 def test_alphabet_is_leafs():
-    assert len(leaf.ALPHABET) == len(set(leaf.ALPHABET)) == 80
-    assert "".join(sorted(leaf.ALPHABET)) == leaf.ALPHABET
+    assert len(ALPHABET) == len(set(ALPHABET)) == 80
+    assert "".join(sorted(ALPHABET)) == ALPHABET
 
 
 def test_several_files_are_one_set(folders):
@@ -200,7 +201,7 @@ def test_real_shakespeare(real_data):
     content = json.loads(next((folder / "train").iterdir()).read_text())
     user = content["users"][7]
     train, _ = loaded.client_examples(loaded.client_ids.index(user))
-    letters = np.array([*leaf.ALPHABET, "?"])
+    letters = np.array([*ALPHABET, "?"])
     assert "".join(letters[train.x[3]]) == content["user_data"][user]["x"][3]
     assert letters[train.y].tolist() == content["user_data"][user]["y"]
 

@@ -15,38 +15,15 @@ import json
 import mmap
 import pathlib
 import re
-import string
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 import numpy as np
 
 from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import (
-    IMAGE,
-    TEXT,
-    ClientIndices,
-    Examples,
-    Federation,
-    InputSpec,
-)
-from tff_pcdd.data.sources import DatasetInfo, Source, SourceOptions, image_spec, register_source
-
-# LEAF's alphabet; the position of a character is its id, any other one has the id after the last.
-ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
-
-_SEQUENCE = 80
-
-_FEMNIST = DatasetInfo("femnist", IMAGE, 62, (28, 28, 1), has_users=True, needs_data_dir=True)
-_SHAKESPEARE = DatasetInfo(
-    "shakespeare",
-    TEXT,
-    len(ALPHABET),
-    (_SEQUENCE,),
-    has_users=True,
-    needs_data_dir=True,
-    vocabulary=ALPHABET,
-)
+from tff_pcdd.data.federation import ClientIndices, Examples, Federation
+from tff_pcdd.data.leaf_formats import FEMNIST, FORMATS, SHAKESPEARE, as_floats, make_source
+from tff_pcdd.data.sources import DatasetInfo, Source, SourceOptions, register_source
 
 
 def load_leaf(
@@ -102,12 +79,12 @@ def load_leaf(
     )
 
 
-@register_source(_FEMNIST)
+@register_source(FEMNIST)
 def _load_femnist(info, options):
     return _load_from(info, options)
 
 
-@register_source(_SHAKESPEARE)
+@register_source(SHAKESPEARE)
 def _load_shakespeare(info, options):
     return _load_from(info, options)
 
@@ -134,9 +111,9 @@ def _load_from(info: DatasetInfo, options: SourceOptions) -> Source:
 def _read(
     train_dir, test_dir, dataset, max_clients, seed, num_classes=None, options=None
 ) -> Source:
-    if dataset not in _FORMATS:
-        raise DataError(f"dataset={dataset!r}: choose one of {', '.join(_FORMATS)}")
-    kind = _FORMATS[dataset]
+    if dataset not in FORMATS:
+        raise DataError(f"dataset={dataset!r}: choose one of {', '.join(FORMATS)}")
+    kind = FORMATS[dataset]
     if num_classes is not None and not 1 <= num_classes <= len(kind.class_names):
         raise DataError(
             f"num_classes={num_classes}: {dataset} has 1 to {len(kind.class_names)} classes"
@@ -154,25 +131,10 @@ def _read(
         users = _choose(users, max_clients, seed, train_dir)
     limit = num_classes or len(kind.class_names)
     (train, train_rows), (test, test_rows) = (_load(part, users, kind, limit) for part in parts)
-    x_type = np.result_type(train.x, test.x)
-    train, test = (
-        Examples(_to_float(part.x) if part.x.dtype != x_type else part.x, part.y)
-        for part in (train, test)
-    )
-    largest = max(int(part.y.max(initial=0)) for part in (train, test))
-    if num_classes is None:
-        num_classes = next(number for number in kind.class_numbers if number > largest)
-    return Source(
-        train=train,
-        test=test,
-        class_names=kind.class_names[:num_classes],
-        input_spec=kind.input_spec(x_type, options or SourceOptions()),
-        users=tuple(
-            ClientIndices(user, *rows)
-            for user, *rows in zip(users, train_rows, test_rows, strict=True)
-        ),
-        notes=notes,
-    )
+    chosen = [
+        ClientIndices(user, *rows) for user, *rows in zip(users, train_rows, test_rows, strict=True)
+    ]
+    return make_source(kind, (train, test), chosen, options or SourceOptions(), num_classes, notes)
 
 
 def _choose(users, number, seed, folder):
@@ -194,24 +156,6 @@ class _Entry(NamedTuple):
     start: int
     end: int
     size: int
-
-
-class _Format(NamedTuple):
-    """What differs between LEAF's sets.
-
-    Attributes:
-        parse: turns a user's `x` and `y` into arrays; raises ValueError with the reason.
-        shape: of one input.
-        class_names: of the largest edition.
-        class_numbers: the numbers of classes of the editions, ascending.
-        input_spec: of inputs of the given type.
-    """
-
-    parse: Callable
-    shape: tuple[int, ...]
-    class_names: tuple[str, ...]
-    class_numbers: tuple[int, ...]
-    input_spec: Callable[[np.dtype, SourceOptions], InputSpec]
 
 
 # Bytes that a scan for the end of an object, or of a list, must stop at; strings are taken whole.
@@ -374,18 +318,13 @@ def _load(entries, users, kind, limit) -> tuple[Examples, list[np.ndarray]]:
                 text = stack.enter_context(_mapped(path))
             inputs, labels = _parse_user(text, entry, user, kind, limit)
             if inputs.dtype != x.dtype and x.dtype == np.uint8:
-                x = _to_float(x)
+                x = as_floats(x)
             if inputs.dtype != x.dtype:
-                inputs = _to_float(inputs)
+                inputs = as_floats(inputs)
             rows[user] = np.arange(done, done + entry.size)
             x[rows[user]], y[rows[user]] = inputs, labels
             done += entry.size
     return Examples(x, y), [rows[user] for user in users]
-
-
-def _to_float(x):
-    """Grey levels as the numbers that they stand for."""
-    return x.astype(np.float32) / np.float32(255)
 
 
 def _parse_user(text, entry, user, kind, limit):
@@ -410,65 +349,3 @@ def _parse_user(text, entry, user, kind, limit):
         wrong = labels[(labels < 0) | (labels >= limit)][0]
         raise DataError(f"{where}: label {wrong} is not within 0 to {limit - 1}")
     return inputs, labels
-
-
-def _parse_images(x, y):
-    if {len(image) for image in x} != {784}:
-        raise ValueError("every image needs 784 numbers")
-    pixels = np.asarray(x)
-    labels = np.asarray(y)
-    if pixels.dtype.kind not in "if" or not np.isfinite(pixels).all():
-        raise ValueError("pixels must be finite numbers")
-    if labels.dtype.kind not in "if" or (labels != np.floor(labels)).any():
-        raise ValueError("labels must be integers")
-    pixels = pixels.reshape(-1, 28, 28, 1)
-    levels = np.round(pixels * 255)
-    # Three decimals are off by 0.0005 at most, a quarter of the way to the next grey level.
-    if levels.min() >= 0 and levels.max() <= 255 and np.abs(pixels - levels / 255).max() <= 5.01e-4:
-        return levels.astype(np.uint8), labels.astype(np.int32)
-    return pixels.astype(np.float32), labels.astype(np.int32)
-
-
-def _parse_text(x, y):
-    if not all(isinstance(line, str) and len(line) == _SEQUENCE for line in x):
-        raise ValueError(f"every input needs {_SEQUENCE} characters")
-    if not all(isinstance(character, str) and len(character) == 1 for character in y):
-        raise ValueError("every label needs one character")
-    return _ids("".join(x)).reshape(-1, _SEQUENCE), _ids("".join(y)).astype(np.int32)
-
-
-def _ids(text) -> np.ndarray:
-    """uint8 ids of characters."""
-    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
-    return _ID_OF_CODE[np.minimum(codes, len(_ID_OF_CODE) - 1)]
-
-
-# The last of 129 codes stands for everything beyond ASCII.
-_ID_OF_CODE = np.full(129, len(ALPHABET), np.uint8)
-_ID_OF_CODE[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
-
-
-def _image_input_spec(dtype, options) -> InputSpec:
-    return image_spec(_FEMNIST, options, str(dtype), 1 / 255 if dtype == np.uint8 else 1.0)
-
-
-def _text_input_spec(dtype, options) -> InputSpec:
-    return InputSpec(TEXT, (_SEQUENCE,), dtype=str(dtype), vocabulary=ALPHABET)
-
-
-_FORMATS = {
-    "femnist": _Format(
-        _parse_images,
-        (28, 28, 1),
-        tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase),
-        (10, 36, 62),
-        _image_input_spec,
-    ),
-    "shakespeare": _Format(
-        _parse_text,
-        (_SEQUENCE,),
-        (*ALPHABET, "<unknown>"),
-        (len(ALPHABET), len(ALPHABET) + 1),
-        _text_input_spec,
-    ),
-}
