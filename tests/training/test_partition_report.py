@@ -1,10 +1,12 @@
 """Tables and picture of a partition."""
 
 import csv
+import dataclasses
 
 import numpy as np
 import pytest
 
+from tff_pcdd import data
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import ExperimentConfig, partition_report
 
@@ -40,6 +42,56 @@ def test_summary(federation):
     for label in range(10):
         lacking = 100 * np.mean(counts[:, label] == 0)
         assert f"| {label} | {counts[:, label].sum()} | {lacking:.0f} % |" in report
+
+
+def test_summary_of_a_federation_with_gaps(federation):
+    """Clients and classes without samples, what loading left out, and names that break tables."""
+    gaps = dataclasses.replace(
+        federation,
+        clients=(
+            *federation.clients[:2],
+            data.ClientIndices("none", np.empty(0, np.int64), np.empty(0, np.int64)),
+        ),
+        class_names=("\n", "a|b", *federation.class_names[2:]),
+        notes={"empty_users": 4},
+    )
+    absent = (gaps.class_counts().sum(axis=0) == 0).sum()
+    assert absent
+    report = partition_report.summarize("gaps", gaps)
+    for line in (
+        "- 1 clients have no training samples",
+        "- 1 clients have no test samples and do not count in PA",
+        f"- {absent} classes have no training samples",
+        "- 4 empty users were left out",
+        "| training samples | 0 |",
+    ):
+        assert line in report
+    table = [line for line in report.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + 3 + 2 + 10
+    assert any(line.startswith(r"| '\n' | ") for line in table)
+    assert any(line.startswith(r"| a\|b | ") for line in table)
+
+
+def test_many_classes_are_summed_up():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 150, 40_000).astype(np.int32)
+    examples = data.Examples(np.zeros((40_000, 1, 1, 1), np.uint8), labels)
+    halves = np.array_split(np.argsort(labels, kind="stable"), 2)
+    many = data.Federation(
+        name="many",
+        num_classes=150,
+        class_names=tuple(map(str, range(150))),
+        input_spec=data.InputSpec("image", (1, 1, 1)),
+        train=examples,
+        test=examples,
+        clients=tuple(data.ClientIndices(str(k), half, half) for k, half in enumerate(halves)),
+    )
+    sizes = np.bincount(labels)
+    report = partition_report.summarize("many", many)
+    spread = f"| training samples | {sizes.min()} | {np.median(sizes):g} | {sizes.max()} |"
+    assert spread in report
+    assert "| clients that lack it (%) | 0 | 50 | 50 |" in report
+    assert report.count("\n") < 30
 
 
 def test_a_directory_of_others_is_refused(federation, tmp_path):

@@ -1,6 +1,7 @@
 """Pictures: what is on them, for small and large federations."""
 
 import dataclasses
+import itertools
 
 import matplotlib.image
 import numpy as np
@@ -48,17 +49,47 @@ def test_large_federation_has_few_labels_and_no_numbers(clients, classes):
 
 @pytest.mark.parametrize(("clients", "every"), [(500, 1), (501, 2), (3500, 7)])
 def test_more_clients_than_lines_are_thinned_out_and_it_is_said(clients, every):
-    """A line of the picture is one client, and stands at this client's number."""
+    """A line of the picture is one client, and stands at its place in the order."""
     table = counts(clients, 5)
+    table[3] = 0
     _, axes = plots.class_counts(table, list("abcde"), "many")
     image = axes.get_images()[0]
-    np.testing.assert_array_equal(image.get_array().filled(0), table[::every])
+    order = np.arange(clients)
+    if every > 1:
+        keys = [
+            (row.sum() == 0, row.argmax(), -row.max() / max(row.sum(), 1), k)
+            for k, row in enumerate(table)
+        ]
+        order = np.array([k for *_, k in sorted(keys)])
+        assert not table[order[-1]].any()
+    np.testing.assert_array_equal(image.get_array().filled(0), table[order[::every]])
     lines = len(table[::every])
     _left, _right, bottom, top = image.get_extent()
     middles = np.linspace(top, bottom, 2 * lines + 1)[1::2]
     np.testing.assert_allclose(middles, np.arange(0, clients, every))
-    wanted = "client" if every == 1 else f"client (one in {every} of {clients})"
-    assert axes.get_ylabel() == wanted
+    ending = "" if every == 1 else f"s, sorted by their largest class (one in {every} of {clients})"
+    assert axes.get_ylabel() == f"client{ending}"
+
+
+def test_few_samples_are_told_from_many_and_from_none():
+    """With one large count among small ones; the colours of 1, 9 and 2,000 samples differ."""
+    table = np.array([[1, 9, 0], [2, 8, 2000]])
+    _, axes = plots.class_counts(table, list("abc"), "skewed")
+    image = axes.get_images()[0]
+    colors = {
+        value: image.cmap(image.norm(np.ma.masked_equal([value], 0)))[0][:3]
+        for value in (0, 1, 9, 2000)
+    }
+    for one, other in itertools.combinations(colors.values(), 2):
+        assert np.abs(one - other).max() > 0.2
+    # Equally large classes keep a scale from 0.
+    _, axes = plots.class_counts(np.array([[71, 146], [0, 36]]), list("ab"), "even")
+    assert axes.get_images()[0].norm(0) == 0
+
+
+def test_no_samples_at_all():
+    figure, _ = plots.class_counts(np.zeros((2, 3), int), list("abc"), "empty")
+    figure.draw_without_rendering()
 
 
 def test_accuracy_curves_leave_empty_cells_out():

@@ -13,6 +13,9 @@ from tff_pcdd import data
 from tff_pcdd.training import files, plots
 from tff_pcdd.training.config import ExperimentConfig
 
+# Classes that a table lists one by one.
+_MAX_CLASSES = 100
+
 
 def write(
     config: ExperimentConfig, federation: data.Federation, output_dir: str | os.PathLike
@@ -55,36 +58,65 @@ def check_directory(directory: Path) -> None:
 
 def summarize(setting: str, federation: data.Federation) -> str:
     """Sizes of the clients, and how many lack each class, as markdown."""
-    counts = federation.class_counts()
-    sizes, tests = counts.sum(axis=1), federation.test_class_counts().sum(axis=1)
-    held = (counts > 0).sum(axis=1)
+    counts, tests = federation.class_counts(), federation.test_class_counts()
+    lacking = (counts == 0).mean(axis=0)
     lines = [
         f"# {setting}",
         "",
         f"{federation.num_clients} clients, {federation.num_classes} classes, "
-        f"{sizes.sum()} training and {len(federation.test)} test samples.",
+        f"{counts.sum()} training and {len(federation.test)} test samples.",
+        *_warnings(federation, counts, tests),
         "",
         "| of a client | smallest | median | largest |",
         "|---|---|---|---|",
-        *(
-            f"| {name} | {values.min()} | {np.median(values):g} | {values.max()} |"
-            for name, values in (
-                ("training samples", sizes),
-                ("test samples", tests),
-                ("classes", held),
-            )
-        ),
+        _spread("training samples", counts.sum(axis=1)),
+        _spread("test samples", tests.sum(axis=1)),
+        _spread("classes", (counts > 0).sum(axis=1)),
         "",
-        "| class | training samples | clients that lack it |",
-        "|---|---|---|",
-        *(
-            f"| {name} | {total} | {100 * missing:.0f} % |"
-            for name, total, missing in zip(
-                federation.class_names,
-                counts.sum(axis=0),
-                (counts == 0).mean(axis=0),
-                strict=True,
-            )
-        ),
     ]
+    if federation.num_classes > _MAX_CLASSES:
+        lines += [
+            "| of a class | smallest | median | largest |",
+            "|---|---|---|---|",
+            _spread("training samples", counts.sum(axis=0)),
+            _spread("clients that lack it (%)", np.round(100 * lacking)),
+            "",
+            "Class by class: partition.csv.",
+        ]
+    else:
+        lines += [
+            "| class | training samples | clients that lack it |",
+            "|---|---|---|",
+            *(
+                f"| {name} | {total} | {100 * missing:.0f} % |"
+                for name, total, missing in zip(
+                    map(_cell, federation.class_names), counts.sum(axis=0), lacking, strict=True
+                )
+            ),
+        ]
     return "\n".join(lines) + "\n"
+
+
+def _spread(name: str, values: np.ndarray) -> str:
+    numbers = (f"{value:.12g}" for value in (values.min(), np.median(values), values.max()))
+    return f"| {name} | {' | '.join(numbers)} |"
+
+
+def _cell(name: str) -> str:
+    """A class name as it can stand in a table: characters of text may be bars and line ends."""
+    return name.replace("|", "\\|") if name.strip() else repr(name)
+
+
+def _warnings(federation, counts, tests) -> list[str]:
+    """What a reader should know before training: clients without samples, what was left out."""
+    found = {
+        "clients have no training samples": (counts.sum(axis=1) == 0).sum(),
+        "clients have no test samples and do not count in PA": (tests.sum(axis=1) == 0).sum(),
+        "classes have no training samples": (counts.sum(axis=0) == 0).sum(),
+        **{
+            f"{name.replace('_', ' ')} were left out": number
+            for name, number in federation.notes.items()
+        },
+    }
+    lines = [f"- {number} {text}" for text, number in found.items() if number]
+    return ["", *lines] if lines else []

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
+from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
+from matplotlib.ticker import LogLocator
 
 from tff_pcdd.training import sinks
 
@@ -25,6 +27,9 @@ _LABELS = {
 
 # Clients that a heat map can show, a line or two of pixels each.
 _MAX_LINES = 500
+
+# How many times the median the largest count may be before colours become logarithmic.
+_WIDE = 8
 
 
 def save(figure: Figure, path: Path) -> None:
@@ -62,27 +67,40 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     """Who holds which class: a heat map of training samples, clients [K] by classes [C].
 
     Numbers stand in the cells while they can be read; labels thin out as clients become many. Of
-    more clients than there are lines on the picture, every second, third, … is shown.
+    more clients than there are lines on the picture every second, third, … is shown, in the order
+    of their largest classes, since nobody could find one by its number there. Where counts differ
+    by much the colours are logarithmic, or a few large ones would make all others look alike.
     """
     every = -(-len(counts) // _MAX_LINES)
-    all_clients, counts = len(counts), counts[::every]
+    all_clients = len(counts)
+    if every > 1:
+        counts = counts[_by_largest_class(counts)][::every]
     num_clients, num_classes = counts.shape
     figure = Figure(figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12)))
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
-    colors = matplotlib.colormaps["viridis"].copy()
-    colors.set_bad("#eeeeee")
+    norm = _color_norm(shown)
+    # The darker, the more; viridis ends in a yellow that grey cannot be mistaken for.
+    colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
         shown,
         aspect="auto",
         cmap=colors,
+        norm=norm,
         interpolation="nearest",
-        vmin=0,
         extent=(-0.5, num_classes - 0.5, (num_clients - 0.5) * every, -0.5 * every),
     )
-    figure.colorbar(image, ax=axes, label="training samples (grey: none)")
+    bar = figure.colorbar(image, ax=axes, label="training samples (grey: none)")
+    if isinstance(norm, LogNorm):
+        bar.ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+        bar.ax.yaxis.set_major_formatter("{x:g}")
+        bar.ax.minorticks_off()
     axes.set_xlabel("class")
-    axes.set_ylabel("client" if every == 1 else f"client (one in {every} of {all_clients})")
+    axes.set_ylabel(
+        "client"
+        if every == 1
+        else f"clients, sorted by their largest class (one in {every} of {all_clients})"
+    )
     axes.set_title(title)
     if num_classes <= 30:
         rotation = 45 if max(map(len, class_names)) > 3 else 0
@@ -91,7 +109,6 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     if num_clients <= 40:
         axes.set_yticks(range(num_clients))
     if num_clients * num_classes <= 400 and num_clients <= 30:
-        middle = counts.max() / 2
         for client, label in np.argwhere(counts > 0):
             axes.text(
                 label,
@@ -100,9 +117,24 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
                 ha="center",
                 va="center",
                 fontsize=7,
-                color="black" if counts[client, label] > middle else "white",
+                color="white" if norm(counts[client, label]) > 0.5 else "black",
             )
     return figure, axes
+
+
+def _by_largest_class(counts: np.ndarray) -> np.ndarray:
+    """Clients in the order of their largest class, the purest of each first, empty ones last."""
+    sizes = counts.sum(axis=1)
+    shares = counts.max(axis=1) / np.maximum(sizes, 1)
+    return np.lexsort((-shares, counts.argmax(axis=1), sizes == 0))
+
+
+def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
+    """From 0 to the largest count, or from 1 on a logarithmic scale; zeros are masked."""
+    held = counts.compressed()
+    if held.size and held.max() > _WIDE * np.median(held):
+        return LogNorm(1, held.max())
+    return Normalize(0, held.max(initial=1))
 
 
 def describe(config) -> str:
