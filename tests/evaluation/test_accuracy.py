@@ -65,6 +65,30 @@ def test_personal_accuracy_is_the_plain_mean_over_tested_clients(samples, counts
     assert math.isnan(evaluation.personal_accuracy(np.zeros((2, 3)), np.zeros((2, 3))))
 
 
+def test_personal_group_accuracy_is_the_mean_over_clients_that_have_the_group(samples, counts):
+    """The groups differ; client 1 has no few classes, and client 3 no samples at all."""
+    client, label, hit = samples
+    groups = [
+        {"many": [0], "few": [1, 2]},
+        {"many": [0, 1, 2, 3], "few": [4]},
+        {"many": [3, 1], "few": [0]},
+        {"many": [0], "few": [1]},
+    ]
+    values = {
+        name: [
+            100 * hit[(client == k) & np.isin(label, own[name])].mean()
+            for k, own in enumerate(groups[:3])
+            if own[name] != [4]
+        ]
+        for name in ("many", "few")
+    }
+    assert [len(column) for column in values.values()] == [3, 2]
+    actual = evaluation.personal_group_accuracy(*counts, groups)
+    assert actual == pytest.approx({name: np.mean(column) for name, column in values.items()})
+    empty = evaluation.personal_group_accuracy(*(part[3:] for part in counts), groups[3:])
+    assert math.isnan(empty["many"]) and math.isnan(empty["few"])
+
+
 def test_bounds():
     ones = np.ones((3, 2), np.int32)
     assert evaluation.accuracy(ones, ones) == 100.0

@@ -5,6 +5,13 @@ from tff_pcdd.evaluation.accuracy import (
     balanced_accuracy,
     group_accuracy,
     personal_accuracy,
+    personal_group_accuracy,
 )
 
-__all__ = ["accuracy", "balanced_accuracy", "group_accuracy", "personal_accuracy"]
+__all__ = [
+    "accuracy",
+    "balanced_accuracy",
+    "group_accuracy",
+    "personal_accuracy",
+    "personal_group_accuracy",
+]

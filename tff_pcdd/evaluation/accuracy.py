@@ -49,3 +49,27 @@ def personal_accuracy(right: np.ndarray, total: np.ndarray) -> float:
     if not tested.any():
         return float("nan")
     return float(100.0 * np.mean(np.sum(right, axis=1)[tested] / totals[tested]))
+
+
+def personal_group_accuracy(
+    right: np.ndarray, total: np.ndarray, groups: Sequence[Mapping[str, Sequence[int]]]
+) -> dict[str, float]:
+    """Mean over clients of the accuracy on groups of classes, which are each client's own.
+
+    Args:
+        right: samples rightly classified, by client and class [K, C].
+        total: samples, by client and class [K, C].
+        groups: for each client its classes by group (many, medium, few), the same names for all.
+
+    Returns:
+        Percent by group. Clients without samples in a group are left out of its mean, as in
+        FedLoGe's experiments; NaN where that leaves none.
+    """
+    by_client = [
+        group_accuracy(*counts, own) for *counts, own in zip(right, total, groups, strict=True)
+    ]
+    columns = {name: np.array([row[name] for row in by_client]) for name in by_client[0]}
+    return {
+        name: float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+        for name, values in columns.items()
+    }
