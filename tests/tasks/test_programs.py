@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 
+import numpy as np
 import pytest
 
 from tff_pcdd.training import ExperimentConfig
@@ -116,13 +117,7 @@ def test_a_run_survives_kill_interrupt_and_termination(trained, start, succeed, 
     ):
         rows += 2
         with start("train", f"--output_dir={broken}", *LONGER) as process:
-            deadline = time.monotonic() + 200
-            while not _has_rows(broken, rows) and process.poll() is None:
-                assert time.monotonic() < deadline
-                time.sleep(0.01)
-            time.sleep(0.03)
-            process.send_signal(number)
-            _, err = process.communicate(timeout=60)
+            err = _kill_after(process, broken, rows, number)
         assert process.returncode == status, err
         assert "Traceback" not in err
         assert not (broken / "summary.json").exists()
@@ -136,6 +131,66 @@ def test_a_run_survives_kill_interrupt_and_termination(trained, start, succeed, 
         for d in (broken, whole)
     ]
     assert files[0] == files[1]
+
+
+# Heads φ that clients keep on disk; four of ten clients take part in a round.
+PERSONAL = (
+    "--algorithm=fedloge",
+    "--num_clients=10",
+    "--clients_per_round=4",
+    "--max_train_samples=200",
+    "--max_test_samples=60",
+    "--batch_size=4",
+    "--local_epochs=10",
+    "--rounds=5",
+    "--client_store=disk",
+    "--personal_eval_every=0",
+)
+
+
+def test_what_clients_keep_survives_a_kill(start, succeed, tmp_path):
+    """φ of clients in and out of the cohorts, bit for bit, and the summary of a run left alone."""
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    with start("train", f"--output_dir={broken}", *PERSONAL) as process:
+        _kill_after(process, broken, 3, signal.SIGKILL)
+        assert process.returncode == -signal.SIGKILL
+    before = _newest_states(broken)
+    for directory in (whole, broken):
+        succeed("train", f"--output_dir={directory}", *PERSONAL)
+    expected, actual = _newest_states(whole), _newest_states(broken)
+    assert actual.keys() == expected.keys()
+    for client, (round_number, arrays) in expected.items():
+        assert actual[client][0] == round_number
+        assert actual[client][1] == arrays, client
+    rounds = {client: round_number for client, (round_number, _) in expected.items()}
+    # The last cohort, clients of earlier ones that the rest of the run only kept, and newcomers.
+    assert sorted(rounds.values())[-4:] == [5] * 4
+    assert any(rounds[client] == round_number for client, (round_number, _) in before.items())
+    assert rounds.keys() > before.keys()
+    assert summary(broken) == summary(whole)
+    assert metrics(broken) == metrics(whole)
+
+
+def _newest_states(directory):
+    """By client, the round of the newest state on disk, and its arrays as bytes."""
+    states = {}
+    for folder in (directory / "client_states").iterdir():
+        path = max(folder.glob("round_*.npz"))
+        with np.load(path) as arrays:
+            values = {name: (arrays[name].shape, arrays[name].tobytes()) for name in arrays}
+        states[folder.name] = (int(path.stem.removeprefix("round_")), values)
+    return states
+
+
+def _kill_after(process, directory, rows, number):
+    """Sends a signal in the middle of the round after those that have rows; gives the errors."""
+    deadline = time.monotonic() + 200
+    while not _has_rows(directory, rows) and process.poll() is None:
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+    time.sleep(0.03)
+    process.send_signal(number)
+    return process.communicate(timeout=60)[1]
 
 
 def _has_rows(directory, number):

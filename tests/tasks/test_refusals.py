@@ -2,6 +2,8 @@
 
 import pytest
 
+from tff_pcdd.training import files
+
 TRAIN = [
     # unknown names
     (["--algorithm=fedsgd"], "--algorithm=fedsgd: choose one of"),
@@ -206,6 +208,13 @@ def test_flags_of_other_methods_may_stand_in_flagfiles_only(call, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["table.flags"]
 
 
+def test_train_in_a_directory_where_a_run_goes_on(call, tmp_path):
+    with files.locked(tmp_path / "run"):
+        result = call("train", f"--output_dir={tmp_path / 'run'}")
+    check(result, "train", f"--output_dir={tmp_path / 'run'}: another process is writing")
+    assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
+
+
 def test_train_with_data_that_are_not_there(call, tmp_path):
     """Found out only when the data are loaded; still nothing is left behind."""
     result = call(
@@ -230,3 +239,7 @@ def test_evaluate(call, tmp_path):
     result = call("evaluate", f"--run_dir={directory}")
     check(result, "evaluate", f"--run_dir={directory}: holds no run")
     assert not directory.exists()
+    directory.mkdir()
+    (directory / "config.json").write_text('{"algorithm": "fedavg", ')
+    result = call("evaluate", f"--run_dir={directory}")
+    check(result, "evaluate", f"--run_dir={directory}: config.json is damaged")

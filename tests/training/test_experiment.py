@@ -19,6 +19,7 @@ from tff_pcdd.training import (
     RunOptions,
     evaluate_run,
     experiment,
+    files,
     run_experiment,
     sinks,
 )
@@ -145,6 +146,7 @@ def test_derived_seeds():
 
 def test_what_a_run_writes(unbroken):
     assert sorted(path.name for path in unbroken.iterdir()) == [
+        ".lock",
         "checkpoints",
         "config.json",
         "metrics.csv",
@@ -356,6 +358,21 @@ def test_overwrite_drops_the_old_results(unbroken, options, tmp_path):
 
 
 @pytest.mark.parametrize("overwrite", [False, True])
+def test_a_run_that_goes_on_elsewhere_is_left_alone(overwrite, options, tmp_path):
+    """Also where it started only after this one had looked."""
+    directory = tmp_path / "run"
+    late = Experiment(CONFIG, directory, options)
+    with files.locked(directory):
+        for start in (
+            lambda: run_experiment(CONFIG, directory, options, overwrite=overwrite),
+            late.run,
+        ):
+            with pytest.raises(OptionError, match="another process is writing"):
+                start()
+        assert os.listdir(directory) == [".lock"]
+
+
+@pytest.mark.parametrize("overwrite", [False, True])
 def test_a_directory_of_others_is_refused(overwrite, options, tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     with pytest.raises(OptionError, match=r"is not empty and holds no run"):
@@ -418,13 +435,47 @@ def test_groups_of_classes_of_a_long_tail(options, tmp_path):
     assert set(groups) <= {name.removeprefix("ga_") for name in tailed._columns()}
 
 
+def test_personal_groups_of_classes_are_the_clients_own(options, tmp_path):
+    """Against NumPy; each client's classes are sorted by how many it has of them."""
+    config = ExperimentConfig(
+        num_clients=5, imbalance_factor=10.0, partition="dirichlet", concentration=0.5
+    )
+    tailed = Experiment(config, tmp_path / "run", options)
+    generator = np.random.default_rng(0)
+    total = np.stack(
+        [
+            np.bincount(tailed.federation.client_examples(k)[1].y, minlength=10)
+            for k in range(len(tailed.federation.clients))
+        ]
+    )
+    counts = {
+        key: generator.integers(0, total + 1)
+        for key in ("after", "before", "after_masked", "before_masked")
+    }
+    expected = {name: [] for name in ("many", "medium", "few")}
+    for k, own in enumerate(tailed.federation.class_counts()):
+        order = np.argsort(-own, kind="stable")
+        ahead = (np.cumsum(own[order]) - own[order]) / own.sum()
+        for name, low, high in (("many", 0, 0.75), ("medium", 0.75, 0.95), ("few", 0.95, 2)):
+            classes = order[(ahead >= low) & (ahead < high)]
+            if total[k, classes].sum():
+                share = counts["after"][k, classes].sum() / total[k, classes].sum()
+                expected[name].append(100 * share)
+    assert len(expected["few"]) < len(expected["many"]) == len(total)
+    results = tailed.personal_accuracies({"total": total, **counts})
+    for name, values in expected.items():
+        assert results[f"pa_{name}"] == pytest.approx(np.mean(values))
+        assert results[f"pa_before_{name}"] != results[f"pa_{name}"]
+    assert set(results) <= set(tailed._columns())
+
+
 def test_summary_of_accuracies():
     """Empty cells: not evaluated in that round, or nothing to be measured on."""
     rows = [
-        {"round": "1", "ga": "10", "pa": "", "ga_few": "5", "pa_before": ""},
-        {"round": "2", "ga": "40", "pa": "70", "ga_few": "", "pa_before": ""},
-        {"round": "3", "ga": "", "pa": "60", "ga_few": "", "pa_before": ""},
-        {"round": "4", "ga": "30", "pa": "65", "ga_few": "7", "pa_before": ""},
+        {"round": "1", "ga": "10", "pa": "", "ga_few": "5", "pa_few": "9", "pa_before": ""},
+        {"round": "2", "ga": "40", "pa": "70", "ga_few": "", "pa_few": "", "pa_before": ""},
+        {"round": "3", "ga": "", "pa": "60", "ga_few": "", "pa_few": "", "pa_before": ""},
+        {"round": "4", "ga": "30", "pa": "65", "ga_few": "7", "pa_few": "8", "pa_before": ""},
     ]
     assert experiment.summarize_accuracies(rows) == {
         "ga_final": 30,
@@ -437,6 +488,9 @@ def test_summary_of_accuracies():
         "ga_few_final": 7,
         "ga_few_best": 7,
         "ga_few": 7,
+        "pa_few_final": 8,
+        "pa_few_best": 9,
+        "pa_few": 8,
     }
     without = experiment.summarize_accuracies([{"round": "1", "ga": "", "pa": "3"}])
     assert without["ga_final"] is None

@@ -2,6 +2,9 @@
 
 import os
 import pathlib
+import signal
+import subprocess
+import sys
 from collections import OrderedDict
 
 import numpy as np
@@ -49,6 +52,49 @@ def test_leftovers_of_a_kill_are_removed(tmp_path):
     files.remove_leftovers(tmp_path)
     left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert left == {"below/b.json", "a.tmp", ".keep"}
+
+
+def test_a_directory_has_one_writer(tmp_path):
+    directory = tmp_path / "run"
+    with files.locked(directory):
+        for again in (files.locked(directory).__enter__, lambda: files.refuse_locked(directory)):
+            with pytest.raises(OptionError, match=f"--output_dir={directory}: another process is"):
+                again()
+    files.refuse_locked(directory)
+    with files.locked(directory):
+        pass
+    # The file that stays behind does not make it a directory of others.
+    assert files.check_output(directory, "run", lambda path: False) is False
+
+
+def test_a_lock_ends_with_its_process(tmp_path):
+    """Killed without a chance to clean up, and with a child that lives on."""
+    code = (
+        "import pathlib, subprocess, sys\n"
+        "from tff_pcdd.training import files\n"
+        "with files.locked(pathlib.Path(sys.argv[1])):\n"
+        "    child = subprocess.Popen(['sleep', '60'], stdin=subprocess.DEVNULL)\n"
+        "    print(child.pid, flush=True)\n"
+        "    child.wait()\n"
+    )
+    command = [sys.executable, "-c", code, str(tmp_path)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
+        child = int(process.stdout.readline())
+        try:
+            with pytest.raises(OptionError, match="another process"):
+                files.refuse_locked(tmp_path)
+            process.kill()
+            process.wait()
+            files.refuse_locked(tmp_path)
+            os.kill(child, 0)
+        finally:
+            os.kill(child, signal.SIGKILL)
+
+
+def test_no_lock_is_made_where_there_was_none(tmp_path):
+    files.refuse_locked(tmp_path)
+    files.refuse_locked(tmp_path / "none")
+    assert not os.listdir(tmp_path)
 
 
 def test_tree_comes_back_as_it_was(tmp_path):

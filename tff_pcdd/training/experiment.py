@@ -44,6 +44,8 @@ _PERSONAL_COLUMNS = {
     "after_masked": "pa_masked",
     "before_masked": "pa_before_masked",
 }
+# Those of them that are also taken on many, medium and few classes.
+_PERSONAL_GROUP_COLUMNS = {"after": "pa", "before": "pa_before"}
 
 
 def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
@@ -201,7 +203,8 @@ class Experiment:
         names = self._run.diagnostic_names()
         self.diagnostics = Diagnostics(self.learning, self.federation, names) if names else None
         if overwrite and self.output_dir.exists():
-            shutil.rmtree(self.output_dir)
+            with files.locked(self.output_dir):
+                shutil.rmtree(self.output_dir)
         self.state = None
         self.round = 0
         self.totals = _no_totals()
@@ -272,6 +275,11 @@ class Experiment:
             return {}
         return data.class_groups(counts)._asdict()
 
+    @functools.cached_property
+    def _own_groups(self) -> list[dict[str, Sequence[int]]]:
+        """Each client's many, medium and few classes, by the sizes they have at the client."""
+        return [data.class_groups(own)._asdict() for own in self.federation.class_counts()]
+
     def evaluate_global(self) -> dict[str, float]:
         """Accuracies of the global model on the whole test set, in percent.
 
@@ -318,13 +326,22 @@ class Experiment:
     def personal_accuracies(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
         """Mean accuracies of the personal models on their clients' test parts, in percent.
 
+        Where classes are of unequal size in the federation, also on many, medium and few classes;
+        which ones these are differs from client to client.
+
         Args:
             counts: what `personal_counts` gave.
         """
-        return {
-            column: evaluation.personal_accuracy(counts[key], counts["total"])
+        total = counts["total"]
+        results = {
+            column: evaluation.personal_accuracy(counts[key], total)
             for key, column in _PERSONAL_COLUMNS.items()
         }
+        if self._groups:
+            for key, column in _PERSONAL_GROUP_COLUMNS.items():
+                groups = evaluation.personal_group_accuracy(counts[key], total, self._own_groups)
+                results.update({f"{column}_{name}": value for name, value in groups.items()})
+        return results
 
     def diagnose(self) -> dict[str, float]:
         """The numbers that --diagnostics asks for, of the current state."""
@@ -368,11 +385,17 @@ class Experiment:
 
         Returns:
             The summary, as in summary.json.
+
+        Raises:
+            OptionError: another process is at it.
         """
         summary = read_summary(self.output_dir)
-        if summary is not None:
-            return summary
-        self.output_dir.mkdir(parents=True, exist_ok=True)
+        if summary is None:
+            with files.locked(self.output_dir):
+                summary = self._train(label)
+        return summary
+
+    def _train(self, label: str) -> dict[str, Any]:
         files.remove_leftovers(self.output_dir)
         files.write_text(
             self.output_dir / "config.json", json.dumps(self.config.to_json(), indent=2) + "\n"
@@ -417,6 +440,7 @@ class Experiment:
             *(f"ga{suffix}" for suffix in suffixes),
             *_PERSONAL_COLUMNS.values(),
             *(f"ga{suffix}_{group}" for suffix in suffixes for group in groups),
+            *(f"{pa}_{group}" for pa in _PERSONAL_GROUP_COLUMNS.values() for group in groups),
             "train_loss",
             *self.learning.method.metric_names,
             "seconds",
@@ -531,9 +555,9 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
         values = [float(row[name]) for row in rows if row[name]]
         summary[f"{name}_final"] = float(rows[-1][name]) if rows[-1][name] else None
         summary[f"{name}_best"] = max(values) if values else None
-    for group in ("many", "medium", "few"):
-        if f"ga_{group}_final" in summary:
-            summary[f"ga_{group}"] = summary[f"ga_{group}_final"]
+    for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
+        if f"{name}_final" in summary:
+            summary[name] = summary[f"{name}_final"]
     last_round = int(rows[-1]["round"])
     second_half = [
         float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2

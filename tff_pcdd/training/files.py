@@ -1,13 +1,17 @@
-"""Files written so that a reader never sees half of one."""
+"""Files written so that a reader never sees half of one, in directories with one writer."""
 
 from __future__ import annotations
 
+import contextlib
+import fcntl
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd.options import OptionError
+
+_LOCK = ".lock"
 
 
 def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
@@ -59,8 +63,46 @@ def check_output(
         raise OptionError(f"{flag}: {nearest} cannot be written to, name another directory")
     if nearest != directory:
         return False
-    # A run killed within its first moments may have left no more than a temporary file.
-    entries = [path for path in directory.iterdir() if not path.match(".*.tmp")]
+    # A run killed within its first moments may have left no more than these.
+    entries = [
+        path for path in directory.iterdir() if path.name != _LOCK and not path.match(".*.tmp")
+    ]
     if entries and not any(known(path) for path in entries):
         raise OptionError(f"{flag}: is not empty and holds no {holds}, name another directory")
     return bool(entries)
+
+
+@contextlib.contextmanager
+def locked(directory: Path) -> Iterator[None]:
+    """Makes this process the only one that writes results to a directory, which is made if need be.
+
+    The lock is the operating system's: it ends with the process, however that ends, so the file
+    `.lock` that stays behind means nothing.
+
+    Raises:
+        OptionError: another process has it.
+    """
+    directory.mkdir(parents=True, exist_ok=True)
+    with open(directory / _LOCK, "a") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            raise OptionError(
+                f"--output_dir={directory}: another process is writing its results there, wait for "
+                "it or name another directory"
+            ) from None
+        except OSError:
+            # A file system without locks; better no protection than no results.
+            pass
+        yield
+
+
+def refuse_locked(directory: Path) -> None:
+    """Refuses a directory that another process writes to; nothing is made there.
+
+    Raises:
+        OptionError: as `locked`.
+    """
+    if (directory / _LOCK).exists():
+        with locked(directory):
+            pass

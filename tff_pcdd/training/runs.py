@@ -61,27 +61,51 @@ def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> Expe
         data_dir: where the data are now, if they have moved.
 
     Raises:
-        OptionError: there is no run.
+        OptionError: there is no run, or its settings cannot be read.
     """
     path = Path(run_dir) / "config.json"
     if not path.is_file():
         raise OptionError(f"--run_dir={run_dir}: holds no run (there is no config.json)")
-    saved = json.loads(path.read_text())
-    return ExperimentConfig.from_json({**saved, "data_dir": data_dir or saved["data_dir"]})
+    saved = _read_json(path, "run_dir")
+    try:
+        return ExperimentConfig.from_json({**saved, "data_dir": data_dir or saved["data_dir"]})
+    except KeyError as error:
+        raise OptionError(f"--run_dir={run_dir}: config.json has no {error.args[0]}") from None
+    except (OptionError, TypeError) as error:
+        raise OptionError(f"--run_dir={run_dir}: config.json cannot be used: {error}") from error
 
 
 def read_summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a run that has finished."""
+    """The summary of a run that has finished.
+
+    Raises:
+        OptionError: it cannot be read.
+    """
     path = directory / "summary.json"
-    return json.loads(path.read_text()) if path.exists() else None
+    return _read_json(path, "output_dir") if path.exists() else None
+
+
+def _read_json(path: Path, flag: str) -> dict[str, Any]:
+    """An object that a run wrote, in the directory that a flag names."""
+    try:
+        values = json.loads(path.read_text())
+    except ValueError as error:
+        reason = str(error)
+    else:
+        if isinstance(values, dict):
+            return values
+        reason = "no object"
+    remedy = "put it back" if flag == "run_dir" else "put it back, or --overwrite the run"
+    raise OptionError(f"--{flag}={path.parent}: {path.name} is damaged ({reason}); {remedy}")
 
 
 def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
-    """Refuses a directory that holds something else than this run."""
+    """Refuses a directory that holds something else than this run, or in which one goes on."""
     occupied = files.check_output(directory, "run", lambda path: path.name == "config.json")
+    files.refuse_locked(directory)
     if overwrite or not occupied:
         return
-    saved, wanted = json.loads((directory / "config.json").read_text()), config.to_json()
+    saved, wanted = _read_json(directory / "config.json", "output_dir"), config.to_json()
     differing = [
         f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
         for name in sorted({*saved, *wanted})
