@@ -5,7 +5,7 @@
 Importing this package imports no TensorFlow.
 """
 
-import tff_pcdd.data.tff_cache  # noqa: F401 - makes its sets known
+from tff_pcdd.data import tff_cache  # noqa: F401 - makes its sets known
 from tff_pcdd.data.config import PARTITIONS, DataConfig, load_federation
 from tff_pcdd.data.errors import DataError
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation, InputSpec

@@ -18,7 +18,6 @@ from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
-from etils import epy
 
 from tff_pcdd.data.errors import DataError
 from tff_pcdd.data.federation import ClientIndices, Examples
@@ -33,9 +32,6 @@ from tff_pcdd.data.leaf_formats import (
     make_source,
 )
 from tff_pcdd.data.sources import DatasetInfo, Source, SourceOptions, register_source
-
-with epy.lazy_imports():
-    import tensorflow_federated as tff
 
 # Samples that are taken out of TensorFlow at a time.
 _CHUNK = 10_000
@@ -60,6 +56,8 @@ def _load_emnist_digits(info, options):
 @register_source(_info("tff_shakespeare", SHAKESPEARE, SHAKESPEARE.num_classes))
 def _load_shakespeare(info, options):
     folder, file = _find(info, options, "shakespeare.sqlite")
+    import tensorflow_federated as tff
+
     with _readable(info, file):
         parts = tff.simulation.datasets.shakespeare.load_data(cache_dir=str(folder))
         return _read(parts, FORMATS["shakespeare"], _windows, options, file)
@@ -67,6 +65,8 @@ def _load_shakespeare(info, options):
 
 def _read_emnist(info, options, only_digits):
     folder, file = _find(info, options, "emnist_all.sqlite")
+    import tensorflow_federated as tff
+
     with _readable(info, file):
         parts = tff.simulation.datasets.emnist.load_data(only_digits, cache_dir=str(folder))
         return _read(parts, FORMATS["femnist"], _images, options, file, info.num_classes)
