@@ -28,10 +28,11 @@ def runs(simulation, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(runs, tmp_path_factory):
-    """Directories of their exports, by method."""
+    """Directories of their exports in all formats, by method."""
     from tff_pcdd.training.runs import read_config
 
     root = tmp_path_factory.mktemp("exported")
     for algorithm, run in runs.items():
-        list(export.export_run(read_config(run), run, root / algorithm))
+        options = export.ExportOptions(format="saved_model,tflite,keras")
+        list(export.export_run(read_config(run), run, root / algorithm, options))
     return {algorithm: root / algorithm for algorithm in METHODS}

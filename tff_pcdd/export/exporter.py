@@ -6,12 +6,17 @@ import dataclasses
 import os
 from collections.abc import Iterator
 
-from tff_pcdd.export import layout, model_card, saved_model
+from tff_pcdd import data
+from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.options import OptionError
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 from tff_pcdd.training.experiment import Experiment, restore_run
+
+# Training samples that show an int8 model the range of its numbers, and most test samples that
+# TensorFlow Lite is measured on, which takes them one by one.
+_CALIBRATION, _LITE_TEST = 200, 1000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -103,14 +108,34 @@ def _write(
     options: ExportOptions,
     client: int | None = None,
 ) -> Exported:
-    federation = experiment.federation
-    test = federation.test if client is None else federation.client_examples(client)[1]
-    accuracy = model.accuracy(test, experiment.learning.eval_batch_size)
+    train, test = _samples(experiment.federation, client)
+    accuracies = {"": model.accuracy(test, experiment.learning.eval_batch_size)}
     with directory.version(folder) as path:
-        saved_model.write(model, path)
-        card = model_card.text(experiment, accuracy, client, options.personal_model)
+        if "saved_model" in options.formats():
+            saved_model.write(model, path)
+        if "keras" in options.formats():
+            keras_file.write(model, path)
+        if "tflite" in options.formats():
+            files = lite.write(model, path, _some(train, _CALIBRATION).x)
+            accuracies |= {
+                file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
+                for file in files
+            }
+        card = model_card.text(experiment, accuracies, client, options.personal_model)
         (path / model_card.FILE).write_text(card)
-    return Exported(folder, accuracy)
+    return Exported(folder, accuracies[""])
+
+
+def _samples(federation: data.Federation, client: int | None):
+    """Training and test examples that a model is for."""
+    if client is None:
+        return federation.train, federation.test
+    return federation.client_examples(client)
+
+
+def _some(examples: data.Examples, count: int) -> data.Examples:
+    """At most so many examples, of all classes; always the same."""
+    return examples.take(data.stratified_indices(examples.y, count, seed=0))
 
 
 def _choose_clients(experiment: Experiment, wanted: str) -> dict[int, str]:

@@ -41,12 +41,15 @@ _RUN_ACCURACIES = {
 }
 
 
-def text(experiment: Experiment, accuracy: float, client: int | None, stage: str) -> str:
+def text(
+    experiment: Experiment, accuracies: Mapping[str, float], client: int | None, stage: str
+) -> str:
     """The model card, in Markdown.
 
     Args:
         experiment: the run, restored to the round that the model is from.
-        accuracy: of this model, in percent; NaN if there was nothing to measure it on.
+        accuracies: of this model, in percent, under ""; of what it was converted to, under the
+            names of the files. NaN if there was nothing to measure it on.
         client: number of the client; None for the global model.
         stage: "after" or "before", of a personal model.
     """
@@ -64,7 +67,7 @@ def text(experiment: Experiment, accuracy: float, client: int | None, stage: str
         "",
         "## Accuracy",
         "",
-        *_table(("measured on", "accuracy (%)"), _accuracies(experiment, accuracy, client)),
+        *_table(("measured on", "accuracy (%)"), _accuracies(experiment, accuracies, client)),
         "",
         "## Training",
         "",
@@ -87,13 +90,16 @@ def text(experiment: Experiment, accuracy: float, client: int | None, stage: str
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(experiment: Experiment, accuracy: float, client: int | None):
+def _accuracies(experiment: Experiment, accuracies: Mapping[str, float], client: int | None):
     federation = experiment.federation
     if client is None:
-        yield f"this model: the test set, {len(federation.test)} samples", _percent(accuracy)
+        samples = f"the test set, {len(federation.test)} samples"
     else:
-        samples = int(federation.test_class_counts()[client].sum())
-        yield f"this model: the client's test part, {samples} samples", _percent(accuracy)
+        count = int(federation.test_class_counts()[client].sum())
+        samples = f"the client's test part, {count} samples"
+    for file, accuracy in accuracies.items():
+        measured = f"{file}, on at most 1,000 of them" if file else f"this model: {samples}"
+        yield measured, _percent(accuracy)
     summary = read_summary(experiment.output_dir)
     if summary and summary["rounds"] == experiment.round:
         for name, meaning in _RUN_ACCURACIES.items():

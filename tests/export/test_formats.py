@@ -1,0 +1,120 @@
+"""TensorFlow Lite and .keras files say what the SavedModel says."""
+
+import json
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.export.conftest import METHODS
+from tff_pcdd import data, methods
+from tff_pcdd.export import global_model, keras_file, lite, saved_model
+from tff_pcdd.federated import SGD, Learning, programs
+from tff_pcdd.training.runs import read_config
+
+
+def run_lite(path, samples, name="images"):
+    """Outputs for samples, which go in one by one."""
+    interpreter = tf.lite.Interpreter(str(path))
+    interpreter.allocate_tensors()
+    runner, said = interpreter.get_signature_runner(), []
+    for sample in samples:
+        interpreter.reset_all_variables()
+        said.append(runner(**{name: sample[None]}))
+    return {key: np.concatenate([answers[key] for answers in said]) for key in said[0]}
+
+
+def run_saved(directory, samples):
+    signature = tf.saved_model.load(str(directory)).signatures["serving_default"]
+    return {name: value.numpy() for name, value in signature(tf.constant(samples)).items()}
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_lite_has_the_accuracies_of_the_run(method, runs, exported):
+    """Within a tenth of a point, of the global and of the mean of the personal models."""
+    final = json.loads((runs[method] / "summary.json").read_text())
+    federation = read_config(runs[method]).data_config().build()
+    parts = {"global": federation.test}
+    for k, client_id in enumerate(federation.client_ids):
+        parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
+    accuracies = {}
+    for folder, examples in parts.items():
+        said = run_lite(exported[method] / folder / "1" / lite.FLOAT, examples.x)
+        accuracies[folder] = 100 * np.mean(said["class_id"] == examples.y)
+    assert accuracies.pop("global") == pytest.approx(final["ga_final"], abs=0.1)
+    assert np.mean(list(accuracies.values())) == pytest.approx(final["pa_final"], abs=0.1)
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_int8_is_close_and_small(method, runs, exported):
+    """Also for a personal model, whose masked logits could leave no precision for the others."""
+    federation = read_config(runs[method]).data_config().build()
+    for folder in ("global", "personal/2"):
+        directory = exported[method] / folder / "1"
+        samples = federation.test.x[::4]
+        exact, rounded = run_saved(directory, samples), run_lite(directory / lite.INT8, samples)
+        assert set(rounded) == {name for name in exact if not name.endswith("label")}
+        np.testing.assert_allclose(rounded["probabilities"], exact["probabilities"], atol=0.15)
+        assert np.abs(rounded["probabilities"] - exact["probabilities"]).mean() < 0.01
+        sizes = [(directory / file).stat().st_size for file in (lite.INT8, lite.FLOAT)]
+        assert sizes[0] < 0.4 * sizes[1]
+        assert (directory / "labels.txt").read_text().split() == list("0123456789")
+    card = (directory / "model_card.md").read_text()
+    assert "| model_int8.tflite, on at most 1,000 of them |" in card
+
+
+@pytest.mark.parametrize("method", METHODS)
+def test_keras_file(method, runs, exported):
+    federation = read_config(runs[method]).data_config().build()
+    for folder in ("global", "personal/2"):
+        directory = exported[method] / folder / "1"
+        exact = run_saved(directory, federation.test.x)
+        model = tf.keras.models.load_model(directory / keras_file.FILE)
+        said = model.predict(federation.test.x, verbose=0)
+        assert set(said) == {name for name in exact if not name.endswith("label")}
+        for name, value in said.items():
+            np.testing.assert_allclose(value, exact[name], atol=1e-5)
+
+
+ALPHABET = "\n ab"
+
+
+def text_backbone():
+    ids = tf.keras.Input((5,), dtype="int32")
+    embedded = tf.keras.layers.Embedding(len(ALPHABET) + 1, 3)(ids)
+    return tf.keras.Model(ids, tf.keras.layers.LSTM(6)(embedded))
+
+
+@pytest.fixture(scope="module")
+def text_model():
+    """Untrained."""
+    spec = data.InputSpec("text", (5,), "uint8", vocabulary=ALPHABET)
+    task = methods.Task(4, 6, text_backbone, np.ones((2, 4), int))
+    learning = Learning(methods.create("fedavg"), task, spec, SGD(0.1))
+    weights = programs.initial_weights(learning)
+    return global_model(learning, {"weights": weights}, tuple(ALPHABET))
+
+
+def test_text(text_model, tmp_path):
+    """Strings in the SavedModel, ids in the others; no operation that TensorFlow Lite lacks."""
+    model = text_model
+    saved_model.write(model, tmp_path / "saved")
+    exact = run_saved(tmp_path / "saved", ["ab\nab", "b", "abzbba"])
+    ids = np.array([[2, 3, 0, 2, 3], [1, 1, 1, 1, 3], [3, 4, 3, 3, 2]], np.uint8)
+    assert exact["label"].tolist() == [ALPHABET[i].encode() for i in exact["class_id"]]
+
+    assert lite.write(model, tmp_path, ids) == [lite.FLOAT, lite.INT8]
+    said = run_lite(tmp_path / lite.FLOAT, ids, "ids")
+    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+    assert (tmp_path / "vocabulary.txt").read_text().splitlines() == ["\\n", " ", "a", "b"]
+    said = run_lite(tmp_path / lite.INT8, ids, "ids")
+    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=0.05)
+
+    keras_file.write(model, tmp_path)
+    said = tf.keras.models.load_model(tmp_path / keras_file.FILE)(ids)
+    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+
+
+def test_without_training_samples_there_is_no_int8(text_model, tmp_path):
+    assert lite.write(text_model, tmp_path, np.zeros((0, 5), np.uint8)) == [lite.FLOAT]
+    assert not (tmp_path / lite.INT8).exists()
