@@ -15,7 +15,6 @@ nor encryption. So it listens on this machine only, unless it is told otherwise 
 It runs until it is interrupted (Ctrl-C or SIGTERM).
 """
 
-import ipaddress
 import os
 import signal
 import threading
@@ -23,7 +22,7 @@ import threading
 from absl import flags
 
 from tasks import cli
-from tff_pcdd.runtime import RuntimeStartError, process
+from tff_pcdd.runtime import RuntimeStartError, exposure, process
 
 cli.define(
     flags.DEFINE_integer,
@@ -74,47 +73,12 @@ cli.define(
 )
 
 
-def check_bind(bind: str, insecure: bool, engine: str) -> None:
-    """Refuses what would open the worker to others without being asked to.
-
-    Raises:
-        OptionError: saying what is missing.
-    """
-    if insecure:
-        return
-    if engine == "tff":
-        raise cli.OptionError(
-            "--engine=tff: TFF's C++ worker listens on every network interface, whatever --bind "
-            "says, and is not authenticated; add --insecure if only trusted machines can reach "
-            "this one, or use --engine=inprocess"
-        )
-    if not is_loopback(bind):
-        raise cli.OptionError(
-            f"--bind={bind}: other machines could reach the worker, which is not authenticated; "
-            "add --insecure if all that can are trusted"
-        )
-
-
-def is_loopback(bind: str) -> bool:
-    """Whether only this machine can reach an address.
-
-    Raises:
-        OptionError: it is no address.
-    """
-    if bind == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(bind).is_loopback
-    except ValueError:
-        raise cli.OptionError(f"--bind={bind}: is not an IP address") from None
-
-
 def main():
     """Listens until the process is interrupted."""
     port, bind, engine = cli.required("port"), cli.FLAGS.bind, cli.FLAGS.engine
     if not 0 <= port < 2**16:
         raise cli.OptionError(f"--port={port}: must be from 0 to {2**16 - 1}")
-    check_bind(bind, cli.FLAGS.insecure, engine)
+    exposure.check_bind(bind, cli.FLAGS.insecure, engine)
     try:
         if engine == "tff":
             become_tff_worker(port)

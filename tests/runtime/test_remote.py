@@ -16,10 +16,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 import tree
 
-from tasks import worker as worker_task
 from tff_pcdd import runtime
 from tff_pcdd.options import OptionError
-from tff_pcdd.runtime import remote, service
+from tff_pcdd.runtime import exposure, remote, service
 from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
@@ -409,21 +408,21 @@ def test_service_refuses_a_port_in_use():
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "10.0.0.5"])
 def test_worker_refuses_a_public_address(bind):
     with pytest.raises(OptionError, match="not authenticated; add --insecure"):
-        worker_task.check_bind(bind, insecure=False, engine="inprocess")
-    worker_task.check_bind(bind, insecure=True, engine="inprocess")
+        exposure.check_bind(bind, insecure=False, engine="inprocess")
+    exposure.check_bind(bind, insecure=True, engine="inprocess")
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
 def test_worker_accepts_a_loopback_address(bind):
-    worker_task.check_bind(bind, insecure=False, engine="inprocess")
+    exposure.check_bind(bind, insecure=False, engine="inprocess")
     # TFF's own worker cannot be kept to it.
     with pytest.raises(OptionError, match="listens on every network interface"):
-        worker_task.check_bind(bind, insecure=False, engine="tff")
+        exposure.check_bind(bind, insecure=False, engine="tff")
 
 
 def test_worker_refuses_what_is_no_address():
     with pytest.raises(OptionError, match="is not an IP address"):
-        worker_task.check_bind("everywhere", insecure=False, engine="inprocess")
+        exposure.check_bind("everywhere", insecure=False, engine="inprocess")
 
 
 @pytest.mark.parametrize("engine", ["tff", "inprocess"])
