@@ -209,6 +209,14 @@ def test_costs():
     assert alone[0]["time over FedAvg's"] == "–"
 
 
+def test_networks_that_differ_are_pointed_out():
+    alike = [comparison.Run(config, None) for config in configs(projection_dim=84)]
+    differing = [comparison.Run(config, None) for config in configs()]
+    assert "networks differ" not in comparison_tables.document(alike)
+    text = comparison_tables.document(differing)
+    assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
+
+
 @pytest.mark.parametrize(
     ("chosen", "message"),
     [

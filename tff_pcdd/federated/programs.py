@@ -93,34 +93,42 @@ def load(net: Network, weights: Mapping[str, Sequence], personal: Sequence | Non
         assign(net.personal.all, personal)
 
 
+def _with_first_weights(learning: Learning, compute: Callable, *arguments):
+    """`compute(net, *arguments)` on a network with its first weights."""
+    with initialization.deferred() as first:
+        net = learning.network()
+
+    @tf.function
+    def run(*arguments):
+        first.assign(net.parts, learning.task.seed)
+        return compute(net, *arguments)
+
+    return run(*arguments)
+
+
 def initial_weights(learning: Learning) -> OrderedDict[str, list[tf.Tensor]]:
     """The first weights: a function of the task's seed."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
-    return tf.function(lambda: weights_of(net))()
+    return _with_first_weights(learning, weights_of)
 
 
 def initial_server(learning: Learning) -> OrderedDict[str, Any]:
     """What the server keeps beside the weights before the first round."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
-    return tf.function(lambda: ordered(learning.method.server_state(net, learning.task)))()
+    return _with_first_weights(
+        learning, lambda net: ordered(learning.method.server_state(net, learning.task))
+    )
 
 
 def initial_client_state(learning: Learning, seed: tf.Tensor) -> OrderedDict[str, Any]:
     """The state of a client that never took part; `seed` int32 [2] is the client's own."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
 
-    @tf.function
-    def state(seed):
+    def state(net, seed):
         return OrderedDict(
             personal=learning.method.initial_personal(net, seed),
             own=ordered(learning.method.client_state(net, learning.task, seed)),
             participations=tf.zeros([], tf.int32),
         )
 
-    return state(seed)
+    return _with_first_weights(learning, state, seed)
 
 
 def ordered(value: Any) -> Any:

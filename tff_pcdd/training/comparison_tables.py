@@ -44,6 +44,10 @@ Parameters that a client keeps between rounds; bytes that a client sends and rec
 on average over the rounds it takes part in; median time of a round after the first, runs one after
 the other on the same machine."""
 
+_FAIRNESS_NOTE = """\
+Under a seed all methods have the same clients, cohorts, batches in the same order and augmentation;
+pieces of their networks that have the same name and form start with the same weights."""
+
 
 def setting(runs: Sequence[Run]) -> str:
     """What all runs have in common, in a few words."""
@@ -75,7 +79,27 @@ def document(runs: Sequence[Run]) -> str:
         parts += ["### Rounds to FedAvg's best GA", rounds_to_accuracy(group)]
         parts += ["### Cost", costs(group)]
     parts += ["## What the columns mean", _ACCURACY_NOTE, _ROUNDS_NOTE, _COST_NOTE]
+    parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
+
+
+def _fairness(runs: Sequence[Run]) -> str:
+    """What the methods of a seed share, and whether their networks differ."""
+    by_width: dict[int, list[str]] = {}
+    for run in runs:
+        names = by_width.setdefault(run.config.projection_dim, [])
+        if run.method not in names:
+            names.append(run.method)
+    if len(by_width) == 1:
+        return _FAIRNESS_NOTE
+    widths = "; ".join(
+        f"{'of width ' + str(width) if width else 'none'}: {', '.join(names)}"
+        for width, names in sorted(by_width.items())
+    )
+    return (
+        f"{_FAIRNESS_NOTE}\n\nThe networks differ in the linear layer between backbone and head "
+        f"({widths}); --projection_dim gives all the same."
+    )
 
 
 def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
