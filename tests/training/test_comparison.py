@@ -151,6 +151,18 @@ def test_of_two_methods_the_second_is_not_marked_and_one_alone_is_not_either():
         assert [row["GA"] for row in rows] == wanted
 
 
+def test_columns_of_the_round_that_validation_chose():
+    results = {
+        "fedavg": [{"ga_final": 50.0, "best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0}],
+        "fedmr": [{"ga_final": 55.0, "best_round": 4, "va_best": 62.0, "ga_at_best_round": 58.0}],
+    }
+    rows = table(comparison_tables.accuracies(runs_of(results)))
+    assert [row["GA there"] for row in rows] == ["**60.0**", "58.0"]
+    assert [row["VA, best round"] for row in rows] == ["61.0", "**62.0**"]
+    assert [row["PA after, there"] for row in rows] == ["–", "–"]
+    assert "GA there" not in comparison_tables.accuracies(runs_of({"fedavg": [{"ga_final": 1.0}]}))
+
+
 def write_curve(folder, values):
     """A metrics file with an accuracy, or an empty cell, for every second round."""
     folder.mkdir(parents=True, exist_ok=True)

@@ -122,6 +122,18 @@ def build_process(
     test_type = tff.to_type(
         OrderedDict(train=examples_type, test=examples_type, seed=seed_type, slot=slot_type)
     )
+    # Whatever is held out is measured beside the test part, since training before it is what costs.
+    personal_type = test_type
+    if learning.validation:
+        personal_type = tff.to_type(
+            OrderedDict(
+                train=examples_type,
+                test=examples_type,
+                validation=examples_type,
+                seed=seed_type,
+                slot=slot_type,
+            )
+        )
 
     # The same message opens a training round and a personal evaluation.
     @tff.tensorflow.computation(weights_type, server_type, np.int32)
@@ -136,7 +148,7 @@ def build_process(
     def local_update(message, state, data):
         return ClientProgram(learning).update(message, state, data)
 
-    @tff.tensorflow.computation(message_type, client_state_type, test_type)
+    @tff.tensorflow.computation(message_type, client_state_type, personal_type)
     def local_evaluation(message, state, data):
         return ClientProgram(learning).evaluate(message, state, data)
 
@@ -233,7 +245,7 @@ def build_process(
     @tff.federated_computation(
         state_type,
         tff.FederatedType(client_state_type, tff.CLIENTS),
-        tff.FederatedType(test_type, tff.CLIENTS),
+        tff.FederatedType(personal_type, tff.CLIENTS),
     )
     def evaluate_personal(state, client_states, client_data):
         return tff.federated_map(local_evaluation, (message_of(state), client_states, client_data))

@@ -23,6 +23,12 @@ _ACCURACIES = {
     "pa_before_masked_final": "PA before, own classes",
     "pa_final": "PA after",
 }
+# Further ones where samples were held out.
+_VALIDATED = {
+    "va_best": "VA, best round",
+    "ga_at_best_round": "GA there",
+    "pa_at_best_round": "PA after, there",
+}
 _NO_VALUE = "–"
 
 _ACCURACY_NOTE = """\
@@ -32,8 +38,9 @@ personal model's accuracy on the whole test set. PA: mean over clients of the pe
 accuracy on the client's own test part, before any local step and after local training for as many
 epochs as "PA epochs" says (fine-tuning of the global model where a method has no other personal
 one); 'own classes' leaves only the client's training classes to choose from, for every method
-alike. Accuracies in %, mean ± standard deviation over seeds; the best of a column is bold, the
-second best underlined. Nothing was chosen on test data."""
+alike. VA: the global model on what all clients held out of their training samples, by which the
+best round is chosen. Accuracies in %, mean ± standard deviation over seeds; the best of a column is
+bold, the second best underlined. Nothing was chosen on test data."""
 
 _ROUNDS_NOTE = """\
 The first evaluated round whose GA, averaged over seeds, is at least the best that FedAvg's average
@@ -125,17 +132,24 @@ def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
     """
     by_method = _by_method(runs)
     columns = []
-    for key in _ACCURACIES:
+    headings = _headings(runs)
+    for key in headings:
         values = {method: _values(group, key) for method, group in by_method.items()}
         plain = {method: _spread(column, 1) for method, column in values.items()}
         columns.append(_mark(values) if marked else plain)
-    lines = [["method", *_ACCURACIES.values(), "PA epochs", "seeds"]]
+    lines = [["method", *headings.values(), "PA epochs", "seeds"]]
     for method, group in by_method.items():
         finished = sum(run.summary is not None for run in group)
         seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
         epochs = _number(_values(group, "personal_epochs"), "d")
         lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
     return _markdown(lines)
+
+
+def _headings(runs: Sequence[Run]) -> dict[str, str]:
+    """The columns of accuracies, with those after the best round where there is one."""
+    validated = any("best_round" in (run.summary or ()) for run in runs)
+    return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
 
 
 def rounds_to_accuracy(runs: Sequence[Run]) -> str:

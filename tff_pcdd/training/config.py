@@ -105,6 +105,14 @@ class ExperimentConfig:
     max_test_samples: int | None = option(
         None, "Use a class-stratified part of the test set.", type=int, minimum=1, group="Data"
     )
+    validation_fraction: float = option(
+        0.0,
+        "Share of every client's training samples that is held out, class by class, to choose the "
+        "best round or settings on.",
+        minimum=0,
+        maximum=0.9,
+        group="Data",
+    )
     augmentation: str = option(
         "none",
         "Training images as they are, or randomly cropped and mirrored (standard), with reflected "
