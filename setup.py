@@ -56,6 +56,7 @@ setuptools.setup(
             "tff-pcdd-evaluate=tasks.evaluate:run",
             "tff-pcdd-export=tasks.export:run",
             "tff-pcdd-partition=tasks.partition:run",
+            "tff-pcdd-sweep=tasks.sweep:run",
             "tff-pcdd-worker=tasks.worker:run",
         ]
     },

@@ -529,10 +529,12 @@ def test_the_best_round_is_chosen_on_validation(validated):
     rows = sinks.read_rows(directory / "metrics.csv")
     results = summary(directory)
     values = [float(row["va"]) for row in rows]
-    best = rows[values.index(max(values))]
-    assert results["best_round"] == int(best["round"])
-    for name in ("ga", "pa", "pa_before", "pa_masked", "pa_before_masked"):
-        assert results[f"{name}_at_best_round"] == float(best[name])
+    for column, chosen in (("va", "best_round"), ("va_personal", "best_personal_round")):
+        accuracies = [float(row[column]) for row in rows]
+        best = rows[accuracies.index(max(accuracies))]
+        assert results[chosen] == int(best["round"])
+        for name in ("ga", "pa", "pa_before", "pa_masked", "pa_before_masked"):
+            assert results[f"{name}_at_{chosen}"] == float(best[name])
     assert results["va_final"] == values[-1]
     assert results["va_best"] == max(values)
     assert results["va_personal_final"] == float(rows[-1]["va_personal"])
@@ -592,4 +594,5 @@ def test_best_round_where_personal_models_were_not_evaluated():
     assert results["best_round"] == 2
     assert results["ga_at_best_round"] == 50
     assert results["pa_at_best_round"] is None
+    assert "best_personal_round" not in results
     assert results["ga_best"] == 90

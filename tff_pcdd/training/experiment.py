@@ -587,19 +587,20 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
         float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2
     ]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    return {**summary, **_at_best_round(rows)}
+    summary |= _at_best_round(rows, "va", "best_round")
+    return summary | _at_best_round(rows, "va_personal", "best_personal_round")
 
 
-def _at_best_round(rows: Sequence[Mapping[str, str]]) -> dict[str, float | None]:
-    """The first round with the best accuracy on held-out samples, and test accuracies after it."""
-    validated = [row for row in rows if row.get("va")]
+def _at_best_round(rows, column: str, name: str) -> dict[str, float | None]:
+    """The first round with the best value of a column, and all test accuracies after it."""
+    validated = [row for row in rows if row.get(column)]
     if not validated:
         return {}
-    best = max(validated, key=lambda row: float(row["va"]))
-    tested = [name for name in best if name.startswith(("ga", "pa"))]
+    best = max(validated, key=lambda row: float(row[column]))
+    tested = [key for key in best if key.startswith(("ga", "pa"))]
     return {
-        "best_round": int(best["round"]),
-        **{f"{name}_at_best_round": float(best[name]) if best[name] else None for name in tested},
+        name: int(best["round"]),
+        **{f"{key}_at_{name}": float(best[key]) if best[key] else None for key in tested},
     }
 
 
