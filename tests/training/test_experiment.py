@@ -78,13 +78,13 @@ def shared_computations(simulation):
     """
     built = {}
 
-    def build(learning):
-        fields = {**vars(learning), "task": vars(learning.task)}
+    def build(learning, aggregation):
+        fields = {**vars(learning), "task": vars(learning.task), "aggregation": aggregation}
         # A partial of the same arguments is equal in all but identity.
         key = repr({name: str(value) for name, value in fields.items()})
         key = re.sub(r" at 0x[0-9a-f]+", "", key)
         if key not in built:
-            built[key] = build_process(learning)
+            built[key] = build_process(learning, aggregation)
         return built[key]
 
     build_process = experiment.federated.build_process

@@ -191,6 +191,65 @@ class ExperimentConfig:
         group="Training",
     )
 
+    aggregator: str = option(
+        "mean",
+        "How clients' changes of the shared weights become one: their mean, or robust (zeroing and "
+        "clipping of large ones), compressed, secure (sums of whole numbers) or dp (differential "
+        "privacy; all clients count alike). For methods whose clients send nothing else.",
+        choices=("mean", "robust", "compressed", "secure", "dp"),
+        group="Aggregation",
+    )
+    aggregator_zeroing: bool | None = option(
+        True,
+        "Changes with an entry far larger than usual become zero.",
+        only={"aggregator": ("robust", "compressed", "secure")},
+        group="Aggregation",
+    )
+    aggregator_clipping: bool | None = option(
+        True,
+        "Changes are clipped to the L2 norm that four in five stay below.",
+        only={"aggregator": ("robust", "compressed", "secure")},
+        group="Aggregation",
+    )
+    compressed_bits: int | None = option(
+        8,
+        "Bits of an entry.",
+        minimum=1,
+        maximum=16,
+        only={"aggregator": ("compressed",)},
+        group="Aggregation",
+    )
+    compressed_threshold: int | None = option(
+        20000,
+        "Tensors with more entries are compressed, others sent as they are.",
+        minimum=0,
+        only={"aggregator": ("compressed",)},
+        group="Aggregation",
+    )
+    dp_noise_multiplier: float | None = option(
+        1.0,
+        "Standard deviation of the noise on the sum of changes, over the clip.",
+        minimum=0,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
+    )
+    dp_clip: float | None = option(
+        1.0,
+        "L2 norm to which a client's change is clipped; 0 follows the median, which takes some 20 "
+        "clients in a round or more.",
+        minimum=0,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
+    )
+    dp_delta: float | None = option(
+        1e-5,
+        "δ for which ε is reported; less than one in the number of clients.",
+        above=0,
+        maximum=0.1,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
+    )
+
     eval_every: int = option(
         1, "Evaluate the global model after every so many rounds.", minimum=1, group="Evaluation"
     )

@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -24,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, evaluation, federated, models, runtime
-from tff_pcdd.federated import SGD, Learning
+from tff_pcdd.federated import SGD, Aggregation, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import diagnostic_plots, files, plots, sinks
@@ -141,6 +142,19 @@ def build_learning(
     )
 
 
+def build_aggregation(config: ExperimentConfig) -> Aggregation:
+    """How the clients' changes become one in the experiment."""
+    return Aggregation(
+        config.aggregator,
+        zeroing=config.aggregator_zeroing,
+        clipping=config.aggregator_clipping,
+        bits=config.compressed_bits,
+        threshold=config.compressed_threshold,
+        noise_multiplier=config.dp_noise_multiplier,
+        clip=config.dp_clip,
+    )
+
+
 def use_runtime(run: RunOptions) -> None:
     """Puts the runtime in force that the options name.
 
@@ -197,7 +211,8 @@ class Experiment:
         self.cohort_size = config.clients_per_round or num_clients
         self.learning = build_learning(config, self.federation, self._run)
         use_runtime(self._run)
-        self.process = federated.build_process(self.learning)
+        self._aggregation = build_aggregation(config)
+        self.process = federated.build_process(self.learning, self._aggregation)
         self.checkpoints = CheckpointManager(
             self.output_dir / "checkpoints", self._run.keep_checkpoints
         )
@@ -498,8 +513,18 @@ class Experiment:
             "personal_bytes_per_client": self.process.personal_bytes,
             "personal_parameters_per_client": self.process.personal_parameters,
             "personal_epochs": self.process.personal_epochs,
+            **self._privacy(),
             "config_digest": self.config.digest(),
         }
+
+    def _privacy(self) -> dict[str, float | None]:
+        """(ε, δ) of the shared weights, where noise was added to them."""
+        if self.config.aggregator != "dp":
+            return {}
+        clients, delta = len(self.federation.clients), self.config.dp_delta
+        epsilon = self._aggregation.epsilon(clients, self.cohort_size, self.round, delta)
+        # Json has no infinity.
+        return {"dp_epsilon": epsilon if math.isfinite(epsilon) else None, "dp_delta": delta}
 
 
 def restore_run(
