@@ -20,6 +20,7 @@ setuptools.setup(
     # Pins, where one is needed, stand in requirements.lock; TFF's own metadata cannot be resolved.
     install_requires=[
         "absl-py",  # command-line flags
+        "dp-accounting",  # ε of runs with differential privacy; TFF brings it
         "etils",  # imports of TensorFlow that wait until it is needed
         "matplotlib",  # pictures of runs
         "numpy",
@@ -56,6 +57,7 @@ setuptools.setup(
             "tff-pcdd-evaluate=tasks.evaluate:run",
             "tff-pcdd-export=tasks.export:run",
             "tff-pcdd-partition=tasks.partition:run",
+            "tff-pcdd-sweep=tasks.sweep:run",
             "tff-pcdd-worker=tasks.worker:run",
         ]
     },

@@ -12,8 +12,9 @@ from tff_pcdd.methods import cross_entropy
 
 def keras_model(learning: Learning) -> tf.keras.Model:
     """FedAvg's network as one Keras model."""
-    with initialization.seeded(learning.task.seed):
+    with initialization.deferred() as first:
         net = learning.network()
+    first.assign(net.parts, learning.task.seed)
     backbone = net["backbone"]
     return tf.keras.Model(backbone.inputs, net["head"](backbone.output))
 

@@ -88,6 +88,12 @@ def define(kind: Callable, name: str, default: Any, text: str, group: str = "Out
     _GROUPS.setdefault(group, []).append(name)
 
 
+def define_choice(name: str, default: str, choices: Sequence[str], text: str, group: str) -> None:
+    """Defines a program's own flag that has one of a few values."""
+    flags.DEFINE_enum(name, default, list(choices), text)
+    _GROUPS.setdefault(group, []).append(name)
+
+
 def _given(names: Sequence[str]) -> dict[str, Any]:
     """The values of those flags that the command line or a flagfile names."""
     return {name: FLAGS[name].value for name in names if name in FLAGS and FLAGS[name].present}
@@ -105,7 +111,7 @@ def read_config(algorithm: str | None = None, selected: Sequence[str] = (), **fi
     Args:
         algorithm: the method; `--algorithm` by default.
         selected: methods whose flags may be typed beside it, when several are compared.
-        **fixed: settings that do not come from flags.
+        **fixed: settings and options of the method, by their flags, that do not come from flags.
 
     Raises:
         OptionError: a flag cannot be used, or was typed for a method that was not chosen. In a
@@ -121,7 +127,8 @@ def read_config(algorithm: str | None = None, selected: Sequence[str] = (), **fi
                 f"--{flag}={FLAGS[flag].value}: applies to {name}, and the method is "
                 f"{', '.join(selected) or algorithm}"
             )
-    options = _given([f"{algorithm}_{field.name}" for field in option_fields(method)])
+    names = [f"{algorithm}_{field.name}" for field in option_fields(method)]
+    options = _given(names) | {name: fixed.pop(name) for name in names if name in fixed}
     given = _given([field.name for field in option_fields(ExperimentConfig)])
     given.update(fixed, algorithm=algorithm)
     given["method_options"] = {
@@ -145,6 +152,26 @@ def required(name: str) -> Any:
     if value in (None, "", []):
         raise OptionError(f"--{name}: is required")
     return value
+
+
+def read_seeds() -> list[int]:
+    """The values of `--seeds`.
+
+    Raises:
+        OptionError: one is not a whole number of 0 or more, or none is given.
+    """
+    given = required("seeds")
+    if not all(seed.isdecimal() for seed in given):
+        raise OptionError(f"--seeds={','.join(given)}: give whole numbers, as 0,1,2")
+    return [int(seed) for seed in given]
+
+
+def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
+    """What a program that made many runs says of those that failed."""
+    return (
+        f"{program}: error: {len(failures)} of {number} runs failed, the same command tries them "
+        f"again; tracebacks in {output_dir}/failures.txt\n" + "\n".join(failures)
+    )
 
 
 def percent(value: float | None) -> str:
@@ -227,7 +254,7 @@ def run(main: Callable[[], None]) -> None:
 def _name_flags(message: str) -> str:
     """Puts -- before settings in a message of the data package, which knows no flags."""
     return re.sub(
-        r"(?<![-\w./])(\w+)(?==)|(?<![-\w./=])(\w+_\w+)",
+        r"(?<![-\w./=])(\w+)(?==)|(?<![-\w./=])(\w+_\w+)",
         lambda match: f"--{match[0]}" if match[0] in FLAGS else match[0],
         message,
     )

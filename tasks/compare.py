@@ -59,18 +59,6 @@ def read_algorithms() -> list[str]:
     return given
 
 
-def read_seeds() -> list[int]:
-    """The seeds of the comparison.
-
-    Raises:
-        OptionError: one is not a whole number of 0 or more, or none is given.
-    """
-    given = cli.required("seeds")
-    if not all(seed.isdecimal() for seed in given):
-        raise cli.OptionError(f"--seeds={','.join(given)}: give whole numbers, as 0,1,2")
-    return [int(seed) for seed in given]
-
-
 def read_partition(text: str) -> tuple[str, dict]:
     """The folder and the settings of a partition as `--partitions` names it.
 
@@ -141,7 +129,7 @@ def read_configs() -> dict[str, list[ExperimentConfig]]:
     Raises:
         OptionError: one of them cannot be.
     """
-    algorithms, seeds, partitions = read_algorithms(), read_seeds(), read_partitions()
+    algorithms, seeds, partitions = read_algorithms(), cli.read_seeds(), read_partitions()
     return {
         folder: [
             cli.read_config(algorithm, selected=algorithms, seed=seed, **settings)
@@ -168,11 +156,8 @@ def main():
     print(report)
     print(f"tables and pictures in {output_dir}")
     if failures:
-        number = f"{len(failures)} of {sum(map(len, configs.values()))}"
-        sys.exit(
-            f"compare: error: {number} runs failed, the same command tries them again; tracebacks "
-            f"in {output_dir}/failures.txt\n" + "\n".join(failures)
-        )
+        number = sum(map(len, configs.values()))
+        sys.exit(cli.failed_runs("compare", failures, number, output_dir))
 
 
 def run():

@@ -38,9 +38,11 @@ def nested():
 MODELS = pytest.mark.parametrize("make", [dense, convolutional, recurrent, nested])
 
 
-def weights(make, seed):
-    with initialization.seeded(seed):
-        return [weight.numpy() for weight in make().weights]
+def weights(make, seed, name="backbone"):
+    with initialization.deferred() as first:
+        made = make()
+    first.assign({name: made}, seed)
+    return [weight.numpy() for weight in made.weights]
 
 
 @MODELS
@@ -62,6 +64,18 @@ def test_first_weights_are_a_function_of_the_seed(make):
 def test_variables_of_the_same_shape_differ():
     first, second = (w for w in weights(dense, 0) if w.shape == (5, 5))
     assert not np.array_equal(first, second)
+
+
+def test_a_piece_starts_alike_whatever_was_made_before_it():
+    """Also where a method makes other pieces first; under another name it differs."""
+    with initialization.deferred() as first:
+        other, made = dense(), dense()
+    first.assign({"other": other, "backbone": made}, 3)
+    for expected, actual in zip(weights(dense, 3), made.weights, strict=True):
+        np.testing.assert_array_equal(actual.numpy(), expected)
+    for expected, actual in zip(weights(dense, 3, "other"), other.weights, strict=True):
+        np.testing.assert_array_equal(actual.numpy(), expected)
+    assert np.any(other.weights[0].numpy() != made.weights[0].numpy())
 
 
 def test_weights_keep_the_distribution_of_their_initializer():
@@ -113,6 +127,6 @@ def test_scopes_end():
     tf.keras.utils.set_random_seed(0)
     with initialization.zeros():
         pass
-    with initialization.seeded(0):
+    with initialization.deferred():
         pass
     assert any(np.unique(weight).size > 2 for weight in dense().get_weights())

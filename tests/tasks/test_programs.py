@@ -285,7 +285,7 @@ def test_compare_partitions_where_one_cannot_be(call, tmp_path):
     )
     assert status == 1
     assert "compare: error: 1 of 3 runs failed" in err
-    assert "fedavg seed 0 (Dirichlet(0.5), 5 clients): " in err
+    assert "fedavg seed 0 on Dirichlet(0.5), 5 clients: " in err
     assert "Traceback" not in err
     assert "P5C2" in out
     assert "IID, 4 clients" in out
@@ -296,6 +296,31 @@ def test_compare_partitions_where_one_cannot_be(call, tmp_path):
     assert "Traceback" in (tmp_path / "out" / "failures.txt").read_text()
 
 
+def test_sweep(succeed, tmp_path):
+    """A flag of the method and one of the optimiser; a second call computes nothing."""
+    directory = tmp_path / "sweep"
+    flags = (
+        "--algorithm=fedgela",
+        "--grid=fedgela_scale=1,4",
+        "--grid=client_learning_rate=0.05",
+        "--validation_fraction=0.2",
+        *SMALL,
+        f"--output_dir={directory}",
+    )
+    printed = succeed("sweep", *flags)
+    runs = [directory / f"fedgela_scale={s},client_learning_rate=0.05/seed_0" for s in (1, 4)]
+    config = json.loads((runs[1] / "config.json").read_text())
+    assert (config["fedgela_scale"], config["client_learning_rate"]) == (4.0, 0.05)
+    values = [summary(run)["va_best"] for run in runs]
+    chosen = (directory / "best.flags").read_text()
+    wanted = 4 if values[1] > values[0] else 1
+    assert chosen == f"--algorithm=fedgela\n--fedgela_scale={wanted}\n--client_learning_rate=0.05\n"
+    assert f"--fedgela_scale={wanted} --client_learning_rate=0.05" in printed
+    before = [touched(run) for run in runs]
+    assert succeed("sweep", *flags) == printed
+    assert [touched(run) for run in runs] == before
+
+
 def test_partition(succeed, tmp_path):
     printed = succeed("partition", "--num_clients=7", "--seed=4", f"--output_dir={tmp_path / 'p'}")
     assert "7 clients, 10 classes, 1438 training and 359 test samples." in printed
@@ -303,7 +328,7 @@ def test_partition(succeed, tmp_path):
     assert sorted(os.listdir(tmp_path / "p")) == names
 
 
-@pytest.mark.parametrize("name", ["train", "compare", "evaluate", "partition"])
+@pytest.mark.parametrize("name", ["train", "compare", "sweep", "evaluate", "partition"])
 def test_help_answers_without_tensorflow(name, call):
     """It names every flag of the program, and is there at once."""
     start = time.monotonic()
@@ -317,6 +342,7 @@ def test_help_answers_without_tensorflow(name, call):
     wanted = {
         "train": ["--algorithm", "--fedgela_scale", "--concentration", "--runtime", "--overwrite"],
         "compare": ["--algorithms", "--seeds", "--partitions", "--rounds", "--runtime"],
+        "sweep": ["--grid", "--criterion", "--seeds", "--algorithm", "--validation_fraction"],
         "evaluate": ["--run_dir", "--checkpoint_round", "--runtime"],
         "partition": ["--num_clients", "--data_seed"],
     }[name]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import ExperimentConfig, comparison, comparison_tables
+from tff_pcdd.training import ExperimentConfig, campaign, comparison, comparison_tables
 
 
 def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
@@ -29,7 +29,7 @@ def computed(monkeypatch):
         (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
         return {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
 
-    monkeypatch.setattr(comparison, "run_experiment", run_experiment)
+    monkeypatch.setattr(campaign, "run_experiment", run_experiment)
     return folders
 
 
@@ -44,7 +44,7 @@ def table(text):
 def runs_of(results, folder=None):
     """Runs with given summaries: {method: [summary, …]}; None for a run that failed."""
     return [
-        comparison.Run(ExperimentConfig(algorithm=method, seed=seed), folder, summary)
+        campaign.Run(ExperimentConfig(algorithm=method, seed=seed), folder, summary=summary)
         for method, summaries in results.items()
         for seed, summary in enumerate(summaries)
     ]
@@ -77,7 +77,7 @@ def test_a_failed_run_loses_none_of_the_others(computed, tmp_path):
     result = comparison.compare(configs(seeds=(13, 14, 2)), tmp_path)
     assert len(computed) == 6
     assert result.failures == [
-        f"{method} seed {seed} (P10C2): {error}"
+        f"{method} seed {seed}: {error}"
         for method in ("fedavg", "fedgela")
         for seed, error in (
             (13, "ArithmeticError: thirteen"),
@@ -151,6 +151,18 @@ def test_of_two_methods_the_second_is_not_marked_and_one_alone_is_not_either():
         assert [row["GA"] for row in rows] == wanted
 
 
+def test_columns_of_the_round_that_validation_chose():
+    results = {
+        "fedavg": [{"ga_final": 50.0, "best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0}],
+        "fedmr": [{"ga_final": 55.0, "best_round": 4, "va_best": 62.0, "ga_at_best_round": 58.0}],
+    }
+    rows = table(comparison_tables.accuracies(runs_of(results)))
+    assert [row["GA there"] for row in rows] == ["**60.0**", "58.0"]
+    assert [row["VA, best round"] for row in rows] == ["61.0", "**62.0**"]
+    assert [row["PA after, there"] for row in rows] == ["–", "–"]
+    assert "GA there" not in comparison_tables.accuracies(runs_of({"fedavg": [{"ga_final": 1.0}]}))
+
+
 def write_curve(folder, values):
     """A metrics file with an accuracy, or an empty cell, for every second round."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -173,7 +185,7 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
             folder = tmp_path / method / str(seed)
             write_curve(folder, values)
             config = ExperimentConfig(algorithm=method, seed=seed)
-            runs.append(comparison.Run(config, folder, {"rounds": 8}))
+            runs.append(campaign.Run(config, folder, summary={"rounds": 8}))
     rows = table(comparison_tables.rounds_to_accuracy(runs))
     assert [tuple(row.values()) for row in rows] == [
         ("fedavg", "6", "1.0×", "55.0"),
@@ -183,7 +195,7 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
         ("fedge", "–", "–", "–"),
     ]
     assert "rounds to 55.0 %" in rows[0]
-    others = [run for run in runs if run.method != "fedavg"]
+    others = [run for run in runs if run.config.algorithm != "fedavg"]
     assert "fedavg" in comparison_tables.rounds_to_accuracy(others)
 
 
@@ -207,6 +219,14 @@ def test_costs():
     ]
     alone = table(comparison_tables.costs(runs_of({"fedmr": [other]})))
     assert alone[0]["time over FedAvg's"] == "–"
+
+
+def test_networks_that_differ_are_pointed_out():
+    alike = [campaign.Run(config, None) for config in configs(projection_dim=84)]
+    differing = [campaign.Run(config, None) for config in configs()]
+    assert "networks differ" not in comparison_tables.document(alike)
+    text = comparison_tables.document(differing)
+    assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
 
 
 @pytest.mark.parametrize(

@@ -78,13 +78,13 @@ def shared_computations(simulation):
     """
     built = {}
 
-    def build(learning):
-        fields = {**vars(learning), "task": vars(learning.task)}
+    def build(learning, aggregation):
+        fields = {**vars(learning), "task": vars(learning.task), "aggregation": aggregation}
         # A partial of the same arguments is equal in all but identity.
         key = repr({name: str(value) for name, value in fields.items()})
         key = re.sub(r" at 0x[0-9a-f]+", "", key)
         if key not in built:
-            built[key] = build_process(learning)
+            built[key] = build_process(learning, aggregation)
         return built[key]
 
     build_process = experiment.federated.build_process
@@ -513,3 +513,86 @@ def test_ga_without_a_global_model_is_the_clients_mean(options, tmp_path):
         accuracies.append(100 * np.mean(logits.argmax(axis=1) == test.y))
     assert len(set(accuracies)) > 1
     assert run.evaluate_global()["ga"] == pytest.approx(np.mean(accuracies))
+
+
+@pytest.fixture(scope="module")
+def validated(options, tmp_path_factory):
+    """A run that holds a quarter of the training samples out."""
+    directory = tmp_path_factory.mktemp("runs") / "validated"
+    config = dataclasses.replace(CONFIG, validation_fraction=0.25, batch_size=4)
+    run_experiment(config, directory, options)
+    return config, directory
+
+
+def test_the_best_round_is_chosen_on_validation(validated):
+    _, directory = validated
+    rows = sinks.read_rows(directory / "metrics.csv")
+    results = summary(directory)
+    values = [float(row["va"]) for row in rows]
+    for column, chosen in (("va", "best_round"), ("va_personal", "best_personal_round")):
+        accuracies = [float(row[column]) for row in rows]
+        best = rows[accuracies.index(max(accuracies))]
+        assert results[chosen] == int(best["round"])
+        for name in ("ga", "pa", "pa_before", "pa_masked", "pa_before_masked"):
+            assert results[f"{name}_at_{chosen}"] == float(best[name])
+    assert results["va_final"] == values[-1]
+    assert results["va_best"] == max(values)
+    assert results["va_personal_final"] == float(rows[-1]["va_personal"])
+
+
+def test_nothing_of_it_without_validation(unbroken):
+    names = [*metrics(unbroken)[0], *summary(unbroken)]
+    assert not [name for name in names if name.startswith("va") or "best_round" in name]
+
+
+def test_validation_accuracies_are_those_on_held_out_samples(validated, options):
+    """With test and validation parts exchanged, so are the counts."""
+    config, directory = validated
+    run = Experiment(config, directory, options)
+    run.restore()
+    row = sinks.read_rows(directory / "metrics.csv")[-1]
+    pooled = [run.federation.validation_examples(client) for client in range(5)]
+    x = np.concatenate([part.x for part in pooled])
+    y = np.concatenate([part.y for part in pooled])
+    counts = run.process.evaluate_global(run.state, {"x": x, "y": y})
+    right, total = (np.sum(value) for value in (counts["right"]["head"], counts["total"]))
+    assert total == round(0.25 * 100)
+    assert float(row["va"]) == pytest.approx(100 * right / total, rel=1e-8)
+
+    counts = run.personal_counts()
+    exchanged = run._count_clients(
+        run.process.evaluate_personal,
+        lambda k: {
+            "test": run.federation.validation_examples(k),
+            "validation": run.federation.client_examples(k)[1],
+        },
+    )
+    for name in ("total", "before", "before_masked", "after", "after_masked"):
+        np.testing.assert_array_equal(exchanged[name], counts[f"validation_{name}"])
+        np.testing.assert_array_equal(exchanged[f"validation_{name}"], counts[name])
+    shares = counts["validation_after"].sum(axis=1) / counts["validation_total"].sum(axis=1)
+    assert float(row["va_personal"]) == pytest.approx(100 * shares.mean(), rel=1e-6)
+
+
+def test_evaluation_of_a_run_with_validation(validated, options):
+    config, directory = validated
+    results = evaluate_run(config, directory, options)
+    final = summary(directory)
+    for name in ("va", "va_personal", "ga", "pa"):
+        assert results["accuracies"][name] == pytest.approx(final[f"{name}_final"], rel=1e-8)
+    assert set(results["clients"]["0"]) == {"pa", "pa_before", "pa_masked", "pa_before_masked"}
+    (directory / "evaluation.json").unlink()
+
+
+def test_best_round_where_personal_models_were_not_evaluated():
+    rows = [
+        {"round": "2", "ga": "50", "pa": "", "va": "60"},
+        {"round": "4", "ga": "70", "pa": "", "va": "60"},
+        {"round": "6", "ga": "90", "pa": "80", "va": "50"},
+    ]
+    results = experiment.summarize_accuracies(rows)
+    assert results["best_round"] == 2
+    assert results["ga_at_best_round"] == 50
+    assert results["pa_at_best_round"] is None
+    assert "best_personal_round" not in results
+    assert results["ga_best"] == 90

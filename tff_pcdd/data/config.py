@@ -7,12 +7,12 @@ import math
 
 import numpy as np
 
-from tff_pcdd.data import long_tail, partitioners, sources
+from tff_pcdd.data import holdout, long_tail, partitioners, sources
 from tff_pcdd.data.errors import DataError
 from tff_pcdd.data.federation import TEXT, ClientIndices, Examples, Federation, InputSpec
 
 # What a run's seed is combined with, so that choices do not follow one another.
-_TRAIN_SUBSET, _TEST_SUBSET, _TAIL = 11, 12, 13
+_TRAIN_SUBSET, _TEST_SUBSET, _TAIL, _VALIDATION = 11, 12, 13, 14
 
 
 def _split_class(config, train, test, num_classes):
@@ -72,6 +72,8 @@ class DataConfig:
         data_dir: the directory that holds the set.
         max_train_samples: a random subset with the same class shares, for quick runs.
         max_test_samples: the same for the test samples.
+        validation_fraction: share of every client's training samples that is held out for
+            validation, class by class; see `holdout.hold_out`.
         augmentation: see `sources.image_spec`.
         normalization: "dataset", "imagenet" or "none".
         seed: of all choices above.
@@ -89,6 +91,7 @@ class DataConfig:
     data_dir: str | None = None
     max_train_samples: int | None = None
     max_test_samples: int | None = None
+    validation_fraction: float = 0.0
     augmentation: str = "none"
     normalization: str = "dataset"
     seed: int = 0
@@ -108,6 +111,11 @@ class DataConfig:
                 raise DataError(f"{name}={value}: must be a positive integer")
         if self.seed < 0:
             raise DataError(f"seed={self.seed}: must not be negative")
+        if not 0 <= self.validation_fraction < 1:
+            raise DataError(
+                f"validation_fraction={self.validation_fraction}: must be at least 0 and less than "
+                "1"
+            )
         for name, (partition, absent) in _BELONGS_TO.items():
             value = getattr(self, name)
             if value != absent and self.partition != partition:
@@ -238,6 +246,7 @@ class DataConfig:
                 ClientIndices(f"{k:0{digits}d}", *parts)
                 for k, parts in enumerate(zip(split.train, split.test, strict=True))
             ]
+        clients = self._hold_out(clients, train.y)
         return Federation(
             name=self.dataset,
             num_classes=num_classes,
@@ -248,6 +257,26 @@ class DataConfig:
             clients=tuple(clients),
             notes=notes,
         )
+
+    def _hold_out(self, clients, labels) -> list[ClientIndices]:
+        """Moves a part of every client's training samples to its validation samples."""
+        if not self.validation_fraction:
+            return clients
+        divided = []
+        for number, client in enumerate(clients):
+            seed = [self.seed, _VALIDATION, number]
+            held = holdout.hold_out(labels[client.train], self.validation_fraction, seed)
+            divided.append(
+                dataclasses.replace(
+                    client, train=np.delete(client.train, held), validation=client.train[held]
+                )
+            )
+        if not any(client.validation.size for client in divided):
+            raise DataError(
+                f"validation_fraction={self.validation_fraction}: holds out no sample of any "
+                "client; give more"
+            )
+        return divided
 
     def _choose_train(self, labels) -> np.ndarray | None:
         """Indices of the training samples in use, None for all."""

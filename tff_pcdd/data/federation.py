@@ -158,11 +158,13 @@ class ClientIndices:
         client_id: its name.
         train: int64 indices into the training examples.
         test: int64 indices into the test examples.
+        validation: int64 indices into the training examples, of those held out from training.
     """
 
     client_id: str
     train: np.ndarray
     test: np.ndarray
+    validation: np.ndarray = dataclasses.field(default_factory=lambda: np.empty(0, np.int64))
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -176,7 +178,7 @@ class Federation:
         num_classes: C.
         class_names: a name per class.
         input_spec: how raw inputs become model inputs.
-        train: all training examples.
+        train: all training examples, those held out for validation among them.
         test: all test examples, on which global models are measured.
         clients: who holds what.
         notes: what loading left out or repaired, as counts; empty if nothing.
@@ -207,7 +209,9 @@ class Federation:
                     f" not within 0 to {self.num_classes - 1}"
                 )
             for client in self.clients:
-                indices = client.train if part == "training" else client.test
+                indices = client.test
+                if part == "training":
+                    indices = np.concatenate([client.train, client.validation])
                 if indices.size and not 0 <= indices.min() <= indices.max() < len(examples):
                     raise DataError(
                         f"client {client.client_id}: {part} indices exceed {len(examples)} samples"
@@ -233,6 +237,18 @@ class Federation:
         """Client `k`'s training and test examples, copied, in their raw type."""
         return self.train.take(self.clients[k].train), self.test.take(self.clients[k].test)
 
+    def validation_examples(self, k: int | None = None) -> Examples:
+        """Examples held out from training: those of client `k`, or of all clients, copied."""
+        clients = self.clients if k is None else self.clients[k : k + 1]
+        return self.train.take(np.concatenate([client.validation for client in clients]))
+
+    def training_examples(self) -> Examples:
+        """All training examples but those held out for validation."""
+        held = np.concatenate([client.validation for client in self.clients])
+        if not held.size:
+            return self.train
+        return self.train.take(np.setdiff1d(np.arange(len(self.train)), held))
+
     def summary(self) -> dict[str, Any]:
         """Numbers that describe the federation, as plain values for json."""
         counts = self.class_counts()
@@ -244,6 +260,7 @@ class Federation:
             "num_classes": self.num_classes,
             "train_samples": len(self.train),
             "test_samples": len(self.test),
+            "validation_samples": sum(client.validation.size for client in self.clients),
             "client_train_samples": _spread(sizes),
             "client_test_samples": _spread(self.test_class_counts().sum(axis=1)),
             "classes_per_client": _spread(held),

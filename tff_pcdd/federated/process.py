@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_pcdd.federated import programs
+from tff_pcdd.federated.aggregators import Aggregation
 from tff_pcdd.federated.programs import (
     ClientProgram,
     GlobalProgram,
@@ -66,14 +67,10 @@ class FederatedProcess:
     heads: tuple[str, ...]
 
 
-def default_aggregator() -> tff.aggregators.WeightedAggregationFactory:
-    """The mean weighted by samples; a cohort without samples changes nothing."""
-    return tff.aggregators.MeanFactory(no_nan_division=True)
-
-
 def build_process(
     learning: Learning,
-    aggregator: tff.aggregators.WeightedAggregationFactory
+    aggregator: Aggregation
+    | tff.aggregators.WeightedAggregationFactory
     | tff.aggregators.UnweightedAggregationFactory
     | None = None,
 ) -> FederatedProcess:
@@ -81,14 +78,17 @@ def build_process(
 
     Args:
         learning: method, task, optimiser and batches.
-        aggregator: how the clients' changes of the shared weights become one; any factory of
-            `tff.aggregators` or `tff.learning`. The weighted mean by default.
+        aggregator: how the clients' changes of the shared weights become one: an `Aggregation`, or
+            any factory of `tff.aggregators` or `tff.learning`. The weighted mean by default.
 
     Returns:
         A `FederatedProcess`.
+
+    Raises:
+        OptionError: the method's upload would pass the `Aggregation` by, or it cannot be.
     """
     method, spec = learning.method, learning.input_spec
-    aggregator = aggregator or default_aggregator()
+    aggregator = aggregator or Aggregation()
 
     @tff.tensorflow.computation
     def initial_weights():
@@ -122,6 +122,18 @@ def build_process(
     test_type = tff.to_type(
         OrderedDict(train=examples_type, test=examples_type, seed=seed_type, slot=slot_type)
     )
+    # Whatever is held out is measured beside the test part, since training before it is what costs.
+    personal_type = test_type
+    if learning.validation:
+        personal_type = tff.to_type(
+            OrderedDict(
+                train=examples_type,
+                test=examples_type,
+                validation=examples_type,
+                seed=seed_type,
+                slot=slot_type,
+            )
+        )
 
     # The same message opens a training round and a personal evaluation.
     @tff.tensorflow.computation(weights_type, server_type, np.int32)
@@ -136,7 +148,7 @@ def build_process(
     def local_update(message, state, data):
         return ClientProgram(learning).update(message, state, data)
 
-    @tff.tensorflow.computation(message_type, client_state_type, test_type)
+    @tff.tensorflow.computation(message_type, client_state_type, personal_type)
     def local_evaluation(message, state, data):
         return ClientProgram(learning).evaluate(message, state, data)
 
@@ -149,7 +161,13 @@ def build_process(
         return GlobalProgram(learning).evaluate(weights, examples)
 
     result_type = local_update.type_signature.result
-    shares_weights = bool(len(result_type["update"]))
+    sizes = [math.prod(tensor.shape) for tensor in _tensors(result_type["update"])]
+    update_bytes = _bytes(result_type["update"])
+    if isinstance(aggregator, Aggregation):
+        aggregator.check(method.name, sizes, dir(result_type["sums"]))
+        update_bytes = aggregator.upload_bytes(sizes)
+        aggregator = aggregator.factory(learning.task.cohort_size)
+    shares_weights = bool(sizes)
     aggregation = _create(aggregator, result_type["update"]) if shares_weights else None
 
     @tff.federated_computation
@@ -233,7 +251,7 @@ def build_process(
     @tff.federated_computation(
         state_type,
         tff.FederatedType(client_state_type, tff.CLIENTS),
-        tff.FederatedType(test_type, tff.CLIENTS),
+        tff.FederatedType(personal_type, tff.CLIENTS),
     )
     def evaluate_personal(state, client_states, client_data):
         return tff.federated_map(local_evaluation, (message_of(state), client_states, client_data))
@@ -255,7 +273,7 @@ def build_process(
         evaluate_global=evaluate_global,
         evaluate_personal=evaluate_personal,
         evaluate_before=evaluate_before,
-        update_bytes=_bytes(result_type["update"]),
+        update_bytes=update_bytes,
         extra_bytes=_bytes(result_type["sums"]),
         download_bytes=_bytes(message_type) - _bytes(weights_type["fixed"]),
         fixed_bytes=_bytes(weights_type["fixed"]),

@@ -9,7 +9,8 @@ Structures that cross the border are ordered dicts and lists of tensors:
     message         {"weights": weights, "server": {...}, "round": int32}
     client state    {"personal": [...], "own": {...}, "participations": int32}
     examples        {"x": [n, ...] as stored, "y": int32 [n]}
-    client data     {"train": examples, "seed": int32 [2], "slot": int32}, and "test" to evaluate
+    client data     {"train": examples, "seed": int32 [2], "slot": int32}; to evaluate also "test",
+                    and "validation" where samples were held out
 """
 
 from __future__ import annotations
@@ -46,6 +47,7 @@ class Learning:
         batch_size: samples per step.
         eval_batch_size: samples per forward pass in evaluation.
         jit_compile: compile the local step with XLA.
+        validation: whether clients bring validation samples to the evaluation of personal models.
     """
 
     method: Method
@@ -56,6 +58,7 @@ class Learning:
     batch_size: int = 32
     eval_batch_size: int = 512
     jit_compile: bool = False
+    validation: bool = False
 
     def network(self) -> Network:
         """Makes the method's network with fresh variables."""
@@ -93,34 +96,42 @@ def load(net: Network, weights: Mapping[str, Sequence], personal: Sequence | Non
         assign(net.personal.all, personal)
 
 
+def _with_first_weights(learning: Learning, compute: Callable, *arguments):
+    """`compute(net, *arguments)` on a network with its first weights."""
+    with initialization.deferred() as first:
+        net = learning.network()
+
+    @tf.function
+    def run(*arguments):
+        first.assign(net.parts, learning.task.seed)
+        return compute(net, *arguments)
+
+    return run(*arguments)
+
+
 def initial_weights(learning: Learning) -> OrderedDict[str, list[tf.Tensor]]:
     """The first weights: a function of the task's seed."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
-    return tf.function(lambda: weights_of(net))()
+    return _with_first_weights(learning, weights_of)
 
 
 def initial_server(learning: Learning) -> OrderedDict[str, Any]:
     """What the server keeps beside the weights before the first round."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
-    return tf.function(lambda: ordered(learning.method.server_state(net, learning.task)))()
+    return _with_first_weights(
+        learning, lambda net: ordered(learning.method.server_state(net, learning.task))
+    )
 
 
 def initial_client_state(learning: Learning, seed: tf.Tensor) -> OrderedDict[str, Any]:
     """The state of a client that never took part; `seed` int32 [2] is the client's own."""
-    with initialization.seeded(learning.task.seed):
-        net = learning.network()
 
-    @tf.function
-    def state(seed):
+    def state(net, seed):
         return OrderedDict(
             personal=learning.method.initial_personal(net, seed),
             own=ordered(learning.method.client_state(net, learning.task, seed)),
             participations=tf.zeros([], tf.int32),
         )
 
-    return state(seed)
+    return _with_first_weights(learning, state, seed)
 
 
 def ordered(value: Any) -> Any:
@@ -208,27 +219,28 @@ class ClientProgram:
         Returns:
             An ordered dict of int32 [C]: `total` test samples of each class, and samples rightly
             classified `before`, `before_masked`, `after` and `after_masked`; "masked" means that
-            only classes of the client's training part can be predicted.
+            only classes of the client's training part can be predicted. Of a validation part the
+            same under `validation_total` and so on.
         """
-        test = data["test"]
+        parts = {"": data["test"]}
+        if self._learning.validation:
+            parts["validation_"] = data["validation"]
+        counts = OrderedDict()
         client = self._begin(message, state, data, self._personal_phases)
         self._method.personalize(self._net, client)
-        before, before_masked = self._score(test, client)
+        for prefix, part in parts.items():
+            counts[f"{prefix}total"] = count_classes(part["y"], self._learning.task.num_classes)
+            counts |= self._score(part, client, f"{prefix}before")
         self._train(self._personal_phases, data["train"], client, data["seed"])
-        after, after_masked = self._score(test, client)
-        return OrderedDict(
-            total=count_classes(test["y"], self._learning.task.num_classes),
-            before=before,
-            before_masked=before_masked,
-            after=after,
-            after_masked=after_masked,
-        )
+        for prefix, part in parts.items():
+            counts |= self._score(part, client, f"{prefix}after")
+        return counts
 
     def _evaluate_before(self, message, state, data):
         """As `evaluate`, without training: `total` and `before` only."""
         client = self._begin(message, state, data, self._personal_phases)
         self._method.personalize(self._net, client)
-        before, _ = self._score(data["test"], client)
+        before = self._score(data["test"], client, "before")["before"]
         total = count_classes(data["test"]["y"], self._learning.task.num_classes)
         return OrderedDict(total=total, before=before)
 
@@ -321,8 +333,10 @@ class ClientProgram:
 
         return tf.function(step, jit_compile=True) if self._learning.jit_compile else step
 
-    def _score(self, examples, client):
-        """Right answers of the personal model by class, over all classes and the client's own."""
+    def _score(self, examples, client, name: str) -> dict[str, tf.Tensor]:
+        """Right answers of the personal model by class: under `name` where all classes can be
+        predicted, under `<name>_masked` where only the client's own can.
+        """
 
         def score(totals, x, y):
             logits = self._method.personal_logits(self._net, x, client)
@@ -333,7 +347,8 @@ class ClientProgram:
             )
 
         zero = tf.zeros([self._learning.task.num_classes], tf.int32)
-        return self._reduce(score, (zero, zero), examples)
+        right, masked = self._reduce(score, (zero, zero), examples)
+        return {name: right, f"{name}_masked": masked}
 
     def _reduce(self, function, initial, examples):
         return reduce_batches(function, initial, examples, self._learning)

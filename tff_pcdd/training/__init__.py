@@ -11,6 +11,7 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.training.comparison import compare
     from tff_pcdd.training.config import ExperimentConfig, RunOptions
     from tff_pcdd.training.experiment import Experiment, evaluate_run
+    from tff_pcdd.training.grid_search import sweep
     from tff_pcdd.training.runs import run_experiment
 
 __all__ = [
@@ -20,4 +21,5 @@ __all__ = [
     "compare",
     "evaluate_run",
     "run_experiment",
+    "sweep",
 ]

@@ -7,10 +7,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import methods
-from tff_pcdd.training import plots
+from tff_pcdd.training import plots, tables
 
 if TYPE_CHECKING:
-    from tff_pcdd.training.comparison import Run
+    from tff_pcdd.training.campaign import Run
 
 # The method that rounds and times are held against.
 _BASELINE = "fedavg"
@@ -23,7 +23,12 @@ _ACCURACIES = {
     "pa_before_masked_final": "PA before, own classes",
     "pa_final": "PA after",
 }
-_NO_VALUE = "–"
+# Further ones where samples were held out.
+_VALIDATED = {
+    "va_best": "VA, best round",
+    "ga_at_best_round": "GA there",
+    "pa_at_best_round": "PA after, there",
+}
 
 _ACCURACY_NOTE = """\
 GA: the global model on the whole test set after the last round, and averaged over the second half
@@ -32,8 +37,9 @@ personal model's accuracy on the whole test set. PA: mean over clients of the pe
 accuracy on the client's own test part, before any local step and after local training for as many
 epochs as "PA epochs" says (fine-tuning of the global model where a method has no other personal
 one); 'own classes' leaves only the client's training classes to choose from, for every method
-alike. Accuracies in %, mean ± standard deviation over seeds; the best of a column is bold, the
-second best underlined. Nothing was chosen on test data."""
+alike. VA: the global model on what all clients held out of their training samples, by which the
+best round is chosen. Accuracies in %, mean ± standard deviation over seeds; the best of a column is
+bold, the second best underlined. Nothing was chosen on test data."""
 
 _ROUNDS_NOTE = """\
 The first evaluated round whose GA, averaged over seeds, is at least the best that FedAvg's average
@@ -43,6 +49,10 @@ _COST_NOTE = """\
 Parameters that a client keeps between rounds; bytes that a client sends and receives in a round,
 on average over the rounds it takes part in; median time of a round after the first, runs one after
 the other on the same machine."""
+
+_FAIRNESS_NOTE = """\
+Under a seed all methods have the same clients, cohorts, batches in the same order and augmentation;
+pieces of their networks that have the same name and form start with the same weights."""
 
 
 def setting(runs: Sequence[Run]) -> str:
@@ -75,7 +85,27 @@ def document(runs: Sequence[Run]) -> str:
         parts += ["### Rounds to FedAvg's best GA", rounds_to_accuracy(group)]
         parts += ["### Cost", costs(group)]
     parts += ["## What the columns mean", _ACCURACY_NOTE, _ROUNDS_NOTE, _COST_NOTE]
+    parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
+
+
+def _fairness(runs: Sequence[Run]) -> str:
+    """What the methods of a seed share, and whether their networks differ."""
+    by_width: dict[int, list[str]] = {}
+    for run in runs:
+        names = by_width.setdefault(run.config.projection_dim, [])
+        if run.config.algorithm not in names:
+            names.append(run.config.algorithm)
+    if len(by_width) == 1:
+        return _FAIRNESS_NOTE
+    widths = "; ".join(
+        f"{'of width ' + str(width) if width else 'none'}: {', '.join(names)}"
+        for width, names in sorted(by_width.items())
+    )
+    return (
+        f"{_FAIRNESS_NOTE}\n\nThe networks differ in the linear layer between backbone and head "
+        f"({widths}); --projection_dim gives all the same."
+    )
 
 
 def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
@@ -89,7 +119,7 @@ def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
     names = list(dict.fromkeys(name for column in columns.values() for name in column))
     marked = [_mark({name: column.get(name, []) for name in names}) for column in columns.values()]
     body = [[_name(method), *(cells[method] for cells in marked)] for method in names]
-    return _markdown([["method", *columns], *body])
+    return tables.markdown([["method", *columns], *body])
 
 
 def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
@@ -101,17 +131,24 @@ def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
     """
     by_method = _by_method(runs)
     columns = []
-    for key in _ACCURACIES:
+    headings = _headings(runs)
+    for key in headings:
         values = {method: _values(group, key) for method, group in by_method.items()}
-        plain = {method: _spread(column, 1) for method, column in values.items()}
+        plain = {method: tables.spread(column, 1) for method, column in values.items()}
         columns.append(_mark(values) if marked else plain)
-    lines = [["method", *_ACCURACIES.values(), "PA epochs", "seeds"]]
+    lines = [["method", *headings.values(), "PA epochs", "seeds"]]
     for method, group in by_method.items():
         finished = sum(run.summary is not None for run in group)
         seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
         epochs = _number(_values(group, "personal_epochs"), "d")
         lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
-    return _markdown(lines)
+    return tables.markdown(lines)
+
+
+def _headings(runs: Sequence[Run]) -> dict[str, str]:
+    """The columns of accuracies, with those after the best round where there is one."""
+    validated = any("best_round" in (run.summary or ()) for run in runs)
+    return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
 
 
 def rounds_to_accuracy(runs: Sequence[Run]) -> str:
@@ -126,12 +163,12 @@ def rounds_to_accuracy(runs: Sequence[Run]) -> str:
     }
     lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
     for method, number in reached.items():
-        rounds, speedup = "not reached", _NO_VALUE
+        rounds, speedup = "not reached", tables.NO_VALUE
         if number is not None:
             rounds, speedup = str(number), f"{reached[_BASELINE] / number:.1f}×"
         best = _number(curves[method].values(), ".1f", max)
-        lines.append([_name(method), rounds if curves[method] else _NO_VALUE, speedup, best])
-    return _markdown(lines)
+        lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
+    return tables.markdown(lines)
 
 
 def costs(runs: Sequence[Run]) -> str:
@@ -141,7 +178,7 @@ def costs(runs: Sequence[Run]) -> str:
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
     for method, group in by_method.items():
         seconds = _values(group, "seconds_per_round")
-        ratio = _NO_VALUE
+        ratio = tables.NO_VALUE
         if seconds and baseline:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
@@ -150,19 +187,19 @@ def costs(runs: Sequence[Run]) -> str:
                 _number(_values(group, "personal_parameters_per_client"), ",d"),
                 _number(_per_client(group, "upload_bytes"), ",.1f"),
                 _number(_per_client(group, "download_bytes"), ",.1f"),
-                _spread(seconds, 3),
+                tables.spread(seconds, 3),
                 ratio,
             ]
         )
-    return _markdown(lines)
+    return tables.markdown(lines)
 
 
 def _by_partition(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    return _group(runs, lambda run: run.partition)
+    return _group(runs, lambda run: plots.describe_partition(run.config))
 
 
 def _by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    return _group(runs, lambda run: run.method)
+    return _group(runs, lambda run: run.config.algorithm)
 
 
 def _group(runs, key: Callable[[Run], str]) -> dict[str, list[Run]]:
@@ -216,7 +253,7 @@ def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
     ranks = sorted(set(means.values()), reverse=True)
     cells = {}
     for name, values in column.items():
-        cell = _spread(values, 1)
+        cell = tables.spread(values, 1)
         # Of two methods the second is the last.
         if name in means and len(means) > 1 and means[name] == ranks[0]:
             cell = f"**{cell}**"
@@ -226,24 +263,8 @@ def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
     return cells
 
 
-def _spread(values: Sequence[float], digits: int) -> str:
-    """Mean ± standard deviation over seeds (population form, as the pictures)."""
-    if not values:
-        return _NO_VALUE
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return f"{text} ± {statistics.pstdev(values):.{digits}f}" if len(values) > 1 else text
-
-
 def _number(values, form: str, reduce: Callable = statistics.fmean) -> str:
     values = list(values)
     if not values:
-        return _NO_VALUE
+        return tables.NO_VALUE
     return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)
-
-
-def _markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table of a heading and rows, its columns padded so that it reads well as plain text."""
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(rows)

@@ -105,6 +105,14 @@ class ExperimentConfig:
     max_test_samples: int | None = option(
         None, "Use a class-stratified part of the test set.", type=int, minimum=1, group="Data"
     )
+    validation_fraction: float = option(
+        0.0,
+        "Share of every client's training samples that is held out, class by class, to choose the "
+        "best round or settings on.",
+        minimum=0,
+        maximum=0.9,
+        group="Data",
+    )
     augmentation: str = option(
         "none",
         "Training images as they are, or randomly cropped and mirrored (standard), with reflected "
@@ -181,6 +189,65 @@ class ExperimentConfig:
         "Largest global norm of a local gradient, 0 for no clipping.",
         minimum=0,
         group="Training",
+    )
+
+    aggregator: str = option(
+        "mean",
+        "How clients' changes of the shared weights become one: their mean, or robust (zeroing and "
+        "clipping of large ones), compressed, secure (sums of whole numbers) or dp (differential "
+        "privacy; all clients count alike). For methods whose clients send nothing else.",
+        choices=("mean", "robust", "compressed", "secure", "dp"),
+        group="Aggregation",
+    )
+    aggregator_zeroing: bool | None = option(
+        True,
+        "Changes with an entry far larger than usual become zero.",
+        only={"aggregator": ("robust", "compressed", "secure")},
+        group="Aggregation",
+    )
+    aggregator_clipping: bool | None = option(
+        True,
+        "Changes are clipped to the L2 norm that four in five stay below.",
+        only={"aggregator": ("robust", "compressed", "secure")},
+        group="Aggregation",
+    )
+    compressed_bits: int | None = option(
+        8,
+        "Bits of an entry.",
+        minimum=1,
+        maximum=16,
+        only={"aggregator": ("compressed",)},
+        group="Aggregation",
+    )
+    compressed_threshold: int | None = option(
+        20000,
+        "Tensors with more entries are compressed, others sent as they are.",
+        minimum=0,
+        only={"aggregator": ("compressed",)},
+        group="Aggregation",
+    )
+    dp_noise_multiplier: float | None = option(
+        1.0,
+        "Standard deviation of the noise on the sum of changes, over the clip.",
+        minimum=0,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
+    )
+    dp_clip: float | None = option(
+        1.0,
+        "L2 norm to which a client's change is clipped; 0 follows the median, which takes some 20 "
+        "clients in a round or more.",
+        minimum=0,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
+    )
+    dp_delta: float | None = option(
+        1e-5,
+        "δ for which ε is reported; less than one in the number of clients.",
+        above=0,
+        maximum=0.1,
+        only={"aggregator": ("dp",)},
+        group="Aggregation",
     )
 
     eval_every: int = option(

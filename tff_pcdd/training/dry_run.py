@@ -16,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tff_pcdd import models
-from tff_pcdd.training import comparison, plots
+from tff_pcdd.training import comparison, grid_search, plots
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.runs import check_directory
 
@@ -46,6 +46,23 @@ def compare(
     """
     runs = comparison.plan(configs, output_dir, overwrite=overwrite)
     return "\n".join(describe(run.config) for run in runs)
+
+
+def sweep(
+    points: Sequence[grid_search.Point],
+    output_dir: str | os.PathLike,
+    *,
+    overwrite: bool = False,
+) -> str:
+    """Checks the runs of a sweep; takes the arguments of `sweep`. Returns a line for each.
+
+    Raises:
+        OptionError: as the sweep would.
+    """
+    grid_search.plan(points, output_dir, overwrite=overwrite)
+    return "\n".join(
+        f"{point.name}: {describe(config)}" for point in points for config in point.configs
+    )
 
 
 def describe(config: ExperimentConfig) -> str:

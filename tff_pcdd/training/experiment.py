@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import math
 import os
 import shutil
 import statistics
@@ -24,7 +25,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, evaluation, federated, models, runtime
-from tff_pcdd.federated import SGD, Learning
+from tff_pcdd.federated import SGD, Aggregation, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import diagnostic_plots, files, plots, sinks
@@ -46,6 +47,8 @@ _PERSONAL_COLUMNS = {
 }
 # Those of them that are also taken on many, medium and few classes.
 _PERSONAL_GROUP_COLUMNS = {"after": "pa", "before": "pa_before"}
+# The same on what the clients held out.
+_VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
 
 
 def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
@@ -119,7 +122,9 @@ def build_learning(
             seed=config.model_seed,
             num_rounds=config.rounds,
             cohort_size=config.clients_per_round or len(federation.clients),
-            server_samples=functools.partial(server_samples, federation.train, config.data_seed),
+            server_samples=lambda per_class: server_samples(
+                federation.training_examples(), config.data_seed, per_class
+            ),
             personal_norms=config.bn == "personal",
         ),
         input_spec=spec,
@@ -133,6 +138,20 @@ def build_learning(
         batch_size=config.batch_size,
         eval_batch_size=run.eval_batch_size,
         jit_compile=run.jit_compile,
+        validation=config.validation_fraction > 0,
+    )
+
+
+def build_aggregation(config: ExperimentConfig) -> Aggregation:
+    """How the clients' changes become one in the experiment."""
+    return Aggregation(
+        config.aggregator,
+        zeroing=config.aggregator_zeroing,
+        clipping=config.aggregator_clipping,
+        bits=config.compressed_bits,
+        threshold=config.compressed_threshold,
+        noise_multiplier=config.dp_noise_multiplier,
+        clip=config.dp_clip,
     )
 
 
@@ -192,7 +211,8 @@ class Experiment:
         self.cohort_size = config.clients_per_round or num_clients
         self.learning = build_learning(config, self.federation, self._run)
         use_runtime(self._run)
-        self.process = federated.build_process(self.learning)
+        self._aggregation = build_aggregation(config)
+        self.process = federated.build_process(self.learning, self._aggregation)
         self.checkpoints = CheckpointManager(
             self.output_dir / "checkpoints", self._run.keep_checkpoints
         )
@@ -219,16 +239,16 @@ class Experiment:
         return OrderedDict(x=examples.x, y=examples.y)
 
     def _client_data(
-        self, client: int, slot: int = 0, *, test: data.Examples | bool = False
+        self, client: int, slot: int = 0, **parts: data.Examples
     ) -> OrderedDict[str, Any]:
-        """What a client computes with; `test` adds its own test part, or the one that is given."""
-        train, own_test = self.federation.client_examples(client)
-        parts = OrderedDict(train=self._examples(train))
-        if test is not False:
-            parts["test"] = self._examples(own_test if test is True else test)
-        parts["seed"] = derive_seed(self.config.batch_seed, self.round, client, _BATCHES)
-        parts["slot"] = np.int32(slot)
-        return parts
+        """What a client computes with; `parts` are what it is evaluated on."""
+        train, _ = self.federation.client_examples(client)
+        return OrderedDict(
+            train=self._examples(train),
+            **{name: self._examples(part) for name, part in parts.items()},
+            seed=derive_seed(self.config.batch_seed, self.round, client, _BATCHES),
+            slot=np.int32(slot),
+        )
 
     def initialize(self) -> None:
         """Sets the state before the first round."""
@@ -281,18 +301,13 @@ class Experiment:
         return [data.class_groups(own)._asdict() for own in self.federation.class_counts()]
 
     def evaluate_global(self) -> dict[str, float]:
-        """Accuracies of the global model on the whole test set, in percent.
+        """Accuracies of the global model in percent: on the whole test set, and, as `va`, on what
+        the clients held out.
 
         Where a method has no global model: the mean over clients of their personal models', as
         they stand before any local step (the convention of FedGELA's tables).
         """
-        if self.learning.method.has_global_model:
-            counts = self.process.evaluate_global(self.state, self._examples(self.federation.test))
-            total, heads = np.asarray(counts["total"]), counts["right"]
-        else:
-            counts = self._count_clients(self.process.evaluate_before, self.federation.test)
-            # All clients see the same samples, so the mean of accuracies is that of the sums.
-            total, heads = counts["total"].sum(axis=0), {"head": counts["before"].sum(axis=0)}
+        total, heads = self._global_counts(self.federation.test)
         results = {}
         for head, right in heads.items():
             suffix = "" if head == "head" else f"_{head}"
@@ -300,18 +315,37 @@ class Experiment:
             results[f"ga{suffix}"] = evaluation.accuracy(right, total)
             groups = evaluation.group_accuracy(right, total, self._groups)
             results.update({f"ga{suffix}_{name}": value for name, value in groups.items()})
+        if self.learning.validation:
+            total, heads = self._global_counts(self.federation.validation_examples())
+            results["va"] = evaluation.accuracy(np.asarray(heads["head"]), total)
         return results
 
     def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
         """What a client's personal model is made of, as evaluation sees it: state and data."""
-        return self.store.get(client), self._client_data(client, test=True)
+        return self.store.get(client), self._client_data(client, **self._own_parts(client))
+
+    def _global_counts(self, examples: data.Examples):
+        """Samples by class, and rightly classified ones by head and class."""
+        if self.learning.method.has_global_model:
+            counts = self.process.evaluate_global(self.state, self._examples(examples))
+            return np.asarray(counts["total"]), counts["right"]
+        counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
+        # All clients see the same samples, so the mean of accuracies is that of the sums.
+        return counts["total"].sum(axis=0), {"head": counts["before"].sum(axis=0)}
 
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Counts of rightly classified test samples of every client, [K, C] each."""
-        return self._count_clients(self.process.evaluate_personal, True)
+        return self._count_clients(self.process.evaluate_personal, self._own_parts)
 
-    def _count_clients(self, computation, test) -> dict[str, np.ndarray]:
-        """Runs an evaluation at every client, as many at a time as a cohort has."""
+    def _own_parts(self, client: int) -> dict[str, data.Examples]:
+        """What a client's personal model is evaluated on."""
+        parts = {"test": self.federation.client_examples(client)[1]}
+        if self.learning.validation:
+            parts["validation"] = self.federation.validation_examples(client)
+        return parts
+
+    def _count_clients(self, computation, parts) -> dict[str, np.ndarray]:
+        """Runs an evaluation on `parts(client)` of every client, a cohort's number at a time."""
         chunks = []
         clients = range(len(self.federation.clients))
         for start in range(0, len(clients), self.cohort_size):
@@ -319,12 +353,12 @@ class Experiment:
             chunks += computation(
                 self.state,
                 [self.store.get(client) for client in chunk],
-                [self._client_data(client, test=test) for client in chunk],
+                [self._client_data(client, **parts(client)) for client in chunk],
             )
         return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
 
     def personal_accuracies(self, counts: Mapping[str, np.ndarray]) -> dict[str, float]:
-        """Mean accuracies of the personal models on their clients' test parts, in percent.
+        """Mean accuracies of the personal models on what their clients hold, in percent.
 
         Where classes are of unequal size in the federation, also on many, medium and few classes;
         which ones these are differs from client to client.
@@ -341,6 +375,10 @@ class Experiment:
             for key, column in _PERSONAL_GROUP_COLUMNS.items():
                 groups = evaluation.personal_group_accuracy(counts[key], total, self._own_groups)
                 results.update({f"{column}_{name}": value for name, value in groups.items()})
+        if self.learning.validation:
+            for key, column in _VALIDATION_COLUMNS.items():
+                held = evaluation.personal_accuracy(counts[key], counts["validation_total"])
+                results[column] = held
         return results
 
     def diagnose(self) -> dict[str, float]:
@@ -439,6 +477,7 @@ class Experiment:
             "round",
             *(f"ga{suffix}" for suffix in suffixes),
             *_PERSONAL_COLUMNS.values(),
+            *(("va", *_VALIDATION_COLUMNS.values()) if self.learning.validation else ()),
             *(f"ga{suffix}_{group}" for suffix in suffixes for group in groups),
             *(f"{pa}_{group}" for pa in _PERSONAL_GROUP_COLUMNS.values() for group in groups),
             "train_loss",
@@ -474,8 +513,18 @@ class Experiment:
             "personal_bytes_per_client": self.process.personal_bytes,
             "personal_parameters_per_client": self.process.personal_parameters,
             "personal_epochs": self.process.personal_epochs,
+            **self._privacy(),
             "config_digest": self.config.digest(),
         }
+
+    def _privacy(self) -> dict[str, float | None]:
+        """(ε, δ) of the shared weights, where noise was added to them."""
+        if self.config.aggregator != "dp":
+            return {}
+        clients, delta = len(self.federation.clients), self.config.dp_delta
+        epsilon = self._aggregation.epsilon(clients, self.cohort_size, self.round, delta)
+        # Json has no infinity.
+        return {"dp_epsilon": epsilon if math.isfinite(epsilon) else None, "dp_delta": delta}
 
 
 def restore_run(
@@ -525,8 +574,8 @@ def evaluate_run(
         "accuracies": accuracies,
         "clients": {
             client.client_id: {
-                _PERSONAL_COLUMNS[key]: evaluation.accuracy(right[index], total[index])
-                for key, right in counts.items()
+                column: evaluation.accuracy(counts[key][index], total[index])
+                for key, column in _PERSONAL_COLUMNS.items()
             }
             for index, client in enumerate(experiment.federation.clients)
             if total[index].sum()
@@ -550,7 +599,7 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
     """
     summary: dict[str, float | None] = {}
     for name in rows[-1]:
-        if not name.startswith(("ga", "pa")):
+        if not name.startswith(("ga", "pa", "va")):
             continue
         values = [float(row[name]) for row in rows if row[name]]
         summary[f"{name}_final"] = float(rows[-1][name]) if rows[-1][name] else None
@@ -563,7 +612,21 @@ def summarize_accuracies(rows: Sequence[Mapping[str, str]]) -> dict[str, float |
         float(row["ga"]) for row in rows if row["ga"] and int(row["round"]) > last_round / 2
     ]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    return summary
+    summary |= _at_best_round(rows, "va", "best_round")
+    return summary | _at_best_round(rows, "va_personal", "best_personal_round")
+
+
+def _at_best_round(rows, column: str, name: str) -> dict[str, float | None]:
+    """The first round with the best value of a column, and all test accuracies after it."""
+    validated = [row for row in rows if row.get(column)]
+    if not validated:
+        return {}
+    best = max(validated, key=lambda row: float(row[column]))
+    tested = [key for key in best if key.startswith(("ga", "pa"))]
+    return {
+        name: int(best["round"]),
+        **{f"{key}_at_{name}": float(best[key]) if best[key] else None for key in tested},
+    }
 
 
 def _no_totals() -> dict[str, int]:

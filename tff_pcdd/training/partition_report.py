@@ -60,11 +60,13 @@ def summarize(setting: str, federation: data.Federation) -> str:
     """Sizes of the clients, and how many lack each class, as markdown."""
     counts, tests = federation.class_counts(), federation.test_class_counts()
     lacking = (counts == 0).mean(axis=0)
+    validation = len(federation.validation_examples())
+    kinds = f"{validation} validation and " if validation else "and "
     lines = [
         f"# {setting}",
         "",
         f"{federation.num_clients} clients, {federation.num_classes} classes, "
-        f"{counts.sum()} training and {len(federation.test)} test samples.",
+        f"{counts.sum()} training {kinds}{len(federation.test)} test samples.",
         *_warnings(federation, counts, tests),
         "",
         "| of a client | smallest | median | largest |",

@@ -1,0 +1,230 @@
+"""Aggregators by name: closed forms, every runtime, what is refused, privacy in numbers."""
+
+import math
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests import support
+from tff_pcdd import runtime
+from tff_pcdd.federated import Aggregation, build_process
+from tff_pcdd.options import OptionError
+from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
+
+PLAIN = {"zeroing": False, "clipping": False}
+
+
+def rounds(aggregation, values, weights=None, cohort_size=2, number=1):
+    """(results, measurements) of rounds in which clients hold these vectors."""
+    value_type = tff.TensorType(np.float32, np.shape(values[0]))
+    factory = aggregation.factory(cohort_size)
+    if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
+        process = factory.create(value_type, tff.TensorType(np.float32))
+    else:
+        process = factory.create(value_type)
+    values = [np.asarray(value, np.float32) for value in values]
+    arguments = [values]
+    if process.is_weighted:
+        arguments.append([np.float32(w) for w in weights or [1] * len(values)])
+    state, outcomes = process.initialize(), []
+    for _ in range(number):
+        output = process.next(state, *arguments)
+        state = output.state
+        outcomes.append((np.asarray(output.result), output.measurements))
+    return outcomes
+
+
+def test_the_mean_is_weighted(simulation):
+    ((mean, _),) = rounds(Aggregation(), [1.0, 4.0], [1, 2])
+    assert mean == pytest.approx(3)
+
+
+@pytest.mark.parametrize(("cohort_size", "expected"), [(2, 0.75), (4, 0.375)])
+def test_privacy_without_noise(cohort_size, expected, simulation):
+    """2 is clipped to 1; the sum is divided by the clients that were expected."""
+    aggregation = Aggregation("dp", noise_multiplier=0.0, clip=1.0)
+    ((result, _),) = rounds(aggregation, [2.0, 0.5], cohort_size=cohort_size)
+    assert result == pytest.approx(expected)
+
+
+def test_noise_has_the_spread_that_was_asked_for(simulation):
+    """On the mean of 4 clients it is 2·0.5/4; of 20,000 entries the estimate is good to 1 %."""
+    zeros = np.zeros(20_000)
+    aggregation = Aggregation("dp", noise_multiplier=2.0, clip=0.5)
+    (first, _), (second, _) = rounds(aggregation, [zeros] * 4, cohort_size=4, number=2)
+    assert first.std() == pytest.approx(0.25, rel=0.03)
+    assert first.mean() == pytest.approx(0, abs=0.01)
+    assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
+
+
+def test_adaptive_clip_follows_the_median(simulation):
+    """Both above the first clip of 0.1: the second is 0.1·exp(0.2·0.5)."""
+    aggregation = Aggregation("dp", noise_multiplier=0.0, clip=0.0)
+    (first, _), (second, _) = rounds(aggregation, [3.0, 5.0], number=2)
+    assert first == pytest.approx(0.1)
+    assert second == pytest.approx(0.1 * math.exp(0.1))
+
+
+@pytest.mark.parametrize(
+    ("values", "factor"), [((0.1, 0.5), math.exp(-0.2 * 0.2)), ((3.0, 5.0), math.exp(0.2 * 0.8))]
+)
+def test_clipping_norm_moves_towards_four_in_five(values, factor, simulation):
+    """A round uses the old norm, the next the new one: x0.960789 or x1.173511."""
+    aggregation = Aggregation("robust", zeroing=False)
+    results = rounds(aggregation, values, number=2)
+    for (mean, _), norm in zip(results, (1.0, factor), strict=True):
+        assert mean == pytest.approx(np.mean(np.minimum(values, norm)), rel=1e-5)
+
+
+def test_zeroing_keeps_the_weight_of_what_it_zeroes(simulation):
+    """The first threshold is 21; with all below it the next is 2·10·0.954993 + 1."""
+    aggregation = Aggregation("robust", clipping=False)
+    ((mean, _),) = rounds(aggregation, [1.0, 1000.0])
+    assert mean == pytest.approx(0.5)
+    threshold = 2 * 10 * math.exp(-math.log(10) * 0.02) + 1
+    for value, kept in ((threshold - 0.01, 1), (threshold + 0.01, 0)):
+        process = aggregation.factory(2).create(
+            tff.TensorType(np.float32), tff.TensorType(np.float32)
+        )
+        state = process.next(process.initialize(), [np.float32(1)] * 2, [np.float32(1)] * 2).state
+        output = process.next(state, [np.float32(value), np.float32(0)], [np.float32(1)] * 2)
+        assert output.result == pytest.approx(kept * value / 2, rel=1e-5)
+
+
+def test_compression_rounds_to_the_nearest_steps(simulation):
+    """With 2 bits there are three steps between the smallest and the largest entry of a change."""
+    value = np.linspace(0, 3, 50)
+    ((result, _),) = rounds(Aggregation("compressed", **PLAIN, bits=2, threshold=10), [value] * 2)
+    # Rounding is at random, upwards and downwards; two changes are averaged.
+    steps = np.round(2 * result, 4)
+    np.testing.assert_array_equal(steps, np.round(steps))
+    assert np.abs(result - value).max() < 1
+    ((exact, _),) = rounds(Aggregation("compressed", **PLAIN, bits=2, threshold=50), [value] * 2)
+    np.testing.assert_allclose(exact, value, rtol=1e-6)
+
+
+def test_compressed_bytes():
+    aggregation = Aggregation("compressed", bits=4, threshold=100)
+    assert aggregation.upload_bytes([100, 101, 1]) == 400 + (51 + 8) + 4
+    assert Aggregation().upload_bytes([100, 101, 1]) == 4 * 202
+
+
+@pytest.mark.parametrize("name", ["mean", "robust", "compressed", "secure"])
+def test_a_cohort_without_samples_is_no_division_by_zero(name, simulation):
+    ((result, _),) = rounds(Aggregation(name), [[0.0, 0.0]] * 2, [0, 0])
+    np.testing.assert_array_equal(result, [0, 0])
+
+
+def test_secure_sums_are_close_to_the_mean(simulation):
+    ((result, _),) = rounds(Aggregation("secure", **PLAIN), [[1.0, -2.0], [4.0, 1.0]], [1, 2])
+    np.testing.assert_allclose(result, [3, 0], atol=1e-3)
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Addresses of two TFF workers."""
+    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
+    yield [f"localhost:{worker.port}" for worker in started]
+    for worker in started:
+        worker.stop()
+
+
+@pytest.mark.parametrize(
+    "aggregation",
+    [
+        Aggregation("robust"),
+        Aggregation("compressed"),
+        Aggregation("secure"),
+        Aggregation("dp", noise_multiplier=0.0, clip=0.5),
+        Aggregation("dp", noise_multiplier=0.0, clip=0.0),
+    ],
+    ids=lambda a: f"{a.name}-{a.clip}",
+)
+def test_rounds_agree_on_every_runtime(aggregation, workers):
+    process = build_process(support.learning("fedavg"), aggregation)
+    results = []
+    for name, options in (
+        ("inprocess", {"client_parallelism": 2}),
+        ("tff", {}),
+        ("remote", {"workers": workers}),
+    ):
+        with runtime.use(name, **options):
+            state, _, _ = support.run_rounds(
+                process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]]
+            )
+        results.append([np.asarray(leaf) for leaf in tf.nest.flatten(state["weights"])])
+    first, *others = results
+    initial = [np.asarray(leaf) for leaf in tf.nest.flatten(process.initialize()["weights"])]
+    assert any(np.any(a != b) for a, b in zip(first, initial, strict=True))
+    for other in others:
+        for a, b in zip(first, other, strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
+
+
+def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
+    states = [
+        support.run_rounds(process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]])[0]
+        for process in (
+            build_process(support.learning("fedavg"), aggregation)
+            for aggregation in (None, Aggregation("robust", **PLAIN))
+        )
+    ]
+    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
+
+
+def test_privacy_counts_clients_alike(simulation):
+    """Without noise and with a wide clip it is the plain mean over the expected cohort of 3."""
+    aggregations = (
+        Aggregation("dp", noise_multiplier=0.0, clip=1e6),
+        tff.aggregators.UnweightedMeanFactory(),
+    )
+    states = [
+        support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])[0]["weights"]
+        for process in (
+            build_process(support.learning("fedavg"), aggregation) for aggregation in aggregations
+        )
+    ]
+    for a, b in zip(*map(tf.nest.flatten, states), strict=True):
+        np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("fedmr", "--aggregator=dp: clients of fedmr also send counts, features, which would pass"),
+        ("feddyn", "--aggregator=dp: clients of feddyn also send clients, which would pass it by"),
+        ("fedproto", "--aggregator=dp: clients of fedproto send no weights"),
+    ],
+)
+def test_methods_that_pass_it_by_are_refused(name, message):
+    with pytest.raises(OptionError, match=message):
+        build_process(support.learning(name), Aggregation("dp"))
+
+
+def test_too_much_noise_for_an_adaptive_clip():
+    with pytest.raises(OptionError, match=r"--dp_noise_multiplier=1.0 --dp_clip=0: .* 10 clients"):
+        Aggregation("dp", noise_multiplier=1.0, clip=0.0).factory(10)
+    assert Aggregation("dp", noise_multiplier=0.9, clip=0.0).factory(10)
+
+
+def test_epsilon_of_a_gaussian_mechanism():
+    """From Rényi divergence α·T/(2z²), turned into (ε, δ) at the best of all orders α."""
+    for z, number, delta in ((1.0, 50, 1e-5), (4.0, 10, 1e-6)):
+        order = np.linspace(1.01, 200, 200_000)
+        epsilon = np.min(
+            order * number / (2 * z**2)
+            + np.log1p(-1 / order)
+            - (np.log(delta) + np.log(order)) / (order - 1)
+        )
+        actual = Aggregation("dp", noise_multiplier=z).epsilon(10, 10, number, delta)
+        assert actual == pytest.approx(epsilon, rel=0.01)
+
+
+def test_epsilon_of_cohorts_is_smaller():
+    private = Aggregation("dp", noise_multiplier=1.0)
+    everybody, few = private.epsilon(100, 100, 50, 1e-5), private.epsilon(100, 10, 50, 1e-5)
+    assert few < everybody / 5
+    assert private.epsilon(100, 10, 100, 1e-5) > few
+    assert Aggregation("dp", noise_multiplier=0.0).epsilon(10, 10, 1, 1e-5) == math.inf

@@ -1,0 +1,116 @@
+"""All methods of a comparison start alike, see the same batches, and differ in nothing unsaid."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import methods
+from tff_pcdd.federated import initialization, programs
+from tff_pcdd.training import ExperimentConfig
+
+
+def first_values(name):
+    """The first values of every piece of a method's network, by name and form."""
+    learning = support.learning(name, seed=2)
+    with initialization.deferred() as first:
+        net = learning.network()
+    first.assign(net.parts, learning.task.seed)
+    return {
+        (part, *(tuple(weight.shape) for weight in layer.weights)): [
+            weight.numpy() for weight in layer.weights
+        ]
+        for part, layer in net.parts.items()
+        if layer.weights
+    }
+
+
+def test_pieces_of_the_same_name_and_form_start_alike():
+    known = {}
+    holders = {}
+    for name in methods.names():
+        for piece, values in first_values(name).items():
+            holders.setdefault(piece, []).append(name)
+            for expected, actual in zip(known.setdefault(piece, values), values, strict=True):
+                np.testing.assert_array_equal(actual, expected, err_msg=f"{name}: {piece}")
+    backbones = [names for piece, names in holders.items() if piece[0] == "backbone"]
+    assert backbones == [methods.names()]
+    linear = ("head", (6, support.NUM_CLASSES), (support.NUM_CLASSES,))
+    assert {"fedavg", "fedper", "fedrod", "ditto"} <= set(holders[linear])
+
+
+def test_those_are_the_weights_of_the_first_round():
+    """And of a client's own part, where the head stays with the client."""
+    head = next(v for piece, v in first_values("fedavg").items() if piece[0] == "head")
+    weights = programs.initial_weights(support.learning("fedavg", seed=2))
+    own = programs.initial_client_state(support.learning("fedper", seed=2), tf.constant([1, 2]))
+    for values in (weights["trainable"][-2:], own["personal"]):
+        for expected, actual in zip(head, values, strict=True):
+            np.testing.assert_array_equal(actual, expected)
+
+
+@pytest.fixture
+def batches(monkeypatch):
+    """Runs a client's round op by op; returns the samples and the seed of every batch."""
+    seen = []
+
+    def augment(x, spec, seed):
+        seen.append((x.numpy(), seed.numpy()))
+        return x
+
+    monkeypatch.setattr(programs.preprocessing, "augment", augment)
+
+    def run(name):
+        seen.clear()
+        learning = support.learning(name)
+        program = programs.ClientProgram(learning)
+        seed = tf.constant(support.seed_of(0, 0))
+        message = {
+            "weights": programs.initial_weights(learning),
+            "server": learning.method.broadcast(programs.initial_server(learning)),
+            "round": tf.constant(0),
+        }
+        state = programs.initial_client_state(learning, seed)
+        data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(0, 0))
+        tf.config.run_functions_eagerly(True)
+        try:
+            program.update(message, state, data)
+        finally:
+            tf.config.run_functions_eagerly(False)
+        return list(seen)
+
+    return run
+
+
+def test_batches_are_the_same(batches):
+    """Sample by sample, with the seeds of augmentation and dropout, to the end of a phase."""
+    expected = batches("fedavg")
+    assert len(expected) == 6  # two epochs of 12 samples, 4 at a time
+    assert len({x.tobytes() for x, _ in expected}) == 6
+    for name in methods.names():
+        phases = _phases(name)
+        for (x, seed), (wanted, wanted_seed) in zip(
+            batches(name)[: 3 * phases[0]], expected, strict=False
+        ):
+            np.testing.assert_array_equal(x, wanted, err_msg=name)
+            np.testing.assert_array_equal(seed, wanted_seed, err_msg=name)
+
+
+def _phases(name):
+    """Epochs of each phase of local training; the first has to be one at least."""
+    learning = support.learning(name)
+    epochs = [p.epochs for p in learning.method.phases(learning.network(), learning.local_epochs)]
+    assert epochs[0] >= 1
+    return epochs
+
+
+def test_settings_differ_in_the_method_alone():
+    """Seeds of data, model, cohorts and batches, optimiser, epochs; all but the projection."""
+    expected = dataclasses.asdict(ExperimentConfig(algorithm="fedavg", seed=3))
+    for name in methods.names():
+        settings = dataclasses.asdict(ExperimentConfig(algorithm=name, seed=3))
+        differing = {key for key in settings if settings[key] != expected[key]}
+        assert differing <= {"algorithm", "method_options", "projection_dim"}, name
+        assert settings["projection_dim"] == methods.get(name).projection_dim

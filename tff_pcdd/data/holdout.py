@@ -1,0 +1,35 @@
+"""Validation samples: a part of every client's training samples that nothing is trained on."""
+
+import numpy as np
+
+
+def hold_out(labels: np.ndarray, fraction: float, seed) -> np.ndarray:
+    """Chooses a client's validation samples, with about the class shares of all its samples.
+
+    Every class keeps a sample for training at least, so that a client trains on as many classes as
+    before. Which classes give the samples that rounding leaves over is drawn where they tie.
+
+    Args:
+        labels: integer class of each of the client's samples, [n].
+        fraction: share of the samples to hold out, 0 to 1.
+        seed: a non-negative integer or a sequence of them.
+
+    Returns:
+        Sorted int64 indices into `labels`.
+    """
+    labels = np.asarray(labels)
+    generator = np.random.default_rng(seed)
+    classes, sizes = np.unique(labels, return_counts=True)
+    exact = fraction * sizes
+    wanted = np.minimum(np.floor(exact), sizes - 1).astype(np.int64)
+    missing = round(fraction * len(labels)) - wanted.sum()
+    # Largest remainders first; a class that would be left without samples does not take part.
+    order = generator.permutation(len(classes))
+    order = order[np.argsort(-(exact - wanted)[order], kind="stable")]
+    able = [index for index in order if wanted[index] < sizes[index] - 1]
+    wanted[able[: max(missing, 0)]] += 1
+    chosen = [
+        generator.choice(np.flatnonzero(labels == label), size, replace=False)
+        for label, size in zip(classes, wanted, strict=True)
+    ]
+    return np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))
