@@ -19,6 +19,7 @@ from absl import flags, logging
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataError
+from tff_pcdd.data.preprocessing import broken_images
 from tff_pcdd.options import OptionError, option_fields
 from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
 from tff_pcdd.training import ExperimentConfig, RunOptions
@@ -243,6 +244,11 @@ def run(main: Callable[[], None]) -> None:
         except KeyboardInterrupt:
             print(f"{program}: interrupted; the same command goes on from here", file=sys.stderr)
             sys.exit(130)
+        except Exception as error:
+            broken = broken_images(str(error))
+            if broken is None:
+                raise
+            fail(broken, 1)
 
     # Not absl's app.run: TensorFlow imported within it looks for GPUs before it has switched to
     # eager execution, and Keras then cannot build models outside of a graph.

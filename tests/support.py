@@ -1,5 +1,6 @@
 """A federation small enough that a round takes milliseconds."""
 
+import csv
 import functools
 from collections import OrderedDict
 
@@ -111,3 +112,24 @@ def assert_trees_equal(a, b):
     tf.nest.assert_same_structure(a, b, check_types=False)
     for left, right in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
         np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+
+
+def write_image(path, height=12, width=20, value=None):
+    """A png or jpg, of one grey or with the column's number in the green channel; its path."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pixels = np.zeros((height, width, 3), np.uint8)
+    pixels[..., 1] = np.arange(width) * 10
+    if value is not None:
+        pixels[:] = value
+    encode = tf.io.encode_png if path.suffix == ".png" else tf.io.encode_jpeg
+    path.write_bytes(encode(pixels).numpy())
+    return str(path).encode()
+
+
+def write_table(path, rows):
+    """A csv file of dicts."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with open(path, "w", newline="") as file:
+        writer = csv.DictWriter(file, rows[0])
+        writer.writeheader()
+        writer.writerows(rows)

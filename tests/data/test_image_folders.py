@@ -1,33 +1,12 @@
 """Lists of image files: small copies of the three layouts, and decoding inside a graph."""
 
-import csv
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.support import write_image, write_table
 from tff_pcdd import data
-from tff_pcdd.data import DataError, InputSpec, augment, normalize
-
-
-def _write_image(path, height=12, width=20, value=None):
-    """A png or jpg, of one grey or with the column's number in the green channel."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    pixels = np.zeros((height, width, 3), np.uint8)
-    pixels[..., 1] = np.arange(width) * 10
-    if value is not None:
-        pixels[:] = value
-    encode = tf.io.encode_png if path.suffix == ".png" else tf.io.encode_jpeg
-    path.write_bytes(encode(pixels).numpy())
-    return str(path).encode()
-
-
-def _write_table(path, rows):
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with open(path, "w", newline="") as file:
-        writer = csv.DictWriter(file, rows[0])
-        writer.writeheader()
-        writer.writerows(rows)
+from tff_pcdd.data import DataError, InputSpec, augment, normalize, preprocessing
 
 
 @pytest.fixture
@@ -40,10 +19,8 @@ def isic(tmp_path):
             {"image": name, "MEL": 0.0, "target": i % 8, "center": center, "fold": fold}
             | {"fold2": f"{fold}_{center}"}
         )
-        _write_image(
-            tmp_path / "ISIC_2019_Training_Input_preprocessed" / f"{name}.jpg", value=4 * i
-        )
-    _write_table(tmp_path / "train_test_split", rows)
+        write_image(tmp_path / "ISIC_2019_Training_Input_preprocessed" / f"{name}.jpg", value=4 * i)
+    write_table(tmp_path / "train_test_split", rows)
     return tmp_path
 
 
@@ -98,7 +75,7 @@ def _imagenet_lt(root, **lists):
         **lists,
     }
     for name in ("train/n01/a", "train/n02/b c", "train/n02/d", "val/e", "val/f"):
-        _write_image(root / f"{name}.JPEG")
+        write_image(root / f"{name}.JPEG")
     for split, text in lists.items():
         (root / f"ImageNet_LT_{split}.txt").write_text(text)
     return str(root)
@@ -117,7 +94,7 @@ def test_imagenet_lt_lists(tmp_path):
 def inaturalist(tmp_path):
     names = [f"{i:04x}ab" for i in range(12)]
     for i, name in enumerate(names):
-        _write_image(
+        write_image(
             tmp_path / "train_val_images" / f"super{i % 2}" / f"species{i % 3}" / f"{name}.jpg"
         )
     train = [
@@ -125,8 +102,8 @@ def inaturalist(tmp_path):
         for i, name in enumerate(names[:9])
     ]
     test = [{"image_id": name, "class": i % 3} for i, name in enumerate(names[9:])]
-    _write_table(tmp_path / "inaturalist-user-120k" / "federated_train_user_120k.csv", train)
-    _write_table(tmp_path / "inaturalist-user-120k" / "test.csv", test)
+    write_table(tmp_path / "inaturalist-user-120k" / "federated_train_user_120k.csv", train)
+    write_table(tmp_path / "inaturalist-user-120k" / "test.csv", test)
     return tmp_path
 
 
@@ -142,11 +119,11 @@ def test_inaturalist_users_are_clients_without_local_tests(inaturalist):
 
 def test_inaturalist_tables_with_other_names_and_test_users(inaturalist):
     folder = inaturalist / "inaturalist-user-120k"
-    _write_table(
+    write_table(
         folder / "federated_train_user_120k.csv",
         [{"image": f"super0/species0/{i:04x}ab.jpg", "class": 0, "user": i} for i in (0, 6)],
     )
-    _write_table(
+    write_table(
         folder / "test.csv",
         [{"image": f"{i:04x}ab", "class": 1, "user": user} for i, user in ((1, 6), (2, 8))],
     )
@@ -197,7 +174,7 @@ def test_wrong_tables_are_named(isic, row, part):
     if row == []:
         path.write_text(",".join(right) + "\n")
     else:
-        _write_table(path, [{"image": "a", "target": 1}] if row is None else [{**right, **row}])
+        write_table(path, [{"image": "a", "target": 1}] if row is None else [{**right, **row}])
     _refused("fed_isic2019", isic, "train_test_split", part)
 
 
@@ -230,13 +207,13 @@ def test_missing_parts_of_inaturalist_are_named(inaturalist):
     next(inaturalist.rglob("0002ab.jpg")).unlink()
     _refused("inaturalist", inaturalist, "names 0002ab, which")
     (inaturalist / "inaturalist-user-120k" / "test.csv").unlink()
-    _write_image(inaturalist / "0002ab.jpg")
+    write_image(inaturalist / "0002ab.jpg")
     _refused("inaturalist", inaturalist, "holds 0 tables test*.csv, one is needed")
 
 
 def test_images_are_scaled_and_their_middle_is_cut_out(tmp_path):
-    path = _write_image(tmp_path / "a.png", 20, 20)
-    other = _write_image(tmp_path / "b.png", 20, 40, value=80)
+    path = write_image(tmp_path / "a.png", 20, 20)
+    other = write_image(tmp_path / "b.png", 20, 40, value=80)
     exact = InputSpec("image_file", (10, 10, 3), dtype="string", resize=20)
     x = normalize(tf.constant([path, other]), exact).numpy()
     assert x.shape == (2, 10, 10, 3)
@@ -258,7 +235,7 @@ SPEC = InputSpec("image_file", (8, 8, 3), dtype="string", scale=1 / 255, crop_pa
 
 
 def test_files_are_read_inside_graphs_and_pipelines(tmp_path):
-    paths = [_write_image(tmp_path / f"{i}.jpg", value=20 * i) for i in range(6)]
+    paths = [write_image(tmp_path / f"{i}.jpg", value=20 * i) for i in range(6)]
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
     def read(x):
@@ -278,7 +255,7 @@ def test_files_are_read_inside_graphs_and_pipelines(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"no image", None], ids=["empty", "text", "half"])
 def test_broken_images_are_named(tmp_path, content):
-    paths = [_write_image(tmp_path / f"{i}.jpg", 64, 64) for i in range(3)]
+    paths = [write_image(tmp_path / f"{i}.jpg", 64, 64) for i in range(3)]
     broken = tmp_path / "1.jpg"
     broken.write_bytes(broken.read_bytes()[:400] if content is None else content)
 
@@ -293,9 +270,18 @@ def test_broken_images_are_named(tmp_path, content):
             call(tf.constant([paths[0], b"gone.jpg"]))
 
 
+def test_a_message_is_cut_down_to_the_files():
+    found = preprocessing.broken_images(
+        "Client 1 of 2 failed: {{node f}} assertion failed: [image files are missing or broken:] "
+        "[/a [1]/b.jpg /c.jpg]\n\t [[{{node Assert/Assert}}]]"
+    )
+    assert found == "image files are missing or broken: /a [1]/b.jpg /c.jpg"
+    assert preprocessing.broken_images("assertion failed: [x] [/a/b.jpg]") is None
+
+
 def test_plain_graphs_read_and_refuse_alike(tmp_path):
     # TFF traces plain graphs, in which `==` on tensors compares objects.
-    paths = [_write_image(tmp_path / "a.jpg", value=100), b"gone.jpg"]
+    paths = [write_image(tmp_path / "a.jpg", value=100), b"gone.jpg"]
     with tf.Graph().as_default() as graph, tf.compat.v1.Session(graph=graph) as session:
         x = tf.compat.v1.placeholder(tf.string, [None])
         result = normalize(augment(x, SPEC, tf.constant([1, 2])), SPEC)

@@ -8,12 +8,16 @@ PIL pipelines of FedGELA and FedMR.
 
 from __future__ import annotations
 
+import re
+
 from etils import epy
 
 from tff_pcdd.data.federation import IMAGE_FILE, TEXT, InputSpec
 
 with epy.lazy_imports():
     import tensorflow as tf
+
+_BROKEN = "image files are missing or broken:"
 
 
 def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
@@ -101,11 +105,22 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     decoded = tf.scatter_nd(indices[:, None], tf.ones_like(indices), [number + 1]) > 0
     broken = tf.boolean_mask(x, ~decoded[:-1])
     # Not `==`: in the plain graphs that TFF traces it compares objects, not values.
-    check = tf.debugging.Assert(
-        tf.equal(tf.size(broken), 0), ["image files are missing or broken:", broken], summarize=3
-    )
+    check = tf.debugging.Assert(tf.equal(tf.size(broken), 0), [_BROKEN, broken], summarize=3)
     with tf.control_dependencies([check] if check is not None else []):
         return tf.reshape(images[:-1], [-1, *spec.shape])
+
+
+def broken_images(message: str) -> str | None:
+    """What a failed computation's message says about image files, without what surrounds it.
+
+    Args:
+        message: of an error of any runtime.
+
+    Returns:
+        A line that names the files; None if the message is about something else.
+    """
+    found = re.search(re.escape(_BROKEN) + r"\] \[(.*?)\]\s*(?:\[\[|$)", message, re.DOTALL)
+    return f"{_BROKEN} {found[1]}" if found else None
 
 
 def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
