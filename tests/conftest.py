@@ -2,9 +2,13 @@
 
 import os
 import pathlib
+import signal
 
 import numpy as np
 import pytest
+
+# A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
+signal.signal(signal.SIGINT, signal.default_int_handler)
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 

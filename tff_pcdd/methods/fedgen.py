@@ -35,7 +35,8 @@ with epy.lazy_imports():
 _FADE, _FLOOR = 0.98, 1e-4
 _WEIGHT_DECAY = 1e-2
 _BN_MOMENTUM, _BN_EPSILON = 0.9, 1e-5
-_ADAM_BETAS, _ADAM_EPSILON = (0.9, 0.999), 1e-8
+# The usual 1e-8 would turn rounding of a gradient near 0 into whole steps, others on every runtime.
+_ADAM_BETAS, _ADAM_EPSILON = (0.9, 0.999), 1e-5
 
 
 @register
