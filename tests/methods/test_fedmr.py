@@ -76,6 +76,14 @@ def test_loss_adds_both_terms():
     )
 
 
+def test_lengths_do_not_count_in_the_normalised_inter_term():
+    _, metrics, features, _ = evaluate(mu1=0.0, mu2=0.1, normalize=True)
+    server = {name: value.numpy() for name, value in client().server.items()}
+    unit = [v / np.linalg.norm(v, axis=1)[:, None] for v in (features, server["prototypes"])]
+    expected = inter(unit[0], support.TEST["y"], unit[1], server["valid"])
+    np.testing.assert_allclose(metrics["inter"], expected, rtol=1e-4)
+
+
 def test_lite_takes_the_first_samples_of_the_shuffled_batch():
     _, metrics, features, _ = evaluate(mu1=0.0, mu2=0.1, inter_samples=10)
     server = client().server

@@ -59,6 +59,9 @@ class FedMR(PrototypeMethod):
         "(classes not in it), nomargin (none, only the distance to the own one).",
         choices=("all", "local", "missing", "nomargin"),
     )
+    normalize: bool = option(
+        False, "Hold features of length 1 against prototypes of length 1 in the inter-class term."
+    )
     inter_samples: int = option(
         0,
         "Samples of a batch in the inter-class term, 0 for all (the paper's Lite: 10, 50).",
@@ -78,14 +81,15 @@ class FedMR(PrototypeMethod):
             intra = losses.intra_class(features, batch.y, num_classes, self.form)
             loss += self.mu1 * intra
         if self.mu2:
-            labels = batch.y
+            labels, prototypes = batch.y, client.server["prototypes"]
+            if self.normalize:
+                # A distance between unit vectors is 2 at most: the term cannot run away.
+                features, prototypes = (tf.nn.l2_normalize(v, 1) for v in (features, prototypes))
             if self.inter_samples:
                 # The batch is shuffled, so its first samples are a random choice.
                 features, labels = features[: self.inter_samples], labels[: self.inter_samples]
             valid = tf.logical_and(client.server["valid"], client.round >= self.warmup_rounds)
-            inter = losses.inter_class(
-                features, labels, client.server["prototypes"], valid, self.reading
-            )
+            inter = losses.inter_class(features, labels, prototypes, valid, self.reading)
             loss += self.mu2 * inter
         return loss, {"intra": intra, "inter": inter}
 
