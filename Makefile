@@ -5,12 +5,22 @@ VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
 
-.PHONY: demo test lint format install clean
+# The server has an environment of its own, for it wants other versions than TFF.
+SERVING_VENV := .venv-serving
+EXPORT_DIR = exported
+HOST = 127.0.0.1
+PORT = 8501
+
+CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
+	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
+	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+
+.PHONY: demo test lint format serve install install-serving clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
 
-test: install lint
+test: install install-serving lint
 	$(BIN)/python -m pytest --cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
 lint: install
@@ -21,17 +31,28 @@ format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
 
+serve: install-serving
+	$(SERVING_VENV)/bin/python serving/adapter.py \
+		--export_dir=$(EXPORT_DIR) --host=$(HOST) --port=$(PORT)
+
 install: $(VENV)/.installed
 
-# The stamp is newer than the lock once all of it is installed.
+install-serving: $(SERVING_VENV)/.installed
+
+# The stamps are newer than the locks once all of them is installed.
 $(VENV)/.installed: requirements.lock setup.py
-	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
-		echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
-		"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
 		-r requirements.lock -e .
 	@touch $@
 
+$(SERVING_VENV)/.installed: serving/requirements.lock
+	@$(CHECK_PYTHON)
+	test -x $(SERVING_VENV)/bin/python || $(PYTHON) -m venv $(SERVING_VENV)
+	$(SERVING_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r serving/requirements.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) build *.egg-info .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(SERVING_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage

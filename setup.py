@@ -18,6 +18,7 @@ setuptools.setup(
     python_requires="==3.11.*",
     packages=setuptools.find_packages(include=["tff_pcdd", "tff_pcdd.*", "tasks", "tasks.*"]),
     # Pins, where one is needed, stand in requirements.lock; TFF's own metadata cannot be resolved.
+    # KServe, which serves exported models, is not among these: see serving/requirements.lock.
     install_requires=[
         "absl-py",  # command-line flags
         "dp-accounting",  # ε of runs with differential privacy; TFF brings it

@@ -10,4 +10,5 @@ SECTIONS = {
     "startup": "benchmarks.startup",
     "memory": "benchmarks.memory",
     "population": "benchmarks.population",
+    "serving": "benchmarks.serving",
 }

@@ -1,4 +1,4 @@
-"""Processes beside this one: workers, and what a process and its children occupy in memory."""
+"""Processes beside this one: workers, the model server, and how much memory processes occupy."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from collections.abc import Iterator
 from pathlib import Path
 
 _ROOT = Path(__file__).resolve().parents[1]
+
+# The model server's own environment, and what is run there.
+SERVING_PYTHON = _ROOT / ".venv-serving" / "bin" / "python"
+SERVING_ADAPTER = _ROOT / "serving" / "adapter.py"
 
 
 def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
@@ -41,6 +45,23 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
         for process in started:
             process.wait()
             process.stdout.close()
+
+
+@contextlib.contextmanager
+def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
+    """The server that `make serve` starts, on a free port: pair of its first line and the port."""
+    command = [SERVING_PYTHON, SERVING_ADAPTER, f"--export_dir={export_dir}", "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        match = re.search(r":(\d+)/", line)
+        if match is None:
+            raise RuntimeError(f"the server of {export_dir} did not start")
+        yield line, int(match[1])
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
 
 
 def children(pid: int) -> list[int]:

@@ -1,4 +1,4 @@
-"""Measures how fast rounds are, side by side: runtimes, methods, start-up, memory, population.
+"""Measures speed side by side: runtimes, methods, start-up, memory, population, serving.
 
     python -m tasks.benchmark --output_dir=runs/benchmark
 

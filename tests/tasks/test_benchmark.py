@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import SECTIONS, measure, memory, report
+from benchmarks import SECTIONS, measure, memory, processes, report
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
 
@@ -90,6 +90,28 @@ def test_populations_are_compared_with_the_smallest(sections):
     rows = sections["population"]["tables"][0]["rows"]
     for row in rows:
         assert row["ratio"] == pytest.approx(_paired(row["seconds"], rows[0]["seconds"]))
+
+
+def test_server_is_compared_with_the_bare_model(sections):
+    if not processes.SERVING_PYTHON.exists():
+        pytest.skip("the server is not installed")
+    rows = sections["serving"]["tables"][0]["rows"]
+    assert [(row["images"], row["clients"]) for row in rows] == [(1, 1), (2, 2)]
+    for row in rows:
+        assert len(row["seconds"]) == len(row["bare_seconds"]) == 2
+        assert row["ratio"] == pytest.approx(_paired(row["bare_seconds"], row["seconds"]))
+        # Four requests in a repeat.
+        assert row["rate"] == pytest.approx(np.median(np.divide(4, row["seconds"])))
+        assert 0 < row["p50"] <= row["p99"] < 1000 * max(row["seconds"])
+
+
+def test_a_server_that_is_not_installed_is_noted(monkeypatch, tmp_path):
+    from benchmarks import serving
+
+    monkeypatch.setattr(processes, "SERVING_PYTHON", tmp_path / "python")
+    (table,) = serving.run(measure.Plan(quick=True)).tables
+    (row,) = table.rows
+    assert "make install-serving" in row["note"]
 
 
 def test_plain_loop_does_the_work_of_a_round():

@@ -1,0 +1,240 @@
+"""Serves exported models with KServe's Python server, in TensorFlow Serving's predict protocol.
+
+    .venv-serving/bin/python serving/adapter.py --export_dir=exported --port=8501
+
+KServe brings the HTTP server and its V1 protocol, which is TensorFlow Serving's: `POST
+/v1/models/NAME:predict`, errors as `{"error": …}`. This file adds what KServe cannot know: which
+models there are, and how a request becomes the input of a SavedModel's signature. It runs in an
+environment of its own, serving/requirements.lock, and imports nothing of this project.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import base64
+import contextlib
+import json
+import logging
+import os
+import socket
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
+# oneDNN says at any level that it is there, and rounds in another order.
+os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
+
+import kserve
+import numpy as np
+import tensorflow as tf
+from kserve.errors import InvalidInput
+from kserve.protocol.dataplane import DataPlane
+from kserve.protocol.model_repository_extension import ModelRepositoryExtension
+from kserve.protocol.rest.server import RESTServer
+
+
+class SavedModel(kserve.Model):
+    """A SavedModel whose signatures take one input each, a batch.
+
+    Args:
+        name: as it stands in the model's address.
+        path: the SavedModel.
+    """
+
+    def __init__(self, name: str, path: Path):
+        super().__init__(name)
+        self._path = path
+        self.load()
+
+    def load(self) -> bool:
+        """Reads the model; KServe calls this again for one that it was told to unload."""
+        # Kept, for the signatures alone do not keep their variables.
+        self._model = tf.saved_model.load(str(self._path))
+        self.ready = True
+        return self.ready
+
+    async def predict(self, payload: Any, headers=None, response_headers=None) -> dict[str, Any]:
+        """Answers a predict request, in a thread: others are received meanwhile.
+
+        Raises:
+            InvalidInput: it does not fit the model. KServe answers 400 with the reason.
+        """
+        return await asyncio.to_thread(self._answer, payload)
+
+    def _answer(self, payload: Any) -> dict[str, Any]:
+        # KServe leaves the body to the model unless its type is JSON, which curl's -d does not say.
+        request = parse_json(payload) if isinstance(payload, bytes) else payload
+        if not isinstance(request, dict):
+            raise InvalidInput("the request is not a JSON object with instances or inputs")
+        signature_name = request.get("signature_name", "serving_default")
+        if signature_name not in list(self._model.signatures):
+            known = ", ".join(sorted(self._model.signatures))
+            raise InvalidInput(f"signature_name {signature_name!r} is not one of {known}")
+        signature = self._model.signatures[signature_name]
+        ((name, spec),) = signature.structured_input_signature[1].items()
+        batch = to_tensor(read_batch(request, name), name, spec)
+        try:
+            answers = signature(**{name: batch})
+        except tf.errors.InvalidArgumentError as error:
+            # The reason stands between a trace and the node that it comes from.
+            reason = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
+            raise InvalidInput(f"{name}: {reason}") from None
+        outputs = {key: to_json(value) for key, value in answers.items()}
+        if "inputs" in request:
+            return {"outputs": outputs}
+        rows = zip(*outputs.values(), strict=True)
+        return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+
+
+def parse_json(body: bytes) -> Any:
+    """What a request's body says.
+
+    Raises:
+        InvalidInput: it is not JSON.
+    """
+    try:
+        return json.loads(body)
+    except ValueError as error:
+        raise InvalidInput(f"the request is not JSON: {error}") from None
+
+
+def read_batch(request: Mapping[str, Any], name: str) -> list:
+    """The input of a request, in row format (`instances`) or in columnar format (`inputs`).
+
+    Args:
+        request: has one of both.
+        name: of the input, which may be left out in either format.
+
+    Returns:
+        JSON values, one for each sample.
+
+    Raises:
+        InvalidInput: the request has both or none, another input, or no sample.
+    """
+    given = [key for key in ("instances", "inputs") if key in request]
+    if len(given) != 1:
+        raise InvalidInput("the request must have either instances or inputs")
+    (key,) = given
+    batch = request[key] if key == "instances" else unwrap(request[key], name, key)
+    if not isinstance(batch, list) or not batch:
+        raise InvalidInput(f"{key}: must be a list with at least one of {name}")
+    if key == "instances":
+        batch = [unwrap(value, name, f"instances[{i}]") for i, value in enumerate(batch)]
+    return batch
+
+
+def unwrap(value: Any, name: str, place: str) -> Any:
+    """The value of an input that stands alone, or in an object under its name.
+
+    Raises:
+        InvalidInput: the object has not that name, or others.
+    """
+    if not isinstance(value, dict) or set(value) == {"b64"}:
+        return value
+    if set(value) != {name}:
+        found = ", ".join(sorted(value)) or "nothing"
+        raise InvalidInput(f"{place}: has {found} where {name} is expected")
+    return value[name]
+
+
+def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
+    """Turns JSON values into the input of a signature.
+
+    Args:
+        batch: nested lists of numbers, or strings and `{"b64": …}` for an input of strings.
+        name: of the input.
+        spec: its shape and type.
+
+    Raises:
+        InvalidInput: the values have another shape or type.
+    """
+    if spec.dtype == tf.string:
+        return tf.constant([to_bytes(value, name) for value in batch])
+    try:
+        array = np.array(batch)
+    except ValueError:
+        raise InvalidInput(f"{name}: has lists of different lengths") from None
+    if not spec.shape.is_compatible_with(array.shape):
+        expected = ["batch", *spec.shape[1:]]
+        raise InvalidInput(f"{name}: has shape {list(array.shape)}, not {expected}")
+    if spec.dtype.is_integer:
+        limits = spec.dtype.min, spec.dtype.max
+        wanted = f"whole numbers from {limits[0]} to {limits[1]}"
+        fits = array.dtype.kind in "iu" and limits[0] <= array.min() and array.max() <= limits[1]
+    else:
+        wanted, fits = "numbers", array.dtype.kind in "iuf"
+    if not fits:
+        raise InvalidInput(f"{name}: not all values are {wanted}")
+    return tf.constant(array, spec.dtype)
+
+
+def to_bytes(value: Any, name: str) -> bytes:
+    """The string that a JSON value stands for.
+
+    Raises:
+        InvalidInput: it is neither a string nor `{"b64": …}`.
+    """
+    if isinstance(value, str):
+        return value.encode()
+    try:
+        (encoded,) = [value["b64"]]
+        return base64.b64decode(encoded, validate=True)
+    except (KeyError, TypeError, ValueError):
+        raise InvalidInput(f'{name}: not all values are strings or {{"b64": …}}') from None
+
+
+def to_json(tensor: tf.Tensor) -> list:
+    """The values of an output; strings are names of classes."""
+    values = tensor.numpy()
+    return [name.decode() for name in values] if tensor.dtype == tf.string else values.tolist()
+
+
+def find_models(export_dir: Path) -> dict[str, Path]:
+    """The newest version of every model, by the names that models.config has."""
+    # Below a folder of its own every model has versions, which are numbers; others are unfinished.
+    files = export_dir.glob("**/*/*/saved_model.pb")
+    found = [file.parent for file in files if file.parent.name.isdecimal()]
+    newest: dict[str, Path] = {}
+    for path in sorted(found, key=lambda path: int(path.name)):
+        newest[path.parent.relative_to(export_dir).as_posix().replace("/", "-")] = path
+    return dict(sorted(newest.items()))
+
+
+def main() -> None:
+    """Loads the models, says so in one line, and serves them until the process is told to stop."""
+    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser.add_argument("--export_dir", type=Path, required=True, help="What tasks.export wrote.")
+    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in.")
+    parser.add_argument("--port", type=int, default=8501, help="0 takes a free one.")
+    flags = parser.parse_args()
+
+    paths = find_models(flags.export_dir)
+    if not paths:
+        parser.exit(2, f"serve: error: --export_dir={flags.export_dir}: holds no SavedModel\n")
+    try:
+        listening = socket.create_server((flags.host, flags.port))
+    except (OSError, OverflowError) as error:
+        parser.exit(2, f"serve: error: --host={flags.host} --port={flags.port}: {error}\n")
+
+    # KServe logs a traceback for every request that it refuses. Those of errors come from uvicorn.
+    logging.getLogger("kserve").setLevel(logging.CRITICAL)
+    warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
+
+    models = kserve.ModelRepository()
+    for name, path in paths.items():
+        models.update(SavedModel(name, path))
+    # Not kserve.ModelServer, which listens to all the world and cannot be told otherwise.
+    server = RESTServer(
+        "kserve.model_server:app", DataPlane(models), ModelRepositoryExtension(models), flags.port
+    )
+    host, port = listening.getsockname()[:2]
+    print(f"serving at http://{host}:{port}/v1/models: {', '.join(paths)}", flush=True)
+    with contextlib.suppress(KeyboardInterrupt):
+        server.run([listening])
+
+
+if __name__ == "__main__":
+    main()

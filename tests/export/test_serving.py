@@ -1,0 +1,324 @@
+"""KServe's server gives the exported models' own answers, and reasons for refusing requests."""
+
+import base64
+import concurrent.futures
+import json
+import re
+import shutil
+import signal
+import socket
+import subprocess
+import threading
+import urllib.error
+import urllib.request
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from benchmarks import processes
+from tff_pcdd.training.runs import read_config
+
+pytestmark = pytest.mark.skipif(
+    not processes.SERVING_PYTHON.exists(),
+    reason="the server is not installed, `make install-serving` does that",
+)
+
+# Past proxies that the environment may name.
+_OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+
+
+class Client:
+    """Speaks HTTP with a server on this machine."""
+
+    def __init__(self, port):
+        self._root = f"http://127.0.0.1:{port}/v1/models"
+
+    def get(self, path=""):
+        """Status and JSON of an answer."""
+        return self._open(urllib.request.Request(self._root + path))
+
+    def predict(self, model, body, content_type="application/json"):
+        """Status and JSON of an answer; a body that is not bytes is sent as JSON."""
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        headers = {"Content-Type": content_type}
+        return self._open(urllib.request.Request(f"{self._root}/{model}:predict", data, headers))
+
+    def _open(self, request):
+        try:
+            with _OPENER.open(request) as response:
+                return response.status, json.load(response)
+        except urllib.error.HTTPError as error:
+            return error.code, json.load(error)
+
+
+def write_sums(directory, version):
+    """A model of bytes, of numbers and of texts, whose answers are computed in the head."""
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.uint8, name="images")])
+    def of_images(images):
+        total = tf.reduce_sum(tf.cast(images, tf.int64), axis=1)
+        return {"total": total, "version": tf.fill(tf.shape(total), version)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    def of_texts(texts):
+        return {"length": tf.strings.length(texts), "label": texts}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="numbers")])
+    def of_numbers(numbers):
+        return {"half": numbers / 2, "double": numbers * 2}
+
+    signatures = {"serving_default": of_images, "of_texts": of_texts, "of_numbers": of_numbers}
+    tf.saved_model.save(module, str(directory / str(version)), signatures)
+
+
+@pytest.fixture(scope="module")
+def export_dir(exported, tmp_path_factory):
+    """An export, with a model that has two versions beside it."""
+    directory = tmp_path_factory.mktemp("serving") / "exported"
+    shutil.copytree(exported["fedgela"], directory)
+    for version in (9, 10):
+        write_sums(directory / "sums", version)
+    # As a kill in the middle of an export leaves it.
+    shutil.copytree(directory / "sums" / "9", directory / "sums" / ".11.99.tmp")
+    return directory
+
+
+@pytest.fixture(scope="module")
+def server(export_dir):
+    """The server's first line, and a client of it."""
+    with processes.model_server(export_dir) as (line, port):
+        yield line, Client(port)
+
+
+@pytest.fixture(scope="module")
+def client(server):
+    return server[1]
+
+
+@pytest.fixture(scope="module")
+def images(runs):
+    """Digits as users have them."""
+    return read_config(runs["fedgela"]).data_config().build().test.x
+
+
+@pytest.fixture(scope="module")
+def own_answers(export_dir):
+    """What a SavedModel says in this process, as NumPy arrays by name."""
+
+    def call(folder, signature, **inputs):
+        model = tf.saved_model.load(str(export_dir / folder / "1"))
+        answers = model.signatures[signature](**{k: tf.constant(v) for k, v in inputs.items()})
+        return {name: value.numpy() for name, value in answers.items()}
+
+    return call
+
+
+def assert_same(columns, expected):
+    """Lists from JSON are the arrays; rounding may differ between versions of TensorFlow."""
+    assert set(columns) == set(expected)
+    for name, values in expected.items():
+        if name.endswith("label"):
+            assert columns[name] == [label.decode() for label in values]
+        else:
+            np.testing.assert_allclose(columns[name], values, atol=1e-5)
+
+
+def to_columns(predictions):
+    """Rows to columns; all rows have the same names."""
+    assert len({tuple(sorted(row)) for row in predictions}) == 1
+    return {name: [row[name] for row in predictions] for name in predictions[0]}
+
+
+def test_models_are_those_of_models_config(server, export_dir):
+    line, client = server
+    listed = re.findall(r'name: "(.+)"', (export_dir / "models.config").read_text())
+    names = sorted([*listed, "sums"])
+    assert len(names) == 7
+    assert line.endswith(f"/v1/models: {', '.join(names)}\n")
+    status, answer = client.get()
+    assert (status, sorted(answer["models"])) == (200, names)
+    assert client.get("/global") == (200, {"name": "global", "ready": True})
+
+
+@pytest.mark.parametrize(("model", "folder"), [("global", "global"), ("personal-2", "personal/2")])
+def test_answers_are_those_of_the_model(model, folder, client, own_answers, images):
+    """In all ways in which the API lets an input be written."""
+    expected = own_answers(folder, "serving_default", images=images)
+    assert ("own_probabilities" in expected) == (model == "personal-2")
+    values = images.tolist()
+    for instances in (values, [{"images": value} for value in values]):
+        body = {"instances": instances, "signature_name": "serving_default"}
+        status, answer = client.predict(model, body)
+        assert (status, list(answer)) == (200, ["predictions"])
+        assert_same(to_columns(answer["predictions"]), expected)
+    for inputs in (values, {"images": values}):
+        status, answer = client.predict(model, {"inputs": inputs})
+        assert (status, list(answer)) == (200, ["outputs"])
+        assert_same(answer["outputs"], expected)
+
+
+@pytest.mark.parametrize(("model", "folder"), [("global", "global"), ("personal-2", "personal/2")])
+def test_image_files_are_sent_as_base64(model, folder, client, own_answers, images):
+    pictures = np.round(images[:20] * (255 / 16)).astype(np.uint8)
+    files = [tf.io.encode_png(picture).numpy() for picture in pictures]
+    expected = own_answers(folder, "serving_bytes", image_bytes=files)
+    encoded = [{"b64": base64.b64encode(file).decode()} for file in files]
+    for instances in (encoded, [{"image_bytes": value} for value in encoded]):
+        body = {"signature_name": "serving_bytes", "instances": instances}
+        status, answer = client.predict(model, body)
+        assert status == 200, answer
+        assert_same(to_columns(answer["predictions"]), expected)
+
+
+def test_the_newest_version_of_bytes_numbers_and_texts(client):
+    status, answer = client.predict("sums", {"instances": [[255, 0], [1, 2]]})
+    assert status == 200, answer
+    assert answer["predictions"] == [{"total": 255, "version": 10}, {"total": 3, "version": 10}]
+    answer = client.predict("sums", {"signature_name": "of_numbers", "instances": [1, -2.5]})
+    assert answer == (
+        200, {"predictions": [{"half": 0.5, "double": 2}, {"half": -1.25, "double": -5}]}
+    )  # fmt: skip
+    texts = ["so", "wär", {"b64": base64.b64encode("è".encode()).decode()}]
+    status, answer = client.predict("sums", {"signature_name": "of_texts", "inputs": texts})
+    assert (status, answer) == (
+        200, {"outputs": {"length": [2, 4, 2], "label": ["so", "wär", "è"]}}
+    )  # fmt: skip
+
+
+def test_a_body_of_any_content_type_is_json(client):
+    """curl -d sends the type of a form; TensorFlow Serving does not look at it."""
+    for content_type in ("application/x-www-form-urlencoded", "text/plain"):
+        status, answer = client.predict("sums", b'{"instances": [[4, 5]]}', content_type)
+        assert (status, answer["predictions"][0]["total"]) == (200, 9)
+
+
+_DIGIT = np.zeros((8, 8, 1)).tolist()
+_BYTES = {"signature_name": "serving_bytes"}
+_NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_texts"}
+
+
+@pytest.mark.parametrize(
+    ("model", "body", "reason"),
+    [
+        ("global", {}, "either instances or inputs"),
+        ("global", {"instances": [_DIGIT], "inputs": [_DIGIT]}, "either instances or inputs"),
+        ("global", [_DIGIT], "not a JSON object"),
+        ("global", {"instances": []}, "at least one of images"),
+        ("global", {"inputs": []}, "at least one of images"),
+        ("global", {"instances": 5}, "instances"),
+        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a list"),
+        ("global", {"instances": [_DIGIT[:7]]}, "shape [1, 7, 8, 1], not ['batch', 8, 8, 1]"),
+        ("global", {"instances": _DIGIT}, "shape [8, 8, 1], not ['batch', 8, 8, 1]"),
+        ("global", {"instances": [_DIGIT, _DIGIT[:7]]}, "images: has lists of different lengths"),
+        ("global", {"instances": [{"pixels": _DIGIT}]}, "instances[0]: has pixels where images"),
+        ("global", {"instances": [_DIGIT, {}]}, "instances[1]: has nothing where images"),
+        ("global", {"inputs": {"pixels": [_DIGIT]}}, "inputs: has pixels where images"),
+        ("global", {"signature_name": "resize", "instances": [_DIGIT]}, "'resize' is not one of"),
+        ("global", {"signature_name": ["a"], "instances": [_DIGIT]}, "['a'] is not one of"),
+        ("global", {"instances": [[[["0"]] * 8] * 8]}, "images: not all values are whole numbers"),
+        ("sums", {**_NUMBERS, "instances": [1, "2"]}, "numbers: not all values are numbers"),
+        ("sums", {**_NUMBERS, "instances": [True, False]}, "numbers: not all values are numbers"),
+        ("sums", {**_NUMBERS, "instances": [None]}, "numbers: not all values are numbers"),
+        ("sums", {"instances": [[1, 2.5]]}, "images: not all values are whole numbers from 0 to"),
+        ("sums", {"instances": [[1, 256]]}, "whole numbers from 0 to 255"),
+        ("sums", {"instances": [[-1, 1]]}, "whole numbers from 0 to 255"),
+        ("sums", {"instances": [[1, "2"]]}, "whole numbers from 0 to 255"),
+        ("sums", {**_TEXTS, "instances": [3]}, "texts: not all values are strings or"),
+        ("global", {**_BYTES, "instances": [{"b64": "%"}]}, "image_bytes: not all values are"),
+        ("global", {**_BYTES, "instances": [{"b64": 7}]}, "image_bytes: not all values are"),
+        ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
+    ],
+)
+def test_refused_with_the_reason(model, body, reason, client):
+    status, answer = client.predict(model, body)
+    assert (status, list(answer)) == (400, ["error"])
+    assert reason in answer["error"]
+    assert "\n" not in answer["error"]
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("body", [b"", b'{"instances": [', b"\xff\xfe", b"{'instances': []}"])
+def test_broken_json_is_refused(body, content_type, client):
+    status, answer = client.predict("global", body, content_type)
+    assert (status, list(answer)) == (400, ["error"])
+    assert re.search("not JSON|Unrecognized request format", answer["error"])
+
+
+def test_unknown_model(client):
+    status, answer = client.predict("personal-99", {"instances": [_DIGIT]})
+    assert (status, list(answer)) == (404, ["error"])
+    assert "personal-99" in answer["error"]
+
+
+def test_200_requests_at_a_time(client, own_answers, images):
+    """All sent before any is answered, to two models, every tenth of them broken."""
+    expected = {
+        "global": own_answers("global", "serving_default", images=images[:200]),
+        "personal-2": own_answers("personal/2", "serving_default", images=images[:200]),
+    }
+    together = threading.Barrier(200)
+
+    def ask(k):
+        instances = images[k : k + 1].tolist() if k % 10 else [[k]]
+        together.wait()
+        return client.predict(("global", "personal-2")[k % 2], {"instances": instances})
+
+    with concurrent.futures.ThreadPoolExecutor(200) as pool:
+        answers = list(pool.map(ask, range(200)))
+    for k, (status, answer) in enumerate(answers):
+        if k % 10 == 0:
+            assert status == 400
+            assert "shape [1, 1]" in answer["error"]
+            continue
+        assert status == 200, answer
+        mine = expected[("global", "personal-2")[k % 2]]
+        assert_same(
+            to_columns(answer["predictions"]), {name: v[k : k + 1] for name, v in mine.items()}
+        )
+
+
+def start(*flags):
+    """Starts the server and waits for nothing."""
+    command = [processes.SERVING_PYTHON, processes.SERVING_ADAPTER, *flags]
+    return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+
+
+def test_only_this_machine_is_let_in_by_default(server):
+    assert "http://127.0.0.1:" in server[0]
+
+
+def test_refusals_at_the_start_are_one_line(export_dir, tmp_path):
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        model_dir = export_dir / "global"
+        refused = {
+            (f"--export_dir={model_dir}",): f"--export_dir={model_dir}: holds no",
+            (f"--export_dir={tmp_path}",): f"--export_dir={tmp_path}: holds no SavedModel",
+            (f"--export_dir={tmp_path / 'no'}",): f"{tmp_path / 'no'}: holds no SavedModel",
+            (f"--export_dir={export_dir}", f"--port={port}"): f"--port={port}: ",
+        }
+        for flags, message in refused.items():
+            with start(*flags) as process:
+                out, err = process.communicate()
+            assert (process.returncode, out) == (2, "")
+            assert err.startswith("serve: error: ")
+            assert message in err
+            assert err.count("\n") == 1, err
+
+
+def test_an_interrupt_ends_it_quietly(tmp_path):
+    write_sums(tmp_path / "sums", 1)
+    with start(f"--export_dir={tmp_path}", "--port=0") as process:
+        assert process.stdout.readline().endswith(": sums\n")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate()
+    assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_make_serve_passes_its_settings_on():
+    command = ["make", "--dry-run", "serve", "EXPORT_DIR=out", "PORT=1234"]
+    root = processes.SERVING_ADAPTER.parents[1]
+    printed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)
+    assert "--export_dir=out --host=127.0.0.1 --port=1234" in printed.stdout
