@@ -158,8 +158,8 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
     except ValueError:
         raise InvalidInput(f"{name}: has lists of different lengths") from None
     if not spec.shape.is_compatible_with(array.shape):
-        expected = ["batch", *spec.shape[1:]]
-        raise InvalidInput(f"{name}: has shape {list(array.shape)}, not {expected}")
+        expected = ", ".join(map(str, ["batch", *spec.shape[1:]]))
+        raise InvalidInput(f"{name}: has shape {list(array.shape)}, not [{expected}]")
     if spec.dtype.is_integer:
         limits = spec.dtype.min, spec.dtype.max
         wanted = f"whole numbers from {limits[0]} to {limits[1]}"
