@@ -3,7 +3,7 @@
     python -m tasks.benchmark --output_dir=runs/benchmark
 
 Writes benchmark.json (every measurement), benchmark.md (tables, targets met and not met) and
-benchmark.png, and replaces those of an earlier run. Takes about 12 minutes on 2 cores, which should
+benchmark.png, and replaces those of an earlier run. Takes about 13 minutes on 2 cores, which should
 have nothing else to do.
 """
 
