@@ -94,8 +94,8 @@ def run(plan: measure.Plan) -> Section:
         "server / bare": "ratio",
     }
     picture = (
-        "requests per second of the server",
-        {f"{row['images']} image(s), {row['clients']} client(s)": row["rate"] for row in rows},
+        "requests per second to the server, by images in each and clients",
+        {f"{row['images']} × {row['clients']}": row["rate"] for row in rows},
         None,
     )
     return Section(_TITLE, text, [Table(_TITLE, columns, rows)], picture=picture)
