@@ -1,0 +1,184 @@
+"""Runs the cells of a notebook in a second kernel, with Python 3.11, and shows what they give.
+
+TensorFlow Federated has no release for the Python of Colab's kernel, and Colab offers no other
+kernel. So the first cell of our notebooks calls `start`: it makes an environment with Python 3.11
+and sends the text of every later cell to a kernel there. What a cell prints, draws or raises
+appears below it as if that kernel were the notebook's own; files are shared, variables are not.
+
+Widgets, `input()`, completion and helpers that need the notebook's own kernel, such as
+`google.colab.files`, do not reach the second kernel.
+
+This module runs in the notebook's own kernel and needs IPython and jupyter_client, which every
+notebook has; versions as old as Colab's (7.34 and 7.4) will do.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import queue
+import subprocess
+import sys
+from pathlib import Path
+
+from IPython import get_ipython
+from IPython.display import clear_output, publish_display_data
+from jupyter_client import KernelManager
+from jupyter_client.kernelspec import KernelSpec
+
+# The name under which the notebook's own kernel knows the second one.
+_VARIABLE = "_python311"
+
+
+def start(repository: str | os.PathLike) -> None:
+    """Installs the project into an environment of its own and runs all later cells there.
+
+    Args:
+        repository: a clone of the project; the environment becomes its folder `.venv`.
+
+    Raises:
+        subprocess.CalledProcessError: a step of the installation failed; it said why.
+    """
+    forward(install(repository))
+
+
+def install(repository: str | os.PathLike) -> Path:
+    """Makes the environment unless it is there; returns its interpreter.
+
+    The interpreter comes from uv, as the python3.11 of Colab's Ubuntu is a release candidate.
+    """
+    repository = Path(repository).resolve()
+    environment = repository / ".venv"
+    python = environment / "bin" / "python"
+    finished = environment / ".installed"
+    if finished.exists():
+        return python
+    print("Installing Python 3.11, TensorFlow Federated and tff_pcdd; this takes minutes.")
+    uv = [sys.executable, "-m", "uv", "--quiet"]
+    into = [*uv, "pip", "install", f"--python={python}", "--no-deps"]
+    for command in (
+        [sys.executable, "-m", "pip", "install", "--quiet", "uv"],
+        [*uv, "venv", "--python=3.11", "--allow-existing", str(environment)],
+        [*into, "--requirement", str(repository / "requirements.lock")],
+        [*into, str(repository)],
+    ):
+        subprocess.run(command, check=True)
+    finished.touch()
+    return python
+
+
+def forward(python: str | os.PathLike) -> None:
+    """Starts a kernel of another interpreter and runs all later cells of this notebook there.
+
+    Args:
+        python: the interpreter, of an environment that has ipykernel.
+    """
+    shell = get_ipython()
+    kernel = Kernel(python)
+    shell.user_ns[_VARIABLE] = kernel
+    # The text goes as it is: magics are for the other kernel to understand.
+    shell.input_transformers_cleanup.append(
+        lambda lines: [f"{_VARIABLE}.run({''.join(lines)!r})\n"] if lines else lines
+    )
+    kernel.run("import platform; print('Cells below run in Python', platform.python_version())")
+
+
+class CellError(Exception):
+    """An error of a cell, shown with the traceback that it has in the second kernel."""
+
+    def __init__(self, content: dict):
+        super().__init__(f"{content['ename']}: {content['evalue']}")
+        self._lines = content["traceback"]
+
+    def _render_traceback_(self) -> list[str]:  # what IPython asks for
+        return self._lines
+
+
+class Kernel:
+    """A kernel of another interpreter, whose outputs appear below the running cell.
+
+    Args:
+        python: the interpreter.
+
+    Raises:
+        RuntimeError: the kernel does not start.
+    """
+
+    def __init__(self, python: str | os.PathLike):
+        self._manager = _Manager(str(python))
+        # Colab's PYTHONPATH holds modules for its own Python, its MPLBACKEND perhaps one of them.
+        environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
+        environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
+        self._manager.start_kernel(env=environment)
+        atexit.register(self._manager.shutdown_kernel, now=True)
+        self._client = self._manager.client()
+        self._client.start_channels()
+        self._client.wait_for_ready()
+
+    def run(self, code: str) -> None:
+        """Runs a cell and shows its outputs while they come.
+
+        Raises:
+            CellError: the cell raised an error.
+            RuntimeError: the kernel ended.
+        """
+        request = self._client.execute(code, allow_stdin=False)
+        error = None
+        try:
+            for kind, content in self._outputs(request):
+                if kind == "error":
+                    error = CellError(content)
+                else:
+                    _show(kind, content)
+        except KeyboardInterrupt:
+            self._manager.interrupt_kernel()
+            raise
+        if error is not None:
+            raise error
+
+    def _outputs(self, request: str):
+        """Kinds and contents of the messages that answer a request, until all is done."""
+        while True:
+            try:
+                message = self._client.get_iopub_msg(timeout=1)
+            except queue.Empty:
+                if not self._manager.is_alive():
+                    raise RuntimeError(
+                        "the kernel with Python 3.11 ended, perhaps for lack of memory: restart "
+                        "the session and run all cells again"
+                    ) from None
+                continue
+            if message["parent_header"].get("msg_id") != request:
+                continue
+            kind, content = message["msg_type"], message["content"]
+            if kind == "status" and content["execution_state"] == "idle":
+                return
+            yield kind, content
+
+
+class _Manager(KernelManager):
+    """A manager of one interpreter's kernel, which need not be known to Jupyter."""
+
+    def __init__(self, python: str):
+        super().__init__()
+        self._python = python
+
+    @property
+    def kernel_spec(self) -> KernelSpec:
+        command = [self._python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        return KernelSpec(argv=command, display_name="Python 3.11", language="python")
+
+
+def _show(kind: str, content: dict) -> None:
+    """Repeats an output message of the second kernel in this one."""
+    if kind == "stream":
+        print(content["text"], end="", file=getattr(sys, content["name"]), flush=True)
+    elif kind in ("display_data", "execute_result", "update_display_data"):
+        publish_display_data(
+            content["data"],
+            content["metadata"],
+            transient=content.get("transient"),
+            update=kind == "update_display_data",
+        )
+    elif kind == "clear_output":
+        clear_output(content["wait"])

@@ -1,0 +1,71 @@
+"""The notebooks: they run, and what is committed reads well without running."""
+
+import json
+
+import nbformat
+import pytest
+
+from colab import execute
+
+NOTEBOOKS = sorted(execute.FOLDER.glob("*.ipynb"))
+_BYTES = 400_000  # more than this is slow to open on the web
+
+every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+
+
+def code_cells(notebook):
+    return [cell for cell in notebook.cells if cell.cell_type == "code"]
+
+
+def outputs(notebook):
+    return [output for cell in code_cells(notebook) for output in cell.outputs]
+
+
+def pictures(notebook):
+    return [output for output in outputs(notebook) if "image/png" in output.get("data", {})]
+
+
+@pytest.fixture
+def committed(path):
+    """The notebook as it is in the repository."""
+    return nbformat.read(path, as_version=4)
+
+
+def test_there_are_six_of_them():
+    assert [path.stem for path in NOTEBOOKS] == [
+        "1_quickstart",
+        "2_fedgela",
+        "3_fedmr",
+        "4_fedloge",
+        "5_your_data_your_method",
+        "6_export_and_serve",
+    ]
+
+
+def test_first_cells_are_the_same():
+    first = {code_cells(nbformat.read(path, as_version=4))[0].source for path in NOTEBOOKS}
+    assert len(first) == 1
+
+
+@every_notebook
+def test_notebook_runs_and_draws(path, tmp_path):
+    assert pictures(execute.execute(path, tmp_path))
+
+
+@every_notebook
+def test_committed_outputs_are_of_one_run_from_top_to_bottom(committed):
+    nbformat.validate(committed)
+    cells = code_cells(committed)
+    assert [cell.execution_count for cell in cells] == list(range(1, len(cells) + 1))
+    assert pictures(committed)
+
+
+@every_notebook
+def test_committed_outputs_are_small_and_free_of_noise(path, committed):
+    assert path.stat().st_size < _BYTES
+    for output in outputs(committed):
+        assert output.output_type != "error"
+        assert output.get("name") != "stderr"
+        text = json.dumps({**output, "data": {**output.get("data", {}), "image/png": ""}})
+        for noise in ("Warning", "WARNING", "/home/", "/root/", "/Users/", "/tmp/", "\\u001b["):
+            assert noise not in text
