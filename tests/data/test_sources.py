@@ -37,9 +37,20 @@ def test_unknown_names_list_the_known():
         data.dataset_info("mnist")
 
 
-def test_a_name_is_registered_once():
+def test_the_name_of_another_source_is_refused():
     with pytest.raises(DataError, match="'digits' is registered already"):
-        data.register_source(DatasetInfo("digits", "image", 10, (8, 8, 1)))
+        data.register_source(DatasetInfo("digits", "image", 10, (8, 8, 1)))(lambda *_: None)
+
+
+def test_a_cell_that_defines_a_source_can_run_again(monkeypatch):
+    monkeypatch.setattr(sources, "_SOURCES", dict(sources._SOURCES))
+    for classes in (2, 3):
+
+        @data.register_source(DatasetInfo("mine", "image", classes, (4, 4, 1)))
+        def load(info, options):
+            raise NotImplementedError
+
+    assert data.dataset_info("mine").num_classes == 3
 
 
 def test_own_data_take_a_few_lines(monkeypatch):

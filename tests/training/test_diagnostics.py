@@ -9,7 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.evaluation import geometry
+from tff_pcdd.evaluation import geometry, tsne
 from tff_pcdd.federated import programs
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import (
@@ -74,12 +74,17 @@ def test_every_column_has_a_number(runs):
         "diag_nc4",
         "diag_norm_classifier_count_correlation",
         "diag_feature_constant",
+        "diag_tsne_trustworthiness",
+        "diag_tsne_silhouette",
     ):
         assert expected in columns
     assert len(rows) == 2
     for row in rows:
         for name in columns:
-            assert math.isfinite(float(row[name])), name
+            if row is not rows[-1] and name.startswith("diag_tsne"):
+                assert row[name] == ""  # which takes seconds, and is left for the last round
+            else:
+                assert math.isfinite(float(row[name])), name
 
 
 def test_no_other_number_changes(runs):
@@ -124,6 +129,7 @@ def test_global_numbers_are_those_of_the_global_model(runs):
             geometry.class_means(features, test.y, 10),
         ),
         "diag_feature_norm": np.linalg.norm(features, axis=1).mean(),
+        "diag_tsne_trustworthiness": tsne.trustworthiness(features, tsne.project(features)),
     }
     for name, value in expected.items():
         assert float(row[name]) == pytest.approx(value, rel=1e-4), name
@@ -208,7 +214,18 @@ def test_model_that_diverged_ends_no_run(runs):
         ],
     )
     assert list(numbers) == experiment.diagnostics.columns()
-    assert math.isnan(numbers["diag_nc1"]) and math.isnan(numbers["diag_eigen_variance"])
+    for name in ("nc1", "eigen_variance", "tsne_silhouette"):
+        assert math.isnan(numbers[f"diag_{name}"]), name
+
+
+def test_map_takes_its_share_of_every_class(monkeypatch):
+    monkeypatch.setattr(diagnostics, "MAX_MAPPED", 8)
+    labels = np.repeat([0, 1], [30, 10])
+    view = diagnostics.View(
+        np.arange(80.0).reshape(40, 2), labels, labels, {}, np.array([30, 10])
+    ).mapped()
+    assert np.bincount(view.labels).tolist() == [6, 2]
+    np.testing.assert_array_equal(view.labels, (view.features[:, 0] >= 60).astype(int))
 
 
 @pytest.mark.parametrize(

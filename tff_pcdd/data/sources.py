@@ -113,13 +113,17 @@ _SOURCES: dict[str, tuple[DatasetInfo, Loader]] = {}
 def register_source(info: DatasetInfo) -> Callable[[Loader], Loader]:
     """Registers a loader under `info.name`.
 
+    A function of the same module and name replaces the one before, so that the cell of a notebook
+    that defines it can run again.
+
     Raises:
-        DataError: if the name is taken.
+        DataError: if another function has taken the name.
     """
-    if info.name in _SOURCES:
-        raise DataError(f"dataset {info.name!r} is registered already")
 
     def register(loader: Loader) -> Loader:
+        taken = _SOURCES.get(info.name, (info, loader))[1]
+        if (taken.__module__, taken.__qualname__) != (loader.__module__, loader.__qualname__):
+            raise DataError(f"dataset {info.name!r} is registered already")
         _SOURCES[info.name] = info, loader
         return loader
 

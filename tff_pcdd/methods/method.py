@@ -489,13 +489,17 @@ _REGISTRY: dict[str, type[Method]] = {}
 def register(cls: type[Method]) -> type[Method]:
     """Class decorator that makes a method known by its `name`.
 
+    The class of the same module and name replaces the one before, so that the cell of a notebook
+    that defines it can run again.
+
     Raises:
-        ValueError: the class has no name, or the name is taken.
+        ValueError: the class has no name, or another class has taken it.
     """
     if not cls.name:
         raise ValueError(f"{cls.__name__} needs a class attribute `name`")
-    if cls.name in _REGISTRY:
-        raise ValueError(f"the method name {cls.name!r} is taken by {_REGISTRY[cls.name]}")
+    taken = _REGISTRY.get(cls.name, cls)
+    if (taken.__module__, taken.__qualname__) != (cls.__module__, cls.__qualname__):
+        raise ValueError(f"the method name {cls.name!r} is taken by {taken}")
     _REGISTRY[cls.name] = cls
     return cls
 

@@ -348,7 +348,7 @@ class ExperimentConfig:
 
 
 # What --diagnostics can name.
-DIAGNOSTICS = ("angles", "eigen", "nc", "norms", "features")
+DIAGNOSTICS = ("angles", "eigen", "nc", "norms", "features", "tsne")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -403,7 +403,8 @@ class RunOptions:
         None,
         "Numbers and pictures of the geometry of features and classifiers, separated by commas: "
         "angles, eigen (eigenvalues of class covariances), nc (neural collapse), norms (of the "
-        "classifier), features (degenerate ones). See docs/diagnostics.md.",
+        "classifier), features (degenerate ones), tsne (a map of the last round's features). See "
+        "docs/diagnostics.md.",
         type=str,
         group="Evaluation",
     )

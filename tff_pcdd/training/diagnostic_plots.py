@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tff_pcdd.evaluation import geometry
+from tff_pcdd.evaluation import geometry, tsne
 from tff_pcdd.training import plots, sinks
 
 if TYPE_CHECKING:
@@ -212,6 +213,34 @@ def feature_statistics(features: np.ndarray, title: str):
     return figure, panels
 
 
+def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[str], title: str):
+    """Samples on the plane where t-SNE put them, coloured by class.
+
+    Args:
+        points: [n, 2]; nothing is drawn where they are NaN.
+        labels: int [n].
+        class_names: one for each class, listed beside the map while they are few.
+        title: what was run.
+    """
+    figure = Figure(figsize=(7, 5.2), layout="constrained")
+    axes = figure.subplots()
+    few = len(class_names) <= 20
+    colors = matplotlib.colormaps["tab10" if len(class_names) <= 10 else "tab20" if few else "hsv"]
+    for label, name in enumerate(class_names):
+        color = colors(label if few else label / len(class_names))
+        own = points[labels == label]
+        axes.scatter(*own.T, s=14, alpha=0.8, linewidths=0, color=color, label=name)
+    if few:
+        figure.legend(loc="outside right upper", title="class", markerscale=2)
+    if not np.isfinite(points).any():
+        axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+    axes.set_xticks([])  # only who is near whom means anything
+    axes.set_yticks([])
+    axes.set_title(f"silhouette of the classes {tsne.silhouette(points, labels):.2f}", fontsize=10)
+    figure.suptitle(f"{title}: t-SNE of the test features")
+    return figure, axes
+
+
 def plot_run(experiment: Experiment) -> None:
     """Writes the pictures of a run's diagnostics into its folder `plots`, if it has any."""
     if experiment.diagnostics is None:
@@ -228,6 +257,12 @@ def plot_run(experiment: Experiment) -> None:
             view.classifiers, view.class_counts, experiment.federation.class_names, title
         ),
         "features": lambda: feature_statistics(view.features, title),
+        "tsne": lambda: feature_map(
+            tsne.project(view.mapped().features),
+            view.mapped().labels,
+            experiment.federation.class_names,
+            title,
+        ),
     }
     for name in experiment.diagnostics.names:
         figure, _ = draw[name]()

@@ -1,9 +1,10 @@
 """Numbers that show why a method works, from the geometry of its features and its classifier.
 
-`--diagnostics=angles,eigen,nc,norms,features` adds columns `diag_…` to metrics.csv after every
+`--diagnostics=angles,eigen,nc,norms,features,tsne` adds columns `diag_…` to metrics.csv after every
 evaluated round; docs/diagnostics.md says what each means. They are computed from the global model
-on up to 2,000 test samples, and the angles also from the local models of up to three clients. They
-change no other number: nothing here draws, trains or keeps anything that the run uses.
+on up to 2,000 test samples, and the angles also from the local models of up to three clients; the
+map by t-SNE, which takes seconds, from 1,000 of them and after the last round only. They change no
+other number: nothing here draws, trains or keeps anything that the run uses.
 """
 
 from __future__ import annotations
@@ -15,13 +16,14 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.evaluation import geometry
+from tff_pcdd.evaluation import geometry, tsne
 from tff_pcdd.federated import Learning, initialization, programs
 from tff_pcdd.methods.method import Network
 
 PREFIX = "diag_"
 MAX_SAMPLES = 2000
 MAX_CLIENTS = 3
+MAX_MAPPED = 1000
 
 
 class View(NamedTuple):
@@ -54,6 +56,11 @@ class View(NamedTuple):
     def eigenvalues(self) -> np.ndarray:
         """The 50 largest of each class's covariance, [C, 50], NaN below two samples."""
         return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
+
+    def mapped(self) -> View:
+        """The same with the samples that a map has room for."""
+        chosen = data.stratified_indices(self.labels, MAX_MAPPED, seed=0)
+        return self._replace(features=self.features[chosen], labels=self.labels[chosen])
 
 
 def _angles(view: View) -> dict[str, float]:
@@ -115,6 +122,15 @@ def _features(view: View) -> dict[str, float]:
     }
 
 
+def _tsne(view: View) -> dict[str, float]:
+    view = view.mapped()
+    points = tsne.project(view.features)
+    return {
+        "tsne_trustworthiness": tsne.trustworthiness(view.features, points),
+        "tsne_silhouette": tsne.silhouette(points, view.labels),
+    }
+
+
 # What each name of the option computes from the global model, in the order of the columns.
 _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "angles": _angles,
@@ -122,7 +138,11 @@ _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "nc": _neural_collapse,
     "norms": _norms,
     "features": _features,
+    "tsne": _tsne,
 }
+
+# Those that take seconds and are left for the last round.
+_SLOW = ("tsne",)
 
 
 def _local_angles(views: Sequence[View], existing: Sequence[np.ndarray]) -> dict[str, float]:
@@ -165,7 +185,7 @@ class Diagnostics:
     Args:
         learning: what is computed in a round.
         federation: its data.
-        names: which of angles, eigen, nc, norms, features.
+        names: which of angles, eigen, nc, norms, features, tsne.
 
     Attributes:
         clients: numbers of the clients whose local models `measure` trains.
@@ -201,7 +221,11 @@ class Diagnostics:
         return [PREFIX + name for name in results]
 
     def measure(
-        self, state: Mapping[str, Any], clients: Sequence[tuple[Any, Mapping[str, Any]]]
+        self,
+        state: Mapping[str, Any],
+        clients: Sequence[tuple[Any, Mapping[str, Any]]],
+        *,
+        slow: bool = True,
     ) -> dict[str, float]:
         """The diagnostics of a state.
 
@@ -209,11 +233,12 @@ class Diagnostics:
             state: the server's state, as of a `FederatedProcess`.
             clients: client state and data of each of the clients in `clients`: what
                 they would begin the next round with.
+            slow: also those that take seconds.
 
         Returns:
             Numbers by column; NaN where a number is not defined.
         """
-        results = self._global_numbers(self.look(state))
+        results = self._global_numbers(self.look(state), slow)
         if self.clients:
             views = [self._train(state, *client) for client in clients]
             results.update(_local_angles(views, list(self._counts[self.clients] > 0)))
@@ -224,10 +249,11 @@ class Diagnostics:
         programs.load(self._net, state["weights"])
         return self._view(self._net)
 
-    def _global_numbers(self, view: View) -> dict[str, float]:
+    def _global_numbers(self, view: View, slow: bool = True) -> dict[str, float]:
         results = {}
         for name in self._names:
-            results.update(_GROUPS[name](view))
+            if slow or name not in _SLOW:
+                results.update(_GROUPS[name](view))
         return results
 
     def _train(self, state, client_state, client_data) -> View:

@@ -381,13 +381,15 @@ class Experiment:
                 results[column] = held
         return results
 
-    def diagnose(self) -> dict[str, float]:
-        """The numbers that --diagnostics asks for, of the current state."""
+    def diagnose(self, *, slow: bool = True) -> dict[str, float]:
+        """The numbers that --diagnostics asks for, of the current state; `slow` ones if wanted."""
         if self.diagnostics is None:
             return {}
         clients = self.diagnostics.clients
         return self.diagnostics.measure(
-            self.state, [(self.store.get(client), self._client_data(client)) for client in clients]
+            self.state,
+            [(self.store.get(client), self._client_data(client)) for client in clients],
+            slow=slow,
         )
 
     def _is_due(self, every: int) -> bool:
@@ -398,7 +400,7 @@ class Experiment:
         results = {}
         if self._is_due(self.config.eval_every):
             results.update(self.evaluate_global())
-            results.update(self.diagnose())
+            results.update(self.diagnose(slow=self.round == self.config.rounds))
         if self._is_due(self.config.personal_eval_every):
             results.update(self.personal_accuracies(self.personal_counts()))
         return results
