@@ -15,7 +15,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo test lint format serve install install-serving clean
+.PHONY: demo test lint format notebooks serve install install-serving clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -34,6 +34,10 @@ format: install
 serve: install-serving
 	$(SERVING_VENV)/bin/python serving/adapter.py \
 		--export_dir=$(EXPORT_DIR) --host=$(HOST) --port=$(PORT)
+
+# Runs all notebooks and saves them with what comes out.
+notebooks: install
+	$(BIN)/python colab/execute.py
 
 install: $(VENV)/.installed
 

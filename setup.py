@@ -29,9 +29,12 @@ setuptools.setup(
         "tensorflow==2.14.*",
         "tensorflow-datasets",  # CIFAR, Fashion-MNIST, SVHN
         "tensorflow-federated==0.87.0",
+        "threadpoolctl",  # t-SNE with one thread; scikit-learn brings it
         "tqdm",  # progress bars
     ],
     extras_require={
+        # The kernel of notebooks, and what executes them for the tests and for `make notebooks`.
+        "notebooks": ["ipykernel", "nbclient", "nbformat"],
         "dev": [
             "pytest",
             "pytest-cov",  # the coverage that `make test` reports

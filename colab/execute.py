@@ -33,6 +33,7 @@ def execute(path: str | os.PathLike, directory: str | os.PathLike) -> nbformat.N
         timeout=None,
         startup_timeout=600,
         kernel_name="python3",
+        extra_arguments=["--log-level=ERROR"],
         record_timing=False,
         coalesce_streams=True,
         resources={"metadata": {"path": str(directory)}},

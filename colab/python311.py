@@ -166,6 +166,7 @@ class _Manager(KernelManager):
     @property
     def kernel_spec(self) -> KernelSpec:
         command = [self._python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
+        command.append("--log-level=ERROR")  # its warnings are about networks; it is on none
         return KernelSpec(argv=command, display_name="Python 3.11", language="python")
 
 

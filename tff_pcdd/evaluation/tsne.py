@@ -7,6 +7,7 @@ keeps neighbours together; distances between groups, and the sizes of groups, me
 from __future__ import annotations
 
 import numpy as np
+import threadpoolctl
 from etils import epy
 
 # They take a second to import, and only this diagnostic needs them.
@@ -35,9 +36,11 @@ def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
     if features.shape[1] == 1:  # the start needs two directions
         features = np.pad(features, [(0, 0), (0, 1)])
     perplexity = min(_PERPLEXITY, (size - 1) / 3)
-    return manifold.TSNE(perplexity=perplexity, init="pca", random_state=seed).fit_transform(
-        features
-    )
+    tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=seed)
+    # Its threads wait for each other a thousand times, which on a busy machine takes minutes; and
+    # with one of them the map is the same whatever the number of cores.
+    with threadpoolctl.threadpool_limits(1):
+        return tsne.fit_transform(features)
 
 
 def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
