@@ -80,6 +80,15 @@ def test_an_error_stops_the_notebook_and_shows_where_it_came_from(tmp_path):
         run(tmp_path, FORWARD, cell)
 
 
+def test_an_interrupt_reaches_the_cell_and_the_next_one_runs(tmp_path):
+    cell = "import os, signal, time\ndone = False\nos.kill(os.getppid(), signal.SIGINT)\n"
+    _, interrupted, after = run(
+        tmp_path, FORWARD, cell + "time.sleep(30)\ndone = True", "print(done)", allow_errors=True
+    )
+    assert interrupted[-1].ename == "KeyboardInterrupt"
+    assert text(after) == "False\n"
+
+
 def test_a_kernel_that_ends_is_reported(tmp_path):
     _, ended = run(tmp_path, FORWARD, "import os\nos._exit(1)", allow_errors=True)
     assert "restart the session" in ended[-1].evalue
