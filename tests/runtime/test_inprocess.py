@@ -16,7 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from google.protobuf import text_format
 
-from tff_pcdd.runtime import _interpreter, inprocess, worker
+from tff_pcdd.runtime import _graphs, _interpreter, inprocess, worker
 
 _ITEM = tff.to_type(collections.OrderedDict(a=np.float32, b=tff.TensorType(np.int32, [2])))
 _BITS = 8
@@ -367,6 +367,29 @@ def test_clients_share_no_state():
         results = _within(context, computation, list(range(16)))
         assert results == [(k, k + 500, 10 * k, 500, 1) for k in range(16)]
     context.close()
+
+
+def test_calls_that_overlap_never_share_a_graph(monkeypatch):
+    run, running, shared = _graphs.Graph.__call__, [], []
+    together = threading.Barrier(3, timeout=60)
+
+    def watched(graph, parameters, cancel=None):
+        shared.extend(other for other in running if other is graph)
+        running.append(graph)
+        if len(running) <= 3 and threading.current_thread().name.startswith("clients"):
+            together.wait()  # so that three of them do overlap
+        result = run(graph, parameters, cancel)
+        running.remove(graph)
+        return result
+
+    monkeypatch.setattr(_graphs.Graph, "__call__", watched)
+    context = inprocess.create_context(client_parallelism=3)
+    computation = tff.federated_computation(
+        lambda starts: tff.federated_map(_counter, starts), _at_clients(np.int32)
+    )
+    assert len(_within(context, computation, [0, 1, 2])) == 3
+    context.close()
+    assert not shared
 
 
 def _with_function_names(computation, name):
