@@ -4,6 +4,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
+# Tests that run at the same time; each of them may take a few gigabytes.
+TEST_WORKERS ?= 2
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving
@@ -21,7 +23,8 @@ demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
 
 test: install install-serving lint
-	$(BIN)/python -m pytest --cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
+	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
+		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
 lint: install
 	$(BIN)/ruff check .

@@ -38,6 +38,7 @@ setuptools.setup(
         "dev": [
             "pytest",
             "pytest-cov",  # the coverage that `make test` reports
+            "pytest-xdist",  # tests on two cores at a time
             "ruff",  # linter and formatter
         ],
         # TensorFlow 2.14's own `and-cuda` extra asks for a TensorRT that has no wheel for 3.11.
