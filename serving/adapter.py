@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# oneDNN says at any level that it is there. It is faster on large networks; =1 brings it back.
+# oneDNN's kernels keep state between calls, which requests that overlap would share.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import kserve
