@@ -38,3 +38,14 @@ def simulation():
     from tff_pcdd import runtime
 
     return runtime.use(os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess"))
+
+
+@pytest.fixture(scope="module")
+def workers():
+    """Addresses of two TFF workers."""
+    from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
+
+    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
+    yield [f"localhost:{worker.port}" for worker in started]
+    for worker in started:
+        worker.stop()

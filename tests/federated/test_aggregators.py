@@ -11,7 +11,6 @@ from tests import support
 from tff_pcdd import runtime
 from tff_pcdd.federated import Aggregation, build_process
 from tff_pcdd.options import OptionError
-from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
 PLAIN = {"zeroing": False, "clipping": False}
 
@@ -120,15 +119,6 @@ def test_a_cohort_without_samples_is_no_division_by_zero(name, simulation):
 def test_secure_sums_are_close_to_the_mean(simulation):
     ((result, _),) = rounds(Aggregation("secure", **PLAIN), [[1.0, -2.0], [4.0, 1.0]], [1, 2])
     np.testing.assert_allclose(result, [3, 0], atol=1e-3)
-
-
-@pytest.fixture(scope="module")
-def workers():
-    """Addresses of two TFF workers."""
-    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
-    yield [f"localhost:{worker.port}" for worker in started]
-    for worker in started:
-        worker.stop()
 
 
 @pytest.mark.parametrize(

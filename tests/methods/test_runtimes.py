@@ -7,18 +7,8 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import methods, runtime
 from tff_pcdd.federated import build_process
-from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3]]
-
-
-@pytest.fixture(scope="module")
-def workers():
-    """Addresses of two TFF workers."""
-    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
-    yield [f"localhost:{worker.port}" for worker in started]
-    for worker in started:
-        worker.stop()
 
 
 def three_rounds(process, runtime_name, **options):
