@@ -78,8 +78,8 @@ def phi_from_counts(class_counts, variant: str = "linear", normalizer=None) -> t
     Args:
       class_counts: [..., num_classes] numbers of training samples, one row per client.
       variant: "linear", "sqrt" or "exp".
-      normalizer: γ, a number known to the server only, see `phi_normalizer`. Needed by `sqrt` and
-        `exp`; `linear` uses C when it is `None`.
+      normalizer: γ, a number known to the server only, see `phi_normalizer`, or one for each class.
+        Needed by `sqrt` and `exp`; `linear` uses C when it is `None`.
 
     Returns:
       Φ of the shape of `class_counts`, float32. A client without samples gets zeros.

@@ -14,6 +14,12 @@ option `features`), the softmax runs over all classes with logit 0 for missing o
 paper's runs over the client's classes, option `masked`, under which a client with one class never
 trains), and `scale` is the multiplier of the logits, √E_W of the formula and 1/T of the code. With
 Φ = 1 it is FedGE.
+
+Not in the paper is `adaptation="relative"`, for data whose classes are unequal at every client,
+such as the characters of a text: the share is taken over the class's share in the federation
+instead of 1/C. Otherwise Φ is long in the classes that are frequent everywhere and asks little of
+their features' angle, and M, without Φ, hardly ever names them. Where the whole is balanced, the
+two are the same.
 """
 
 from __future__ import annotations
@@ -40,8 +46,8 @@ class FedGELA(FedGE):
     adaptation: str = option(
         "linear",
         "Φ as a function of the class's share at the client: linear (paper), sqrt, exp (table 6), "
-        "none (which is FedGE).",
-        choices=("linear", "sqrt", "exp", "none"),
+        "relative (over its share in the whole federation), none (which is FedGE).",
+        choices=("linear", "sqrt", "exp", "relative", "none"),
     )
     masked: bool = option(
         False, "Softmax over the client's own classes only (paper, eq. 5) instead of over all."
@@ -67,8 +73,14 @@ class FedGELA(FedGE):
     def constants(self, class_counts, task):
         if self.adaptation == "none":
             return {"phi": class_counts * 0 + 1}
-        normalizer = losses.phi_normalizer(task.class_counts, self.adaptation)
-        return {"phi": losses.phi_from_counts(class_counts, self.adaptation, normalizer)}
+        if self.adaptation == "relative":
+            # A vector [C]: one over the shares of the classes in the federation.
+            totals = task.class_counts.sum(axis=0)
+            variant, normalizer = "linear", totals.sum() / totals.clip(min=1)
+        else:
+            variant = self.adaptation
+            normalizer = losses.phi_normalizer(task.class_counts, variant)
+        return {"phi": losses.phi_from_counts(class_counts, variant, normalizer)}
 
     def loss(self, net, batch, client):
         logits = client.constants["phi"] * net["head"](self.embed(net, batch.x, training=True))
