@@ -225,7 +225,7 @@ def run(main: Callable[[], None]) -> None:
         try:
             rest = FLAGS(argv)
         except flags.Error as error:
-            fail(error, 2)
+            fail(str(error).removeprefix("ERROR:: "), 2)
         if rest[1:]:
             fail(f"unexpected argument {rest[1]!r}; flags start with --", 2)
         return rest

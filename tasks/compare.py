@@ -101,8 +101,8 @@ def read_partitions() -> dict[str, dict]:
     for name in ("partition", *(setting for setting, _ in _VALUES.values())):
         if cli.FLAGS[name].present:
             raise cli.OptionError(
-                f"--{name}={cli.FLAGS[name].value}: say it in --partitions="
-                f"{','.join(cli.FLAGS.partitions)}"
+                f"--{name}={cli.FLAGS[name].value}: leave it out, for --partitions="
+                f"{','.join(cli.FLAGS.partitions)} says how data are divided"
             )
     partitions = [read_partition(text) for text in cli.required("partitions")]
     if len(dict(partitions)) < len(partitions):

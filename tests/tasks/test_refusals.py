@@ -98,7 +98,7 @@ OTHERS = [
     (
         "compare",
         ["--partitions=iid", "--partition=class"],
-        "--partition=class: say it in --partitions=iid",
+        "--partition=class: leave it out, for --partitions=iid",
     ),
     (
         "compare",

@@ -24,7 +24,7 @@ from tff_pcdd.methods.method import (
     register,
     registry,
 )
-from tff_pcdd.options import OptionError
+from tff_pcdd.options import OptionError, option_fields
 
 # Importing a method's file registers it; a new file is found without being listed anywhere.
 for _module in pkgutil.iter_modules(__path__):
@@ -55,10 +55,11 @@ def create(name: str, **options) -> Method:
         OptionError: no method has that name, or an option is unknown or out of bounds.
     """
     cls = get(name)
-    try:
-        return cls(**options)
-    except TypeError as error:
-        raise OptionError(f"{name}: {error}") from None
+    known = [field.name for field in option_fields(cls)]
+    for option in options:
+        if option not in known:
+            raise OptionError(f"{name} has no option {option!r}, only {', '.join(known) or 'none'}")
+    return cls(**options)
 
 
 __all__ = [

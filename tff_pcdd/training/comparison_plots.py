@@ -90,7 +90,9 @@ def bars(results: Results, title: str):
         positions = np.arange(len(methods))
         for column, (label, shift, style) in shown.items():
             mean, spread = _finals(methods, column)
-            whiskers = {"xerr": spread, "capsize": 2, "error_kw": {"elinewidth": 0.8}}
+            whiskers = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
+            if np.any(np.array(spread) > 0):
+                whiskers["xerr"] = spread
             axes.barh(positions + shift, mean, 0.4, label=label, **style, **whiskers)
         for column, (label, style) in marks.items():
             mean, _ = _finals(methods, column)

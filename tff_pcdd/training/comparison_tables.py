@@ -37,18 +37,19 @@ personal model's accuracy on the whole test set. PA: mean over clients of the pe
 accuracy on the client's own test part, before any local step and after local training for as many
 epochs as "PA epochs" says (fine-tuning of the global model where a method has no other personal
 one); 'own classes' leaves only the client's training classes to choose from, for every method
-alike. VA: the global model on what all clients held out of their training samples, by which the
-best round is chosen. Accuracies in %, mean ± standard deviation over seeds; the best of a column is
-bold, the second best underlined. Nothing was chosen on test data."""
+alike. A method with 0 PA epochs is not tuned, and both PA are the same. VA: the global model on
+what all clients held out of their training samples, by which the best round is chosen. Accuracies
+in %, mean ± standard deviation over seeds; the best of a column is bold, the second best
+underlined. Nothing was chosen on test data."""
 
 _ROUNDS_NOTE = """\
-The first evaluated round whose GA, averaged over seeds, is at least the best that FedAvg's average
-reaches in any round, and how many times fewer rounds than FedAvg's that is."""
+Rounds to …: the first evaluated round whose GA, averaged over seeds, is at least the best that
+FedAvg's average reaches in any round, and how many times fewer rounds than FedAvg's that is."""
 
 _COST_NOTE = """\
-Parameters that a client keeps between rounds; bytes that a client sends and receives in a round,
-on average over the rounds it takes part in; median time of a round after the first, runs one after
-the other on the same machine."""
+Parameters kept: by a client between rounds. kB up, kB down: what a client sends and receives in a
+round, in 1,000 bytes, on average over the rounds it takes part in. s/round: median time of a round
+after the first, runs one after the other on the same machine."""
 
 _FAIRNESS_NOTE = """\
 Under a seed all methods have the same clients, cohorts, batches in the same order and augmentation;

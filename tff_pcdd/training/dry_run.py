@@ -1,8 +1,9 @@
 """What --dry_run prints: runs that are checked and described without their data.
 
 All is checked that a run checks before it loads data: settings, directories, whether the backbone
-takes such inputs, a file of weights. What depends on the samples (whether a partition can be drawn)
-and the runtime (whether a device is there) is left to the run.
+takes such inputs, a file of weights. What depends on the samples (can a partition be drawn),
+on the runtime (is a device there) and on what clients send (does the aggregator take it) is left to
+the run.
 """
 
 from __future__ import annotations
