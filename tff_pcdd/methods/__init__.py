@@ -7,6 +7,7 @@ A method of your own: subclass `Method`, decorate it with `register`, and it is 
 with a flag for each of its options.
 """
 
+import dataclasses
 import importlib
 import pkgutil
 
@@ -24,7 +25,7 @@ from tff_pcdd.methods.method import (
     register,
     registry,
 )
-from tff_pcdd.options import OptionError, option_fields
+from tff_pcdd.options import OptionError
 
 # Importing a method's file registers it; a new file is found without being listed anywhere.
 for _module in pkgutil.iter_modules(__path__):
@@ -55,7 +56,7 @@ def create(name: str, **options) -> Method:
         OptionError: no method has that name, or an option is unknown or out of bounds.
     """
     cls = get(name)
-    known = [field.name for field in option_fields(cls)]
+    known = [field.name for field in dataclasses.fields(cls) if field.init]
     for option in options:
         if option not in known:
             raise OptionError(f"{name} has no option {option!r}, only {', '.join(known) or 'none'}")
