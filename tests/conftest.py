@@ -33,14 +33,16 @@ def golden():
 
 
 @pytest.fixture(scope="session")
-def simulation():
-    """Puts the default runtime in force."""
+def simulation(request):
+    """Puts the runtime in force that `$TFF_PCDD_TEST_RUNTIME` names, else the default one."""
     from tff_pcdd import runtime
 
-    return runtime.use(os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess"))
+    name = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
+    options = {"workers": request.getfixturevalue("workers")} if name == "remote" else {}
+    return runtime.use(name, **options)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def workers():
     """Addresses of two TFF workers."""
     from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
