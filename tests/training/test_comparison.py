@@ -196,7 +196,33 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
     ]
     assert "rounds to 55.0 %" in rows[0]
     others = [run for run in runs if run.config.algorithm != "fedavg"]
-    assert "fedavg" in comparison_tables.rounds_to_accuracy(others)
+    assert comparison_tables.rounds_to_accuracy(others) == ""
+    assert "### Rounds to FedAvg's best" not in comparison_tables.document(others)
+    assert "### Rounds to FedAvg's best" in comparison_tables.document(runs)
+
+
+def test_heads_and_groups_of_classes():
+    fedloge = {
+        "ga_final": 60.0,
+        "ga_psi_final": 50.0,
+        "ga_many_final": 90.0,
+        "ga_few_final": 30.0,
+        "ga_psi_many_final": 95.0,
+        "ga_psi_few_final": 10.0,
+        "pa_few_final": 55.0,
+    }
+    fedavg = {"ga_final": 58.0, "ga_few_final": 20.0, "ga_many_final": 94.0, "pa_few_final": 50.0}
+    runs = runs_of({"fedavg": [fedavg], "fedloge": [fedloge, {**fedloge, "ga_final": 62.0}]})
+    rows = table(comparison_tables.heads_and_groups(runs))
+    assert [tuple(row.values()) for row in rows] == [
+        ("fedavg", "<ins>58.0</ins>", "<ins>94.0</ins>", "<ins>20.0</ins>", "50.0"),
+        ("fedloge", "**61.0 ± 1.0**", "90.0 ± 0.0", "**30.0 ± 0.0**", "**55.0 ± 0.0**"),
+        ("fedloge: psi", "50.0 ± 0.0", "**95.0 ± 0.0**", "10.0 ± 0.0", "–"),
+    ]
+    assert list(rows[0]) == ["method", "GA", "GA, many", "GA, few", "PA after, few"]
+    # Without anything that the table of accuracies lacks, there is none.
+    plain = runs_of({"fedavg": [{"ga_final": 58.0}], "fedloge": [None]})
+    assert comparison_tables.heads_and_groups(plain) == ""
 
 
 def test_costs():

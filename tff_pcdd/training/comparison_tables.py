@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
@@ -29,6 +30,8 @@ _VALIDATED = {
     "ga_at_best_round": "GA there",
     "pa_at_best_round": "PA after, there",
 }
+# Groups of classes by size, where a data set's classes differ.
+_GROUPS = ("many", "medium", "few")
 
 _ACCURACY_NOTE = """\
 GA: the global model on the whole test set after the last round, and averaged over the second half
@@ -42,6 +45,14 @@ what all clients held out of their training samples, by which the best round is 
 in %, mean ± standard deviation over seeds; the best of a column is bold, the second best
 underlined. Nothing was chosen on test data."""
 
+_HEADS_TITLE = "### Heads and groups of classes"
+_HEADS_NOTE = """\
+Many, medium and few: the classes that come first, by training samples of the whole federation for
+GA and of the client for PA, up to 75 %, up to 95 % and after that. A further head of a method, as
+"fedloge: ssec", is evaluated on the same features in the same round; it stands in metrics.csv as
+ga_ssec."""
+
+_ROUNDS_TITLE = "### Rounds to FedAvg's best GA"
 _ROUNDS_NOTE = """\
 Rounds to …: the first evaluated round whose GA, averaged over seeds, is at least the best that
 FedAvg's average reaches in any round, and how many times fewer rounds than FedAvg's that is."""
@@ -83,9 +94,14 @@ def document(runs: Sequence[Run]) -> str:
         parts += ["## All partitions", overview(by_partition)]
     for partition, group in by_partition.items():
         parts += [f"## {partition}", "### Accuracy", accuracies(group)]
-        parts += ["### Rounds to FedAvg's best GA", rounds_to_accuracy(group)]
+        if by_heads := heads_and_groups(group):
+            parts += [_HEADS_TITLE, by_heads]
+        if by_rounds := rounds_to_accuracy(group):
+            parts += [_ROUNDS_TITLE, by_rounds]
         parts += ["### Cost", costs(group)]
-    parts += ["## What the columns mean", _ACCURACY_NOTE, _ROUNDS_NOTE, _COST_NOTE]
+    notes = {_HEADS_TITLE: _HEADS_NOTE, _ROUNDS_TITLE: _ROUNDS_NOTE}
+    notes = [note for title, note in notes.items() if title in parts]
+    parts += ["## What the columns mean", _ACCURACY_NOTE, *notes, _COST_NOTE]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
 
@@ -152,11 +168,51 @@ def _headings(runs: Sequence[Run]) -> dict[str, str]:
     return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
 
 
+def heads_and_groups(runs: Sequence[Run]) -> str:
+    """GA of every head that methods report, with many, medium and few classes where they differ in
+    size; runs of one partition. Empty where the table of accuracies says as much.
+    """
+    rows = {
+        method if head is None else f"{method}: {head}": (
+            group,
+            "ga" if head is None else f"ga_{head}",
+        )
+        for method, group in _by_method(runs).items()
+        for head in (None, *_further_heads(group))
+    }
+    columns = {"GA": {name: _values(group, f"{ga}_final") for name, (group, ga) in rows.items()}}
+    for part in _GROUPS:
+        columns[f"GA, {part}"] = {
+            name: _values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
+        }
+    for part in _GROUPS:
+        columns[f"PA after, {part}"] = {
+            name: _values(group, f"pa_{part}_final") if ga == "ga" else []
+            for name, (group, ga) in rows.items()
+        }
+    columns = {heading: column for heading, column in columns.items() if any(column.values())}
+    if len(columns) <= 1 and len(rows) == len(_by_method(runs)):
+        return ""
+    cells = [_mark(column) for column in columns.values()]
+    body = [[name, *(column[name] for column in cells)] for name in rows]
+    return tables.markdown([["method", *columns], *body])
+
+
+def _further_heads(runs: Sequence[Run]) -> list[str]:
+    """Names of the heads that a method's runs report beside the first, in their order."""
+    keys = [key for run in runs for key in run.summary or ()]
+    names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
+    return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in _GROUPS))
+
+
 def rounds_to_accuracy(runs: Sequence[Run]) -> str:
-    """Rounds until FedAvg's best GA, and the speed-up; runs of one partition."""
+    """Rounds until FedAvg's best GA, and the speed-up; runs of one partition.
+
+    Empty without runs of FedAvg.
+    """
     curves = {method: _mean_curve(group) for method, group in _by_method(runs).items()}
     if not curves.get(_BASELINE):
-        return f"Needs {_BASELINE} among the methods."
+        return ""
     target = max(curves[_BASELINE].values())
     reached = {
         method: next((number for number, value in curve.items() if value >= target), None)
