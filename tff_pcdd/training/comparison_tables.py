@@ -172,14 +172,11 @@ def heads_and_groups(runs: Sequence[Run]) -> str:
     """GA of every head that methods report, with many, medium and few classes where they differ in
     size; runs of one partition. Empty where the table of accuracies says as much.
     """
-    rows = {
-        method if head is None else f"{method}: {head}": (
-            group,
-            "ga" if head is None else f"ga_{head}",
-        )
-        for method, group in _by_method(runs).items()
-        for head in (None, *_further_heads(group))
-    }
+    rows = {}
+    for method, group in _by_method(runs).items():
+        rows[_name(method)] = group, "ga"
+        for head in _further_heads(group):
+            rows[f"{method}: {head}"] = group, f"ga_{head}"
     columns = {"GA": {name: _values(group, f"{ga}_final") for name, (group, ga) in rows.items()}}
     for part in _GROUPS:
         columns[f"GA, {part}"] = {
