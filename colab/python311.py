@@ -122,9 +122,9 @@ class Kernel:
             CellError: the cell raised an error.
             RuntimeError: the kernel ended.
         """
-        request = self._client.execute(code, allow_stdin=False)
         error = None
-        try:
+        try:  # from the start: the cell may be running before `execute` returns
+            request = self._client.execute(code, allow_stdin=False)
             for kind, content in self._outputs(request):
                 if kind == "error":
                     error = CellError(content)

@@ -80,10 +80,19 @@ def test_an_error_stops_the_notebook_and_shows_where_it_came_from(tmp_path):
         run(tmp_path, FORWARD, cell)
 
 
-def test_an_interrupt_reaches_the_cell_and_the_next_one_runs(tmp_path):
+# The first kernel is still sending a cell when the second one runs it already.
+SLOW_TO_SEND = f"""{FORWARD}
+import time
+sent = _python311._client.execute
+_python311._client.execute = lambda *args, **options: (sent(*args, **options), time.sleep(2))[0]
+"""
+
+
+@pytest.mark.parametrize("forward", [FORWARD, SLOW_TO_SEND], ids=["receiving", "sending"])
+def test_an_interrupt_reaches_the_cell_and_the_next_one_runs(tmp_path, forward):
     cell = "import os, signal, time\ndone = False\nos.kill(os.getppid(), signal.SIGINT)\n"
     _, interrupted, after = run(
-        tmp_path, FORWARD, cell + "time.sleep(30)\ndone = True", "print(done)", allow_errors=True
+        tmp_path, forward, cell + "time.sleep(30)\ndone = True", "print(done)", allow_errors=True
     )
     assert interrupted[-1].ename == "KeyboardInterrupt"
     assert text(after) == "False\n"
