@@ -2,7 +2,7 @@
 
 import pytest
 
-from tff_pcdd.training import files
+from tff_pcdd import files
 
 TRAIN = [
     # unknown names

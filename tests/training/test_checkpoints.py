@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 
 from tests import support
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 

@@ -12,8 +12,9 @@ import pytest
 import tensorflow as tf
 
 from tests import support
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files, trees
+from tff_pcdd.training import trees
 
 TREE = OrderedDict(
     weights=[np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(0.5)],
@@ -71,7 +72,7 @@ def test_a_lock_ends_with_its_process(tmp_path):
     """Killed without a chance to clean up, and with a child that lives on."""
     code = (
         "import pathlib, subprocess, sys\n"
-        "from tff_pcdd.training import files\n"
+        "from tff_pcdd import files\n"
         "with files.locked(pathlib.Path(sys.argv[1])):\n"
         "    child = subprocess.Popen(['sleep', '60'], stdin=subprocess.DEVNULL)\n"
         "    print(child.pid, flush=True)\n"

@@ -14,8 +14,8 @@ import urllib.parse
 from collections.abc import Iterator
 from pathlib import Path
 
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files
 
 MODELS_CONFIG = "models.config"
 GLOBAL, _PERSONAL = "global", "personal"

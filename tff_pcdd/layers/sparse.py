@@ -11,12 +11,12 @@ import json
 import logging
 import os
 import pathlib
-import tempfile
 import threading
 
 import numpy as np
 import tensorflow as tf
 
+from tff_pcdd import files
 from tff_pcdd.layers.simplex import check_etf_shape, etf_from_matrix
 from tff_pcdd.losses import equal_norm, maximal_angle
 
@@ -30,7 +30,7 @@ _CACHE_VERSION = 1
 _BETA1, _BETA2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
 
 _memory: dict[str, np.ndarray] = {}
-_memory_lock = threading.Lock()
+_lock = threading.Lock()
 
 
 def sparse_etf(
@@ -100,22 +100,22 @@ def sparse_etf(
         init=init,
     )
     path = _cache_path(cache_dir, feature_dim, num_classes, key)
-    with _memory_lock:
-        psi = _memory.get(key)
-    if psi is not None:
-        return psi.copy()
-    dense, mask = _start(feature_dim, num_classes, sparsity, seed, init)
-    psi = _read(path, mask)
-    if psi is None:
-        psi = optimize_sparse_etf(dense, mask, norm=norm, steps=steps, learning_rate=learning_rate)
-        _warn_if_unfinished(psi, norm)
-        # A free entry may shrink until it underflows; it stays free.
-        psi = np.where(mask & (psi == 0), np.finfo(np.float32).tiny, psi)
-        if path is not None:
-            _write(path, psi)
-    with _memory_lock:
+    with _lock:  # until it is there: who wants the same frame meanwhile need not make it too
+        if key in _memory:
+            return _memory[key].copy()
+        dense, mask = _start(feature_dim, num_classes, sparsity, seed, init)
+        psi = _read(path, mask)
+        if psi is None:
+            psi = optimize_sparse_etf(
+                dense, mask, norm=norm, steps=steps, learning_rate=learning_rate
+            )
+            _warn_if_unfinished(psi, norm)
+            # A free entry may shrink until it underflows; it stays free.
+            psi = np.where(mask & (psi == 0), np.finfo(np.float32).tiny, psi)
+            if path is not None:
+                _write(path, psi)
         _memory[key] = psi
-    return psi.copy()
+        return psi.copy()
 
 
 def optimize_sparse_etf(
@@ -240,17 +240,10 @@ def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
 
 
 def _write(path: pathlib.Path, psi: np.ndarray) -> None:
-    """Stores a frame under its name at once, so that no reader sees half of it."""
+    """Stores a frame for the next time."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(dir=path.parent, prefix=".sparse_etf_")
-        try:
-            with os.fdopen(handle, "wb") as file:
-                np.save(file, psi)
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        files.write_atomically(path, lambda file: np.save(file, psi))
     except OSError as error:
         # A read-only home is no reason to fail: the frame is there, only not for the next time.
         logging.warning("could not cache the sparse frame in %s: %s", path, error)

@@ -14,10 +14,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import files
 from tff_pcdd.data import DataError
 from tff_pcdd.options import OptionError
 from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.training import files, sinks
+from tff_pcdd.training import sinks
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 from tff_pcdd.training.runs import check_directory, run_experiment
 

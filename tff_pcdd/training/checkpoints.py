@@ -9,8 +9,9 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files, trees
+from tff_pcdd.training import trees
 from tff_pcdd.training.client_store import ClientStateStore
 
 _NAME = re.compile(r"round_(\d{6})\.npz")

@@ -7,8 +7,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import campaign, comparison_plots, comparison_tables, files, plots
+from tff_pcdd.training import campaign, comparison_plots, comparison_tables, plots
 from tff_pcdd.training.campaign import Run
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 

@@ -24,11 +24,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data, evaluation, federated, models, runtime
+from tff_pcdd import data, evaluation, federated, files, models, runtime
 from tff_pcdd.federated import SGD, Aggregation, Learning
 from tff_pcdd.methods.method import Task
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import diagnostic_plots, files, plots, sinks
+from tff_pcdd.training import diagnostic_plots, plots, sinks
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig, RunOptions

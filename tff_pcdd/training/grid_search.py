@@ -8,8 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import campaign, files, plots, sweep_plots, tables
+from tff_pcdd.training import campaign, plots, sweep_plots, tables
 from tff_pcdd.training.campaign import Run
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 

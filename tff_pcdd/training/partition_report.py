@@ -9,8 +9,8 @@ from pathlib import Path
 
 import numpy as np
 
-from tff_pcdd import data
-from tff_pcdd.training import files, plots
+from tff_pcdd import data, files
+from tff_pcdd.training import plots
 from tff_pcdd.training.config import ExperimentConfig
 
 # Classes that a table lists one by one.

@@ -13,8 +13,8 @@ from typing import Any
 
 from etils import epy
 
+from tff_pcdd import files
 from tff_pcdd.options import OptionError
-from tff_pcdd.training import files
 from tff_pcdd.training.config import ExperimentConfig, RunOptions
 
 with epy.lazy_imports():

@@ -18,7 +18,7 @@ from typing import Any
 
 import tqdm
 
-from tff_pcdd.training import files
+from tff_pcdd import files
 
 
 class Sink:

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.training import files
+from tff_pcdd import files
 
 
 def save_tree(path: Path, tree: Any) -> None:
