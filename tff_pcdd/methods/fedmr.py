@@ -45,7 +45,12 @@ class FedMR(PrototypeMethod):
     projection_dim = 84
     degenerate: ClassVar = {"mu1": 0.0, "mu2": 0.0}
 
-    mu1: float = option(1e-4, "Weight of the intra-class term.", minimum=0)
+    mu1: float = option(
+        1e-4,
+        "Weight of the intra-class term, for 84 features; a sum over pairs of features, it wants "
+        "(84/d)^2 of that with d.",
+        minimum=0,
+    )
     mu2: float = option(1e-4, "Weight of the inter-class term.", minimum=0)
     form: str = option(
         "frobenius",
