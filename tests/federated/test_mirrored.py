@@ -1,12 +1,14 @@
 """Normalisation that stays with the client: FedBN, and any method under personal norms."""
 
 import dataclasses
+from collections import OrderedDict
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import support
+from tff_pcdd import methods
 from tff_pcdd.federated import build_process, programs
 
 COHORT = [0, 1]
@@ -70,6 +72,58 @@ def test_any_method_can_leave_normalisation_with_the_client(simulation, one_roun
     support.assert_trees_equal(result[:2], one_round[:2])
 
 
+def with_personal_norms(name, **options):
+    """A method's learning under --bn=personal, and what the server sends in the first round."""
+    learning = support.learning(name, **options)
+    learning = dataclasses.replace(
+        learning, task=dataclasses.replace(learning.task, personal_norms=True)
+    )
+    sent = learning.method.broadcast(programs.initial_server(learning))
+    message = OrderedDict(
+        weights=programs.initial_weights(learning),
+        server=programs.ordered(sent),
+        round=np.int32(0),
+    )
+    return learning, message
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_every_method_trains_normalisation_that_stays(name):
+    learning, message = with_personal_norms(name)
+    state = programs.initial_client_state(learning, support.seed_of(0))
+    result = programs.ClientProgram(learning).update(message, state, support.client_data(0, 0))
+    for leaf in tf.nest.flatten(result["update"]):
+        assert np.all(np.isfinite(leaf))
+    mirrored = message["weights"]["mirrored"]
+    # FedProto's clients keep everything, and mirror nothing.
+    assert len(mirrored) == (0 if name == "fedproto" else 4)
+    for before, after in zip(mirrored, result["state"]["personal"][-4:], strict=bool(mirrored)):
+        assert np.any(before != after)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "moves"),
+    [
+        ("fedloge", {"finetune_epochs": 2}, False),
+        ("fedrep", {}, False),
+        ("fedbabu", {"finetune": "head"}, False),
+        ("fedbabu", {"finetune": "body"}, True),
+    ],
+)
+def test_tuning_moves_the_scales_only_with_the_backbone(name, options, moves):
+    learning, message = with_personal_norms(name, **options)
+    state = programs.initial_client_state(learning, support.seed_of(0))
+    data = support.client_data(0, 0, test=support.TEST)
+    program = programs.ClientProgram(learning)
+    before, after = (program.personal_weights(message, state, data, epochs) for epochs in (0, 1))
+    with tf.Graph().as_default():
+        net = learning.network()
+    names = [variable.name for variable in net.variables]
+    moved = {name for name, a, b in zip(names, before, after, strict=True) if np.any(a != b)}
+    assert moved
+    assert any("gamma" in name for name in moved) == moves
+
+
 def test_without_normalisation_it_is_fedavg(simulation):
     states = []
     for name in ("fedavg", "fedbn"):
@@ -80,11 +134,11 @@ def test_without_normalisation_it_is_fedavg(simulation):
 
 def test_all_normalisations_of_a_residual_network_are_found():
     """By type: those on the shortcuts have no name of their own."""
-    from tff_pcdd import methods, models
+    from tff_pcdd import models
 
     task = methods.Task(10, 512, lambda: models.build("resnet18", (8, 8, 3)), np.ones([1, 10]))
     net = methods.Network(methods.create("fedbn").build(task), methods.create("fedbn"), task)
     # 20 layers with 4 variables each, 3 of them on shortcuts.
-    assert len(net.mirrored) == 20 * 4
+    assert len(net.mirrored.all) == 20 * 4
     assert len(net.shared.statistics) == 0
-    assert isinstance(net.mirrored[0], tf.Variable)
+    assert isinstance(net.mirrored.trainable[0], tf.Variable)

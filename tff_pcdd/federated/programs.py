@@ -81,19 +81,19 @@ def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
     return OrderedDict(
         trainable=read(net.shared.trainable),
         statistics=read(net.shared.statistics),
-        mirrored=read(net.mirrored),
+        mirrored=read(net.mirrored.all),
         fixed=read(net.fixed),
     )
 
 
 def load(net: Network, weights: Mapping[str, Sequence], personal: Sequence | None = None) -> None:
-    """Sets a network's variables to given weights, and its personal ones where given."""
+    """Sets a network's variables to given weights, and those that a client keeps where given."""
     assign(net.shared.trainable, weights["trainable"])
     assign(net.shared.statistics, weights["statistics"])
-    assign(net.mirrored, weights["mirrored"])
+    assign(net.mirrored.all, weights["mirrored"])
     assign(net.fixed, weights["fixed"])
     if personal is not None:
-        assign(net.personal.all, personal)
+        assign(net.kept, personal)
 
 
 def _with_first_weights(learning: Learning, compute: Callable, *arguments):
@@ -126,7 +126,10 @@ def initial_client_state(learning: Learning, seed: tf.Tensor) -> OrderedDict[str
 
     def state(net, seed):
         return OrderedDict(
-            personal=learning.method.initial_personal(net, seed),
+            personal=[
+                *learning.method.initial_personal(net, seed),
+                *read(net.mirrored.all),
+            ],
             own=ordered(learning.method.client_state(net, learning.task, seed)),
             participations=tf.zeros([], tf.int32),
         )
@@ -198,14 +201,14 @@ class ClientProgram:
         before = [*message["weights"]["statistics"], *message["weights"]["mirrored"]]
         changes = [
             now - then
-            for now, then in zip([*net.shared.statistics, *net.mirrored], before, strict=True)
+            for now, then in zip([*net.shared.statistics, *net.mirrored.all], before, strict=True)
         ]
         return OrderedDict(
             update=[*method.update(net, client), *changes],
             weight=tf.cast(method.weight(client), tf.float32),
             sums=ordered(upload.sums),
             state=OrderedDict(
-                personal=read(net.personal.all),
+                personal=read(net.kept),
                 own=ordered(upload.state),
                 participations=state["participations"] + 1,
             ),
@@ -264,11 +267,10 @@ class ClientProgram:
         """Loads what the client trains or evaluates; returns what it knows."""
         net, weights, task = self._net, message["weights"], self._learning.task
         load(net, weights, state["personal"])
-        if net.mirrored:
-            # A client that never trained has no mirrored variables of its own: it takes the mean's.
-            fresh = tf.equal(state["participations"], 0)
-            for variable, mean in zip(net.mirrored, weights["mirrored"], strict=True):
-                variable.assign(tf.where(fresh, mean, variable))
+        # A client that never trained has no mirrored variables of its own: it takes the mean's.
+        fresh = tf.equal(state["participations"], 0)
+        for variable, mean in zip(net.mirrored.all, weights["mirrored"], strict=True):
+            variable.assign(tf.where(fresh, mean, variable))
         labels = data["train"]["y"]
         counts = tf.cast(count_classes(labels, task.num_classes), tf.float32)
         steps = steps_per_epoch(tf.size(labels), self._learning.batch_size)
@@ -404,7 +406,7 @@ class _ServerTrainer(ClientProgram):
         def learn(x, y, loss, number):
             data = {"train": {"x": x, "y": y}, "seed": fold_in(seed, number), "slot": 0}
             message = {"weights": weights, "server": server, "round": state["round"]}
-            personal = {"personal": read(net.personal.all), "own": {}, "participations": 0}
+            personal = {"personal": read(net.kept), "own": {}, "participations": 0}
             phase = Phase(net.trainable, epochs, loss)
             client = self._begin(message, personal, data, [phase])
             self._train([phase], data["train"], client, data["seed"])

@@ -52,15 +52,18 @@ class Ditto(Method):
 
     def _own_loss(self, net, batch, client):
         loss = cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+        # Normalisation that the client keeps in both networks has no anchor.
+        anchors = {
+            w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
+        }
         distances = [
-            tf.nn.l2_loss(v - anchor)
-            for v, anchor in zip(net.personal.trainable, client.anchor, strict=True)
+            tf.nn.l2_loss(v - anchors[w.ref()]) for w, v in net.copies(_OWN) if w.ref() in anchors
         ]
         return loss + self.pull * tf.add_n(distances), {}
 
     def phases(self, net, epochs):
         return [
-            Phase(net.shared.trainable, epochs, self.loss),
+            Phase(net.common, epochs, self.loss),
             Phase(net.personal.trainable, epochs, self._own_loss),
         ]
 

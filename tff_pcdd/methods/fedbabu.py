@@ -33,6 +33,6 @@ class FedBABU(Method):
         return Placement.FIXED if part == "head" else Placement.SHARED
 
     def personal_phases(self, net, epochs):
-        head, body = net["head"].trainable_weights, net.shared.trainable
+        head, body = net["head"].trainable_weights, net.common
         variables = {"full": [*body, *head], "head": head, "body": body}[self.finetune]
         return [Phase(variables, epochs, self.loss)]

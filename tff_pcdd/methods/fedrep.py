@@ -43,7 +43,7 @@ class FedRep(FedPer):
         head_epochs = max(1, epochs - self.body_epochs)
         return [
             Phase(net.personal.trainable, head_epochs, self._head_loss),
-            Phase(net.shared.trainable, self.body_epochs, self.loss),
+            Phase(net.common, self.body_epochs, self.loss),
         ]
 
     def personal_phases(self, net, epochs):

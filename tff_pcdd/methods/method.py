@@ -191,8 +191,8 @@ class Network:
 
     Attributes:
         shared: variables that travel and are averaged.
-        personal: variables that the client keeps, the mirrored ones among them.
-        mirrored: those of the personal ones whose mean completes the global model.
+        mirrored: variables that the client keeps, and whose mean completes the global model.
+        personal: variables that the client keeps, and nobody else has any of.
         fixed: variables that never change.
     """
 
@@ -200,7 +200,7 @@ class Network:
         self._parts = dict(parts)
         self.shared = Variables([], [])
         self.personal = Variables([], [])
-        self.mirrored: list[tf.Variable] = []
+        self.mirrored = Variables([], [])
         self.fixed: list[tf.Variable] = []
         for name, part in self._parts.items():
             if not part.built:
@@ -215,10 +215,8 @@ class Network:
         if placement is Placement.FIXED:
             self.fixed.append(variable)
         elif placement is not Placement.SCRATCH:
-            group = self.shared if placement is Placement.SHARED else self.personal
+            group = getattr(self, placement.value)
             (group.trainable if trainable else group.statistics).append(variable)
-        if placement is Placement.MIRRORED:
-            self.mirrored.append(variable)
 
     def __getitem__(self, part: str) -> tf.keras.layers.Layer:
         return self._parts[part]
@@ -244,9 +242,19 @@ class Network:
         return [variable for part in self._parts.values() for variable in part.variables]
 
     @property
+    def kept(self) -> list[tf.Variable]:
+        """All variables that the client keeps between rounds."""
+        return [*self.personal.all, *self.mirrored.all]
+
+    @property
+    def common(self) -> list[tf.Variable]:
+        """The variables that local training may move in the global model."""
+        return [*self.shared.trainable, *self.mirrored.trainable]
+
+    @property
     def trainable(self) -> list[tf.Variable]:
-        """All variables that local training may move, shared ones first."""
-        return [*self.shared.trainable, *self.personal.trainable]
+        """All variables that local training may move."""
+        return [*self.common, *self.personal.trainable]
 
 
 def _placement(method: Method, task: Task, part: str, layer) -> Placement:

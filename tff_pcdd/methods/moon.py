@@ -95,11 +95,11 @@ class Moon(Method):
 
     def phases(self, net, epochs):
         phases = super().phases(net, epochs)
-        return [dataclasses.replace(phase, variables=net.shared.trainable) for phase in phases]
+        return [dataclasses.replace(phase, variables=net.common) for phase in phases]
 
     def personal_phases(self, net, epochs):
         phases = super().personal_phases(net, epochs)
-        return [dataclasses.replace(phase, variables=net.shared.trainable) for phase in phases]
+        return [dataclasses.replace(phase, variables=net.common) for phase in phases]
 
     def upload(self, net, client, reduce):
         for original, copy in net.copies(_PREVIOUS):
