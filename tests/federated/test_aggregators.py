@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
+from scipy import special
 
 from tests import support
 from tff_pcdd import runtime
@@ -213,8 +214,25 @@ def test_epsilon_of_a_gaussian_mechanism():
 
 
 def test_epsilon_of_cohorts_is_smaller():
-    private = Aggregation("dp", noise_multiplier=1.0)
-    everybody, few = private.epsilon(100, 100, 50, 1e-5), private.epsilon(100, 10, 50, 1e-5)
-    assert few < everybody / 5
-    assert private.epsilon(100, 10, 100, 1e-5) > few
+    """By theorem 9 of Wang et al., of a sum that one client can move by twice the clip."""
+    z, q, number, delta = 2.0, 0.01, 50, 1e-5
+    epsilons = []
+    for order in range(2, 64):
+        j = np.arange(2, order + 1)
+        divergence = j / (2 * (z / 2) ** 2)
+        factor = np.full(j.shape, 2.0)
+        factor[0] = min(2.0, 4 * (1 - np.exp(-divergence[0])))
+        terms = q**j * special.comb(order, j) * np.exp((j - 1) * divergence) * factor
+        rdp = number * np.log1p(terms.sum()) / (order - 1)
+        epsilons.append(rdp + np.log1p(-1 / order) - np.log(delta * order) / (order - 1))
+    private = Aggregation("dp", noise_multiplier=z)
+    few = private.epsilon(1000, 10, number, delta)
+    assert 0.7 * min(epsilons) < few <= 1.01 * min(epsilons)
+    assert few < private.epsilon(1000, 1000, number, delta) / 5
+    assert private.epsilon(1000, 10, 100, delta) > few
     assert Aggregation("dp", noise_multiplier=0.0).epsilon(10, 10, 1, 1e-5) == math.inf
+
+
+def test_epsilon_of_large_cohorts_is_that_of_taking_part_always():
+    private = Aggregation("dp", noise_multiplier=2.0)
+    assert private.epsilon(5, 3, 10, 1e-5) == private.epsilon(5, 5, 10, 1e-5)

@@ -157,7 +157,8 @@ class Aggregation:
         """ε of (ε, δ)-differential privacy of the shared weights, of aggregator dp.
 
         Two federations are neighbours if they differ in what one client holds, which in the other
-        counts for nothing. Cohorts are drawn without replacement and have to stay secret.
+        counts for nothing. Cohorts are drawn without replacement; they may be known, or, where
+        secrecy makes ε smaller, have to stay secret.
 
         Args:
             num_clients: clients of the federation.
@@ -170,9 +171,18 @@ class Aggregation:
         """
         if not self.noise_multiplier:
             return math.inf
-        event = dp_accounting.GaussianDpEvent(self.noise_multiplier)
+        events = [dp_accounting.GaussianDpEvent(self.noise_multiplier)]
         if cohort_size < num_clients:
-            event = dp_accounting.SampledWithoutReplacementDpEvent(num_clients, cohort_size, event)
+            # Another client takes the place in a cohort of one that is not drawn, which moves the
+            # sum by up to twice the clipping norm.
+            replaced = dp_accounting.GaussianDpEvent(self.noise_multiplier / 2)
+            events.append(
+                dp_accounting.SampledWithoutReplacementDpEvent(num_clients, cohort_size, replaced)
+            )
+        return min(self._epsilon(event, rounds, delta) for event in events)
+
+    @staticmethod
+    def _epsilon(event: dp_accounting.DpEvent, rounds: int, delta: float) -> float:
         accountant = dp_accounting.rdp.RdpAccountant(
             neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
         )

@@ -60,6 +60,10 @@ class FedProto(PrototypeMethod):
         loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
         return loss, {"distance": distance}
 
+    def personal_phases(self, net, epochs):
+        # With the distance to prototypes, by which the model classifies.
+        return self.phases(net, epochs)
+
     def upload(self, net, client, reduce):
         sums, state, sent = super().upload(net, client, reduce)
         means = tf.math.divide_no_nan(sums["features"], sums["counts"][:, None])

@@ -40,7 +40,7 @@ class RatioLoss(Method):
     """FedAvg with samples weighted by how much their class still moves the model."""
 
     name = "ratioloss"
-    degenerate: ClassVar = {"beta": 0.0}
+    degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0}
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)
     beta: float = option(0.1, "β, weight of the class's ratio.", minimum=0)
@@ -57,8 +57,7 @@ class RatioLoss(Method):
     def loss(self, net, batch, client):
         logits = net["head"](self.embed(net, batch.x, training=True))
         losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=batch.y, logits=logits)
-        if self.beta:
-            losses *= self.alpha + self.beta * tf.gather(client.server["ratio"], batch.y)
+        losses *= self.alpha + self.beta * tf.gather(client.server["ratio"], batch.y)
         return tf.reduce_mean(losses), {}
 
     def upload(self, net, client, reduce):
@@ -71,16 +70,17 @@ class RatioLoss(Method):
             return dict(server)
         kernel, plain = net["head"].kernel, functools.partial(Method.loss, self)
         before = tf.identity(kernel)
-        x, y = task.server_samples(self.auxiliary)
-        changes = []
-        for label in range(task.num_classes):
-            chosen = y == label
-            learn(tf.constant(x[chosen]), tf.constant(y[chosen]), plain, label)
-            changes.append(kernel - before)
+        x, y = (tf.constant(part) for part in task.server_samples(self.auxiliary))
+        changes = tf.TensorArray(tf.float32, task.num_classes, element_shape=kernel.shape)
+        # A loop in the graph: training is traced once, not once for each class.
+        for label in tf.range(task.num_classes):
+            chosen = tf.where(tf.equal(y, label))[:, 0]
+            learn(tf.gather(x, chosen), tf.gather(y, chosen), plain, label)
+            changes = changes.write(label, kernel - before)
         position = [v.ref() for v in net.shared.trainable].index(kernel.ref())
         # A class's auxiliary samples move the head by about n times what one of a client's does.
         total = sums["clients"] * self.auxiliary * change[position]
-        ratio, composition = monitor(tf.stack(changes), total, sums["samples"])
+        ratio, composition = monitor(changes.stack(), total, sums["samples"])
         return {"ratio": tf.minimum(ratio, self.cap), "composition": composition}
 
 

@@ -193,18 +193,20 @@ class Diagnostics:
 
     def __init__(self, learning: Learning, federation: data.Federation, names: Sequence[str]):
         self._learning = learning
-        self._names = [name for name in _GROUPS if name in names]
+        # Without a global model only the clients' are left to look at.
+        has_global_model = learning.method.has_global_model
+        self._names = [name for name in _GROUPS if name in names and has_global_model]
         test = federation.test
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._counts = federation.class_counts()
         with initialization.zeros():
             self._net = learning.network()
         self._local: _LocalProgram | None = None
-        self.clients = choose_clients(self._counts) if "angles" in self._names else []
+        self.clients = choose_clients(self._counts) if "angles" in names else []
 
     @property
     def names(self) -> Sequence[str]:
-        """What is computed, in the order of the columns."""
+        """What is computed of the global model, in the order of the columns."""
         return tuple(self._names)
 
     def columns(self) -> list[str]:
