@@ -200,6 +200,16 @@ def test_methods_name_their_classifiers(tmp_path):
         assert f"diag_{name}" in columns
 
 
+def test_without_a_global_model_only_local_ones_are_looked_at(tmp_path):
+    experiment = Experiment(config("fedper"), tmp_path, options("angles,features,nc,norms"))
+    experiment.initialize()
+    experiment.next_round()
+    numbers = experiment.diagnose()
+    assert list(numbers) == experiment.diagnostics.columns()
+    assert numbers and all(name.startswith("diag_local_angle_") for name in numbers)
+    assert all(0 < value < 180 for value in numbers.values())
+
+
 def test_model_that_diverged_ends_no_run(runs):
     _, experiment = runs
     state = dict(experiment.state)

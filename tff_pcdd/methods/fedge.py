@@ -53,6 +53,9 @@ class FedGE(Method):
             ),
         }
 
+    def least_features(self, num_classes):
+        return num_classes
+
     def placement(self, part, layer):
         return Placement.FIXED if part == "head" else Placement.SHARED
 

@@ -65,6 +65,9 @@ class FedGELA(FedGE):
             parts["head"] = linear_head(task)
         return parts
 
+    def least_features(self, num_classes):
+        return 1 if self.classifier == "trainable" else super().least_features(num_classes)
+
     def placement(self, part, layer):
         if self.classifier == "trainable":
             return Placement.SHARED

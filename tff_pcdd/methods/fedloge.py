@@ -83,6 +83,9 @@ class FedLoGe(Method):
             "phi": linear_head(task),
         }
 
+    def least_features(self, num_classes):
+        return num_classes
+
     def placement(self, part, layer):
         places = {"frame": Placement.FIXED, "phi": Placement.PERSONAL}
         return places.get(part, Placement.SHARED)

@@ -5,7 +5,8 @@ federated computations around it (`tff_pcdd.federated`) decide where and when it
 subclass overrides only what differs from FedAvg:
 
     part                        hook                    default (FedAvg)
-    the model                   build, embed            backbone and a linear head
+    the model                   build, embed,           backbone and a linear head; any width
+                                least_features          of features
     which variables go where    placement               all shared: broadcast and averaged
     client constants            constants               none
     local loss and step         loss, phases            cross-entropy, all trainable variables
@@ -328,6 +329,11 @@ class Method:
     def build(self, task: Task) -> dict[str, tf.keras.layers.Layer]:
         """Makes the named Keras pieces of the network, fresh variables each time."""
         return {"backbone": task.backbone(), "head": linear_head(task)}
+
+    def least_features(self, num_classes: int) -> int:
+        """The smallest width of features that the method's classifier can work with."""
+        del num_classes
+        return 1
 
     def embed(self, net: Network, x: tf.Tensor, training: bool) -> tf.Tensor:
         """Features [batch, d] as the global classifier sees them."""

@@ -16,6 +16,10 @@ from typing import Any
 from tff_pcdd import data, methods, models
 from tff_pcdd.options import OptionError, check_options, option, settle_options
 
+# Widths of the projection where there are more classes than a method's own width: the published one
+# for CIFAR-100, and enough for ImageNet and iNaturalist.
+_LARGER_PROJECTIONS = (512, 2048)
+
 
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
@@ -130,8 +134,8 @@ class ExperimentConfig:
     model: str = option("simple_cnn", f"The backbone: {', '.join(models.names())}.", group="Model")
     projection_dim: int | None = option(
         None,
-        "Width of a linear layer between backbone and head, 0 for none; by default 84 for methods "
-        "with a simplex-ETF head and none for the others.",
+        "Width of a linear layer between backbone and head, 0 for none. By default FedGE, FedGELA "
+        "and FedMR have one of 84, the first two of 512 or 2048 where there are more classes.",
         type=int,
         minimum=0,
         group="Model",
@@ -284,8 +288,6 @@ class ExperimentConfig:
                 object.__setattr__(self, name, self.seed)
         if self.personal_eval_every is None:
             object.__setattr__(self, "personal_eval_every", self.eval_every)
-        if self.projection_dim is None:
-            object.__setattr__(self, "projection_dim", self.method().projection_dim)
         if self.model not in models.names():
             raise OptionError(f"--model={self.model}: choose one of {', '.join(models.names())}")
         if self.num_clients is not None and self.clients_per_round > self.num_clients:
@@ -303,6 +305,29 @@ class ExperimentConfig:
         except data.DataError as error:
             # The data package speaks of settings; here they are flags.
             raise OptionError(re.sub(r"^(?=\w+=)", "--", str(error))) from None
+        if self.projection_dim is None:
+            object.__setattr__(self, "projection_dim", self._default_projection())
+
+    def _default_projection(self) -> int:
+        """The method's own width, or a larger one where its classifier needs it."""
+        method = self.method()
+        least = method.least_features(data.dataset_info(self.dataset).num_classes)
+        widths = (method.projection_dim, *_LARGER_PROJECTIONS)
+        return method.projection_dim and next((w for w in widths if w >= least), least)
+
+    def check_features(self, feature_dim: int, num_classes: int) -> None:
+        """Refuses features that are too few for the method's classifier.
+
+        Raises:
+            OptionError: with the number that would do.
+        """
+        least = self.method().least_features(num_classes)
+        if feature_dim < least:
+            raise OptionError(
+                f"--projection_dim={self.projection_dim}: {self.algorithm} needs at least {least} "
+                f"features for {num_classes} classes, --model={self.model} gives {feature_dim}; "
+                f"give --projection_dim={max(least, _LARGER_PROJECTIONS[0])}"
+            )
 
     def data_config(self) -> data.DataConfig:
         """The part of the settings that says which data there are and who holds them."""

@@ -16,7 +16,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tff_pcdd import models
+from tff_pcdd import data, models
 from tff_pcdd.training import comparison, grid_search, plots
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.runs import check_directory
@@ -70,10 +70,11 @@ def describe(config: ExperimentConfig) -> str:
     """A run in one line: method, seed, data, partition, rounds, backbone and its parameters.
 
     Raises:
-        OptionError: the backbone cannot take the data set's inputs or start from the given weights.
+        OptionError: the backbone cannot take the data set's inputs or start from the given weights,
+            or gives too few features.
     """
     spec = config.data_config().input_spec()
-    parameters = _parameters(
+    parameters, feature_dim = _size(
         config.model,
         spec.shape,
         config.projection_dim,
@@ -81,6 +82,9 @@ def describe(config: ExperimentConfig) -> str:
         config.norm,
         config.pretrained_weights,
     )
+    info = data.dataset_info(config.dataset)
+    if not info.has_users:  # which may come with fewer classes than their largest edition
+        config.check_features(feature_dim, info.num_classes)
     return (
         f"{config.algorithm} seed {config.seed}: {plots.describe_data(config)}, "
         f"{config.rounds} rounds, {config.model}, {parameters:,} parameters before the head"
@@ -88,8 +92,8 @@ def describe(config: ExperimentConfig) -> str:
 
 
 @functools.cache
-def _parameters(model, shape, projection_dim, vocabulary_size, norm, pretrained_weights) -> int:
-    """How many numbers a backbone, with its projection, trains."""
+def _size(model, shape, projection_dim, vocabulary_size, norm, pretrained_weights):
+    """How many numbers a backbone, with its projection, trains, and how many features it gives."""
     if pretrained_weights is not None:
         models.read_weights(model, shape, pretrained_weights)
     # In a graph nothing is allocated.
@@ -101,4 +105,5 @@ def _parameters(model, shape, projection_dim, vocabulary_size, norm, pretrained_
             vocabulary_size=vocabulary_size,
             norm=norm,
         )
-    return sum(math.prod(variable.shape) for variable in backbone.trainable_weights)
+    parameters = sum(math.prod(variable.shape) for variable in backbone.trainable_weights)
+    return parameters, backbone.output_shape[-1]

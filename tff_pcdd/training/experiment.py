@@ -112,6 +112,7 @@ def build_learning(
     )
     with tf.Graph().as_default():
         feature_dim = backbone().output_shape[-1]
+    config.check_features(feature_dim, federation.num_classes)
     return Learning(
         method=config.method(),
         task=Task(
