@@ -107,7 +107,7 @@ def test_overlapping_local_tests_reach_the_federation():
         ({"imbalance_factor": 0.01}, "imbalance_factor=0.01"),
         ({"imbalance_factor": float("inf")}, "imbalance_factor=inf"),
         ({"augmentation": "x"}, "augmentation='x'"),
-        ({"normalization": "imagenet"}, "digits has none"),
+        ({"input_normalization": "imagenet"}, "digits has none"),
         (
             {"partition": "natural", "classes_per_client": None},
             "partition=natural: digits has no users of its own",

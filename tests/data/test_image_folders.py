@@ -1,5 +1,7 @@
 """Lists of image files: small copies of the three layouts, and decoding inside a graph."""
 
+import functools
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -43,7 +45,8 @@ def test_centres_are_the_clients(isic):
 
 
 def test_centres_are_split_into_more_clients(isic):
-    loaded = data.load_federation("fed_isic2019", "natural", 12, data_dir=str(isic), seed=1)
+    load = functools.partial(data.load_federation, "fed_isic2019", data_dir=str(isic), seed=1)
+    loaded = load("natural", split_centres=12)
     assert loaded.num_clients == 12
     assert loaded.class_counts().sum() == 48
     for part, size in (("train", 48), ("test", 12)):
@@ -55,8 +58,18 @@ def test_centres_are_split_into_more_clients(isic):
         assert (counts <= whole.class_counts()[centre]).all()
     # The largest centre has three eighths of the samples and is divided most.
     assert sum(client_id.startswith("0-") for client_id in loaded.client_ids) >= 4
-    with pytest.raises(DataError, match="49 clients cannot share 48 training samples"):
-        data.load_federation("fed_isic2019", "natural", 49, data_dir=str(isic))
+    assert load("natural", 3, split_centres=12).num_clients == 3
+    for number, message in (
+        (49, "split_centres=49: 48 training samples cannot"),
+        (5, "split_centres=5: there are 6 centres already"),
+        (0, "split_centres=0: must be a positive integer"),
+    ):
+        with pytest.raises(DataError, match=message):
+            load("natural", split_centres=number)
+    with pytest.raises(DataError, match="split_centres=12 belongs to partition=natural, not to i"):
+        load("iid", 4, split_centres=12)
+    with pytest.raises(DataError, match="split_centres=12 belongs to dataset=fed_isic2019, not to"):
+        data.DataConfig(dataset="femnist", partition="natural", split_centres=12).check()
 
 
 def test_some_centres_and_pooled_partitions(isic):

@@ -1,5 +1,6 @@
 """LEAF's json: real sets, small ones made here, and every way in which a file can be wrong."""
 
+import functools
 import json
 import tracemalloc
 
@@ -367,6 +368,21 @@ def test_missing_places_and_wrong_choices_are_named(folders):
     _one_line(lambda: load(*folders, "femnist", max_clients=2), "2 clients wanted", "has 1 users")
 
 
+def test_number_of_classes_of_choice(folders):
+    _write(folders[0], A)
+    _write(folders[1], A)
+    load = functools.partial(
+        data.load_federation, "femnist", "natural", data_dir=str(folders[0].parent)
+    )
+    assert load().num_classes == 10
+    assert load(num_classes=62).num_classes == 62
+    _one_line(lambda: load(num_classes=63), "num_classes=63: femnist has 1 to 62 classes")
+    _one_line(
+        data.DataConfig(partition="iid", num_clients=1, num_classes=9).check,
+        "num_classes=9 belongs to data",
+    )
+
+
 def test_settings_that_do_not_fit_sets_with_users():
     for settings, part in (
         ({"imbalance_factor": 10}, "imbalance_factor: a long tail"),
@@ -374,7 +390,7 @@ def test_settings_that_do_not_fit_sets_with_users():
     ):
         config = data.DataConfig(dataset="femnist", partition="natural", data_dir="x", **settings)
         _one_line(config.check, part)
-    for settings in ({"augmentation": "standard"}, {"normalization": "none"}):
+    for settings in ({"augmentation": "standard"}, {"input_normalization": "none"}):
         config = data.DataConfig(
             dataset="shakespeare", partition="natural", data_dir="x", **settings
         )

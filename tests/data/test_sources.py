@@ -127,17 +127,17 @@ def test_augmentations(name, augmentation, expected):
 def test_normalizations():
     info = data.dataset_info("cifar10")
     assert data.image_spec(info, SourceOptions()).mean == (0.4914, 0.4822, 0.4465)
-    imagenet = data.image_spec(info, SourceOptions(normalization="imagenet"))
+    imagenet = data.image_spec(info, SourceOptions(input_normalization="imagenet"))
     assert imagenet.std == (0.229, 0.224, 0.225)
-    assert data.image_spec(info, SourceOptions(normalization="none")).mean is None
+    assert data.image_spec(info, SourceOptions(input_normalization="none")).mean is None
 
 
 @pytest.mark.parametrize(
     ("name", "options", "message"),
     [
         ("cifar10", {"augmentation": "strong"}, "augmentation='strong': choose one of none"),
-        ("cifar10", {"normalization": "x"}, "normalization='x': choose one of dataset"),
-        ("digits", {"normalization": "imagenet"}, "needs colour images, digits has none"),
+        ("cifar10", {"input_normalization": "x"}, "input_normalization='x': choose one of dataset"),
+        ("digits", {"input_normalization": "imagenet"}, "needs colour images, digits has none"),
     ],
 )
 def test_spec_refusals(name, options, message):

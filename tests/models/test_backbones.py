@@ -156,8 +156,18 @@ def test_networks_that_are_about_to_be_assigned_stay_empty():
         ("efficientnet_b0", (28, 28, 1), {}, "--model=efficientnet_b0: .* at least 32×32"),
         ("wide_resnet", (7, 8, 3), {}, "--model=wide_resnet: .* at least 8×8"),
         ("resnet50", (32, 4, 3), {}, "--model=resnet50: .* at least 8×8"),
-        ("simple_cnn", (8, 8, 1), {"norm": "group"}, "--norm=group: applies only .*resnet18"),
-        ("resnet18", (8, 8, 1), {"norm": "layer"}, "--norm=layer: choose one of batch, group"),
+        (
+            "simple_cnn",
+            (8, 8, 1),
+            {"norm": "group"},
+            "--normalization=group: applies only .*resnet18",
+        ),
+        (
+            "resnet18",
+            (8, 8, 1),
+            {"norm": "layer"},
+            "--normalization=layer: choose one of batch, group",
+        ),
     ],
 )
 def test_refusals(name, shape, options, message):
@@ -166,14 +176,14 @@ def test_refusals(name, shape, options, message):
 
 
 def test_norm_is_a_setting_of_networks_that_have_it():
-    assert ExperimentConfig(model="resnet18").norm == "batch"
-    assert ExperimentConfig(model="simple_cnn").norm is None
-    with pytest.raises(OptionError, match="--norm=group: applies only with --model="):
-        ExperimentConfig(model="mlp", norm="group")
+    assert ExperimentConfig(model="resnet18").normalization == "batch"
+    assert ExperimentConfig(model="simple_cnn").normalization is None
+    with pytest.raises(OptionError, match="--normalization=group: applies only with --model="):
+        ExperimentConfig(model="mlp", normalization="group")
     with pytest.raises(OptionError, match="--pretrained_weights=x: applies only with --model="):
         ExperimentConfig(model="resnet18", pretrained_weights="x")
-    with pytest.raises(OptionError, match=r"--pretrained_weights=x: .*--norm=batch"):
-        ExperimentConfig(model="efficientnet_b0", norm="group", pretrained_weights="x")
+    with pytest.raises(OptionError, match=r"--pretrained_weights=x: .*--normalization=batch"):
+        ExperimentConfig(model="efficientnet_b0", normalization="group", pretrained_weights="x")
 
 
 def test_a_model_that_cannot_read_the_data_leaves_no_directory(tmp_path):

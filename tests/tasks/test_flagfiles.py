@@ -149,7 +149,7 @@ FEDLOGE = {
             {
                 **FEDLOGE,
                 "model": "resnet18",
-                "normalization": "imagenet",
+                "input_normalization": "imagenet",
                 "num_clients": 40,
                 "imbalance_factor": 50.0,
                 "concentration": 1.0,

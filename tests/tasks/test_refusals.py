@@ -52,7 +52,7 @@ TRAIN = [
     ),
     (["--runtime=remote"], "--runtime=remote: needs --workers=host:port"),
     (["--partition=natural"], "--partition=natural: digits has no users"),
-    (["--normalization=imagenet"], "--normalization='imagenet' needs colour images"),
+    (["--input_normalization=imagenet"], "--input_normalization='imagenet' needs colour images"),
     (["--dataset=femnist", "--partition=natural"], "data_dir is missing"),
     # what is not a flag or not a value
     (["--rounds=three"], "--rounds=three"),

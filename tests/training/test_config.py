@@ -30,6 +30,28 @@ def test_projection_follows_the_method_unless_given():
     assert ExperimentConfig(algorithm="fedgela", projection_dim=0).projection_dim == 0
 
 
+@pytest.mark.parametrize(
+    ("dataset", "algorithm", "options", "width"),
+    [
+        ("cifar10", "fedgela", {}, 84),
+        ("cifar100", "fedgela", {}, 512),
+        ("imagenet_lt", "fedge", {}, 2048),
+        ("cifar100", "fedgela", {"classifier": "trainable"}, 84),
+        ("cifar100", "fedmr", {}, 84),
+        ("cifar100", "fedloge", {}, 0),
+    ],
+)
+def test_projection_has_room_for_the_classes(dataset, algorithm, options, width):
+    config = ExperimentConfig(
+        algorithm=algorithm,
+        method_options=options,
+        dataset=dataset,
+        data_dir="there",
+        partition="iid",
+    )
+    assert config.projection_dim == width
+
+
 def test_method_options_are_completed_and_reach_the_method():
     config = ExperimentConfig(algorithm="fedgela", method_options={"scale": 2.5})
     assert config.method() == methods.create("fedgela", scale=2.5)
@@ -124,8 +146,13 @@ REFUSED = [
     ({"max_train_samples": 9}, "--max_train_samples=9 does not give every one of 10 clients"),
     ({"max_test_samples": 0}, "--max_test_samples=0: must be at least 1"),
     ({"augmentation": "more"}, "--augmentation=more: choose one of none, standard"),
-    ({"normalization": "imagenet"}, "--normalization='imagenet' needs colour images"),
-    ({"normalization": "x"}, "--normalization=x: choose one of dataset, imagenet, none"),
+    ({"input_normalization": "imagenet"}, "--input_normalization='imagenet' needs colour images"),
+    (
+        {"input_normalization": "x"},
+        "--input_normalization=x: choose one of dataset, imagenet, none",
+    ),
+    ({"num_classes": 10}, "--num_classes=10: applies only with --dataset=femnist|shakespeare"),
+    ({"split_centres": 20}, "--split_centres=20: applies only with --dataset=fed_isic2019"),
     ({"projection_dim": -1}, "--projection_dim=-1: must be at least 0"),
     ({"rounds": 0}, "--rounds=0: must be at least 1"),
     ({"rounds": 2.5}, "--rounds=2.5: must be a whole number"),

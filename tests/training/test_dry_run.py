@@ -51,11 +51,16 @@ def test_text():
     [
         ({"model": "lstm"}, "--model=lstm: needs text, the data are images of 8×8×1"),
         (
+            {"dataset": "cifar100", "partition": "iid", "algorithm": "fedloge"},
+            "--projection_dim=0: fedloge needs at least 100 features for 100 classes, "
+            "--model=simple_cnn gives 84; give --projection_dim=512",
+        ),
+        (
             {"dataset": "cifar10", "model": "efficientnet_b0", "pretrained_weights": "/no/file"},
             "--pretrained_weights=/no/file",
         ),
     ],
-    ids=["model", "weights"],
+    ids=["model", "features", "weights"],
 )
 def test_what_the_backbone_refuses(settings, message):
     with pytest.raises(OptionError, match=message):

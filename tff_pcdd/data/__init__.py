@@ -6,7 +6,7 @@ Importing this package imports no TensorFlow.
 """
 
 from tff_pcdd.data import tff_cache  # noqa: F401 - makes its sets known
-from tff_pcdd.data.config import PARTITIONS, DataConfig, load_federation
+from tff_pcdd.data.config import DATASETS_OF, PARTITIONS, DataConfig, load_federation
 from tff_pcdd.data.errors import DataError
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation, InputSpec
 from tff_pcdd.data.image_folders import split_centres
@@ -38,6 +38,7 @@ from tff_pcdd.data.sources import (
 
 __all__ = [
     "AUGMENTATIONS",
+    "DATASETS_OF",
     "NORMALIZATIONS",
     "PARTITIONS",
     "ClassGroups",

@@ -53,6 +53,9 @@ _BELONGS_TO = {
     "local_test": ("dirichlet", "disjoint"),
 }
 
+# Settings that only some data sets read.
+DATASETS_OF = {"num_classes": ("femnist", "shakespeare"), "split_centres": ("fed_isic2019",)}
+
 
 @dataclasses.dataclass(frozen=True, kw_only=True)
 class DataConfig:
@@ -70,12 +73,14 @@ class DataConfig:
         imbalance_factor: largest over smallest class of the long tail that is cut from the
             training samples before they are divided; None leaves them as they are.
         data_dir: the directory that holds the set.
+        num_classes: of LEAF's sets, see `sources.SourceOptions`.
+        split_centres: of Fed-ISIC2019 with the partition "natural", see `image_folders`.
         max_train_samples: a random subset with the same class shares, for quick runs.
         max_test_samples: the same for the test samples.
         validation_fraction: share of every client's training samples that is held out for
             validation, class by class; see `holdout.hold_out`.
         augmentation: see `sources.image_spec`.
-        normalization: "dataset", "imagenet" or "none".
+        input_normalization: "dataset", "imagenet" or "none".
         seed: of all choices above.
     """
 
@@ -89,11 +94,13 @@ class DataConfig:
     local_test: str = "disjoint"
     imbalance_factor: float | None = None
     data_dir: str | None = None
+    num_classes: int | None = None
+    split_centres: int | None = None
     max_train_samples: int | None = None
     max_test_samples: int | None = None
     validation_fraction: float = 0.0
     augmentation: str = "none"
-    normalization: str = "dataset"
+    input_normalization: str = "dataset"
     seed: int = 0
 
     def check(self) -> None:
@@ -105,7 +112,14 @@ class DataConfig:
         info = sources.dataset_info(self.dataset)
         if self.partition not in PARTITIONS:
             raise DataError(f"partition={self.partition!r}: choose one of {', '.join(PARTITIONS)}")
-        for name in ("num_clients", "classes_per_client", "max_train_samples", "max_test_samples"):
+        for name in (
+            "num_clients",
+            "classes_per_client",
+            "max_train_samples",
+            "max_test_samples",
+            "num_classes",
+            "split_centres",
+        ):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise DataError(f"{name}={value}: must be a positive integer")
@@ -124,10 +138,22 @@ class DataConfig:
                 )
             if value is None and self.partition == partition:
                 raise DataError(f"partition={partition}: {name} is missing")
+        for name, datasets in DATASETS_OF.items():
+            value = getattr(self, name)
+            if value is not None and self.dataset not in datasets:
+                raise DataError(
+                    f"{name}={value} belongs to dataset={' or '.join(datasets)}, not to "
+                    f"{self.dataset}"
+                )
         self._check_partition(info)
         self._check_source(info)
 
     def _check_partition(self, info):
+        if self.split_centres is not None and self.partition != "natural":
+            raise DataError(
+                f"split_centres={self.split_centres} belongs to partition=natural, not to "
+                f"{self.partition}"
+            )
         if self.partition == "natural":
             if not info.has_users:
                 users = [
@@ -186,7 +212,7 @@ class DataConfig:
         if info.needs_data_dir and not self.data_dir:
             raise DataError(f"dataset {self.dataset}: data_dir is missing")
         if info.kind == TEXT:
-            for name, absent in (("augmentation", "none"), ("normalization", "dataset")):
+            for name, absent in (("augmentation", "none"), ("input_normalization", "dataset")):
                 if getattr(self, name) != absent:
                     raise DataError(f"{name}={getattr(self, name)}: {self.dataset} is text")
         self.input_spec()
@@ -208,8 +234,10 @@ class DataConfig:
         return sources.SourceOptions(
             data_dir=self.data_dir,
             augmentation=self.augmentation,
-            normalization=self.normalization,
+            input_normalization=self.input_normalization,
             max_clients=self.num_clients if self.partition == "natural" else None,
+            num_classes=self.num_classes,
+            split_centres=self.split_centres,
             seed=self.seed,
         )
 

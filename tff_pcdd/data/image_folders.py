@@ -39,8 +39,8 @@ def _info(name, num_classes, size, resize, has_users):
 def _load_fed_isic2019(info, options):
     """Skin lesions of six centres in FLamby's layout (Ogier du Terrail et al., NeurIPS 2022).
 
-    The directory holds FLamby's table `train_test_split` and the folder of its prepared images. Up
-    to six clients are centres; more are parts of centres, see `split_centres`.
+    The directory holds FLamby's table `train_test_split` and the folder of its prepared images. The
+    six centres are the clients, or parts of centres with the option `split_centres`.
     """
     root = _directory(info, options)
     table = _first(root, ("train_test_split", "train_test_split.csv", "train_test_folds.csv"))
@@ -54,8 +54,8 @@ def _load_fed_isic2019(info, options):
     centres = [row["center"] for row in rows]
     train, test = np.flatnonzero(folds == "train"), np.flatnonzero(folds == "test")
     clients = _by_user([centres[i] for i in train], [centres[i] for i in test])
-    if options.max_clients is not None and options.max_clients > len(clients):
-        clients = split_centres(clients, options.max_clients, options.seed)
+    if options.split_centres is not None:
+        clients = split_centres(clients, options.split_centres, options.seed)
     train, test, clients = _choose(
         Examples(paths[train], labels[train]), Examples(paths[test], labels[test]), clients, options
     )
@@ -147,11 +147,15 @@ def split_centres(clients, number: int, seed: int) -> tuple[ClientIndices, ...]:
         Clients named `<centre>-<part>`.
 
     Raises:
-        DataError: if there are more clients than training samples.
+        DataError: if there are more clients than training samples, or fewer than centres.
     """
     sizes = [len(client.train) for client in clients]
+    if number < len(clients):
+        raise DataError(f"split_centres={number}: there are {len(clients)} centres already")
     if number > sum(sizes):
-        raise DataError(f"{number} clients cannot share {sum(sizes)} training samples")
+        raise DataError(
+            f"split_centres={number}: {sum(sizes)} training samples cannot be shared by so many"
+        )
     pieces = [1] * len(clients)
     for _ in range(number - len(clients)):
         pieces[max(range(len(clients)), key=lambda i: sizes[i] / pieces[i])] += 1

@@ -101,7 +101,8 @@ def _load_from(info: DatasetInfo, options: SourceOptions) -> Source:
                 info.name,
                 options.max_clients,
                 options.seed,
-                options=options,
+                options.num_classes,
+                options,
             )
     raise DataError(
         f"dataset {info.name}: data_dir={root} needs folders train and test of LEAF's json files"

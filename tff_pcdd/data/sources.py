@@ -8,7 +8,7 @@ without loading anything:
         return Source(train, test, class_names, image_spec(info, options))
 
 Per-channel means and deviations: FedGELA's code (methods of FedMR and FedLoGe use the same, except
-that FedLoGe normalises CIFAR-10-LT with ImageNet's, `normalization="imagenet"`).
+that FedLoGe normalises CIFAR-10-LT with ImageNet's, `input_normalization="imagenet"`).
 """
 
 from __future__ import annotations
@@ -71,16 +71,22 @@ class SourceOptions:
     Attributes:
         data_dir: the directory that holds the set, or None.
         augmentation: one of `AUGMENTATIONS`, see `image_spec`.
-        normalization: one of `NORMALIZATIONS`.
+        input_normalization: one of `NORMALIZATIONS`.
         max_clients: of a set with users, how many of them are loaded, chosen by `seed`; None for
             all.
+        num_classes: of LEAF's sets, how many classes there are; None for those of the smallest
+            edition that has all the labels.
+        split_centres: of Fed-ISIC2019, how many clients its centres are divided into; None for a
+            client each.
         seed: of that choice.
     """
 
     data_dir: str | None = None
     augmentation: str = "none"
-    normalization: str = "dataset"
+    input_normalization: str = "dataset"
     max_clients: int | None = None
+    num_classes: int | None = None
+    split_centres: int | None = None
     seed: int = 0
 
 
@@ -186,17 +192,18 @@ def image_spec(
         raise DataError(
             f"augmentation={options.augmentation!r}: choose one of {', '.join(AUGMENTATIONS)}"
         )
-    if options.normalization not in NORMALIZATIONS:
+    if options.input_normalization not in NORMALIZATIONS:
         raise DataError(
-            f"normalization={options.normalization!r}: choose one of {', '.join(NORMALIZATIONS)}"
+            f"input_normalization={options.input_normalization!r}: choose one of "
+            f"{', '.join(NORMALIZATIONS)}"
         )
-    if options.normalization == "imagenet" and info.shape[-1] != 3:
-        raise DataError(f"normalization='imagenet' needs colour images, {info.name} has none")
+    if options.input_normalization == "imagenet" and info.shape[-1] != 3:
+        raise DataError(f"input_normalization='imagenet' needs colour images, {info.name} has none")
     mean, std = {
         "dataset": (info.mean, info.std),
         "imagenet": IMAGENET,
         "none": (None, None),
-    }[options.normalization]
+    }[options.input_normalization]
     dtype = dtype or ("string" if info.kind == IMAGE_FILE else "uint8")
     spec = InputSpec(
         info.kind, info.shape, dtype, scale=scale, mean=mean, std=std, resize=info.resize

@@ -8,12 +8,12 @@ Two things differ from the network in Keras:
 
 - It takes images as `tff_pcdd.data` normalises them. The layers that turn 0…255 into such values
   are left out. The weights that Keras offers for ImageNet expect ImageNet's mean and deviation:
-  train with --normalization=imagenet from them.
+  train with --input_normalization=imagenet from them.
 - Dropping of blocks (stochastic depth, 0 to 0.2) is a function of the step's seed.
 
 Batch normalisation is Keras' own, with momentum 0.99 and epsilon 1e-3. From their first values its
 moving averages need hundreds of local steps, so that the network in eval mode lags behind at the
-start, unless it begins with pretrained weights or has --norm=group.
+start, unless it begins with pretrained weights or has --normalization=group.
 """
 
 from __future__ import annotations

@@ -116,9 +116,11 @@ def build(
         )
     if norm is not None:
         if name not in NORMALIZED:
-            raise OptionError(f"--norm={norm}: applies only with --model={'|'.join(NORMALIZED)}")
+            raise OptionError(
+                f"--normalization={norm}: applies only with --model={'|'.join(NORMALIZED)}"
+            )
         if norm not in NORMS:
-            raise OptionError(f"--norm={norm}: choose one of {', '.join(NORMS)}")
+            raise OptionError(f"--normalization={norm}: choose one of {', '.join(NORMS)}")
         options["norm"] = norm
     with _starting_from(weights or ()):
         return builder.function(shape, projection_dim, **options)

@@ -74,6 +74,22 @@ class ExperimentConfig:
         only={"partition": ("natural",)},
         group="Data",
     )
+    num_classes: int | None = option(
+        None,
+        "Classes of LEAF's sets; by default those of the smallest edition that has all the labels.",
+        type=int,
+        minimum=1,
+        only={"dataset": data.DATASETS_OF["num_classes"]},
+        group="Data",
+    )
+    split_centres: int | None = option(
+        None,
+        "Divide the centres of Fed-ISIC2019 into this many clients (the papers: 20).",
+        type=int,
+        minimum=1,
+        only={"dataset": data.DATASETS_OF["split_centres"], "partition": ("natural",)},
+        group="Data",
+    )
     min_samples: int | None = option(
         10,
         "Training samples that every client has at least; the partition is drawn again until so.",
@@ -124,7 +140,7 @@ class ExperimentConfig:
         choices=data.AUGMENTATIONS,
         group="Data",
     )
-    normalization: str = option(
+    input_normalization: str = option(
         "dataset",
         "Mean and deviation of the data set, of ImageNet, or none.",
         choices=data.NORMALIZATIONS,
@@ -147,7 +163,7 @@ class ExperimentConfig:
         choices=("averaged", "personal"),
         group="Model",
     )
-    norm: str | None = option(
+    normalization: str | None = option(
         "batch",
         "Normalisation layers: batch, whose moving statistics are averaged with the weights, or "
         "group, which has none.",
@@ -158,9 +174,9 @@ class ExperimentConfig:
     pretrained_weights: str | None = option(
         None,
         "File of weights of Keras' EfficientNetB0(include_top=False) to start from; those for "
-        "ImageNet expect --normalization=imagenet.",
+        "ImageNet expect --input_normalization=imagenet.",
         type=str,
-        only={"model": models.PRETRAINED, "norm": ("batch",)},
+        only={"model": models.PRETRAINED, "normalization": ("batch",)},
         group="Model",
     )
 

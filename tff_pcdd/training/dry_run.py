@@ -79,7 +79,7 @@ def describe(config: ExperimentConfig) -> str:
         spec.shape,
         config.projection_dim,
         spec.vocabulary_size,
-        config.norm,
+        config.normalization,
         config.pretrained_weights,
     )
     info = data.dataset_info(config.dataset)

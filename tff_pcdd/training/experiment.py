@@ -107,7 +107,7 @@ def build_learning(
         spec.shape,
         projection_dim=config.projection_dim,
         vocabulary_size=spec.vocabulary_size,
-        norm=config.norm,
+        norm=config.normalization,
         weights=weights,
     )
     with tf.Graph().as_default():
