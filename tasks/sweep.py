@@ -58,7 +58,7 @@ def read_grid() -> dict[str, dict[str, object]]:
         if name not in known or not all(given):
             raise cli.OptionError(
                 f"--grid={text}: give a flag of tasks.train that may differ between runs of "
-                f"{algorithm}, and its values, as client_learning_rate=0.01,0.05"
+                f"{algorithm}, and its values, as --grid=client_learning_rate=0.01,0.05"
             )
         if name in grid or cli.FLAGS[name].present:
             raise cli.OptionError(f"--grid={text}: --{name} is given twice")

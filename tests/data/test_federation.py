@@ -70,6 +70,10 @@ def test_summary_is_plain_and_right():
             {"num_classes": 2, "class_names": ("a", "b")},
             "training labels run from 0 to 2, not within 0 to 1",
         ),
+        (
+            {"test": Examples(np.zeros((3, 2, 2, 1)), np.zeros(3, np.int32))},
+            "test inputs are float64, by the input spec they are uint8; .*dtype=.float32., scale=1",
+        ),
     ],
 )
 def test_inconsistent_federations_are_refused(changes, message):
@@ -80,6 +84,8 @@ def test_inconsistent_federations_are_refused(changes, message):
 def test_examples_need_one_label_each():
     with pytest.raises(DataError, match="3 inputs and labels of shape"):
         Examples(np.zeros((3, 1)), np.zeros(2, np.int32))
+    with pytest.raises(DataError, match="labels are <U1: give whole numbers from 0"):
+        Examples(np.zeros((2, 1)), np.array(["a", "b"]))
 
 
 @pytest.mark.parametrize(

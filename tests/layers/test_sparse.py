@@ -93,13 +93,28 @@ def test_too_few_steps_are_reported(caplog):
 
 
 def test_dense_starts_have_their_distributions():
-    for init, scale in (("gaussian", 1.0), ("kaiming", np.sqrt(2 / 400)), ("uniform", 12**-0.5)):
-        psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, steps=0, init=init)
+    # The deviation of a uniform number is a twelfth's root of its range.
+    scales = {"gaussian": 400**-0.5, "kaiming": np.sqrt(2 / 400), "uniform": np.sqrt(3 / 400 / 12)}
+    for init, scale in scales.items():
+        psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, norm=1.0, steps=0, init=init)
         assert psi.std() == pytest.approx(scale, rel=0.05)
     psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, steps=0, init="xavier")
     assert np.abs(psi).max() == pytest.approx(np.sqrt(6 / 450), rel=0.01)
     psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, steps=0, init="orthogonal")
     np.testing.assert_allclose(psi.T @ psi, np.eye(50), atol=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("init", "norm"),
+    [*((init, 2.0) for init in layers.SPARSE_ETF_INITS), ("gaussian", 0.1), ("uniform", 0.1)],
+)
+def test_every_start_becomes_a_frame(init, norm):
+    psi = layers.sparse_etf(512, 10, norm=norm, seed=0, init=init)
+    lengths = np.linalg.norm(psi, axis=0)
+    np.testing.assert_allclose(lengths, norm, rtol=0.02)
+    cosines = (psi / lengths).T @ (psi / lengths)
+    angles = np.degrees(np.arccos(cosines[~np.eye(10, dtype=bool)]))
+    assert angles.min() > 96  # of 96.4, a simplex frame's
 
 
 def test_the_arguments_decide():

@@ -10,7 +10,7 @@ import types
 import numpy as np
 import pytest
 
-from tff_pcdd import data
+from tff_pcdd import data, files
 from tff_pcdd.federated import programs
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import (
@@ -19,7 +19,6 @@ from tff_pcdd.training import (
     RunOptions,
     evaluate_run,
     experiment,
-    files,
     run_experiment,
     sinks,
 )

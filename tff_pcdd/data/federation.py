@@ -30,6 +30,8 @@ class Examples:
     def __post_init__(self):
         if self.y.ndim != 1 or len(self.x) != len(self.y):
             raise DataError(f"{len(self.x)} inputs and labels of shape {self.y.shape}: one each")
+        if self.y.dtype.kind not in "iu":
+            raise DataError(f"labels are {self.y.dtype}: give whole numbers from 0")
         if self.y.dtype != np.int32:
             object.__setattr__(self, "y", self.y.astype(np.int32))
 
@@ -202,7 +204,14 @@ class Federation:
             raise DataError(f"{self.name}: there are no clients")
         if len(set(self.client_ids)) < len(self.clients):
             raise DataError(f"{self.name}: client ids repeat")
+        spec = self.input_spec
         for part, examples in (("training", self.train), ("test", self.test)):
+            if spec.dtype != "string" and examples.x.dtype != spec.dtype:
+                raise DataError(
+                    f"{self.name}: {part} inputs are {examples.x.dtype}, by the input spec they "
+                    f"are {spec.dtype}; of float32 images from 0 to 1 it is "
+                    'image_spec(info, options, dtype="float32", scale=1)'
+                )
             if len(examples) and not 0 <= examples.y.min() <= examples.y.max() < self.num_classes:
                 raise DataError(
                     f"{self.name}: {part} labels run from {examples.y.min()} to {examples.y.max()},"

@@ -25,7 +25,7 @@ _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 SPARSE_ETF_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
 
 # Part of a cache file's name: raise it when the same arguments give another matrix.
-_CACHE_VERSION = 1
+_CACHE_VERSION = 2
 
 _BETA1, _BETA2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
 
@@ -62,10 +62,10 @@ def sparse_etf(
       steps: number of Adam steps.
       learning_rate: Adam's, per step.
       seed: seed of `np.random.default_rng`; it decides the start and the zeros.
-      init: dense start: "etf", "xavier" (uniform ±√(6/(d+C))), "gaussian" (standard normal),
-        "uniform" (on [0, 1)), "orthogonal" (orthonormal columns) or "kaiming" (normal with
-        variance 2/d). "gaussian" and "uniform" begin with columns of length about √d, too far
-        from γ for the default steps.
+      init: dense start: "etf", "xavier" (uniform ±√(6/(d+C))), "gaussian" (normal with variance
+        γ²/d), "uniform" (on [0, γ·√(3/d))), "orthogonal" (orthonormal columns) or "kaiming" (normal
+        with variance 2/d). "gaussian" and "uniform" are scaled to columns of length about γ: from
+        √d, the standard distributions' length, the default steps do not reach it.
       cache_dir: folder of the disk cache, "" for none. `None` means `tff_pcdd` in
         `$XDG_CACHE_HOME`, by default in `~/.cache`.
 
@@ -103,7 +103,7 @@ def sparse_etf(
     with _lock:  # until it is there: who wants the same frame meanwhile need not make it too
         if key in _memory:
             return _memory[key].copy()
-        dense, mask = _start(feature_dim, num_classes, sparsity, seed, init)
+        dense, mask = _start(feature_dim, num_classes, sparsity, norm, seed, init)
         psi = _read(path, mask)
         if psi is None:
             psi = optimize_sparse_etf(
@@ -173,7 +173,7 @@ def optimize_sparse_etf(
         return session.run(result)
 
 
-def _start(feature_dim, num_classes, sparsity, seed, init):
+def _start(feature_dim, num_classes, sparsity, norm, seed, init):
     """Dense float32 start and boolean mask, both [feature_dim, num_classes]."""
     shape = (feature_dim, num_classes)
     rng = np.random.default_rng(seed)
@@ -190,8 +190,8 @@ def _start(feature_dim, num_classes, sparsity, seed, init):
     dense = {
         "etf": lambda: etf_from_matrix(uniform),
         "xavier": lambda: bound * (2.0 * uniform - 1.0),
-        "gaussian": lambda: rng.normal(size=shape),
-        "uniform": lambda: uniform,
+        "gaussian": lambda: rng.normal(scale=norm * feature_dim**-0.5, size=shape),
+        "uniform": lambda: norm * np.sqrt(3.0 / feature_dim) * uniform,
         "orthogonal": lambda: np.linalg.qr(rng.normal(size=shape))[0],
         "kaiming": lambda: rng.normal(scale=np.sqrt(2.0 / feature_dim), size=shape),
     }[init]()

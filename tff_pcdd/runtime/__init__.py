@@ -14,7 +14,9 @@ This module is imported for its list of names while command lines are checked, s
 TFF, which takes seconds to import, is loaded by `use`.
 """
 
+import atexit
 import importlib
+import sys
 from typing import Any
 
 # Each module offers `create_context(**options)`.
@@ -121,3 +123,21 @@ def _restore(previous: Any) -> None:
 
     _active = previous if isinstance(previous, Runtime) else None
     tff.framework.set_default_context(previous.context if _active is not None else previous)
+
+
+@atexit.register
+def _free_first_context() -> None:
+    """Lets go of the context that TFF made on import while its finaliser can still run.
+
+    It needs modules that are gone later, and would say so below whatever ended the process.
+    """
+    tff = sys.modules.get("tensorflow_federated")
+    if _active is not None:
+        _active._previous = None
+    elif tff is not None:
+
+        class Nowhere(tff.framework.SyncContext):
+            def invoke(self, comp, arg):
+                raise RuntimeError("the process ends")
+
+        tff.framework.set_default_context(Nowhere())

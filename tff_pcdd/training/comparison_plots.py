@@ -83,8 +83,12 @@ def bars(results: Results, title: str):
         "pa": ("PA after local epochs", 0.2, {"color": shades(0.85)}),
     }
     marks = {
-        "pa_before": ("PA before local steps", {"marker": "o", "markerfacecolor": "white"}),
-        "pa_before_masked": ("PA before, own classes only", {"marker": "D"}),
+        # The circle is wide enough to be seen around the diamond where both are equal.
+        "pa_before": (
+            "PA before local steps",
+            {"marker": "o", "markerfacecolor": "white", "markersize": 7},
+        ),
+        "pa_before_masked": ("PA before, own classes only", {"marker": "D", "markersize": 3.5}),
     }
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         positions = np.arange(len(methods))
@@ -100,7 +104,6 @@ def bars(results: Results, title: str):
                 mean,
                 positions + 0.2,
                 linestyle="",
-                markersize=4,
                 markeredgecolor="black",
                 color="black",
                 markeredgewidth=0.8,

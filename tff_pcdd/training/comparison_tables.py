@@ -55,7 +55,8 @@ ga_ssec."""
 _ROUNDS_TITLE = "### Rounds to FedAvg's best GA"
 _ROUNDS_NOTE = """\
 Rounds to …: the first evaluated round whose GA, averaged over seeds, is at least the best that
-FedAvg's average reaches in any round, and how many times fewer rounds than FedAvg's that is."""
+FedAvg's average reaches in any round, and how many times fewer rounds than FedAvg's that is. Which
+round is the best only the test set can tell: the column says how far a curve rises."""
 
 _COST_NOTE = """\
 Parameters kept: by a client between rounds. kB up, kB down: what a client sends and receives in a

@@ -29,11 +29,15 @@ class ExperimentConfig:
         OptionError: a value is unknown, out of bounds, or does not apply to the others.
     """
 
-    algorithm: str = option("fedavg", "The federated method.", group="Method")
+    algorithm: str = option(
+        "fedavg", f"The federated method: {', '.join(methods.names())}.", group="Method"
+    )
     method_options: Mapping[str, Any] = dataclasses.field(default_factory=dict)
 
     dataset: str = option(
-        "digits", "The data set; digits comes with the installation.", group="Data"
+        "digits",
+        f"The data set: {', '.join(data.dataset_names())}. Digits comes with the installation.",
+        group="Data",
     )
     data_dir: str | None = option(
         None, "Folder of the data set (tfds folder, LEAF's data folder, …).", type=str, group="Data"

@@ -147,6 +147,15 @@ def collapse_curves(rows: Rows, title: str):
     return figure, panels
 
 
+# Where a label may stand beside its point.
+_SIDES = (
+    ((-5, 0), {"ha": "right", "va": "center"}),
+    ((5, 0), {"ha": "left", "va": "center"}),
+    ((0, 4), {"ha": "center", "va": "bottom"}),
+    ((0, -4), {"ha": "center", "va": "top"}),
+)
+
+
 def norms_and_counts(
     classifiers: Mapping[str, np.ndarray],
     counts: np.ndarray,
@@ -169,14 +178,14 @@ def norms_and_counts(
         if len(counts) <= 30:
             # Labels of points next to each other go to different sides.
             for place, label in enumerate(np.lexsort((norms, counts))):
+                offset, sides = _SIDES[place % len(_SIDES)]
                 axes.annotate(
                     class_names[label],
                     (counts[label], norms[label]),
-                    (5 if place % 2 else -5, 0),
+                    offset,
                     textcoords="offset points",
-                    ha="left" if place % 2 else "right",
-                    va="center",
                     fontsize=7,
+                    **sides,
                 )
         correlation = geometry.log_count_correlation(norms, counts)
         text = "none to speak of" if np.isnan(correlation) else f"{correlation:.2f}"

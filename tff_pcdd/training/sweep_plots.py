@@ -12,10 +12,20 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from tff_pcdd.training.grid_search import Outcome
 
+# VA is a dot that fits into the hollow marks of the others where they are equal.
 _MARKS = {
-    "validation": ("VA, by which is chosen", {"marker": "o", "color": "black"}),
-    "ga": ("GA in that round", {"marker": "s", "color": "C0", "markerfacecolor": "white"}),
-    "pa": ("PA in that round", {"marker": "D", "color": "C1", "markerfacecolor": "white"}),
+    "validation": (
+        "VA, by which is chosen",
+        {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},
+    ),
+    "ga": (
+        "GA in that round",
+        {"marker": "s", "color": "C0", "markerfacecolor": "white", "markersize": 8},
+    ),
+    "pa": (
+        "PA in that round",
+        {"marker": "D", "color": "C1", "markerfacecolor": "white", "markersize": 6},
+    ),
 }
 
 
@@ -86,7 +96,6 @@ def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
                 xerr=spread,
                 linestyle="",
                 capsize=2,
-                markersize=5,
                 label=label,
                 **style,
             )
