@@ -412,6 +412,14 @@ def tiny_federation():
     return data.Federation("tiny", 4, tuple("abcd"), spec, examples, examples, clients)
 
 
+def test_clients_without_samples_are_told_of(options, tmp_path, caplog):
+    config = dataclasses.replace(CONFIG, num_clients=90)
+    federation = Experiment(config, tmp_path, options).federation
+    empty = sum(federation.class_counts().sum(axis=1) == 0)
+    assert empty
+    assert f"{empty} of 90 clients have no training samples" in caplog.text
+
+
 def test_a_device_that_is_not_there_is_refused():
     options = RunOptions(devices="GPU:7", client_parallelism=2)
     with pytest.raises(OptionError, match=r"--runtime=inprocess --devices=GPU:7 .*GPU:7"):

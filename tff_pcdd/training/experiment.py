@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import logging
 import math
 import os
 import shutil
@@ -204,6 +205,9 @@ class Experiment:
             check_directory(self.output_dir, config, overwrite)
         self.federation = config.data_config().build()
         num_clients = len(self.federation.clients)
+        empty = sum(not client.train.size for client in self.federation.clients)
+        if empty:
+            logging.warning("%d of %d clients have no training samples", empty, num_clients)
         if config.clients_per_round > num_clients:
             raise OptionError(
                 f"--clients_per_round={config.clients_per_round}: the data set has only "
