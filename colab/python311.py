@@ -15,10 +15,12 @@ notebook has; versions as old as Colab's (7.34 and 7.4) will do.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
 import queue
 import subprocess
 import sys
+import threading
 from pathlib import Path
 
 from IPython import get_ipython
@@ -114,6 +116,15 @@ class Kernel:
         self._client = self._manager.client()
         self._client.start_channels()
         self._client.wait_for_ready()
+        # A thread of its own reads: a read that an interrupt breaks off would take the next
+        # message with it.
+        self._messages = queue.Queue()
+        threading.Thread(target=self._receive, daemon=True).start()
+
+    def _receive(self) -> None:
+        while True:
+            with contextlib.suppress(queue.Empty):
+                self._messages.put(self._client.get_iopub_msg(timeout=1))
 
     def run(self, code: str) -> None:
         """Runs a cell and shows its outputs while they come.
@@ -124,7 +135,9 @@ class Kernel:
         """
         error = None
         try:  # from the start: the cell may be running before `execute` returns
-            request = self._client.execute(code, allow_stdin=False)
+            # Whether later cells run after an error is for the notebook's own kernel to say; this
+            # one would drop, without a word, a cell that comes while it reports the error.
+            request = self._client.execute(code, allow_stdin=False, stop_on_error=False)
             for kind, content in self._outputs(request):
                 if kind == "error":
                     error = CellError(content)
@@ -140,7 +153,7 @@ class Kernel:
         """Kinds and contents of the messages that answer a request, until all is done."""
         while True:
             try:
-                message = self._client.get_iopub_msg(timeout=1)
+                message = self._messages.get(timeout=1)
             except queue.Empty:
                 if not self._manager.is_alive():
                     raise RuntimeError(

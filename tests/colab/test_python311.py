@@ -90,7 +90,8 @@ _python311._client.execute = lambda *args, **options: (sent(*args, **options), t
 
 @pytest.mark.parametrize("forward", [FORWARD, SLOW_TO_SEND], ids=["receiving", "sending"])
 def test_an_interrupt_reaches_the_cell_and_the_next_one_runs(tmp_path, forward):
-    cell = "import os, signal, time\ndone = False\nos.kill(os.getppid(), signal.SIGINT)\n"
+    cell = "import os, signal, time\ndone = False\ntime.sleep(0.5)\n"
+    cell += "os.kill(os.getppid(), signal.SIGINT)\n"
     _, interrupted, after = run(
         tmp_path, forward, cell + "time.sleep(30)\ndone = True", "print(done)", allow_errors=True
     )

@@ -27,6 +27,8 @@ def client(round_number=1, valid=(True, True, True, False)):
 
 def evaluate(**options):
     learning = support.learning("fedmr", statistics=False, **options)
+    # Keras draws the network from global state; another draw may have a sample without features.
+    tf.keras.utils.set_random_seed(1)
     net = learning.network()
     batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
     loss, metrics = learning.method.loss(net, batch, client())
