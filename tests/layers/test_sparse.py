@@ -93,7 +93,7 @@ def test_too_few_steps_are_reported(caplog):
 
 
 def test_dense_starts_have_their_distributions():
-    # The deviation of a uniform number is a twelfth's root of its range.
+    # The deviation of a uniform number is its range over the root of 12.
     scales = {"gaussian": 400**-0.5, "kaiming": np.sqrt(2 / 400), "uniform": np.sqrt(3 / 400 / 12)}
     for init, scale in scales.items():
         psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, norm=1.0, steps=0, init=init)

@@ -51,7 +51,11 @@ _BELONGS_TO = {
     "min_samples": ("dirichlet", 10),
     "assignment": ("dirichlet", "class"),
     "local_test": ("dirichlet", "disjoint"),
+    "split_centres": ("natural", None),
 }
+
+# Those of them that their partition cannot do without.
+_REQUIRED = ("classes_per_client", "concentration")
 
 # Settings that only some data sets read.
 DATASETS_OF = {"num_classes": ("femnist", "shakespeare"), "split_centres": ("fed_isic2019",)}
@@ -136,7 +140,7 @@ class DataConfig:
                 raise DataError(
                     f"{name}={value} belongs to partition={partition}, not to {self.partition}"
                 )
-            if value is None and self.partition == partition:
+            if value is None and name in _REQUIRED and self.partition == partition:
                 raise DataError(f"partition={partition}: {name} is missing")
         for name, datasets in DATASETS_OF.items():
             value = getattr(self, name)
@@ -149,11 +153,6 @@ class DataConfig:
         self._check_source(info)
 
     def _check_partition(self, info):
-        if self.split_centres is not None and self.partition != "natural":
-            raise DataError(
-                f"split_centres={self.split_centres} belongs to partition=natural, not to "
-                f"{self.partition}"
-            )
         if self.partition == "natural":
             if not info.has_users:
                 users = [

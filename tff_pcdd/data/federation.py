@@ -231,6 +231,11 @@ class Federation:
         return len(self.clients)
 
     @property
+    def clients_without_train(self) -> int:
+        """How many clients have no training samples."""
+        return sum(not client.train.size for client in self.clients)
+
+    @property
     def client_ids(self) -> tuple[str, ...]:
         return tuple(client.client_id for client in self.clients)
 
@@ -274,7 +279,7 @@ class Federation:
             "client_test_samples": _spread(self.test_class_counts().sum(axis=1)),
             "classes_per_client": _spread(held),
             "class_samples": counts.sum(axis=0).tolist(),
-            "clients_without_train": int((sizes == 0).sum()),
+            "clients_without_train": self.clients_without_train,
             **{name: int(value) for name, value in self.notes.items()},
         }
 

@@ -13,7 +13,7 @@ how many samples of each class took part (`composition`, algorithm 1), without a
 Departures: R is in force from the second round on (authors' program; the paper waits until the
 composition proves imbalanced), it is capped at `cap`, since a class that is fitted perfectly has a
 denominator near 0 (one variant of the program caps at 5000), and the mean is weighted by samples.
-The auxiliary samples are drawn from the training data. With β = 0 it is FedAvg.
+The auxiliary samples are drawn from the training data. With α = 1 and β = 0 it is FedAvg.
 """
 
 from __future__ import annotations

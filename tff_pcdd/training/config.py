@@ -21,6 +21,12 @@ from tff_pcdd.options import OptionError, check_options, option, settle_options
 _LARGER_PROJECTIONS = (512, 2048)
 
 
+def _projection(method: methods.Method, least: int) -> int:
+    """The method's own width of the projection, or a larger one that gives `least` features."""
+    widths = (method.projection_dim, *_LARGER_PROJECTIONS)
+    return next((width for width in widths if width >= least), least)
+
+
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
     """All that determines the result of a run.
@@ -326,14 +332,9 @@ class ExperimentConfig:
             # The data package speaks of settings; here they are flags.
             raise OptionError(re.sub(r"^(?=\w+=)", "--", str(error))) from None
         if self.projection_dim is None:
-            object.__setattr__(self, "projection_dim", self._default_projection())
-
-    def _default_projection(self) -> int:
-        """The method's own width, or a larger one where its classifier needs it."""
-        method = self.method()
-        least = method.least_features(data.dataset_info(self.dataset).num_classes)
-        widths = (method.projection_dim, *_LARGER_PROJECTIONS)
-        return method.projection_dim and next((w for w in widths if w >= least), least)
+            least = method.least_features(data.dataset_info(self.dataset).num_classes)
+            width = _projection(method, least) if method.projection_dim else 0
+            object.__setattr__(self, "projection_dim", width)
 
     def check_features(self, feature_dim: int, num_classes: int) -> None:
         """Refuses features that are too few for the method's classifier.
@@ -341,12 +342,13 @@ class ExperimentConfig:
         Raises:
             OptionError: with the number that would do.
         """
-        least = self.method().least_features(num_classes)
+        method = self.method()
+        least = method.least_features(num_classes)
         if feature_dim < least:
             raise OptionError(
                 f"--projection_dim={self.projection_dim}: {self.algorithm} needs at least {least} "
                 f"features for {num_classes} classes, --model={self.model} gives {feature_dim}; "
-                f"give --projection_dim={max(least, _LARGER_PROJECTIONS[0])}"
+                f"give --projection_dim={_projection(method, least)}"
             )
 
     def data_config(self) -> data.DataConfig:

@@ -205,8 +205,7 @@ class Experiment:
             check_directory(self.output_dir, config, overwrite)
         self.federation = config.data_config().build()
         num_clients = len(self.federation.clients)
-        empty = sum(not client.train.size for client in self.federation.clients)
-        if empty:
+        if empty := self.federation.clients_without_train:
             logging.warning("%d of %d clients have no training samples", empty, num_clients)
         if config.clients_per_round > num_clients:
             raise OptionError(
