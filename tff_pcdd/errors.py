@@ -1,0 +1,36 @@
+"""Errors that a user can mend, as data: what was wrong, and where."""
+
+from __future__ import annotations
+
+from typing import Any
+
+
+class SettingError(ValueError):
+    """A setting that cannot be used.
+
+    Attributes:
+        setting: its name, as in config.json.
+        value: the value that was given; None if none was.
+        reason: what is wrong with it, and what would be right.
+
+    Example:
+        >>> error = SettingError("rounds", 0, "must be at least 1")
+        >>> str(error)
+        'rounds=0: must be at least 1'
+        >>> error.setting
+        'rounds'
+    """
+
+    def __init__(self, setting: str, value: Any, reason: str):
+        super().__init__(setting, value, reason)
+        self.setting = setting
+        self.value = value
+        self.reason = reason
+
+    def __str__(self) -> str:
+        given = self.setting if self.value is None else f"{self.setting}={self.value}"
+        return f"{given}: {self.reason}"
+
+
+class DataError(ValueError):
+    """Data that cannot be used; the message is one line that says what would be right."""

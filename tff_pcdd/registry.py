@@ -1,0 +1,119 @@
+"""Components by name: methods, data sources, partitions, backbones, aggregators, metrics, runtimes.
+
+A component is a frozen dataclass whose fields are its settings. Registered, it can be chosen by its
+name, and its settings appear on the command line, in `--help` and in config.json without being
+mentioned anywhere else:
+
+    @registry.register
+    @dataclasses.dataclass(frozen=True)
+    class Halves(Partition):
+        name = "halves"
+        first_share: float = option(0.5, "Share of the first client.", above=0, maximum=1)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+from typing import Any, ClassVar, Generic, TypeVar
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import check_options, option_fields
+
+
+@dataclasses.dataclass(frozen=True)
+class Component:
+    """What can be chosen by name; subclasses add their settings as fields.
+
+    Attributes:
+        name: the name by which it is chosen.
+
+    Raises:
+        SettingError: a setting is out of bounds.
+    """
+
+    name: ClassVar[str] = ""
+
+    def __post_init__(self):
+        check_options(self)
+
+    @classmethod
+    def prefix(cls) -> str:
+        """What precedes the names of its settings on the command line, such as `fedgela_`."""
+        return ""
+
+
+C = TypeVar("C", bound=Component)
+
+
+class Registry(Generic[C]):
+    """The components of one kind.
+
+    Args:
+        setting: the setting that chooses among them, such as "algorithm".
+        package: the package whose modules define the built-in ones; they are imported when the
+            registry is first asked.
+    """
+
+    def __init__(self, setting: str, package: str):
+        self.setting = setting
+        self._package = package
+        self._classes: dict[str, type[C]] = {}
+        self._loaded = False
+
+    def register(self, cls: type[C]) -> type[C]:
+        """Class decorator that makes a component known by its `name`.
+
+        A class of the same module and qualified name replaces the one before, so that a notebook's
+        cell can be run again.
+
+        Raises:
+            ValueError: the class has no name, or another class has it already.
+        """
+        if not cls.name:
+            raise ValueError(f"{cls.__name__} needs a class attribute `name`")
+        known = self._classes.get(cls.name, cls)
+        if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
+            raise ValueError(f"{self.setting} {cls.name!r} is already registered by {known}")
+        self._classes[cls.name] = cls
+        return cls
+
+    def classes(self) -> dict[str, type[C]]:
+        """All registered components by name, in alphabetical order."""
+        if not self._loaded:
+            # Set first: the modules may ask the registry themselves.
+            self._loaded = True
+            path = importlib.import_module(self._package).__path__
+            for module in pkgutil.iter_modules(path):
+                importlib.import_module(f"{self._package}.{module.name}")
+        return dict(sorted(self._classes.items()))
+
+    def names(self) -> list[str]:
+        """The names of all registered components, sorted."""
+        return list(self.classes())
+
+    def get(self, name: str) -> type[C]:
+        """The class of a component.
+
+        Raises:
+            SettingError: no component has that name.
+        """
+        classes = self.classes()
+        if name not in classes:
+            raise SettingError(self.setting, name, f"choose one of {', '.join(classes)}")
+        return classes[name]
+
+    def create(self, name: str, **options: Any) -> C:
+        """Makes a component with the given settings, the others at their defaults.
+
+        Raises:
+            SettingError: no component has that name, or a setting is unknown or out of bounds.
+        """
+        cls = self.get(name)
+        known = [field.name for field in option_fields(cls)]
+        for option, value in options.items():
+            if option not in known:
+                reason = f"{name} has no such option, only {', '.join(known) or 'none'}"
+                raise SettingError(f"{cls.prefix()}{option}", value, reason)
+        return cls(**options)

@@ -1,0 +1,312 @@
+"""Settings: declared once, in the dataclass of the layer that uses them; flat everywhere else.
+
+A dataclass declares its settings as fields of four kinds:
+
+    option     a plain value with help text and bounds
+    part       another dataclass with settings of its own
+    choice     a registered component, chosen by name, with the settings of that component
+    selection  several registered components, chosen by their names
+
+Nested in Python, settings are flat on the command line and in config.json. This module converts
+between the two: `describe` lists all flat settings of a dataclass, `build` makes an instance from
+them, and `flatten` is the reverse of `build`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from tff_pcdd.errors import SettingError
+
+if TYPE_CHECKING:
+    from tff_pcdd.registry import Registry
+
+# Which values a setting of a type accepts, and how an error describes them.
+_TYPES = {
+    bool: (bool, "true or false"),
+    int: (int, "a whole number"),
+    float: ((int, float), "a number"),
+    str: (str, "a string"),
+}
+
+T = TypeVar("T")
+
+
+def option(
+    default: Any,
+    help: str,
+    *,
+    choices: Sequence[str] | None = None,
+    minimum: float | None = None,
+    above: float | None = None,
+    maximum: float | None = None,
+    type: type | None = None,
+    group: str = "",
+    setting: str | None = None,
+) -> Any:
+    """A dataclass field that is a setting.
+
+    Args:
+        default: the default value; None means "not given" and is not checked.
+        help: one or two sentences for `--help`.
+        choices: the permitted strings.
+        minimum: the smallest permitted value.
+        above: a bound that the value has to exceed.
+        maximum: the largest permitted value.
+        type: the type of the value, where the default does not show it (a default of None).
+        group: heading under which `--help` lists the setting.
+        setting: its flat name, where that is not the field's name behind the prefix of its class,
+            which a class method `prefix` gives.
+
+    Returns:
+        A `dataclasses.field`.
+    """
+    return dataclasses.field(
+        default=default,
+        metadata={
+            "kind": "option",
+            "help": help,
+            "choices": tuple(choices) if choices else None,
+            "minimum": minimum,
+            "above": above,
+            "maximum": maximum,
+            "type": type or default.__class__,
+            "group": group,
+            "setting": setting,
+            "default": default,
+        },
+    )
+
+
+def part(cls: type) -> Any:
+    """A dataclass field that holds further settings.
+
+    Args:
+        cls: a dataclass whose fields are made by the functions of this module.
+    """
+    return dataclasses.field(default_factory=cls, metadata={"kind": "part", "cls": cls})
+
+
+def choice(registry: Registry, default: str, help: str, *, group: str = "") -> Any:
+    """A dataclass field that is a registered component.
+
+    Args:
+        registry: of the components; the setting is named after it.
+        default: the name of the default component, with its default settings.
+        help: one or two sentences for `--help`, which also lists the names.
+        group: heading under which `--help` lists the setting and those of the components.
+    """
+    return dataclasses.field(
+        default_factory=lambda: registry.create(default),
+        metadata={
+            "kind": "choice",
+            "registry": registry,
+            "default": default,
+            "help": help,
+            "group": group,
+        },
+    )
+
+
+def selection(registry: Registry, help: str, *, group: str = "") -> Any:
+    """A dataclass field that is a tuple of registered components, none by default.
+
+    In flat settings it is a string of names, separated by commas; the components have their default
+    settings.
+    """
+    return dataclasses.field(
+        default=(),
+        metadata={"kind": "selection", "registry": registry, "help": help, "group": group},
+    )
+
+
+@dataclasses.dataclass(frozen=True)
+class Setting:
+    """One flat setting.
+
+    Attributes:
+        name: as in config.json and, behind two dashes, on the command line.
+        help: one or two sentences.
+        type: bool, int, float or str.
+        default: None where there is none.
+        choices: the permitted strings; None for any.
+        group: heading under which `--help` lists it.
+        chosen_by: the setting that chooses among components; None if this one always applies.
+        applies_to: the names of the components that have this setting.
+    """
+
+    name: str
+    help: str
+    type: type
+    default: Any
+    choices: tuple[str, ...] | None
+    group: str
+    chosen_by: str | None = None
+    applies_to: tuple[str, ...] = ()
+
+
+def option_fields(cls: type) -> list[dataclasses.Field]:
+    """The fields of a dataclass that were made by `option`."""
+    return [field for field in dataclasses.fields(cls) if field.metadata.get("kind") == "option"]
+
+
+def flat_name(cls: type, field: dataclasses.Field) -> str:
+    """The flat name of an option."""
+    prefix = cls.prefix() if hasattr(cls, "prefix") else ""
+    return field.metadata["setting"] or f"{prefix}{field.name}"
+
+
+def check_options(instance: Any) -> None:
+    """Checks the options of a dataclass instance against their types and bounds.
+
+    Raises:
+        SettingError: the first option whose value is of the wrong type or out of bounds.
+    """
+    for field in option_fields(type(instance)):
+        value = getattr(instance, field.name)
+        reason = None if value is None else _objection(value, field.metadata)
+        if reason:
+            raise SettingError(flat_name(type(instance), field), value, reason)
+
+
+def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
+    """What is wrong with a value of an option, or None."""
+    accepted, description = _TYPES.get(bounds["type"], (object, ""))
+    if not isinstance(value, accepted) or isinstance(value, bool) != (bounds["type"] is bool):
+        return f"must be {description}"
+    if bounds["choices"] and value not in bounds["choices"]:
+        return f"choose one of {', '.join(bounds['choices'])}"
+    if isinstance(value, float) and not math.isfinite(value):
+        return "must be a finite number"
+    if bounds["minimum"] is not None and value < bounds["minimum"]:
+        return f"must be at least {bounds['minimum']}"
+    if bounds["above"] is not None and value <= bounds["above"]:
+        return f"must be greater than {bounds['above']}"
+    if bounds["maximum"] is not None and value > bounds["maximum"]:
+        return f"must be at most {bounds['maximum']}"
+    return None
+
+
+def describe(cls: type) -> list[Setting]:
+    """All flat settings of a dataclass, in the order of its fields."""
+    settings: list[Setting] = []
+    for field in dataclasses.fields(cls):
+        data = field.metadata
+        kind = data.get("kind")
+        if kind == "option":
+            settings.append(_describe_option(cls, field))
+        elif kind == "part":
+            settings += describe(data["cls"])
+        elif kind == "choice":
+            settings += _describe_choice(data)
+        elif kind == "selection":
+            names = ", ".join(data["registry"].names())
+            text = f"{data['help']} Separated by commas: {names}."
+            settings.append(Setting(data["registry"].setting, text, str, None, None, data["group"]))
+    return settings
+
+
+def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
+    data = field.metadata
+    return Setting(
+        flat_name(cls, field),
+        data["help"],
+        data["type"],
+        data["default"],
+        data["choices"],
+        data["group"],
+    )
+
+
+def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
+    registry, group = data["registry"], data["group"]
+    names = ", ".join(registry.names())
+    text = f"{data['help']} One of {names}."
+    chooser = Setting(registry.setting, text, str, data["default"], None, group)
+    found: dict[str, Setting] = {}
+    for name, cls in registry.classes().items():
+        for field in option_fields(cls):
+            setting = _describe_option(cls, field)
+            known = found.get(setting.name, setting)
+            found[setting.name] = dataclasses.replace(
+                known,
+                group=known.group or group,
+                chosen_by=registry.setting,
+                applies_to=(*known.applies_to, name),
+            )
+    return [chooser, *found.values()]
+
+
+def build(cls: type[T], values: Mapping[str, Any]) -> T:
+    """Makes an instance of a dataclass from flat settings.
+
+    Args:
+        cls: a dataclass whose fields are made by the functions of this module.
+        values: settings by their flat names. One that is None counts as not given.
+
+    Raises:
+        SettingError: a setting is unknown, has a wrong value, or belongs to a component that was
+            not chosen.
+    """
+    remaining = {name: value for name, value in values.items() if value is not None}
+    instance = _take(cls, remaining)
+    for name, value in remaining.items():
+        raise SettingError(name, value, "there is no such setting")
+    return instance
+
+
+def _take(cls: type[T], values: dict[str, Any]) -> T:
+    """Makes an instance; what it needs is removed from `values`."""
+    arguments: dict[str, Any] = {}
+    for field in dataclasses.fields(cls):  # type: ignore[arg-type]
+        data = field.metadata
+        kind = data.get("kind")
+        if kind == "option":
+            name = flat_name(cls, field)
+            if name in values:
+                arguments[field.name] = values.pop(name)
+        elif kind == "part":
+            arguments[field.name] = _take(data["cls"], values)
+        elif kind == "choice":
+            arguments[field.name] = _take_component(data["registry"], data["default"], values)
+        elif kind == "selection":
+            registry = data["registry"]
+            names = values.pop(registry.setting, "")
+            arguments[field.name] = tuple(
+                registry.create(name.strip()) for name in names.split(",") if name.strip()
+            )
+    return cls(**arguments)
+
+
+def _take_component(registry: Registry, default: str, values: dict[str, Any]) -> Any:
+    chosen = registry.get(values.pop(registry.setting, default))
+    component = _take(chosen, values)
+    owners: dict[str, list[str]] = {}
+    for name, cls in registry.classes().items():
+        for field in option_fields(cls):
+            owners.setdefault(flat_name(cls, field), []).append(name)
+    for name in owners.keys() & values.keys():
+        reason = f"applies only with {registry.setting}={'|'.join(owners[name])}"
+        raise SettingError(name, values[name], reason)
+    return component
+
+
+def flatten(instance: Any) -> dict[str, Any]:
+    """The flat settings of a dataclass instance: those that apply, by name."""
+    values: dict[str, Any] = {}
+    for field in dataclasses.fields(instance):
+        data, value = field.metadata, getattr(instance, field.name)
+        kind = data.get("kind")
+        if kind == "option":
+            values[flat_name(type(instance), field)] = value
+        elif kind == "part":
+            values |= flatten(value)
+        elif kind == "choice":
+            values[data["registry"].setting] = value.name
+            values |= flatten(value)
+        elif kind == "selection":
+            values[data["registry"].setting] = ",".join(each.name for each in value) or None
+    return values
