@@ -5,10 +5,10 @@ Importing this package imports no TensorFlow.
 
 # Sections by name, in the order in which they run, and the modules whose `run(plan)` measures them.
 SECTIONS = {
-    "runtimes": "benchmarks.runtimes",
-    "methods": "benchmarks.methods",
-    "startup": "benchmarks.startup",
-    "memory": "benchmarks.memory",
-    "population": "benchmarks.population",
-    "serving": "benchmarks.serving",
+    "runtimes": "tff_pcdd.benchmarks.runtimes",
+    "methods": "tff_pcdd.benchmarks.methods",
+    "startup": "tff_pcdd.benchmarks.startup",
+    "memory": "tff_pcdd.benchmarks.memory",
+    "population": "tff_pcdd.benchmarks.population",
+    "serving": "tff_pcdd.benchmarks.serving",
 }

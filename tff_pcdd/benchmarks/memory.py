@@ -1,6 +1,6 @@
 """Section `memory`: whether memory grows with the rounds when the cohort's size changes.
 
-python -m benchmarks.memory ROUNDS runs the rounds, in a process of its own, and prints json.
+python -m tff_pcdd.benchmarks.memory ROUNDS runs the rounds, in a process of its own, and prints json.
 """
 
 from __future__ import annotations
@@ -10,13 +10,12 @@ import json
 import os
 import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import numpy as np
 
-from benchmarks import measure, processes
-from benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table, Target
 
 _TEXT = """\
 {rounds} rounds of FedAvg on the runtime `inprocess` in a process of its own, cohorts of 2 to 12
@@ -43,10 +42,11 @@ def run(plan: measure.Plan) -> Section:
 
 
 def _run_elsewhere(rounds: int) -> list[float]:
-    process = processes.start_module("benchmarks.memory", str(rounds), stdout=subprocess.PIPE)
+    module = "tff_pcdd.benchmarks.memory"
+    process = processes.start_module(module, str(rounds), stdout=subprocess.PIPE)
     output, _ = process.communicate()
     if process.returncode:
-        raise RuntimeError(f"benchmarks.memory exited with {process.returncode}")
+        raise RuntimeError(f"{module} exited with {process.returncode}")
     return json.loads(output.splitlines()[-1])
 
 
@@ -66,23 +66,18 @@ def cohort_sizes(rounds: int) -> list[int]:
 
 def run_rounds(rounds: int) -> list[float]:
     """Memory after each round, in MB."""
-    from benchmarks.workloads import synthetic
-    from tff_pcdd.training import Experiment, ExperimentConfig
+    from tff_pcdd.benchmarks.workloads import synthetic
+    from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 
     config = ExperimentConfig(
-        dataset=synthetic(16 * _SIZES[-1], (8, 8, 1)),
-        partition="iid",
-        num_clients=_SIZES[-1],
-        local_epochs=1,
-        batch_size=8,
+        data=synthetic(16 * _SIZES[-1], _SIZES[-1], (8, 8, 1)),
+        training=TrainingConfig(local_epochs=1, batch_size=8),
     )
     measured = []
-    with tempfile.TemporaryDirectory() as directory:
-        experiment = Experiment(config, directory)
-        experiment.initialize()
+    with Simulation(config) as simulation:
         for size in cohort_sizes(rounds):
-            experiment.cohort_size = size
-            experiment.next_round()
+            simulation.cohort_size = size
+            simulation.next_round()
             gc.collect()
             measured.append(resident_memory())
     return measured

@@ -6,9 +6,9 @@ import statistics
 
 import tensorflow_federated as tff
 
-from benchmarks import measure
-from benchmarks.report import Section, Table, Target
-from benchmarks.workloads import Rounds, Workload
+from tff_pcdd.benchmarks import measure
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd import federated, methods
 from tff_pcdd.runtime import inprocess
 
@@ -98,5 +98,5 @@ def _measure(names, workload, repeats) -> list[dict]:
 
 
 def _rounds(workload: Workload, algorithm: str, projection_dim: int):
-    learning, clients = workload.build(algorithm, projection_dim=projection_dim)
-    return Rounds(federated.build_process(learning), clients).next
+    spec, clients = workload.build(algorithm, projection_dim=projection_dim)
+    return Rounds(federated.build_process(spec), clients).next

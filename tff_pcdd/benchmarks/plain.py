@@ -5,40 +5,40 @@ from __future__ import annotations
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.data import preprocessing
-from tff_pcdd.federated import Learning, initialization
+from tff_pcdd.data import transforms
+from tff_pcdd.federated import TrainingSpec, initialization
 from tff_pcdd.methods import cross_entropy
 
 
-def keras_model(learning: Learning) -> tf.keras.Model:
+def keras_model(spec: TrainingSpec) -> tf.keras.Model:
     """FedAvg's network as one Keras model."""
     with initialization.deferred() as first:
-        net = learning.network()
-    first.assign(net.parts, learning.task.seed)
+        net = spec.network()
+    first.assign(net.parts, spec.task.seed)
     backbone = net["backbone"]
     return tf.keras.Model(backbone.inputs, net["head"](backbone.output))
 
 
-def dataset_of(examples: data.Examples, learning: Learning) -> tf.data.Dataset:
+def dataset_of(examples: data.Examples, spec: TrainingSpec) -> tf.data.Dataset:
     """A client's batches of (inputs, labels) of a round, shuffled anew in every pass."""
     return (
         tf.data.Dataset.from_tensor_slices((examples.x, examples.y))
         .shuffle(len(examples))
-        .batch(learning.batch_size)
-        .repeat(learning.local_epochs)
-        .map(lambda x, y: (preprocessing.normalize(x, learning.input_spec), y))
+        .batch(spec.batch_size)
+        .repeat(spec.local_epochs)
+        .map(lambda x, y: (transforms.normalize(x, spec.input_spec), y))
     )
 
 
 class PlainLoop:
     """Clients one after the other: a Keras model, a `tf.function`, cached `tf.data` pipelines."""
 
-    def __init__(self, learning: Learning, clients: list[data.Examples]):
-        self._model = keras_model(learning)
-        self._optimizer = learning.optimizer
-        self._slots = self._optimizer.slots(self._model.trainable_variables)
+    def __init__(self, spec: TrainingSpec, clients: list[data.Examples]):
+        self._model = keras_model(spec)
+        self._optimizer = spec.optimizer
+        self._momenta = self._optimizer.momenta(self._model.trainable_variables)
         self._clients = [
-            (len(c), dataset_of(c, learning).prefetch(tf.data.AUTOTUNE)) for c in clients
+            (len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients
         ]
         self.weights = [tf.identity(v) for v in self._model.variables]
         # At once, because a Keras model stops working when another is made in a TF1 graph, and TFF
@@ -58,15 +58,15 @@ class PlainLoop:
         model, variables = self._model, self._model.trainable_variables
         for variable, value in zip(model.variables, weights, strict=True):
             variable.assign(value)
-        for slot in self._slots:
-            slot.assign(tf.zeros_like(slot))
+        for momentum in self._momenta:
+            momentum.assign(tf.zeros_like(momentum))
         total = 0.0
         # A loop over the data set itself would become `Dataset.reduce`, which takes twice as long.
         for x, y in iter(dataset):
             with tf.GradientTape() as tape:
                 loss = cross_entropy(y, model(x, training=True))
             gradients = tape.gradient(loss, variables)
-            self._optimizer.apply(gradients, variables, self._slots)
+            self._optimizer.apply(gradients, variables, self._momenta)
             total += loss
         return [tf.identity(v) for v in model.variables], total
 

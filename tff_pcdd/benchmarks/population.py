@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import statistics
-import tempfile
 import time
 
-from benchmarks import measure
-from benchmarks.report import Section, Table, Target
-from benchmarks.workloads import synthetic
-from tff_pcdd.training import Experiment, ExperimentConfig
+from tff_pcdd.benchmarks import measure
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import synthetic
+from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 
 _TEXT = """\
-`Experiment.next_round` of FedAvg on the runtime `inprocess`, with a cohort of 10 drawn from
+`Simulation.next_round` of FedAvg on the runtime `inprocess`, with a cohort of 10 drawn from
 federations of different size: choosing the cohort, its data and its states, the round itself, and
 storing the states. {samples} images of 8×8 per client, five local epochs. Seconds are medians of
 {repeats} measurements of {rounds} rounds, the federations in turn."""
@@ -28,13 +28,13 @@ def run(plan: measure.Plan) -> Section:
     populations = _QUICK_POPULATIONS if plan.quick else _POPULATIONS
     samples, rounds = (4, 1) if plan.quick else (_SAMPLES, _ROUNDS)
     contenders, build_seconds = {}, {}
-    with tempfile.TemporaryDirectory() as directory:
+    with contextlib.ExitStack() as stack:
         for clients in populations:
             measure.note(f"population: {clients} clients")
             start = time.perf_counter()
-            experiment = _build(clients, samples, directory)
+            simulation = stack.enter_context(_build(clients, samples))
             build_seconds[clients] = time.perf_counter() - start
-            contenders[str(clients)] = _rounds(experiment, rounds)
+            contenders[str(clients)] = _rounds(simulation, rounds)
         seconds = measure.alternate(contenders, plan.repeats, "population")
     smallest = seconds[str(populations[0])]
     rows = [
@@ -56,7 +56,7 @@ def run(plan: measure.Plan) -> Section:
         "clients": "clients",
         "seconds a round": "median",
         "ratio": "ratio",
-        "building the experiment (s)": "build_seconds",
+        "building the simulation (s)": "build_seconds",
     }
     text = _TEXT.format(samples=samples, rounds=rounds, repeats=plan.repeats)
     picture = (
@@ -67,21 +67,17 @@ def run(plan: measure.Plan) -> Section:
     return Section("Population", text, [Table("Population", columns, rows)], [target], picture)
 
 
-def _build(clients, samples, directory) -> Experiment:
+def _build(clients: int, samples: int) -> Simulation:
     config = ExperimentConfig(
-        dataset=synthetic(clients * samples, (8, 8, 1)),
-        partition="iid",
-        num_clients=clients,
-        clients_per_round=_COHORT,
+        data=synthetic(clients * samples, clients, (8, 8, 1)),
+        training=TrainingConfig(clients_per_round=_COHORT),
     )
-    experiment = Experiment(config, f"{directory}/{clients}")
-    experiment.initialize()
-    return experiment
+    return Simulation(config)
 
 
-def _rounds(experiment, rounds):
+def _rounds(simulation: Simulation, rounds: int):
     def call():
         for _ in range(rounds):
-            experiment.next_round()
+            simulation.next_round()
 
     return call

@@ -11,7 +11,8 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
-_ROOT = Path(__file__).resolve().parents[1]
+# Of a clone; an installed package has no server beside it.
+_ROOT = Path(__file__).resolve().parents[2]
 
 # The model server's own environment, and what is run there.
 SERVING_PYTHON = _ROOT / ".venv-serving" / "bin" / "python"
@@ -19,16 +20,16 @@ SERVING_ADAPTER = _ROOT / "serving" / "adapter.py"
 
 
 def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
-    """Starts `python -m module` from the checkout."""
+    """Starts `python -m module`."""
     command = [sys.executable, "-m", module, *arguments]
-    return subprocess.Popen(command, cwd=_ROOT, text=True, **options)
+    return subprocess.Popen(command, text=True, **options)
 
 
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[list[tuple[str, int]]]:
     """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
     started = [
-        start_module("tasks.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE)
+        start_module("tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE)
         for _ in range(count)
     ]
     try:

@@ -10,11 +10,11 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from benchmarks import measure, plain, processes
-from benchmarks.report import Section, Table, Target
-from benchmarks.workloads import Rounds, Workload
+from tff_pcdd.benchmarks import measure, plain, processes
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd import data, federated
-from tff_pcdd.federated import Learning
+from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.runtime import inprocess, remote, worker
 
 _TEXT = """\
@@ -68,9 +68,9 @@ def _measure(workload, plan) -> tuple[dict[str, list[float]], dict[str, str]]:
 
 
 def _contenders(workload: Workload, stack: contextlib.ExitStack):
-    learning, clients = workload.build()
-    contenders: dict[str, Contender] = {"plain": plain.PlainLoop(learning, clients).next}
-    process = federated.build_process(learning)
+    spec, clients = workload.build()
+    contenders: dict[str, Contender] = {"plain": plain.PlainLoop(spec, clients).next}
+    process = federated.build_process(spec)
     addresses = [address for address, _ in stack.enter_context(processes.workers(2))]
     contexts = {
         "inprocess": inprocess.create_context(),
@@ -87,7 +87,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
         warnings.simplefilter("always", UserWarning)
         context = tff.backends.native.create_sync_local_cpp_execution_context()
         try:
-            contenders["stock"] = _within(context, lambda: stock_rounds(learning, clients))
+            contenders["stock"] = _within(context, lambda: stock_rounds(spec, clients))
         # Whatever TFF has against the model, it is what the report shows.
         except Exception as error:
             refused["stock"] = f"refused: {error}".splitlines()[0]
@@ -108,18 +108,18 @@ def _within(context: tff.framework.SyncContext, make: Callable[[], Contender]) -
     return call
 
 
-def stock_rounds(learning: Learning, clients: list[data.Examples]) -> Contender:
+def stock_rounds(spec: TrainingSpec, clients: list[data.Examples]) -> Contender:
     """FedAvg as TFF offers it, with data sets of `tf.data`."""
-    datasets = [plain.dataset_of(c, learning) for c in clients]
+    datasets = [plain.dataset_of(c, spec) for c in clients]
 
     def model_fn():
         return tff.learning.models.from_keras_model(
-            plain.keras_model(learning),
+            plain.keras_model(spec),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             input_spec=datasets[0].element_spec,
         )
 
-    optimizer = learning.optimizer
+    optimizer = spec.optimizer
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn,
         tff.learning.optimizers.build_sgdm(optimizer.learning_rate, optimizer.momentum),

@@ -15,11 +15,11 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from benchmarks import measure, processes
-from benchmarks.report import Section, Table
-from benchmarks.workloads import Workload
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table
+from tff_pcdd.benchmarks.workloads import Workload
 from tff_pcdd import export
-from tff_pcdd.training import Experiment, RunOptions
+from tff_pcdd.training import RunOptions, run_experiment
 
 _TITLE = "Serving"
 _TEXT = """\
@@ -105,7 +105,7 @@ def _export(directory: Path) -> Path:
     """The directory of an exported global model."""
     config = _WORKLOAD.config(rounds=1)
     run_dir, export_dir = directory / "run", directory / "exported"
-    Experiment(config, run_dir, RunOptions(progress=False, tensorboard=False)).run()
+    run_experiment(config, run_dir, RunOptions(progress=False, tensorboard=False))
     list(export.export_run(config, run_dir, export_dir, export.ExportOptions(clients="none")))
     return export_dir
 

@@ -8,10 +8,10 @@ import subprocess
 import tempfile
 import time
 
-from benchmarks import measure, processes
-from benchmarks.report import Section, Table
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table
 
-# What benchmarks.first_round prints, the latter at its end and with a number behind.
+# What tff_pcdd.benchmarks.first_round prints, the latter at its end and with a number behind.
 FIRST_ROUND = "first round finished"
 PEAK_MEMORY = "peak memory (MB):"
 
@@ -71,7 +71,7 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
             arguments.append(f"--workers={','.join(address for address, _ in workers)}")
         start = time.perf_counter()
         process = processes.start_module(
-            "benchmarks.first_round", *arguments, stdout=subprocess.PIPE
+            "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
         )
         first_round = memory = None
         for line in process.stdout:

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow_federated as tff
 
-from benchmarks import SECTIONS, measure, report
+from tff_pcdd.benchmarks import SECTIONS, measure, report
 from tff_pcdd.runtime import inprocess
 
 

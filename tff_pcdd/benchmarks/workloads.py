@@ -3,45 +3,61 @@
 from __future__ import annotations
 
 import dataclasses
-import functools
 from collections import OrderedDict
 
 import numpy as np
 
 from tff_pcdd import data, federated
-from tff_pcdd.federated import Learning
-from tff_pcdd.training import ExperimentConfig, RunOptions
-from tff_pcdd.training.experiment import build_learning, derive_seed
+from tff_pcdd import methods, models
+from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.training import ExperimentConfig, TrainingConfig
+from tff_pcdd.training.cohorts import derive_seed
+from tff_pcdd.training.simulation import training_spec
 
 _NUM_CLASSES = 10
 _TEST_SAMPLES = 100
 
 
-@functools.cache
-def synthetic(samples: int, shape: tuple[int, ...] = (32, 32, 3)) -> str:
-    """Registers a data set of random images and returns its name.
+@dataclasses.dataclass(frozen=True)
+class SyntheticImages(data.sources.DataSource):
+    """Random images with random labels.
 
-    Args:
-        samples: of its training part.
+    Attributes:
+        samples: of the training part.
         shape: of an image, CIFAR-10's by default.
     """
-    name = f"synthetic_{samples}_{'x'.join(map(str, shape))}"
-    info = data.DatasetInfo(name, "image", _NUM_CLASSES, shape, mean=(0.5,) * shape[-1])
 
-    @data.register_source(info)
-    def load(info, options):
+    name = "synthetic"
+    samples: int = 1000
+    shape: tuple[int, ...] = (32, 32, 3)
+
+    @property
+    def info(self) -> data.DatasetInfo:
+        return data.DatasetInfo(
+            self.name, "image", _NUM_CLASSES, self.shape, mean=(0.5,) * self.shape[-1]
+        )
+
+    def input_spec(self) -> data.InputSpec:
+        return data.InputSpec("image", self.shape, scale=1 / 255, mean=self.info.mean)
+
+    def load(self, request):
+        del request
         generator = np.random.default_rng(0)
         train, test = (
             data.Examples(
-                generator.integers(0, 256, (number, *shape), np.uint8),
+                generator.integers(0, 256, (number, *self.shape), np.uint8),
                 generator.integers(0, _NUM_CLASSES, number, np.int32),
             )
-            for number in (samples, _TEST_SAMPLES)
+            for number in (self.samples, _TEST_SAMPLES)
         )
-        names = tuple("0123456789")
-        return data.Source(train, test, names, data.image_spec(info, options))
+        return data.sources.PooledData(train, test, tuple("0123456789"), self.input_spec())
 
-    return name
+
+def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) -> data.DataConfig:
+    """Random images, divided evenly among clients."""
+    return data.DataConfig(
+        source=SyntheticImages(samples, shape), partition=data.partitions.create("iid", num_clients=clients)
+    )
 
 
 @dataclasses.dataclass(frozen=True)
@@ -68,25 +84,27 @@ class Workload:
             f"batches of {self.batch_size}, E = {self.epochs}"
         )
 
-    def config(self, algorithm: str = "fedavg", **settings) -> ExperimentConfig:
+    def config(
+        self, algorithm: str = "fedavg", *, projection_dim: int | None = None, rounds: int = 30
+    ) -> ExperimentConfig:
         """The experiment that such a round belongs to."""
         return ExperimentConfig(
-            algorithm=algorithm,
-            dataset=synthetic(self.clients * self.samples),
-            partition="iid",
-            num_clients=self.clients,
-            model=self.model,
-            batch_size=self.batch_size,
-            local_epochs=self.epochs,
-            **settings,
+            method=methods.create(algorithm),
+            data=synthetic(self.clients * self.samples, self.clients),
+            model=models.ModelConfig(models.create(self.model), projection_dim),
+            training=TrainingConfig(
+                rounds=rounds, batch_size=self.batch_size, local_epochs=self.epochs
+            ),
         )
 
-    def build(self, algorithm: str = "fedavg", **settings) -> tuple[Learning, list[data.Examples]]:
-        """What is learnt, and the clients' training examples."""
-        config = self.config(algorithm, **settings)
-        federation = config.data_config().build()
-        learning = build_learning(config, federation, RunOptions())
-        return learning, [federation.client_examples(k)[0] for k in range(self.clients)]
+    def build(
+        self, algorithm: str = "fedavg", *, projection_dim: int | None = None
+    ) -> tuple[TrainingSpec, list[data.Examples]]:
+        """What is computed in a round, and the clients' training examples."""
+        config = self.config(algorithm, projection_dim=projection_dim)
+        federation = config.data.build()
+        spec = training_spec(config, federation)
+        return spec, [federation.client_examples(k)[0] for k in range(self.clients)]
 
 
 class Rounds:
@@ -105,7 +123,7 @@ class Rounds:
     def next(self) -> None:
         """Computes a round."""
         data_of_round = [
-            OrderedDict(train=examples, seed=derive_seed(0, self._round, k), slot=np.int32(k))
+            OrderedDict(train=examples, seed=derive_seed(0, self._round, k), cohort_index=np.int32(k))
             for k, examples in enumerate(self._examples)
         ]
         self.state, self._client_states, _ = self._process.next(

@@ -2,65 +2,68 @@
 
     python -m tasks.benchmark --output_dir=runs/benchmark
 
-Writes benchmark.json (every measurement), benchmark.md (tables, targets met and not met) and
-benchmark.png, and replaces those of an earlier run. Takes about 13 minutes on 2 cores, which should
-have nothing else to do.
+Writes benchmark.json (every measurement), benchmark.md (tables, targets met and missed) and
+benchmark.png, replacing those of an earlier run. Takes about 13 minutes on 2 cores, which should be
+otherwise idle.
 """
 
-from absl import flags
+from __future__ import annotations
 
-from benchmarks import SECTIONS
-from tasks import cli
+from collections.abc import Sequence
 
-cli.define(flags.DEFINE_string, "output_dir", None, "Where the report goes; required.")
-cli.define(
-    flags.DEFINE_list,
-    "sections",
-    list(SECTIONS),
-    "What is measured, in this order.",
-    "Measurements",
-)
-cli.define(flags.DEFINE_integer, "repeats", 5, "How often everything is measured.", "Measurements")
-cli.define(
-    flags.DEFINE_boolean,
-    "quick",
-    False,
-    "Tiny sizes: shows that everything runs, and measures nothing.",
-    "Measurements",
-)
+from absl import flags as absl_flags
+
+from tff_pcdd.benchmarks import SECTIONS
+from tff_pcdd.cli import program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+
+_GROUP = "Measurements"
 
 
-def read_sections() -> list[str]:
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(str, "output_dir", None, "Where the report goes; required.")
+    flags.add(
+        absl_flags.DEFINE_list, "sections", list(SECTIONS), "What is measured, in order.", _GROUP
+    )
+    flags.add(int, "repeats", 5, "How many times each measurement is repeated.", _GROUP)
+    flags.add(
+        bool, "quick", False, "Tiny sizes: shows that everything runs, measures nothing.", _GROUP
+    )
+
+
+def read_sections(flags: Flags) -> list[str]:
     """The chosen sections.
 
     Raises:
-        OptionError: one is unknown, named twice, or there is none.
+        SettingError: one is unknown or named twice, or there is none.
     """
-    chosen = cli.required("sections")
+    chosen = flags.required("sections")
     for name in chosen:
         if name not in SECTIONS:
-            raise cli.OptionError(f"--sections={name}: choose from {', '.join(SECTIONS)}")
+            raise SettingError("sections", name, f"choose from {', '.join(SECTIONS)}")
         if chosen.count(name) > 1:
-            raise cli.OptionError(f"--sections={','.join(chosen)}: {name} is named twice")
+            raise SettingError("sections", ",".join(chosen), f"{name} is named twice")
     return chosen
 
 
-def main():
+def main(flags: Flags) -> None:
     """Measures and prints the report."""
-    sections, repeats = read_sections(), cli.FLAGS.repeats
-    output_dir = cli.required("output_dir")
+    sections, repeats = read_sections(flags), flags["repeats"]
+    output_dir = flags.required("output_dir")
     if repeats < 1:
-        raise cli.OptionError(f"--repeats={repeats}: must be at least 1")
+        raise SettingError("repeats", repeats, "must be at least 1")
 
-    from benchmarks import measure, suite
+    from tff_pcdd.benchmarks import measure, suite
 
-    print(suite.run(sections, measure.Plan(repeats, cli.FLAGS.quick), output_dir))
+    print(suite.run(sections, measure.Plan(repeats, flags["quick"]), output_dir))
     print(f"report in {output_dir}")
 
 
-def run():
+def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    cli.run(main)
+    program.run(__doc__, define, main, argv)
 
 
 if __name__ == "__main__":

@@ -1,54 +1,48 @@
-"""Evaluates a run's checkpoint again: global and personal models, client by client.
+"""Evaluates a checkpoint of a run again: the global model, and the personal model of every client.
 
     python -m tasks.evaluate --run_dir=runs/fedgela
 
 Prints the accuracies and writes evaluation.json into the run's directory.
 """
 
-from absl import flags
+from __future__ import annotations
 
-from tasks import cli
-from tff_pcdd.training.runs import read_config
+from collections.abc import Sequence
 
-cli.define(flags.DEFINE_string, "run_dir", None, "Directory of the run; required.", "Evaluation")
-cli.define(
-    flags.DEFINE_integer,
-    "checkpoint_round",
-    None,
-    "Evaluate the checkpoint of this round instead of the newest.",
-    "Evaluation",
-)
-cli.define(
-    flags.DEFINE_string,
-    "data_dir",
-    None,
-    "Folder of the data set, where it has moved since the run.",
-    "Evaluation",
-)
-cli.define_options(cli.RunOptions)
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+from tff_pcdd.training import RunOptions
+from tff_pcdd.training.run_directory import read_config
 
 
-def main():
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    experiments.define_restored(flags, "Evaluation")
+    flags.add_settings(RunOptions)
+
+
+def main(flags: Flags) -> None:
     """Evaluates and prints the accuracies."""
-    run_dir, run_options = cli.required("run_dir"), cli.read_run_options()
-    config = read_config(run_dir, cli.FLAGS.data_dir)
+    run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
+    config = read_config(run_dir, flags["data_dir"])
 
     from tff_pcdd.training import evaluate_run
 
     try:
-        results = evaluate_run(config, run_dir, run_options, cli.FLAGS.checkpoint_round)
+        results = evaluate_run(config, run_dir, options, flags["checkpoint_round"])
     except FileNotFoundError as error:
-        raise cli.OptionError(f"--run_dir={run_dir}: {error}") from None
+        raise SettingError("run_dir", run_dir, str(error)) from None
     for name, value in results["accuracies"].items():
-        print(f"{name:20s} {cli.percent(value):>6s} %")
+        print(f"{name:20s} {experiments.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
 
 
-def run():
+def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    cli.run(main)
+    program.run(__doc__, define, main, argv)
 
 
 if __name__ == "__main__":

@@ -6,34 +6,40 @@ Takes the data flags of tasks.train. Writes clients.png, partition.csv (training
 and class) and partition.md.
 """
 
+from __future__ import annotations
+
 import pathlib
+from collections.abc import Sequence
 
-from absl import flags
-
-from tasks import cli
-
-cli.define(flags.DEFINE_string, "output_dir", None, "Where the results go; required.")
-cli.define_options(
-    cli.ExperimentConfig,
-    groups=("Data", "Seeds"),
-    leave_out=("model_seed", "cohort_seed", "batch_seed"),
-)
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.training import ExperimentConfig
 
 
-def main():
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(str, "output_dir", None, "Where the results go; required.")
+    flags.add_settings(
+        ExperimentConfig,
+        groups=("Data", "Seeds"),
+        leave_out=("model_seed", "cohort_seed", "batch_seed"),
+    )
+
+
+def main(flags: Flags) -> None:
     """Draws the partition and prints its summary."""
-    config, output_dir = cli.read_config("fedavg"), cli.required("output_dir")
+    config = experiments.read_config(flags, "fedavg")
+    output_dir = flags.required("output_dir")
 
-    from tff_pcdd.training import partition_report
+    from tff_pcdd.studies import partition_report
 
     partition_report.check_directory(pathlib.Path(output_dir))
-    federation = config.data_config().build()
-    print(partition_report.write(config, federation, output_dir))
+    print(partition_report.write(config.data, config.data.build(), output_dir))
 
 
-def run():
+def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    cli.run(main)
+    program.run(__doc__, define, main, argv)
 
 
 if __name__ == "__main__":

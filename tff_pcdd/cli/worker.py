@@ -15,85 +15,88 @@ nor encryption. So it listens on this machine only, unless it is told otherwise 
 It runs until it is interrupted (Ctrl-C or SIGTERM).
 """
 
+from __future__ import annotations
+
 import os
 import signal
 import threading
+from collections.abc import Sequence
 
-from absl import flags
-
-from tasks import cli
+from tff_pcdd.cli import program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import RuntimeStartError, exposure, process
 
-cli.define(
-    flags.DEFINE_integer,
-    "port",
-    None,
-    "Port to listen on, 0 for any that is free; required.",
-    group="Worker",
-)
-cli.define(
-    flags.DEFINE_string,
-    "bind",
-    "127.0.0.1",
-    "Address of the network interface to listen on, such as 127.0.0.1, ::1, 0.0.0.0 or 10.0.0.5. "
-    "One that other machines can reach needs --insecure.",
-    group="Worker",
-)
-cli.define(
-    flags.DEFINE_boolean,
-    "insecure",
-    False,
-    "Accept that everyone who can reach the port can run programs here: the worker's gRPC is not "
-    "authenticated.",
-    group="Worker",
-)
-cli.define(
-    lambda name, default, text: flags.DEFINE_enum(name, default, ["inprocess", "tff"], text),
-    "engine",
-    "inprocess",
-    "What computes: inprocess (as the runtime of that name, on GPUs where there "
-    "are) or tff (TFF's C++ worker; it listens on every network interface and needs --insecure).",
-    group="Worker",
-)
-cli.define(
-    flags.DEFINE_integer,
-    "client_parallelism",
-    None,
-    "Clients that train at the same time; with the engine inprocess chosen from cores and devices "
-    "by default, with tff all.",
-    group="Worker",
-)
-cli.define(
-    flags.DEFINE_string,
-    "devices",
-    None,
-    "Devices that take clients in turn, as GPU:0,GPU:1, with the engine inprocess; all GPUs, else "
-    "the CPU, by default.",
-    group="Worker",
-)
+_GROUP = "Worker"
 
 
-def main():
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(int, "port", None, "Port to listen on, 0 for any free one; required.", _GROUP)
+    flags.add(
+        str,
+        "bind",
+        "127.0.0.1",
+        "Address of the network interface to listen on, such as 127.0.0.1, ::1, 0.0.0.0 or "
+        "10.0.0.5. An address that other machines can reach needs --insecure.",
+        _GROUP,
+    )
+    flags.add(
+        bool,
+        "insecure",
+        False,
+        "Accept that everyone who can reach the port can run programs here: the worker's gRPC has "
+        "no authentication.",
+        _GROUP,
+    )
+    flags.add_choice(
+        "engine",
+        "inprocess",
+        ("inprocess", "tff"),
+        "What computes: inprocess (like the runtime of that name, on GPUs if there are any) or tff "
+        "(TFF's C++ worker, which listens on every network interface and needs --insecure).",
+        _GROUP,
+    )
+    flags.add(
+        int,
+        "client_parallelism",
+        None,
+        "Clients that train at the same time; by default chosen from cores and devices with the "
+        "engine inprocess, and all with tff.",
+        _GROUP,
+    )
+    flags.add(
+        str,
+        "devices",
+        None,
+        "Devices among which clients are distributed, such as GPU:0,GPU:1, with the engine "
+        "inprocess; all GPUs, or else the CPU, by default.",
+        _GROUP,
+    )
+
+
+def main(flags: Flags) -> None:
     """Listens until the process is interrupted."""
-    port, bind, engine = cli.required("port"), cli.FLAGS.bind, cli.FLAGS.engine
+    port, bind, engine = flags.required("port"), flags["bind"], flags["engine"]
     if not 0 <= port < 2**16:
-        raise cli.OptionError(f"--port={port}: must be from 0 to {2**16 - 1}")
-    exposure.check_bind(bind, cli.FLAGS.insecure, engine)
+        raise SettingError("port", port, f"must be from 0 to {2**16 - 1}")
+    exposure.check_bind(bind, flags["insecure"], engine)
+    parallelism, devices = flags["client_parallelism"], flags["devices"]
     try:
         if engine == "tff":
-            become_tff_worker(port)
+            become_tff_worker(port, parallelism)
         else:
-            serve_inprocess(bind, port)
+            serve_inprocess(bind, port, parallelism, devices)
     except RuntimeStartError as error:
-        raise cli.OptionError(error) from error
+        raise SettingError("port", port, str(error)) from error
 
 
-def become_tff_worker(port: int) -> None:
+def become_tff_worker(port: int, client_parallelism: int | None) -> None:
     """Replaces this process by TFF's C++ worker."""
     binary = process.find_binary()
     port = port or process.unused_port()
     process.check_port(port)
-    limit = cli.FLAGS.client_parallelism or -1
+    limit = client_parallelism or -1
     print(f"A worker starts on port {port} of every network interface.", flush=True)
     os.execv(
         binary,
@@ -101,13 +104,14 @@ def become_tff_worker(port: int) -> None:
     )
 
 
-def serve_inprocess(bind: str, port: int) -> None:
+def serve_inprocess(
+    bind: str, port: int, client_parallelism: int | None, devices: str | None
+) -> None:
     """Serves the runtime `inprocess` until the process is interrupted."""
     from tff_pcdd.runtime import inprocess, service
 
-    devices = cli.FLAGS.devices
     context = inprocess.create_context(
-        client_parallelism=cli.FLAGS.client_parallelism,
+        client_parallelism=client_parallelism,
         devices=tuple(devices.split(",")) if devices else (),
     )
     server, port = service.serve(context.executor_factory, bind, port)
@@ -121,9 +125,9 @@ def serve_inprocess(bind: str, port: int) -> None:
     os._exit(0)
 
 
-def run():
+def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    cli.run(main)
+    program.run(__doc__, define, main, argv)
 
 
 if __name__ == "__main__":

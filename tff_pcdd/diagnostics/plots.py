@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tff_pcdd.evaluation import geometry, tsne
-from tff_pcdd.training import plots, sinks
+from tff_pcdd.diagnostics import geometry, tsne
+from tff_pcdd.diagnostics.measurement import Diagnostics
 
-if TYPE_CHECKING:
-    from tff_pcdd.training.diagnostics import View
-    from tff_pcdd.training.experiment import Experiment
-
-Rows = Sequence[Mapping[str, str]]
+# The measurements of evaluated rounds, with the columns `round` and `diag_…`.
+Rows = Iterable[Mapping[str, Any]]
 
 # Endings of the columns of angles: how a line is called and drawn.
 _ANGLES = {
@@ -41,7 +38,7 @@ _COLLAPSE = {
 def _line(axes, rows: Rows, column: str, **style) -> bool:
     """Draws a column over the rounds; whether there was anything to draw."""
     name = f"diag_{column}"
-    points = [(int(row["round"]), float(row[name])) for row in rows if row.get(name)]
+    points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
     if points:
         axes.plot(*zip(*points, strict=True), marker=".", **style)
     return bool(points)
@@ -250,29 +247,30 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
     return figure, axes
 
 
-def plot_run(experiment: Experiment) -> None:
-    """Writes the pictures of a run's diagnostics into its folder `plots`, if it has any."""
-    if experiment.diagnostics is None:
-        return
-    directory = experiment.output_dir / "plots"
-    rows = sinks.read_rows(experiment.output_dir / "metrics.csv")
-    title = f"{experiment.config.algorithm} on {plots.describe(experiment.config)}"
-    view: View = experiment.diagnostics.look(experiment.state)
+def figures(
+    diagnostics: Diagnostics, rows: Rows, state: Any, class_names: Sequence[str], title: str
+) -> dict[str, Figure]:
+    """All pictures of the diagnostics that a run measures.
+
+    Args:
+        diagnostics: what is measured.
+        rows: the measurements of the evaluated rounds.
+        state: the server's state after the last round.
+        class_names: C names.
+        title: what was run.
+
+    Returns:
+        Figures by the names of the diagnostics.
+    """
+    view = diagnostics.look(state)
     draw = {
         "angles": lambda: angle_curves(rows, view.num_classes, title),
         "eigen": lambda: eigenvalue_curves(rows, view.eigenvalues, title),
         "nc": lambda: collapse_curves(rows, title),
-        "norms": lambda: norms_and_counts(
-            view.classifiers, view.class_counts, experiment.federation.class_names, title
-        ),
+        "norms": lambda: norms_and_counts(view.classifiers, view.class_counts, class_names, title),
         "features": lambda: feature_statistics(view.features, title),
         "tsne": lambda: feature_map(
-            tsne.project(view.mapped().features),
-            view.mapped().labels,
-            experiment.federation.class_names,
-            title,
+            tsne.project(view.mapped().features), view.mapped().labels, class_names, title
         ),
     }
-    for name in experiment.diagnostics.names:
-        figure, _ = draw[name]()
-        plots.save(figure, directory / f"diag_{name}.png")
+    return {name: draw[name]()[0] for name in diagnostics.names}

@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import NamedTuple
 
 from tff_pcdd import files
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import campaign, comparison_plots, comparison_tables, plots
-from tff_pcdd.training.campaign import Run
-from tff_pcdd.training.config import ExperimentConfig, RunOptions
+from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import comparison_plots, comparison_tables, study
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
 
 _CSV = "comparison.csv"
 
 
 class Comparison(NamedTuple):
-    """What a comparison hands back.
+    """The result of a comparison.
 
     Attributes:
-        report: the tables of accuracies, as markdown.
+        report: the tables of accuracies, as Markdown.
         failures: a line for each run that failed.
     """
 
@@ -31,38 +31,38 @@ class Comparison(NamedTuple):
 def compare(
     configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
     output_dir: str | os.PathLike,
-    run: RunOptions | None = None,
+    options: RunOptions | None = None,
     *,
     overwrite: bool = False,
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
-    Tables are written anew after every run, pictures at the end. A run that fails is left for the
+    Tables are written again after every run, pictures at the end. A run that fails is left for the
     next call, and the others go on.
 
     Args:
-        configs: the experiments, which get the folders METHOD/seed_N; or, under the name of a
-            folder for each partition, those on it, which get PARTITION/METHOD/seed_N.
-        output_dir: gets these folders, comparison.csv, .md and .png, comparison_bars.png, and,
-            where runs failed, failures.txt.
-        run: how and where they are computed.
+        configs: the experiments, whose folders are METHOD/seed_N; or, for each partition, under the
+            name of its folder, those on it, whose folders are PARTITION/METHOD/seed_N.
+        output_dir: gets these folders, comparison.csv, .md and .png, comparison_bars.png, and
+            failures.txt if runs failed.
+        options: how and where they are computed.
         overwrite: repeat what the directory holds already.
 
     Raises:
-        OptionError: two experiments would share a folder, or the first cannot be run.
-        data.DataError: the first experiment's data cannot be read.
-        runtime.RuntimeStartError: the runtime cannot be started.
+        SettingError: two experiments would share a folder, or the first cannot be run.
+        DataError: the first experiment's data cannot be read.
+        RuntimeStartError: the runtime cannot be started.
     """
     directory = Path(output_dir)
-    runs = campaign.run_all(
+    runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
-        run,
+        options,
         overwrite=overwrite,
         after_each=lambda runs: _write_tables(directory, runs),
     )
     _draw(directory, runs)
-    return Comparison(comparison_tables.report(runs), campaign.failures(runs))
+    return Comparison(comparison_tables.report(runs), study.failures(runs))
 
 
 def plan(
@@ -70,48 +70,46 @@ def plan(
     output_dir: str | os.PathLike,
     *,
     overwrite: bool = False,
-) -> list[Run]:
-    """The runs of a comparison, none of them computed; takes the arguments of `compare`.
+) -> list[StudyRun]:
+    """The runs of a comparison, before any is computed; takes the arguments of `compare`.
 
     Raises:
-        OptionError: two experiments would share a folder, or a folder cannot take its run.
+        SettingError: two experiments would share a folder, or a folder cannot take its run.
     """
     directory = Path(output_dir)
     by_folder = configs if isinstance(configs, Mapping) else {"": configs}
-    partitions = {plots.describe_partition(group[0]) for group in by_folder.values()}
+    partitions = {group[0].data.partition.describe() for group in by_folder.values()}
     if len(partitions) < len(by_folder):
-        raise OptionError("--partitions: name each partition once")
+        raise SettingError("partitions", None, "name each partition once")
     runs = []
     for name, group in by_folder.items():
         for config in group:
             folder = directory / name / config.algorithm / f"seed_{config.seed}"
-            where = f" on {plots.describe_partition(config)}" if len(partitions) > 1 else ""
-            runs.append(Run(config, folder, f"{config.algorithm} seed {config.seed}{where}"))
+            where = f" on {config.data.partition.describe()}" if len(partitions) > 1 else ""
+            runs.append(StudyRun(config, folder, f"{config.algorithm} seed {config.seed}{where}"))
     if len({item.folder for item in runs}) < len(runs):
-        raise OptionError("--algorithms, --seeds: name each method and each seed once")
-    campaign.check(runs, directory, holds="comparison", known={_CSV}, overwrite=overwrite)
+        raise SettingError("algorithms and seeds", None, "name each method and each seed once")
+    study.check(runs, directory, holds="comparison", known={_CSV}, overwrite=overwrite)
     return runs
 
 
-def _write_tables(directory: Path, runs: Sequence[Run]) -> None:
+def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
     files.write_text(directory / "comparison.md", comparison_tables.document(runs))
-    campaign.write_csv(
-        directory / _CSV,
-        [
-            {"partition": plots.describe_partition(item.config), **item.summary}
-            for item in runs
-            if item.summary
-        ],
-    )
+    rows = [
+        {"partition": item.config.data.partition.describe(), **item.summary}
+        for item in runs
+        if item.summary
+    ]
+    study.write_csv(directory / _CSV, rows)
 
 
-def _draw(directory: Path, runs: Sequence[Run]) -> None:
-    results: dict[str, dict[str, list]] = {}
+def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
+    results: dict[str, dict[str, list[History]]] = {}
     for item in runs:
         if item.summary:
-            methods = results.setdefault(plots.describe_partition(item.config), {})
-            methods.setdefault(item.config.algorithm, []).append(item.rows())
+            methods = results.setdefault(item.config.data.partition.describe(), {})
+            methods.setdefault(item.config.algorithm, []).append(item.history())
     if results:
-        title = comparison_tables.setting(runs)
+        title = comparison_tables.common_setting(runs)
         plots.save(comparison_plots.curves(results, title)[0], directory / "comparison.png")
         plots.save(comparison_plots.bars(results, title)[0], directory / "comparison_bars.png")

@@ -1,6 +1,6 @@
 """Pictures of a comparison. Each function returns (figure, axes).
 
-`results` holds, for each partition and each method on it, the metrics rows of each of its runs.
+`results` holds, for each partition and each method on it, the histories of its runs.
 """
 
 from __future__ import annotations
@@ -12,9 +12,9 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tff_pcdd.training import plots
+from tff_pcdd.training import History, plots
 
-Results = Mapping[str, Mapping[str, Sequence[Sequence[Mapping[str, str]]]]]
+Results = Mapping[str, Mapping[str, Sequence[History]]]
 
 # Everything is held against it, so it is black and drawn last.
 _BASELINE = "fedavg"
@@ -36,8 +36,8 @@ def curves(results: Results, title: str):
     last: dict[str, float] = {}
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         for method, runs in methods.items():
-            rounds = [int(row["round"]) for row in runs[0] if row.get("ga")]
-            values = np.array([[float(row["ga"]) for row in run if row.get("ga")] for run in runs])
+            rounds = [number for number, _ in runs[0].points("ga")]
+            values = np.array([[value for _, value in run.points("ga")] for run in runs])
             if not rounds:
                 continue
             mean, spread = values.mean(axis=0), values.std(axis=0)
@@ -162,7 +162,8 @@ def _name_panel(axes, partition: str, results: Results) -> None:
 
 def _finals(methods, column: str):
     """Mean and deviation over runs of a column in the last row, NaN where it is empty."""
-    finals = [[float(run[-1].get(column) or "nan") for run in runs] for runs in methods.values()]
+    lasts = [[run.column(column)[-1] for run in runs] for runs in methods.values()]
+    finals = [[np.nan if value is None else value for value in values] for values in lasts]
     return [np.mean(values) for values in finals], [np.std(values) for values in finals]
 
 

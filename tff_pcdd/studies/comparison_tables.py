@@ -8,10 +8,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import methods
-from tff_pcdd.training import plots, tables
+from tff_pcdd.studies import comparison_notes as notes
+from tff_pcdd.studies import tables
 
 if TYPE_CHECKING:
-    from tff_pcdd.training.campaign import Run
+    from tff_pcdd.studies.study import StudyRun
 
 # The method that rounds and times are held against.
 _BASELINE = "fedavg"
@@ -33,53 +34,18 @@ _VALIDATED = {
 # Groups of classes by size, where a data set's classes differ.
 _GROUPS = ("many", "medium", "few")
 
-_ACCURACY_NOTE = """\
-GA: the global model on the whole test set after the last round, and averaged over the second half
-of the rounds. A method marked † has no global model; its GA is the mean over clients of each
-personal model's accuracy on the whole test set. PA: mean over clients of the personal model's
-accuracy on the client's own test part, before any local step and after local training for as many
-epochs as "PA epochs" says (fine-tuning of the global model where a method has no other personal
-one); 'own classes' leaves only the client's training classes to choose from, for every method
-alike. A method with 0 PA epochs is not tuned, and both PA are the same. VA: the global model on
-what all clients held out of their training samples, by which the best round is chosen. Accuracies
-in %, mean ± standard deviation over seeds; the best of a column is bold, the second best
-underlined. Nothing was chosen on test data."""
-
-_HEADS_TITLE = "### Heads and groups of classes"
-_HEADS_NOTE = """\
-Many, medium and few: the classes that come first, by training samples of the whole federation for
-GA and of the client for PA, up to 75 %, up to 95 % and after that. A further head of a method, as
-"fedloge: ssec", is evaluated on the same features in the same round; it stands in metrics.csv as
-ga_ssec."""
-
-_ROUNDS_TITLE = "### Rounds to FedAvg's best GA"
-_ROUNDS_NOTE = """\
-Rounds to …: the first evaluated round whose GA, averaged over seeds, is at least the best that
-FedAvg's average reaches in any round, and how many times fewer rounds than FedAvg's that is. Which
-round is the best only the test set can tell: the column says how far a curve rises."""
-
-_COST_NOTE = """\
-Parameters kept: by a client between rounds. kB up, kB down: what a client sends and receives in a
-round, in 1,000 bytes, on average over the rounds it takes part in. s/round: median time of a round
-after the first, runs one after the other on the same machine."""
-
-_FAIRNESS_NOTE = """\
-Under a seed all methods have the same clients, cohorts, batches in the same order and augmentation;
-pieces of their networks that have the same name and form start with the same weights."""
-
-
-def setting(runs: Sequence[Run]) -> str:
-    """What all runs have in common, in a few words."""
+def common_setting(runs: Sequence[StudyRun]) -> str:
+    """The setting that all runs share, in a few words."""
     config = runs[0].config
     if len(_by_partition(runs)) == 1:
-        return plots.describe(config)
-    return f"{plots.describe_dataset(config)}, {config.model}"
+        return config.describe()
+    return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
 
 
-def report(runs: Sequence[Run]) -> str:
+def report(runs: Sequence[StudyRun]) -> str:
     """The tables of accuracies alone, as a terminal shows them."""
     by_partition = _by_partition(runs)
-    parts = [setting(runs)]
+    parts = [common_setting(runs)]
     for partition, group in by_partition.items():
         if len(by_partition) > 1:
             parts.append(partition)
@@ -87,46 +53,46 @@ def report(runs: Sequence[Run]) -> str:
     return "\n\n".join(parts)
 
 
-def document(runs: Sequence[Run]) -> str:
+def document(runs: Sequence[StudyRun]) -> str:
     """All tables with their notes: the text of comparison.md."""
     by_partition = _by_partition(runs)
-    parts = [f"# {setting(runs)}"]
+    parts = [f"# {common_setting(runs)}"]
     if len(by_partition) > 1:
         parts += ["## All partitions", overview(by_partition)]
     for partition, group in by_partition.items():
         parts += [f"## {partition}", "### Accuracy", accuracies(group)]
         if by_heads := heads_and_groups(group):
-            parts += [_HEADS_TITLE, by_heads]
+            parts += [notes.HEADS_TITLE, by_heads]
         if by_rounds := rounds_to_accuracy(group):
-            parts += [_ROUNDS_TITLE, by_rounds]
+            parts += [notes.ROUNDS_TITLE, by_rounds]
         parts += ["### Cost", costs(group)]
-    notes = {_HEADS_TITLE: _HEADS_NOTE, _ROUNDS_TITLE: _ROUNDS_NOTE}
-    notes = [note for title, note in notes.items() if title in parts]
-    parts += ["## What the columns mean", _ACCURACY_NOTE, *notes, _COST_NOTE]
+    optional = {notes.HEADS_TITLE: notes.HEADS, notes.ROUNDS_TITLE: notes.ROUNDS}
+    meanings = [note for title, note in optional.items() if title in parts]
+    parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
 
 
-def _fairness(runs: Sequence[Run]) -> str:
+def _fairness(runs: Sequence[StudyRun]) -> str:
     """What the methods of a seed share, and whether their networks differ."""
     by_width: dict[int, list[str]] = {}
     for run in runs:
-        names = by_width.setdefault(run.config.projection_dim, [])
+        names = by_width.setdefault(run.config.model.projection_dim or 0, [])
         if run.config.algorithm not in names:
             names.append(run.config.algorithm)
     if len(by_width) == 1:
-        return _FAIRNESS_NOTE
+        return notes.FAIRNESS
     widths = "; ".join(
         f"{'of width ' + str(width) if width else 'none'}: {', '.join(names)}"
         for width, names in sorted(by_width.items())
     )
     return (
-        f"{_FAIRNESS_NOTE}\n\nThe networks differ in the linear layer between backbone and head "
+        f"{notes.FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
         f"({widths}); --projection_dim gives all the same."
     )
 
 
-def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
+def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
     """GA and PA of every method on every partition."""
     columns = {}
     for partition, group in by_partition.items():
@@ -140,7 +106,7 @@ def overview(by_partition: Mapping[str, Sequence[Run]]) -> str:
     return tables.markdown([["method", *columns], *body])
 
 
-def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
+def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     """Mean ± deviation of every accuracy; runs of one partition.
 
     Args:
@@ -163,13 +129,13 @@ def accuracies(runs: Sequence[Run], marked: bool = True) -> str:
     return tables.markdown(lines)
 
 
-def _headings(runs: Sequence[Run]) -> dict[str, str]:
+def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
     """The columns of accuracies, with those after the best round where there is one."""
     validated = any("best_round" in (run.summary or ()) for run in runs)
     return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
 
 
-def heads_and_groups(runs: Sequence[Run]) -> str:
+def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     """GA of every head that methods report, with many, medium and few classes where they differ in
     size; runs of one partition. Empty where the table of accuracies says as much.
     """
@@ -196,14 +162,14 @@ def heads_and_groups(runs: Sequence[Run]) -> str:
     return tables.markdown([["method", *columns], *body])
 
 
-def _further_heads(runs: Sequence[Run]) -> list[str]:
+def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
     """Names of the heads that a method's runs report beside the first, in their order."""
     keys = [key for run in runs for key in run.summary or ()]
     names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
     return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in _GROUPS))
 
 
-def rounds_to_accuracy(runs: Sequence[Run]) -> str:
+def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     """Rounds until FedAvg's best GA, and the speed-up; runs of one partition.
 
     Empty without runs of FedAvg.
@@ -226,7 +192,7 @@ def rounds_to_accuracy(runs: Sequence[Run]) -> str:
     return tables.markdown(lines)
 
 
-def costs(runs: Sequence[Run]) -> str:
+def costs(runs: Sequence[StudyRun]) -> str:
     """What a method costs beside its accuracy; runs of one partition."""
     by_method = _by_method(runs)
     baseline = _values(by_method.get(_BASELINE, []), "seconds_per_round")
@@ -249,15 +215,15 @@ def costs(runs: Sequence[Run]) -> str:
     return tables.markdown(lines)
 
 
-def _by_partition(runs: Sequence[Run]) -> dict[str, list[Run]]:
-    return _group(runs, lambda run: plots.describe_partition(run.config))
+def _by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    return _group(runs, lambda run: run.config.data.partition.describe())
 
 
-def _by_method(runs: Sequence[Run]) -> dict[str, list[Run]]:
+def _by_method(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
     return _group(runs, lambda run: run.config.algorithm)
 
 
-def _group(runs, key: Callable[[Run], str]) -> dict[str, list[Run]]:
+def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
     groups: dict[str, list] = {}
     for run in runs:
         groups.setdefault(key(run), []).append(run)
@@ -268,13 +234,13 @@ def _name(method: str) -> str:
     return method if methods.get(method).has_global_model else f"{method} †"
 
 
-def _values(runs: Sequence[Run], key: str) -> list[Any]:
+def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
     """A value of every finished run; none at all where one of them has none."""
     values = [run.summary.get(key) for run in runs if run.summary]
     return [] if None in values else values
 
 
-def _per_client(runs: Sequence[Run], key: str) -> list[float]:
+def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
     """kB of a client in a round."""
     finished = [run.summary for run in runs if run.summary]
     if not all(summary.get("clients_per_round") for summary in finished):
@@ -285,12 +251,10 @@ def _per_client(runs: Sequence[Run], key: str) -> list[float]:
     ]
 
 
-def _mean_curve(runs: Sequence[Run]) -> dict[int, float]:
+def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
     """GA by round, averaged over seeds."""
     curves = [
-        {int(row["round"]): float(row["ga"]) for row in run.rows() if row.get("ga")}
-        for run in runs
-        if run.summary
+        dict(run.history().points("ga")) for run in runs if run.summary
     ]
     return {
         number: statistics.fmean(curve[number] for curve in curves)

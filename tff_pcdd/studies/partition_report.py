@@ -11,14 +11,13 @@ import numpy as np
 
 from tff_pcdd import data, files
 from tff_pcdd.training import plots
-from tff_pcdd.training.config import ExperimentConfig
 
 # Classes that a table lists one by one.
 _MAX_CLASSES = 100
 
 
 def write(
-    config: ExperimentConfig, federation: data.Federation, output_dir: str | os.PathLike
+    config: data.DataConfig, federation: data.Federation, output_dir: str | os.PathLike
 ) -> str:
     """Writes clients.png, partition.csv and partition.md.
 
@@ -31,7 +30,7 @@ def write(
         The summary, as markdown.
 
     Raises:
-        OptionError: the directory cannot be used.
+        SettingError: the directory cannot be used.
     """
     directory = Path(output_dir)
     check_directory(directory)
@@ -43,7 +42,7 @@ def write(
     for client_id, row in zip(federation.client_ids, counts, strict=True):
         writer.writerow([client_id, *row])
     files.write_text(directory / "partition.csv", text.getvalue())
-    setting = plots.describe_data(config)
+    setting = config.describe()
     figure, _ = plots.class_counts(counts, federation.class_names, setting)
     plots.save(figure, directory / "clients.png")
     report = summarize(setting, federation)

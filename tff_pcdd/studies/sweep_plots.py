@@ -1,21 +1,19 @@
-"""The picture of a sweep: a map for a grid of two flags, else a line of marks for each point."""
+"""The picture of a sweep: a map for a grid of two settings, otherwise a line for each point."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-if TYPE_CHECKING:
-    from tff_pcdd.training.grid_search import Outcome
+from tff_pcdd.studies.outcomes import Outcome
 
 # VA is a dot that fits into the hollow marks of the others where they are equal.
 _MARKS = {
     "validation": (
-        "VA, by which is chosen",
+        "VA, the criterion",
         {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},
     ),
     "ga": (
@@ -37,7 +35,7 @@ def draw(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
 
 
 def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
-    """A map of two flags, with numbers in its cells and a frame around the best."""
+    """A map of two settings, with numbers in its cells and a frame around the best."""
     first, second = outcomes[0].point.settings
     down, across = (
         list(dict.fromkeys(outcome.point.settings[flag] for outcome in outcomes))

@@ -1,145 +1,113 @@
-"""Where a run's numbers go while it runs: sinks with three hooks.
-
-start(first_round, rounds)    before the first round
-row(values)                   after every evaluated round
-finish(summary)               at the end
-"""
+"""What was measured in the rounds of a run: typed columns in memory, and as a csv file."""
 
 from __future__ import annotations
 
 import csv
 import io
-import json
-import os
-import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-import tqdm
+# Columns of integers; all others hold floats.
+_INTEGERS = ("round", "upload_bytes", "download_bytes")
 
-from tff_pcdd import files
-
-
-class Sink:
-    """Does nothing at every hook; sinks override those they need."""
-
-    def start(self, first_round: int, rounds: int) -> None:
-        """Called once; rounds before `first_round` were computed by an earlier run."""
-
-    def advance(self) -> None:
-        """Called after every round."""
-
-    def row(self, values: Mapping[str, Any]) -> None:
-        """Called with the metrics of an evaluated round."""
-
-    def finish(self, summary: Mapping[str, Any]) -> None:
-        """Called with the summary of a finished run."""
-
-    def close(self) -> None:
-        """Called at the end, also of a run that fails."""
+Row = dict[str, "int | float | None"]
 
 
-def format_number(value: Any) -> str:
-    """A number as it stands in a csv file: enough digits to tell float32 values apart."""
+class History:
+    """The measurements of a run, a row for each evaluated round.
+
+    `round`, `upload_bytes` and `download_bytes` are integers, all other values floats with nine
+    significant digits, which is what a csv file keeps: so the history of a resumed run equals that
+    of a run that was never interrupted. A value that was not measured, or is NaN, is None.
+
+    Args:
+        columns: the names of the columns, the first of which is "round".
+
+    Example:
+        >>> history = History(["round", "ga"])
+        >>> _ = history.append({"round": 1, "ga": 41.25})
+        >>> _ = history.append({"round": 2})
+        >>> history.column("ga")
+        [41.25, None]
+        >>> history.points("ga")
+        [(1, 41.25)]
+    """
+
+    def __init__(self, columns: Sequence[str]):
+        self.columns = list(columns)
+        self._rows: list[Row] = []
+
+    def append(self, values: Mapping[str, Any]) -> Row:
+        """Adds a row; columns that `values` lacks are None in it. Returns the row."""
+        row = {name: _value(name, values.get(name)) for name in self.columns}
+        self._rows.append(row)
+        return row
+
+    def add_columns(self, names: Iterable[str]) -> None:
+        """Adds columns that are not there yet behind the others."""
+        for name in names:
+            if name not in self.columns:
+                self.columns.append(name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self._rows[index]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column; None where there are none, also for an unknown column."""
+        return [row.get(name) for row in self._rows]
+
+    def points(self, name: str) -> list[tuple[int, Any]]:
+        """The pairs (round, value) of a column, without missing values."""
+        return [(row["round"], row[name]) for row in self._rows if row.get(name) is not None]
+
+    @classmethod
+    def read(cls, path: Path, *, before: int | None = None) -> History:
+        """Reads a csv file; a last line that was cut off is left out.
+
+        Args:
+            path: the file; without it the history is empty and has no columns.
+            before: leave out the rows of this round and later ones.
+        """
+        if not path.exists():
+            return cls([])
+        text = path.read_text()
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        history = cls(reader.fieldnames or [])
+        for row in reader:
+            if before is None or int(row["round"]) < before:
+                history.append({name: value or None for name, value in row.items()})
+        return history
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _INTEGERS:
+        return int(value)
+    number = float(value)
+    return float(f"{number:.9g}") if number == number else None
+
+
+def format_value(value: Any) -> str:
+    """A value as text in a csv file; empty if it is None or NaN."""
     if value is None or (isinstance(value, float) and value != value):
         return ""
     return f"{value:.9g}" if isinstance(value, float) else str(value)
 
 
-class CsvSink(Sink):
-    """metrics.csv: a row per evaluated round, appended as it comes.
-
-    Args:
-        path: the file.
-        columns: names of all columns, in order.
-    """
-
-    def __init__(self, path: Path, columns: Sequence[str]):
-        self._path = path
-        self._columns = list(columns)
-
-    def start(self, first_round, rounds):
-        # Rows after the checkpoint, or cut off in the middle by a kill, are computed again.
-        kept = [row for row in read_rows(self._path) if int(row["round"]) < first_round]
-        # An earlier part of the run may have measured more, or less.
-        self._columns += [name for row in kept[:1] for name in row if name not in self._columns]
-        text = io.StringIO()
-        writer = csv.DictWriter(text, self._columns, lineterminator="\n")
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header=True) -> str:
+    """Rows as the text of a csv file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    if header:
         writer.writeheader()
-        writer.writerows(kept)
-        files.write_text(self._path, text.getvalue())
-
-    def row(self, values):
-        with open(self._path, "a", newline="") as file:
-            writer = csv.DictWriter(file, self._columns, lineterminator="\n")
-            writer.writerow({name: format_number(values.get(name)) for name in self._columns})
-
-
-def read_rows(path: Path) -> list[dict[str, str]]:
-    """The whole rows of a metrics file; a last line that was cut off is left out."""
-    if not path.exists():
-        return []
-    text = path.read_text()
-    whole = text[: text.rfind("\n") + 1]
-    return list(csv.DictReader(io.StringIO(whole)))
-
-
-class TensorBoardSink(Sink):
-    """TensorBoard event files."""
-
-    def __init__(self, directory: Path):
-        import tensorflow as tf
-
-        self._writer = tf.summary.create_file_writer(os.fspath(directory))
-        self._scalar = tf.summary.scalar
-
-    def row(self, values):
-        with self._writer.as_default(step=values["round"]):
-            for name, value in values.items():
-                if isinstance(value, (int, float)) and name != "round" and value == value:
-                    self._scalar(name, value)
-        self._writer.flush()
-
-    def close(self):
-        self._writer.close()
-
-
-class ProgressSink(Sink):
-    """A progress bar with the latest accuracies and the time left, on standard error."""
-
-    def __init__(self, label: str):
-        self._label = label
-        self._bar = None
-
-    def start(self, first_round, rounds):
-        self._bar = tqdm.tqdm(
-            total=rounds,
-            initial=first_round - 1,
-            desc=self._label,
-            unit="round",
-            # A log file gets a line now and then, a terminal a bar that moves.
-            mininterval=0.5 if sys.stderr.isatty() else 10,
-        )
-
-    def advance(self):
-        self._bar.update()
-
-    def row(self, values):
-        shown = {"GA": values.get("ga"), "PA": values.get("pa")}
-        known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
-        self._bar.set_postfix(known, refresh=False)
-
-    def close(self):
-        if self._bar is not None:
-            self._bar.close()
-
-
-class SummarySink(Sink):
-    """summary.json, written when the run has finished."""
-
-    def __init__(self, path: Path):
-        self._path = path
-
-    def finish(self, summary):
-        files.write_text(self._path, json.dumps(summary, indent=2) + "\n")
+    for row in rows:
+        writer.writerow({name: format_value(row.get(name)) for name in columns})
+    return text.getvalue()

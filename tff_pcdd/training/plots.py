@@ -1,10 +1,9 @@
-"""Pictures of runs. Each function returns (figure, axes) so that a notebook can go on with them."""
+"""Pictures of runs. Each function returns (figure, axes), for a notebook to continue with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -12,10 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tff_pcdd.training import sinks
-
-if TYPE_CHECKING:
-    from tff_pcdd.training.experiment import Experiment
+from tff_pcdd.training.history import History
 
 _LABELS = {
     "ga": "GA: global model, whole test set",
@@ -47,12 +43,12 @@ def percent_axis(axes) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
-def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
-    """GA and PA over the rounds of one run, from the rows of its metrics file."""
+def accuracy_curves(history: History, title: str):
+    """GA and PA over the rounds of one run."""
     figure = Figure(figsize=(7, 4.2))
     axes = figure.subplots()
     for column, label in _LABELS.items():
-        points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
+        points = history.points(column)
         if points:
             style = "--" if column.endswith("masked") else "-"
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
@@ -135,49 +131,3 @@ def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())
     return Normalize(0, held.max(initial=1))
-
-
-def describe(config) -> str:
-    """The setting of an experiment in a few words."""
-    return f"{describe_data(config)}, {config.model}"
-
-
-def describe_data(config) -> str:
-    """The data of an experiment in a few words."""
-    return f"{config.dataset}, {describe_partition(config)}{_tail(config)}"
-
-
-def describe_dataset(config) -> str:
-    """The data set and its long tail, whoever holds it."""
-    return f"{config.dataset}{_tail(config)}"
-
-
-def _tail(config) -> str:
-    tailed = (config.imbalance_factor or 1) > 1
-    return f", imbalance factor {config.imbalance_factor:g}" if tailed else ""
-
-
-def describe_partition(config) -> str:
-    """Who holds what, in a few words."""
-    if config.partition == "class":
-        return f"P{config.num_clients}C{config.classes_per_client}"
-    if config.partition == "dirichlet":
-        return f"Dirichlet({config.concentration:g}), {config.num_clients} clients"
-    if config.partition == "iid":
-        return f"IID, {config.num_clients} clients"
-    return f"{config.max_clients or 'all'} natural clients"
-
-
-def plot_run(experiment: Experiment) -> None:
-    """Writes the pictures of a finished run into its folder `plots`."""
-    directory = experiment.output_dir / "plots"
-    rows = sinks.read_rows(experiment.output_dir / "metrics.csv")
-    setting = describe(experiment.config)
-    figure, _ = accuracy_curves(rows, f"{experiment.config.algorithm} on {setting}")
-    save(figure, directory / "accuracy.png")
-    figure, _ = class_counts(
-        experiment.federation.class_counts(),
-        experiment.federation.class_names,
-        describe_data(experiment.config),
-    )
-    save(figure, directory / "clients.png")

@@ -1,7 +1,7 @@
-"""Runs as a program deals with them: their directories, and whether anything is left to compute.
+"""The directory of a run: what it may hold, and the settings and the summary in it.
 
-TensorFlow is imported when something has to be computed, so that a wrong directory is refused, and
-a finished run is read, at once.
+No TensorFlow is needed here, so a directory that cannot be used is refused, and a finished run is
+read, at once.
 """
 
 from __future__ import annotations
@@ -11,46 +11,63 @@ import os
 from pathlib import Path
 from typing import Any
 
-from etils import epy
-
 from tff_pcdd import files
-from tff_pcdd.options import OptionError
-from tff_pcdd.training.config import ExperimentConfig, RunOptions
+from tff_pcdd.errors import SettingError
+from tff_pcdd.training.config import ExperimentConfig
 
-with epy.lazy_imports():
-    from tff_pcdd.training import experiment
+CONFIG = "config.json"
+SUMMARY = "summary.json"
 
 
-def run_experiment(
-    config: ExperimentConfig,
-    output_dir: str | os.PathLike,
-    run: RunOptions | None = None,
-    *,
-    overwrite: bool = False,
-    label: str = "",
-) -> dict[str, Any]:
-    """Runs an experiment, or goes on with it; one that has finished is not set up again.
+def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
+    """Refuses a directory that cannot take the results of a run; nothing is written.
 
     Args:
-        config: what is computed.
-        output_dir: where results go.
-        run: how and where it is computed.
-        overwrite: drop the results that the directory holds already.
-        label: what stands before the progress bar, the method's name by default.
-
-    Returns:
-        The summary, as in summary.json.
+        directory: it need not exist.
+        config: the settings of the run.
+        overwrite: whether results of other settings may be dropped.
 
     Raises:
-        OptionError: as `Experiment`; what can be known without TensorFlow is, before it is loaded.
-        data.DataError: the data cannot be read.
+        SettingError: the directory holds something else than this run, or another process is
+            writing to it.
     """
-    directory = Path(output_dir)
-    check_directory(directory, config, overwrite)
-    summary = None if overwrite else read_summary(directory)
-    if summary is None:
-        summary = experiment.Experiment(config, directory, run, overwrite=overwrite).run(label)
-    return summary
+    occupied = files.check_output(directory, "run", lambda path: path.name == CONFIG)
+    files.refuse_locked(directory)
+    if overwrite or not occupied:
+        return
+    saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
+    differing = [
+        f"{name} (there {saved.get(name)}, here {wanted.get(name)})"
+        for name in sorted({*saved, *wanted})
+        if saved.get(name) != wanted.get(name)
+    ]
+    if differing:
+        raise SettingError(
+            "output_dir",
+            directory,
+            f"holds a run with different settings: {', '.join(differing)}; name another "
+            "directory, or overwrite it",
+        )
+
+
+def write_config(directory: Path, config: ExperimentConfig) -> None:
+    """Writes the effective settings."""
+    files.write_text(directory / CONFIG, json.dumps(config.to_settings(), indent=2) + "\n")
+
+
+def write_summary(directory: Path, summary: dict[str, Any]) -> None:
+    """Writes the summary, which marks the run as finished."""
+    files.write_text(directory / SUMMARY, json.dumps(summary, indent=2) + "\n")
+
+
+def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
+    """The summary of a finished run; None if the run has not finished.
+
+    Raises:
+        SettingError: it cannot be read.
+    """
+    path = Path(directory) / SUMMARY
+    return _read_json(path, "output_dir") if path.exists() else None
 
 
 def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:
@@ -58,35 +75,25 @@ def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> Expe
 
     Args:
         run_dir: its directory.
-        data_dir: where the data are now, if they have moved.
+        data_dir: where the data are now, if they have moved since.
 
     Raises:
-        OptionError: there is no run, or its settings cannot be read.
+        SettingError: there is no run, or its settings cannot be used.
     """
-    path = Path(run_dir) / "config.json"
+    path = Path(run_dir) / CONFIG
     if not path.is_file():
-        raise OptionError(f"--run_dir={run_dir}: holds no run (there is no config.json)")
+        raise SettingError("run_dir", run_dir, f"holds no run: there is no {CONFIG}")
     saved = _read_json(path, "run_dir")
+    if data_dir is not None:
+        saved["data_dir"] = data_dir
     try:
-        return ExperimentConfig.from_json({**saved, "data_dir": data_dir or saved["data_dir"]})
-    except KeyError as error:
-        raise OptionError(f"--run_dir={run_dir}: config.json has no {error.args[0]}") from None
-    except (OptionError, TypeError) as error:
-        raise OptionError(f"--run_dir={run_dir}: config.json cannot be used: {error}") from error
+        return ExperimentConfig.from_settings(**saved)
+    except (SettingError, TypeError) as error:
+        raise SettingError("run_dir", run_dir, f"{CONFIG} cannot be used: {error}") from error
 
 
-def read_summary(directory: Path) -> dict[str, Any] | None:
-    """The summary of a run that has finished.
-
-    Raises:
-        OptionError: it cannot be read.
-    """
-    path = directory / "summary.json"
-    return _read_json(path, "output_dir") if path.exists() else None
-
-
-def _read_json(path: Path, flag: str) -> dict[str, Any]:
-    """An object that a run wrote, in the directory that a flag names."""
+def _read_json(path: Path, setting: str) -> dict[str, Any]:
+    """An object that a run wrote into the directory that a setting names."""
     try:
         values = json.loads(path.read_text())
     except ValueError as error:
@@ -94,25 +101,6 @@ def _read_json(path: Path, flag: str) -> dict[str, Any]:
     else:
         if isinstance(values, dict):
             return values
-        reason = "no object"
-    remedy = "put it back" if flag == "run_dir" else "put it back, or --overwrite the run"
-    raise OptionError(f"--{flag}={path.parent}: {path.name} is damaged ({reason}); {remedy}")
-
-
-def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
-    """Refuses a directory that holds something else than this run, or in which one goes on."""
-    occupied = files.check_output(directory, "run", lambda path: path.name == "config.json")
-    files.refuse_locked(directory)
-    if overwrite or not occupied:
-        return
-    saved, wanted = _read_json(directory / "config.json", "output_dir"), config.to_json()
-    differing = [
-        f"--{name} (there {saved.get(name)}, here {wanted.get(name)})"
-        for name in sorted({*saved, *wanted})
-        if saved.get(name) != wanted.get(name)
-    ]
-    if differing:
-        raise OptionError(
-            f"--output_dir={directory}: holds a run with another {', '.join(differing)}; "
-            "name another directory, or --overwrite it"
-        )
+        reason = "not a JSON object"
+    remedy = "restore it" if setting == "run_dir" else "restore it, or overwrite the run"
+    raise SettingError(setting, path.parent, f"{path.name} is damaged ({reason}); {remedy}")

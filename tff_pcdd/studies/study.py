@@ -1,40 +1,37 @@
-"""Many runs in one directory, one after the other: what comparisons and sweeps share.
+"""A study: many runs in one directory, one after the other, as comparisons and sweeps have them.
 
-A run that has finished is not repeated, one that was stopped goes on, and one that fails is left
-for the next call while the others go on.
+A finished run is not repeated, an interrupted one is resumed, and one that fails is left for the
+next call while the others go on.
 """
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.data import DataError
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.training import sinks
-from tff_pcdd.training.config import ExperimentConfig, RunOptions
-from tff_pcdd.training.runs import check_directory, run_experiment
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment
+from tff_pcdd.training.history import csv_text
+from tff_pcdd.training.run_directory import check_directory
 
 # Where the tracebacks of failed runs are written.
 FAILURES = "failures.txt"
 
 
 @dataclasses.dataclass(frozen=True)
-class Run:
-    """One run, and what came out.
+class StudyRun:
+    """One run of a study, and what came out.
 
     Attributes:
         config: what is computed.
         folder: where.
         label: what it is called in print.
-        summary: as in summary.json; None before the run has finished.
+        summary: as in summary.json; None until the run has finished.
         failure: the traceback of a run that failed.
     """
 
@@ -44,13 +41,13 @@ class Run:
     summary: Mapping[str, Any] | None = None
     failure: str = ""
 
-    def rows(self) -> list[dict[str, str]]:
-        """The rows of the run's metrics file."""
-        return sinks.read_rows(self.folder / "metrics.csv")
+    def history(self) -> History:
+        """The measurements of the run, from its csv file."""
+        return History.read(self.folder / "metrics.csv")
 
 
 def check(
-    runs: Sequence[Run], directory: Path, *, holds: str, known: Collection[str], overwrite: bool
+    runs: Sequence[StudyRun], directory: Path, *, holds: str, known: Collection[str], overwrite: bool
 ) -> None:
     """Refuses a directory that cannot take all of its runs, before the first of them.
 
@@ -59,10 +56,10 @@ def check(
         directory: where everything goes.
         holds: what the directory may contain already, for a message.
         known: names of files that show that it does, beside the runs' folders.
-        overwrite: whether what the runs' folders hold may be dropped.
+        overwrite: whether the contents of the runs' folders may be dropped.
 
     Raises:
-        OptionError: the directory or a run's folder holds something else.
+        SettingError: the directory or a run's folder holds something else.
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
     files.check_output(directory, holds, lambda path: path.name in entries)
@@ -71,14 +68,14 @@ def check(
 
 
 def run_all(
-    runs: Sequence[Run],
+    runs: Sequence[StudyRun],
     directory: Path,
     options: RunOptions | None,
     *,
     overwrite: bool,
-    after_each: Callable[[Sequence[Run]], None],
-) -> list[Run]:
-    """Runs them all, as far as they are not finished.
+    after_each: Callable[[Sequence[StudyRun]], None],
+) -> list[StudyRun]:
+    """Runs all that are not finished.
 
     Args:
         runs: with folders in `directory`.
@@ -91,9 +88,9 @@ def run_all(
         The runs with their summaries and failures; the latter are also in failures.txt.
 
     Raises:
-        OptionError: the first run cannot be run.
-        data.DataError: the data of the first run cannot be read.
-        runtime.RuntimeStartError: the runtime cannot be started for the first.
+        SettingError: the first run cannot be run.
+        DataError: the data of the first run cannot be read.
+        RuntimeStartError: the runtime cannot be started for the first run.
     """
     runs = list(runs)
     for number, run in enumerate(runs):
@@ -105,7 +102,7 @@ def run_all(
             runs[number] = dataclasses.replace(run, summary=summary)
         except Exception as error:
             # What is wrong with the first run is most likely wrong with all of them.
-            if number == 0 and isinstance(error, (OptionError, DataError, RuntimeStartError)):
+            if number == 0 and isinstance(error, (SettingError, DataError, RuntimeStartError)):
                 raise
             runs[number] = dataclasses.replace(run, failure=traceback.format_exc())
         directory.mkdir(parents=True, exist_ok=True)
@@ -114,12 +111,12 @@ def run_all(
     return runs
 
 
-def failures(runs: Sequence[Run]) -> list[str]:
+def failures(runs: Sequence[StudyRun]) -> list[str]:
     """A line for each run that failed: its name and the last line of its traceback."""
     return [f"{run.label}: {run.failure.strip().splitlines()[-1]}" for run in runs if run.failure]
 
 
-def _write_failures(directory: Path, runs: Sequence[Run]) -> None:
+def _write_failures(directory: Path, runs: Sequence[StudyRun]) -> None:
     path = directory / FAILURES
     failed = [run for run in runs if run.failure]
     if failed:
@@ -129,11 +126,6 @@ def _write_failures(directory: Path, runs: Sequence[Run]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a table with every column that any of its rows has."""
+    """Writes a table with all columns that any of its rows has."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
-    text = io.StringIO()
-    writer = csv.DictWriter(text, columns, lineterminator="\n")
-    writer.writeheader()
-    for row in rows:
-        writer.writerow({name: sinks.format_number(row.get(name)) for name in columns})
-    files.write_text(path, text.getvalue())
+    files.write_text(path, csv_text(columns, rows))

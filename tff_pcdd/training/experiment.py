@@ -1,0 +1,58 @@
+"""Runs an experiment, or resumes it; what needs no TensorFlow is checked before it is imported."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.run_directory import check_directory, read_summary
+from tff_pcdd.training.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from tff_pcdd.data import Federation
+    from tff_pcdd.training.callbacks import Callback
+
+
+def run_experiment(
+    config: ExperimentConfig,
+    output_dir: str | os.PathLike,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+    federation: Federation | None = None,
+    callbacks: Sequence[Callback] = (),
+) -> dict[str, Any]:
+    """Runs an experiment in a directory, or resumes it; a finished one is only read.
+
+    Args:
+        config: what is computed.
+        output_dir: where the results go.
+        options: how and where it is computed, and what is written.
+        overwrite: drop the results that the directory holds.
+        label: what precedes the progress bar; the method's name by default.
+        federation: the clients and their samples; by default they are loaded as `config` says.
+        callbacks: called beside the built-in ones.
+
+    Returns:
+        The summary, as in summary.json.
+
+    Raises:
+        SettingError: the settings cannot be used, or the directory holds something else than this
+            run, or another process is writing to it.
+        DataError: the data cannot be read.
+    """
+    directory = Path(output_dir)
+    check_directory(directory, config, overwrite)
+    summary = None if overwrite else read_summary(directory)
+    if summary is None:
+        from tff_pcdd.training.run import Run
+
+        run = Run(
+            config, directory, options, federation=federation, callbacks=callbacks, label=label
+        )
+        summary = run.train(overwrite=overwrite)
+    return summary
