@@ -1,13 +1,14 @@
-"""What features and classifiers look like: angles, norms, spread, neural collapse.
+"""Geometry of features and classifiers: angles, norms, eigenvalues, neural collapse.
 
-Plain NumPy in double precision. Vectors stand in rows: `vectors` [C, d] holds one per class, class
-means or classifier columns (pass a kernel [d, C] transposed); `features` [n, d] holds one per
-sample, with `labels` int [n]. What is not defined (the angle of a zero vector, the mean of a class
-without samples) is NaN and left out of means; a number without anything to average is NaN.
+Everything is computed with NumPy in double precision. Vectors are rows: `vectors` [C, d] contains
+one vector per class, either class means or classifier columns (transpose a kernel [d, C]);
+`features` [n, d] contains one row per sample, with `labels` int [n]. Undefined values, such as the
+angle of a zero vector or the mean of a class without samples, are NaN. Averages ignore NaN, and are
+NaN if nothing remains.
 
 Sources:
     FedGELA: Fan et al., Federated Learning with Bilateral Curation for Partially Class-Disjoint
-        Data, NeurIPS 2023: angles among the classes that a client holds and lacks.
+        Data, NeurIPS 2023: angles between the existing and the missing classes of a client.
     FedMR: Fan et al., Federated Learning under Partially Class-Disjoint Data via Manifold
         Reshaping, TMLR 2023, table 7: eigenvalues of class covariances.
     FedLoGe: Xiao et al., Joint Local and Generic Federated Learning under Long-tailed Data, ICLR
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-# Networks compute in float32: what is smaller than this share of the rest is rounding.
+# Networks compute in float32; values below this fraction of the others are rounding errors.
 _ROUNDING = 1e-6
 
 
@@ -31,9 +32,9 @@ class MeanAngles(NamedTuple):
 
     Attributes:
         all: over all pairs.
-        existing: over pairs of classes that a client holds.
-        missing: over pairs of classes that it lacks.
-        between: over pairs of a class that it holds and one that it lacks.
+        existing: over pairs of classes that exist on the client.
+        missing: over pairs of classes that are missing on the client.
+        between: over pairs of an existing and a missing class.
     """
 
     all: float
@@ -43,14 +44,14 @@ class MeanAngles(NamedTuple):
 
 
 class FeatureStatistics(NamedTuple):
-    """Each feature over all samples.
+    """Statistics of each feature over all samples.
 
     Attributes:
         mean: [d].
-        variance: [d], divided by n.
-        constant: bool [d], whether the feature has the same value for all samples. A unit that is
-            dead behind a ReLU is: it is 0 for all.
-        nonpositive: bool [d], whether it is ≤ 0 for all samples.
+        variance: [d], biased: the sum of squares is divided by n.
+        constant: bool [d], whether the feature has the same value for all samples, as a dead ReLU
+            unit has.
+        nonpositive: bool [d], whether the feature is ≤ 0 for all samples.
     """
 
     mean: np.ndarray
@@ -83,17 +84,17 @@ def angles(vectors: np.ndarray) -> np.ndarray:
 
 
 def pairs(matrix: np.ndarray) -> np.ndarray:
-    """Entries of a symmetric [C, C] for the unordered pairs of different classes, without NaN."""
+    """Entries above the diagonal of a matrix [C, C], one per pair of classes, without NaN."""
     values = matrix[np.triu_indices(len(matrix), 1)]
     return values[np.isfinite(values)]
 
 
 def mean_angles(vectors: np.ndarray, existing: np.ndarray | None = None) -> MeanAngles:
-    """Mean angles between the vectors of classes, FedGELA's view of angle collapse.
+    """Mean angles between the vectors of classes, FedGELA's measure of angle collapse.
 
     Args:
         vectors: [C, d].
-        existing: bool [C], the classes that the client holds; all by default.
+        existing: bool [C], the classes that exist on the client; all by default.
 
     Returns:
         Mean angles in degrees.
@@ -110,7 +111,7 @@ def mean_angles(vectors: np.ndarray, existing: np.ndarray | None = None) -> Mean
 
 
 def smallest_angle(vectors: np.ndarray) -> float:
-    """Smallest angle in degrees between vectors [C, d] of two classes."""
+    """Smallest angle in degrees between any two of the vectors [C, d]."""
     values = pairs(angles(vectors))
     return float(values.min()) if values.size else float("nan")
 
@@ -121,21 +122,21 @@ def norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def variation(values: np.ndarray) -> float:
-    """Coefficient of variation: standard deviation over mean, NaN where the mean is 0."""
+    """Coefficient of variation, the standard deviation over the mean; NaN if the mean is 0."""
     values = _finite(values)
     average = mean(values)
     return float(values.std() / average) if values.size and average else float("nan")
 
 
 def log_count_correlation(values: np.ndarray, counts: np.ndarray) -> float:
-    """Pearson correlation between values of classes, such as norms, and the log of their counts.
+    """Pearson correlation between a value per class, such as a norm, and the log of class counts.
 
     Args:
         values: [C].
-        counts: samples of each class [C]; classes without any are left out.
+        counts: numbers of samples [C]; classes without samples are ignored.
 
     Returns:
-        -1 to 1; NaN where values or counts do not vary beyond rounding.
+        -1 to 1; NaN if the counts are equal, or the values are equal up to rounding.
     """
     values, counts = np.asarray(values, np.float64), np.asarray(counts, np.float64)
     kept = (counts > 0) & np.isfinite(values)
@@ -147,11 +148,11 @@ def log_count_correlation(values: np.ndarray, counts: np.ndarray) -> float:
     return float(np.corrcoef(values, logs)[0, 1])
 
 
-# Classes of features.
+# Features per class.
 
 
 def class_means(features: np.ndarray, labels: np.ndarray, num_classes: int) -> np.ndarray:
-    """Mean features of each class, [C, d]; NaN for a class without samples."""
+    """Mean feature vector of each class, [C, d]; NaN for a class without samples."""
     features = np.asarray(features, np.float64)
     sums = np.zeros([num_classes, features.shape[1]])
     np.add.at(sums, labels, features)
@@ -160,7 +161,7 @@ def class_means(features: np.ndarray, labels: np.ndarray, num_classes: int) -> n
 
 
 def centred(means: np.ndarray) -> np.ndarray:
-    """Class means [C, d] minus their own mean, each class counting alike; rounding becomes 0."""
+    """Class means [C, d] minus their unweighted mean; rounding errors are set to 0."""
     known = np.isfinite(means).all(axis=1)
     if not known.any():
         return means
@@ -172,19 +173,19 @@ def centred(means: np.ndarray) -> np.ndarray:
 def class_eigenvalues(
     features: np.ndarray, labels: np.ndarray, num_classes: int, top: int = 50
 ) -> np.ndarray:
-    """Largest eigenvalues of the covariance of each class's features.
+    """Largest eigenvalues of the covariance matrix of each class's features.
 
-    The covariance is divided by n_c - 1. A class of n_c samples has at most n_c - 1 eigenvalues
-    above 0; the others count as the zeros that they are.
+    The covariance is unbiased (divided by n_c - 1). A class of n_c samples has at most n_c - 1
+    eigenvalues above 0; the others are 0 and included in the result.
 
     Args:
         features: [n, d].
         labels: [n].
         num_classes: C.
-        top: how many, at most.
+        top: maximum number of eigenvalues per class.
 
     Returns:
-        [C, min(top, d)], descending; NaN for a class of fewer than two samples.
+        [C, min(top, d)], in descending order; NaN for a class with fewer than two samples.
     """
     features = np.asarray(features, np.float64)
     count = min(top, features.shape[1])
@@ -200,22 +201,22 @@ def class_eigenvalues(
 
 
 def eigenvalue_variance(eigenvalues: np.ndarray) -> float:
-    """FedMR's table 7: the variance over a class's eigenvalues, then the mean over classes.
+    """Variance of the eigenvalues of a class, averaged over classes (FedMR, table 7).
 
     Args:
         eigenvalues: [C, k], as from `class_eigenvalues`.
 
     Returns:
-        In the feature's unit to the fourth power: it grows with the length of the features.
+        The average; it scales with the fourth power of the features.
     """
     return mean(eigenvalues.var(axis=1))
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:
-    """Dimensions that a class fills, (Σλ)² / Σλ² (participation ratio), mean over classes.
+    """Effective dimension of a class, (Σλ)² / Σλ² (participation ratio), averaged over classes.
 
-    From 1, all variance in one direction, to the number of eigenvalues; the length of the features
-    does not matter. NaN where no class varies.
+    It is 1 if all variance is in one direction, at most the number of eigenvalues, and independent
+    of the scale of the features. NaN if the features of every class are constant.
     """
     squares = (eigenvalues**2).sum(axis=1)
     ratio = np.full(len(squares), np.nan)
@@ -224,21 +225,21 @@ def effective_rank(eigenvalues: np.ndarray) -> float:
 
 
 def top_share(eigenvalues: np.ndarray) -> float:
-    """Share of the variance of a class in its first direction, 0 to 1, mean over classes."""
+    """Fraction of a class's variance in its first direction, 0 to 1, averaged over classes."""
     totals = eigenvalues.sum(axis=1)
     share = np.full(len(totals), np.nan)
     np.divide(eigenvalues[:, 0], totals, where=totals > 0, out=share)
     return mean(share)
 
 
-# Neural collapse; every measure is 0 at full collapse, and each class counts alike.
+# Neural collapse: every measure is 0 at full collapse, and all classes have the same weight.
 
 
 def nc1(features: np.ndarray, labels: np.ndarray, num_classes: int) -> float:
-    """NC1, variability within classes against that between them: trace(Σ_W Σ_B⁺) / C.
+    """NC1, the variability within classes relative to that between classes: trace(Σ_W Σ_B⁺) / C.
 
-    Σ_W is the mean over classes of the covariance of a class (divided by n_c), Σ_B the covariance
-    of the class means about their mean, ⁺ the pseudo-inverse; C counts the classes with samples.
+    Σ_W is the mean over classes of the biased covariance of a class (divided by n_c), Σ_B the
+    covariance of the class means, ⁺ the pseudo-inverse, and C the number of classes with samples.
 
     Args:
         features: [n, d].
@@ -278,20 +279,20 @@ def nc2_equiangularity(vectors: np.ndarray) -> float:
 
 
 def nc2_maximal_angle(vectors: np.ndarray) -> float:
-    """NC2: mean distance |cos + 1/(C-1)| of the cosines between vectors [C, d] from the ETF's."""
+    """NC2: mean of |cos + 1/(C-1)|, the deviation of the cosines of vectors [C, d] from an ETF."""
     count = np.isfinite(vectors).all(axis=1).sum()
     return mean(np.abs(pairs(cosines(vectors)) + 1 / (count - 1))) if count > 1 else float("nan")
 
 
 def nc3(classifier: np.ndarray, vectors: np.ndarray) -> float:
-    """NC3: ‖W/‖W‖ - M/‖M‖‖, how far a classifier is from the centred class means (Frobenius).
+    """NC3: ‖W/‖W‖ - M/‖M‖‖, the Frobenius distance of classifier and centred class means.
 
     Args:
         classifier: W, [C, d].
-        vectors: M, centred class means [C, d]; classes with NaN are left out of both.
+        vectors: M, centred class means [C, d]; classes with NaN are excluded from both.
 
     Returns:
-        0 (the same up to a factor) to 2 (opposite); NaN if either is zero.
+        From 0 (equal up to a factor) to 2 (opposite); NaN if W or M is zero.
     """
     known = np.isfinite(vectors).all(axis=1)
     w, m = np.asarray(classifier, np.float64)[known], vectors[known]
@@ -302,10 +303,10 @@ def nc3(classifier: np.ndarray, vectors: np.ndarray) -> float:
 
 
 def nc4(predictions: np.ndarray, features: np.ndarray, means: np.ndarray) -> float:
-    """NC4: share of samples that a model classifies otherwise than the nearest class mean does.
+    """NC4: fraction of samples for which the model and the nearest class mean disagree.
 
     Args:
-        predictions: the model's classes, int [n].
+        predictions: classes predicted by the model, int [n].
         features: [n, d].
         means: class means [C, d], not centred; a class with NaN is never nearest.
 
@@ -316,7 +317,7 @@ def nc4(predictions: np.ndarray, features: np.ndarray, means: np.ndarray) -> flo
     known = np.flatnonzero(np.isfinite(means).all(axis=1))
     if not known.size or not len(features):
         return float("nan")
-    # ‖h - μ‖² without ‖h‖², which is the same for every class.
+    # ‖h - μ‖² without the term ‖h‖², which is the same for every class.
     distances = (means[known] ** 2).sum(axis=1) - 2 * features @ means[known].T
     return mean(known[distances.argmin(axis=1)] != np.asarray(predictions))
 
@@ -325,7 +326,7 @@ def nc4(predictions: np.ndarray, features: np.ndarray, means: np.ndarray) -> flo
 
 
 def feature_statistics(features: np.ndarray) -> FeatureStatistics:
-    """Mean, variance and degeneration of each feature, for features [n, d]; NaN for n = 0."""
+    """Statistics of each feature, for features [n, d]; mean and variance are NaN if n = 0."""
     features = np.asarray(features, np.float64)
     if not len(features):
         features = np.full([1, features.shape[1]], np.nan)

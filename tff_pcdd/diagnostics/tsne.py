@@ -1,7 +1,8 @@
-"""Features on a plane by t-SNE, and how far such a map can be trusted.
+"""Maps of features to a plane by t-SNE, and measures of their quality.
 
-Source: van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 2008; by scikit-learn. The map
-keeps neighbours together; distances between groups, and the sizes of groups, mean nothing.
+Source: van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 2008; computed by
+scikit-learn. A map preserves neighbourhoods; the sizes of groups and the distances between them
+have no meaning.
 """
 
 from __future__ import annotations
@@ -10,51 +11,51 @@ import numpy as np
 import threadpoolctl
 from etils import epy
 
-# They take a second to import, and only this diagnostic needs them.
+# These imports take a second, and only this diagnostic needs them.
 with epy.lazy_imports():
     from sklearn import manifold, metrics
 
-# The number of neighbours that a sample is placed by: scikit-learn's default, fewer in small sets.
+# Scikit-learn's default; reduced for small sets.
 _PERPLEXITY = 30
 _NEIGHBOURS = 5
 
 
 def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
-    """The places of samples on a plane.
+    """Maps samples to points of a plane.
 
     Args:
         features: [n, d].
-        seed: of the few draws; the same features and seed give the same map.
+        seed: random seed; the same features and seed always lead to the same map.
 
     Returns:
-        float32 [n, 2]; NaN for fewer than four samples, and where all features are the same.
+        float32 [n, 2]; NaN if there are fewer than four samples or all of them are equal.
     """
     features = np.asarray(features, np.float32)
     size = len(features)
     if size < 4 or not np.ptp(features, axis=0).any():
         return np.full([size, 2], np.nan, np.float32)
-    if features.shape[1] == 1:  # the start needs two directions
+    if features.shape[1] == 1:  # init="pca" needs two dimensions
         features = np.pad(features, [(0, 0), (0, 1)])
     perplexity = min(_PERPLEXITY, (size - 1) / 3)
     tsne = manifold.TSNE(perplexity=perplexity, init="pca", random_state=seed)
-    # Its threads wait for each other a thousand times, which on a busy machine takes minutes; and
-    # with one of them the map is the same whatever the number of cores.
+    # One thread makes the map independent of the number of cores. More threads synchronise a
+    # thousand times, which takes minutes on a busy machine.
     with threadpoolctl.threadpool_limits(1):
         return tsne.fit_transform(features)
 
 
 def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
-    """Whether neighbours on a map are neighbours among the features (Venna and Kaski, 2001).
+    """How well the neighbours on a map agree with those in feature space (Venna and Kaski, 2001).
 
-    Every sample's five nearest on the map are looked up among its neighbours in the features; those
-    further away there than the fifth count against the map, by their rank.
+    Each of a sample's five nearest neighbours on the map is penalised if it is not among the five
+    nearest in feature space, in proportion to its rank there.
 
     Args:
         features: [n, d].
         points: the map, [n, 2].
 
     Returns:
-        0 to 1, where 1 means that all are; NaN for maps with NaN.
+        0 to 1, where 1 means that there are no penalties; NaN for maps with NaN.
     """
     if len(points) < 4 or not np.isfinite(points).all():
         return float("nan")
@@ -63,18 +64,19 @@ def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
 
 
 def silhouette(points: np.ndarray, labels: np.ndarray) -> float:
-    """How well classes keep apart (Rousseeuw, 1987), mean over samples.
+    """Silhouette coefficient, a measure of the separation of classes (Rousseeuw, 1987).
 
-    Of a sample it is (b - a)/max(a, b), where a is its mean distance to the others of its class
-    and b that to the nearest other class; 0 for the only sample of a class.
+    The coefficient of a sample is (b - a)/max(a, b), where a is its mean distance to the other
+    samples of its class and b that to the samples of the nearest other class; it is 0 for the only
+    sample of a class.
 
     Args:
         points: [n, 2], or features [n, d].
         labels: int [n].
 
     Returns:
-        -1 to 1, where 1 means classes far apart; NaN for a single class, for one sample a class,
-        and for points with NaN.
+        Mean over samples, -1 to 1, where 1 means well separated classes; NaN if there is a single
+        class, if every class has one sample, or if a point is NaN.
     """
     classes = len(np.unique(labels))
     if not 2 <= classes < len(points) or not np.isfinite(points).all():

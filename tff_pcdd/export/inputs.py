@@ -1,4 +1,4 @@
-"""From what users have to what a model takes: pixels, image files, text."""
+"""Conversion of pixels, image files and texts to model inputs."""
 
 from __future__ import annotations
 
@@ -10,12 +10,15 @@ import tensorflow as tf
 from tff_pcdd.data import InputSpec, preprocessing
 from tff_pcdd.data.federation import TEXT
 
-# What stands before a text that is shorter than the model's.
+# Texts that are too short are padded with it at the start.
 _FILLER = " "
 
 
 def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
-    """A batch of inputs as they are stored: `images` (of image files, decoded and cut) or `ids`."""
+    """Shape, type and name (`images` or `ids`) of a batch of stored inputs.
+
+    Image files have been decoded and cropped.
+    """
     dtype = "uint8" if spec.dtype == "string" else spec.dtype
     return tf.TensorSpec([batch, *spec.shape], dtype, name="ids" if spec.kind == TEXT else "images")
 
@@ -23,12 +26,13 @@ def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes image files into model inputs.
 
-    Black is 0 and white is 255 in a file, whatever the largest value of stored pixels is: digits
-    have 16, which `spec.scale` tells.
+    White is 255 in a file, but 1/`spec.scale` in the stored images (16 for digits), so the pixels
+    are rescaled if necessary.
 
     Args:
-        contents: the files' bytes, strings [batch]: JPEG, PNG, GIF or BMP.
-        spec: of the stored images; files of another size are scaled and cut to the middle.
+        contents: contents of the files, strings [batch]: JPEG, PNG, GIF or BMP.
+        spec: specification of the stored images; files of another size are resized and cropped to
+            the centre.
 
     Returns:
         float32 [batch, *spec.shape].
@@ -45,12 +49,12 @@ def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def from_text(texts: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Turns texts into the ids of their last characters.
+    """Converts texts to the ids of their last characters.
 
     Args:
-        texts: UTF-8 strings [batch]. Of a longer one the end is taken, for what comes next is
-            asked; a shorter one is filled up with blanks in front.
-        spec: of the stored texts.
+        texts: UTF-8 strings [batch]. The end of a longer text is used, because the model predicts
+            the next character; a shorter text is padded with spaces at the start.
+        spec: specification of the stored texts.
 
     Returns:
         int32 ids [batch, length].
@@ -66,7 +70,7 @@ def _last_code(spec: InputSpec) -> int:
 
 
 def _ids(spec: InputSpec) -> np.ndarray:
-    """The id of every code point up to one beyond the last of the vocabulary, int32."""
+    """Ids of the code points, int32; the last entry is for all that are beyond the vocabulary."""
     ids = np.full(_last_code(spec) + 2, len(spec.vocabulary), np.int32)
     ids[[ord(character) for character in spec.vocabulary]] = np.arange(len(spec.vocabulary))
     return ids

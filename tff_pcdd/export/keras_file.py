@@ -1,4 +1,4 @@
-"""A trained model as a `.keras` file, for those who go on with it in Keras."""
+"""Export of a trained model as a `.keras` file, for further use in Keras."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ FILE = "model.keras"
 
 
 def write(model: TrainedModel, directory: Path) -> None:
-    """Writes the model from raw inputs to `TrainedModel.answer`, made of its own Keras layers.
+    """Writes a Keras model that maps stored inputs to the results of `TrainedModel.answer`.
 
-    Loading wants this package where one of its layers is in the network
-    (`import tff_pcdd.layers`).
+    If the network contains layers of this package, run `import tff_pcdd.layers` before loading it.
     """
     raw = inputs.raw_spec(model.input_spec)
     x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)

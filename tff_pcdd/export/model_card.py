@@ -1,4 +1,4 @@
-"""The page that goes with an exported model: what it is, how it came about, how good it is."""
+"""The model card of an exported model: description, accuracy, settings, data and versions."""
 
 from __future__ import annotations
 
@@ -17,26 +17,25 @@ FILE = "model_card.md"
 _PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "keras", "numpy")
 
 _GLOBAL = """\
-The global model, the same for all clients: the one that GA is measured on. `probabilities` are over
-all classes."""
+The global model, which is the same for all clients; GA is its accuracy. `probabilities` covers all
+classes."""
 
 _PERSONAL = """\
-The personal model of client {client}: what the method makes of the global model for this client
-{stage}. `probabilities` are over all classes. `own_probabilities` are over the client's own
-classes only: those of which its training part has at least one sample. The logits of all other
-classes are left out before the softmax, so their probability is 0. For a client without
-training samples they are over all classes."""
+The personal model of client {client}, which the method derives from the global model, {stage}.
+`probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
+at least one sample in its training data: the logits of all other classes are excluded from the
+softmax, so their probability is 0. For a client without training samples it covers all classes."""
 
 _STAGES = {
-    "after": "after the local epochs, one of the models whose mean accuracy is PA",
-    "before": "before any local epoch, one of the models whose mean accuracy is PA before",
+    "after": "after the local epochs; PA is the mean accuracy of these models over clients",
+    "before": "before any local epoch; PA before is the mean accuracy of these models over clients",
 }
 
-# Accuracies of the whole run, as summary.json names them.
+# Accuracies of the whole run, by their names in summary.json.
 _RUN_ACCURACIES = {
     "ga_final": "GA: global model, whole test set",
-    "pa_before_final": "PA before: mean over clients, before the local epochs",
-    "pa_final": "PA: mean over clients, after the local epochs",
+    "pa_before_final": "PA before: mean over clients before the local epochs",
+    "pa_final": "PA: mean over clients after the local epochs",
     "pa_masked_final": "PA, own classes only",
 }
 
@@ -47,11 +46,11 @@ def text(
     """The model card, in Markdown.
 
     Args:
-        experiment: the run, restored to the round that the model is from.
-        accuracies: of this model, in percent, under ""; of what it was converted to, under the
-            names of the files. NaN if there was nothing to measure it on.
+        experiment: the run, restored to the round of the model.
+        accuracies: accuracies in percent: of this model under "", and of its conversions under
+            their file names. NaN if there are no samples.
         client: number of the client; None for the global model.
-        stage: "after" or "before", of a personal model.
+        stage: "after" or "before" the local epochs, for a personal model.
     """
     config, federation = experiment.config, experiment.federation
     if client is None:
@@ -67,7 +66,7 @@ def text(
         "",
         "## Accuracy",
         "",
-        *_table(("measured on", "accuracy (%)"), _accuracies(experiment, accuracies, client)),
+        *_table(("model and samples", "accuracy (%)"), _accuracies(experiment, accuracies, client)),
         "",
         "## Training",
         "",
@@ -96,14 +95,14 @@ def _accuracies(experiment: Experiment, accuracies: Mapping[str, float], client:
         samples = f"the test set, {len(federation.test)} samples"
     else:
         count = int(federation.test_class_counts()[client].sum())
-        samples = f"the client's test part, {count} samples"
+        samples = f"the client's test data, {count} samples"
     for file, accuracy in accuracies.items():
-        measured = f"{file}, on at most 1,000 of them" if file else f"this model: {samples}"
+        measured = f"{file}: at most 1,000 of these" if file else f"this model: {samples}"
         yield measured, _percent(accuracy)
     summary = read_summary(experiment.output_dir)
     if summary and summary["rounds"] == experiment.round:
         for name, meaning in _RUN_ACCURACIES.items():
-            yield f"the run: {meaning}", _percent(summary.get(name))
+            yield f"whole run, {meaning}", _percent(summary.get(name))
 
 
 def _percent(value: float | None) -> str:
@@ -111,7 +110,7 @@ def _percent(value: float | None) -> str:
 
 
 def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Iterable[str] = ()):
-    """Settings that apply, under the names of their flags; not where the data were."""
+    """The settings that apply, except the path of the data."""
     for field in option_fields(type(config)):
         group, value = field.metadata["group"], getattr(config, field.name)
         if value is None or field.name == "data_dir" or group in leave_out:
@@ -124,7 +123,7 @@ def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Ite
 
 
 def _classes(experiment: Experiment, client: int | None):
-    """Samples of every class."""
+    """Columns and rows of a table of sample counts per class."""
     federation = experiment.federation
     columns: Mapping[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
     if client is not None:
