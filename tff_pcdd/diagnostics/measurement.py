@@ -1,10 +1,10 @@
 """Numbers that show why a method works, from the geometry of its features and its classifier.
 
-`--diagnostics=angles,eigen,nc,norms,features,tsne` adds columns `diag_…` to metrics.csv after every
-evaluated round; docs/diagnostics.md says what each means. They are computed from the global model
-on up to 2,000 test samples, and the angles also from the local models of up to three clients; the
-map by t-SNE, which takes seconds, from 1,000 of them and after the last round only. They change no
-other number: nothing here draws, trains or keeps anything that the run uses.
+The setting `diagnostics` adds columns `diag_…` to metrics.csv after every evaluated round;
+docs/diagnostics.md explains each of them. They are computed from the global model on up to 2,000
+test samples, and the angles also from the local models of up to three clients. The t-SNE map takes
+seconds; it is computed from 1,000 samples, after the last round only. Diagnostics do not influence
+a run: they share neither randomness nor variables with it.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.evaluation import geometry, tsne
+from tff_pcdd.diagnostics import geometry, tsne
 from tff_pcdd.federated import Learning, initialization, programs
 from tff_pcdd.methods.method import Network
 
@@ -27,13 +27,13 @@ MAX_MAPPED = 1000
 
 
 class View(NamedTuple):
-    """A model as diagnostics see it.
+    """What diagnostics look at in a model.
 
     Attributes:
-        features: of the test samples that are looked at, [n, d].
+        features: of the test samples, [n, d].
         labels: their classes, int [n].
-        predictions: the model's classes, int [n].
-        classifiers: the linear classifiers by name, [C, d] each; "" is the main one.
+        predictions: the classes that the model predicts, int [n].
+        classifiers: the linear classifiers by name, [C, d] each; the main one is "".
         class_counts: training samples of each class in the federation, [C].
     """
 
@@ -58,7 +58,7 @@ class View(NamedTuple):
         return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
 
     def mapped(self) -> View:
-        """The same with the samples that a map has room for."""
+        """The same model on as many samples as a map can show."""
         chosen = data.stratified_indices(self.labels, MAX_MAPPED, seed=0)
         return self._replace(features=self.features[chosen], labels=self.labels[chosen])
 
@@ -131,7 +131,7 @@ def _tsne(view: View) -> dict[str, float]:
     }
 
 
-# What each name of the option computes from the global model, in the order of the columns.
+# What is computed from the global model under each name, in the order of the columns.
 _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "angles": _angles,
     "eigen": _eigen,
@@ -141,16 +141,16 @@ _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "tsne": _tsne,
 }
 
-# Those that take seconds and are left for the last round.
+# Those that take seconds and are computed after the last round only.
 _SLOW = ("tsne",)
 
 
 def _local_angles(views: Sequence[View], existing: Sequence[np.ndarray]) -> dict[str, float]:
-    """Angles in clients' local models, mean over the clients.
+    """Angles in the local models of clients, as means over the clients.
 
     Args:
         views: the local models.
-        existing: for each the classes that the client holds, bool [C].
+        existing: the classes that each client holds, bool [C].
     """
     kinds = {"features": lambda view: view.class_means}
     if "" in views[0].classifiers:
@@ -180,11 +180,11 @@ class _LocalProgram(programs.ClientProgram):
 
 
 class Diagnostics:
-    """The diagnostics of one run.
+    """The diagnostics of one experiment.
 
     Args:
-        learning: what is computed in a round.
-        federation: its data.
+        spec: what is computed in a round.
+        federation: the clients and their samples.
         names: which of angles, eigen, nc, norms, features, tsne.
 
     Attributes:
@@ -193,7 +193,7 @@ class Diagnostics:
 
     def __init__(self, learning: Learning, federation: data.Federation, names: Sequence[str]):
         self._learning = learning
-        # Without a global model only the clients' are left to look at.
+        # Without a global model there are only the local ones.
         has_global_model = learning.method.has_global_model
         self._names = [name for name in _GROUPS if name in names and has_global_model]
         test = federation.test
@@ -206,7 +206,7 @@ class Diagnostics:
 
     @property
     def names(self) -> Sequence[str]:
-        """What is computed of the global model, in the order of the columns."""
+        """What is computed from the global model, in the order of the columns."""
         return tuple(self._names)
 
     def columns(self) -> list[str]:
@@ -233,9 +233,9 @@ class Diagnostics:
 
         Args:
             state: the server's state, as of a `FederatedProcess`.
-            clients: client state and data of each of the clients in `clients`: what
-                they would begin the next round with.
-            slow: also those that take seconds.
+            clients: for each client of `self.clients` the state and the data with which it would
+                begin the next round.
+            slow: whether to include those that take seconds.
 
         Returns:
             Numbers by column; NaN where a number is not defined.
@@ -281,7 +281,7 @@ class Diagnostics:
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(features)
-        # A model that diverged has no geometry, and must not end the run here.
+        # A diverged model has no geometry, but the run has to go on.
         known = np.isfinite(features).all(axis=1)
         return View(
             features=features[known],
@@ -296,15 +296,15 @@ class Diagnostics:
 
 
 def choose_clients(class_counts: np.ndarray, count: int = MAX_CLIENTS) -> list[int]:
-    """The clients that are looked at: the first ones, those with angles to compare before others.
+    """Chooses clients to look at: the first ones, preferring those whose angles can be compared.
 
     Args:
         class_counts: training samples of each client and class, [K, C].
-        count: how many, at most.
+        count: the largest number of clients.
 
     Returns:
-        Numbers of clients with samples. First come clients that hold two classes or more and lack
-        two or more.
+        Numbers of clients with samples, in ascending order; those that hold at least two classes
+        and lack at least two are preferred.
     """
     held = (class_counts > 0).sum(axis=1)
     telling = (held >= 2) & (class_counts.shape[1] - held >= 2)

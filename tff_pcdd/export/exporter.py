@@ -11,8 +11,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
-from tff_pcdd.training.config import ExperimentConfig, RunOptions
-from tff_pcdd.training.experiment import Experiment, restore_run
+from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
 
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
 # accuracy of TensorFlow Lite models, which process one sample at a time.
@@ -38,7 +37,7 @@ def export_run(
     run_dir: str | os.PathLike,
     export_dir: str | os.PathLike,
     options: ExportOptions | None = None,
-    run: RunOptions | None = None,
+    run_options: RunOptions | None = None,
     *,
     round_number: int | None = None,
     overwrite: bool = False,
@@ -50,7 +49,7 @@ def export_run(
         run_dir: directory of the run.
         export_dir: directory to which the models are written.
         options: which models to export, and their formats.
-        run: runtime in which personal models are trained; use that of the run's evaluation.
+        run_options: runtime in which personal models are trained; use that of the run's evaluation.
         round_number: the round whose checkpoint is exported; the newest by default.
         overwrite: whether to replace models of the same version.
 
@@ -64,9 +63,9 @@ def export_run(
     """
     options = options or ExportOptions()
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
-    experiment = restore_run(config, run_dir, run, round_number)
-    clients = _choose_clients(experiment, options.clients)
-    has_global = experiment.learning.method.has_global_model
+    run = restore_run(config, run_dir, run_options, round_number)
+    clients = _choose_clients(run.simulation.federation, options.clients)
+    has_global = config.method.has_global_model
     if not clients and not has_global:
         raise SettingError(
             "clients",
@@ -75,42 +74,35 @@ def export_run(
         )
     folders = {index: layout.personal_folder(client_id) for index, client_id in clients.items()}
     directory.check([layout.GLOBAL] * has_global + list(folders.values()))
-    return _export(experiment, directory, folders, options)
+    return _export(run, directory, folders, options)
 
 
 def _export(
-    experiment: Experiment,
+    run: Run,
     directory: layout.ExportDirectory,
     folders: dict[int, str],
     options: ExportOptions,
 ) -> Iterator[Exported]:
-    learning, federation = experiment.learning, experiment.federation
-    if learning.method.has_global_model:
-        model = global_model(learning, experiment.state, federation.class_names)
-        yield _write(model, experiment, directory, layout.GLOBAL, options)
-    makes = PersonalModels(
-        learning,
-        experiment.process,
-        experiment.state,
-        federation.class_names,
-        local_epochs=options.personal_model == "after",
-    )
-    for client, folder in folders.items():
-        model = makes.model(*experiment.personal_inputs(client))
-        yield _write(model, experiment, directory, folder, options, client)
-    directory.write_models_config()
+    with run.simulation as simulation:
+        if simulation.spec.method.has_global_model:
+            yield _write(global_model(simulation), run, directory, layout.GLOBAL, options)
+        personal = PersonalModels(simulation, local_epochs=options.personal_model == "after")
+        for client, folder in folders.items():
+            yield _write(personal.model(client), run, directory, folder, options, client)
+        directory.write_models_config()
 
 
 def _write(
     model: TrainedModel,
-    experiment: Experiment,
+    run: Run,
     directory: layout.ExportDirectory,
     folder: str,
     options: ExportOptions,
     client: int | None = None,
 ) -> Exported:
-    train, test = _samples(experiment.federation, client)
-    accuracies = {"": model.accuracy(test, experiment.learning.eval_batch_size)}
+    simulation = run.simulation
+    train, test = _samples(simulation.federation, client)
+    accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
     with directory.version(folder) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)
@@ -122,7 +114,7 @@ def _write(
                 file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
                 for file in files
             }
-        card = model_card.text(experiment, accuracies, client, options.personal_model)
+        card = model_card.text(run, accuracies, client, options.personal_model)
         (path / model_card.FILE).write_text(card)
     return Exported(folder, accuracies[""])
 
@@ -139,13 +131,13 @@ def _some(examples: data.Examples, count: int) -> data.Examples:
     return examples.take(data.stratified_indices(examples.y, count, seed=0))
 
 
-def _choose_clients(experiment: Experiment, wanted: str) -> dict[int, str]:
+def _choose_clients(federation: data.Federation, wanted: str) -> dict[int, str]:
     """The ids of the wanted clients, by client number.
 
     Raises:
         SettingError: a client is unknown.
     """
-    known = dict(enumerate(experiment.federation.client_ids))
+    known = dict(enumerate(federation.client_ids))
     if wanted in ("all", "none"):
         return known if wanted == "all" else {}
     ids = [client_id.strip() for client_id in wanted.split(",")]

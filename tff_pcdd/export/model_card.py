@@ -7,10 +7,10 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tff_pcdd.options import option_fields
-from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.experiment import Experiment
-from tff_pcdd.training.runs import read_summary
+from tff_pcdd import data
+from tff_pcdd.settings import describe
+from tff_pcdd.training import ExperimentConfig, Run
+from tff_pcdd.training.run_directory import read_summary
 
 FILE = "model_card.md"
 
@@ -41,18 +41,18 @@ _RUN_ACCURACIES = {
 
 
 def text(
-    experiment: Experiment, accuracies: Mapping[str, float], client: int | None, stage: str
+    run: Run, accuracies: Mapping[str, float], client: int | None, stage: str
 ) -> str:
     """The model card, in Markdown.
 
     Args:
-        experiment: the run, restored to the round of the model.
+        run: the run, restored to the round of the model.
         accuracies: accuracies in percent: of this model under "", and of its conversions under
             their file names. NaN if there are no samples.
         client: number of the client; None for the global model.
         stage: "after" or "before" the local epochs, for a personal model.
     """
-    config, federation = experiment.config, experiment.federation
+    config, federation = run.config, run.simulation.federation
     if client is None:
         title, description = "global model", _GLOBAL
     else:
@@ -60,17 +60,17 @@ def text(
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
     lines = [
-        f"# {config.algorithm} on {config.dataset}: {title}",
+        f"# {config.algorithm} on {config.data.source.name}: {title}",
         "",
         description,
         "",
         "## Accuracy",
         "",
-        *_table(("model and samples", "accuracy (%)"), _accuracies(experiment, accuracies, client)),
+        *_table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
         "",
         "## Training",
         "",
-        f"{experiment.round} of {config.rounds} rounds of federated training.",
+        f"{run.simulation.round} of {config.training.rounds} rounds of federated training.",
         "",
         *_table(("setting", "value"), _settings(config, leave_out=("Data",))),
         "",
@@ -78,7 +78,7 @@ def text(
         "",
         *_table(("setting", "value"), _settings(config, only=("Data",))),
         "",
-        *_table(*_classes(experiment, client)),
+        *_table(*_classes(federation, client)),
         "",
         "## Made with",
         "",
@@ -89,8 +89,8 @@ def text(
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(experiment: Experiment, accuracies: Mapping[str, float], client: int | None):
-    federation = experiment.federation
+def _accuracies(run: Run, accuracies: Mapping[str, float], client: int | None):
+    federation = run.simulation.federation
     if client is None:
         samples = f"the test set, {len(federation.test)} samples"
     else:
@@ -99,8 +99,8 @@ def _accuracies(experiment: Experiment, accuracies: Mapping[str, float], client:
     for file, accuracy in accuracies.items():
         measured = f"{file}: at most 1,000 of these" if file else f"this model: {samples}"
         yield measured, _percent(accuracy)
-    summary = read_summary(experiment.output_dir)
-    if summary and summary["rounds"] == experiment.round:
+    summary = read_summary(run.directory)
+    if summary and summary["rounds"] == run.simulation.round:
         for name, meaning in _RUN_ACCURACIES.items():
             yield f"whole run, {meaning}", _percent(summary.get(name))
 
@@ -110,21 +110,18 @@ def _percent(value: float | None) -> str:
 
 
 def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Iterable[str] = ()):
-    """The settings that apply, except the path of the data."""
-    for field in option_fields(type(config)):
-        group, value = field.metadata["group"], getattr(config, field.name)
-        if value is None or field.name == "data_dir" or group in leave_out:
+    """Settings that apply, by their flat names, without the place of the data."""
+    groups = {setting.name: setting.group for setting in describe(ExperimentConfig)}
+    for name, value in config.to_settings().items():
+        group = groups.get(name, "")
+        if value is None or name == "data_dir" or group in leave_out:
             continue
         if not only or group in only:
-            yield field.name, value
-            if field.name == "algorithm":
-                for name, option in config.method_options.items():
-                    yield f"{value}_{name}", option
+            yield name, value
 
 
-def _classes(experiment: Experiment, client: int | None):
-    """Columns and rows of a table of sample counts per class."""
-    federation = experiment.federation
+def _classes(federation: data.Federation, client: int | None):
+    """Samples of each class."""
     columns: Mapping[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
     if client is not None:
         columns["the client's training samples"] = federation.class_counts()[client]

@@ -89,24 +89,17 @@ def _choose_own(logits: tf.Tensor, own_classes: np.ndarray) -> dict[str, tf.Tens
     }
 
 
-def global_model(
-    learning: Learning, state: Mapping[str, Any], class_names: tuple[str, ...]
-) -> TrainedModel:
-    """The global model, whose accuracy is GA.
-
-    Args:
-        learning: specification of the training.
-        state: state of the server.
-        class_names: the names of the C classes.
-    """
+def global_model(simulation: Simulation) -> TrainedModel:
+    """The global model of a simulation, whose accuracy is GA."""
+    spec = simulation.spec
     with initialization.zeros():
-        network = learning.network()
-    programs.load(network, state["weights"])
+        network = spec.network()
+    load(network, simulation.state["weights"])
     return TrainedModel(
         network=network,
-        logits=lambda x: learning.method.global_logits(network, x)[""],
-        input_spec=learning.input_spec,
-        class_names=class_names,
+        logits=lambda x: spec.method.global_logits(network, x)[""],
+        input_spec=spec.input_spec,
+        class_names=simulation.federation.class_names,
     )
 
 
@@ -114,57 +107,35 @@ class PersonalModels:
     """Creates the clients' personal models, whose mean accuracy is PA.
 
     Evaluation does not keep these models, so they are trained again: by the same computation with
-    the same seeds, in the current runtime.
+    the same seeds, on the simulation's runtime.
 
     Args:
-        learning: specification of the training.
-        process: the computations that were built from it.
-        state: state of the server.
-        class_names: the names of the C classes.
+        simulation: the federation, and its state.
         local_epochs: whether to run the local epochs (PA) or not (PA before).
     """
 
-    def __init__(
-        self,
-        learning: Learning,
-        process: FederatedProcess,
-        state: Mapping[str, Any],
-        class_names: tuple[str, ...],
-        *,
-        local_epochs: bool = True,
-    ):
-        self._learning = learning
-        self._state = state
-        self._class_names = class_names
-        self._personalize = build_personalization(learning, process, local_epochs=local_epochs)
+    def __init__(self, simulation: Simulation, *, local_epochs: bool = True):
+        self._simulation = simulation
+        self._personalize = build_personalization(
+            simulation.spec, simulation.process, local_epochs=local_epochs
+        )
         # Created last: a Keras network stops working if TFF creates others in graphs later.
-        self._program = programs.ClientProgram(learning)
+        self._work = ClientWork(simulation.spec)
 
-    def model(self, client_state: Mapping[str, Any], client_data: Mapping[str, Any]):
-        """The personal model of a client; the next call overwrites its variables.
-
-        Args:
-            client_state: state of the client.
-            client_data: data of the client, as for a personal evaluation.
-
-        Returns:
-            A `TrainedModel`.
-        """
-        method, state = self._learning.method, self._state
-        (weights,) = self._personalize(state, [client_state], [client_data])
-        message = {
-            "weights": state["weights"],
-            "server": method.broadcast(state["server"]),
-            "round": state["round"],
-        }
-        network, client = self._program.personal_model(
+    def model(self, client: int) -> TrainedModel:
+        """The personal model of a client, by its number; the next call overwrites its variables."""
+        simulation, spec = self._simulation, self._simulation.spec
+        state, (client_state, client_data) = simulation.state, simulation.personal_inputs(client)
+        (weights,) = simulation.invoke(self._personalize, state, [client_state], [client_data])
+        message = client_message(spec.method, state)
+        network, known = self._work.personal_model(
             *tf.nest.map_structure(tf.convert_to_tensor, (message, client_state, client_data))
         )
-        programs.assign(network.variables, weights)
+        assign(network.variables, weights)
         return TrainedModel(
             network=network,
-            logits=lambda x: method.personal_logits(network, x, client),
-            input_spec=self._learning.input_spec,
-            class_names=self._class_names,
-            own_classes=client.class_counts.numpy() > 0,
+            logits=lambda x: spec.method.personal_logits(network, x, known),
+            input_spec=spec.input_spec,
+            class_names=simulation.federation.class_names,
+            own_classes=known.class_counts.numpy() > 0,
         )

@@ -21,10 +21,10 @@ _LABELS = {
 }
 
 
-# Clients that a heat map can show, a line or two of pixels each.
+# Clients that a heat map can show with a line or two of pixels each.
 _MAX_LINES = 500
 
-# How many times the median the largest count may be before colours become logarithmic.
+# Colours become logarithmic if the largest count exceeds the median by more than this factor.
 _WIDE = 8
 
 
@@ -35,7 +35,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def percent_axis(axes) -> None:
-    """Rounds to the right, percent upwards."""
+    """Labels the axes: rounds to the right, percent upwards."""
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
@@ -54,18 +54,17 @@ def accuracy_curves(history: History, title: str):
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
     percent_axis(axes)
     axes.set_title(title)
-    # Below the axes: inside them a legend hides some curve of some run.
+    # Below the axes, because inside them the legend would hide a curve in some runs.
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     return figure, axes
 
 
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
-    """Who holds which class: a heat map of training samples, clients [K] by classes [C].
+    """Who holds which class: a heat map of training samples by client and class, [K, C].
 
-    Numbers stand in the cells while they can be read; labels thin out as clients become many. Of
-    more clients than there are lines on the picture every second, third, … is shown, in the order
-    of their largest classes, since nobody could find one by its number there. Where counts differ
-    by much the colours are logarithmic, or a few large ones would make all others look alike.
+    Cells show their numbers while these can be read. If there are more clients than lines in the
+    picture, every second, third, … is shown, sorted by their largest classes. If counts differ
+    widely, the colours are logarithmic, because otherwise all but the largest would look alike.
     """
     every = -(-len(counts) // _MAX_LINES)
     all_clients = len(counts)
@@ -76,7 +75,7 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
     norm = _color_norm(shown)
-    # The darker, the more; viridis ends in a yellow that grey cannot be mistaken for.
+    # Darker means more; the light end of viridis is yellow, which differs from the grey for none.
     colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
         shown,
@@ -119,14 +118,14 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:
-    """Clients in the order of their largest class, the purest of each first, empty ones last."""
+    """Clients sorted by their largest class and then by its share; empty clients come last."""
     sizes = counts.sum(axis=1)
     shares = counts.max(axis=1) / np.maximum(sizes, 1)
     return np.lexsort((-shares, counts.argmax(axis=1), sizes == 0))
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
-    """From 0 to the largest count, or from 1 on a logarithmic scale; zeros are masked."""
+    """A linear scale from 0, or a logarithmic one from 1 if counts differ widely; zeros are masked."""
     held = counts.compressed()
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())
