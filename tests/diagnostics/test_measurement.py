@@ -27,7 +27,7 @@ ALL = ",".join(DIAGNOSTICS)
 
 
 def config(algorithm="fedavg", **settings):
-    return ExperimentConfig(
+    return ExperimentConfig.from_settings(
         algorithm=algorithm,
         **{
             "rounds": 2,

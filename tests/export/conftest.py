@@ -12,7 +12,7 @@ METHODS = ("fedmr", "fedgela", "fedloge")
 def train(directory, algorithm, **settings):
     """A run of a few seconds; returns its settings."""
     settings = {"num_clients": 5, "rounds": 2, "local_epochs": 2, **settings}
-    config = ExperimentConfig(algorithm=algorithm, **settings)
+    config = ExperimentConfig.from_settings(algorithm=algorithm, **settings)
     Experiment(config, directory, RunOptions(progress=False, tensorboard=False)).run()
     return config
 

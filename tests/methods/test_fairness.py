@@ -108,9 +108,9 @@ def _phases(name):
 
 def test_settings_differ_in_the_method_alone():
     """Seeds of data, model, cohorts and batches, optimiser, epochs; all but the projection."""
-    expected = dataclasses.asdict(ExperimentConfig(algorithm="fedavg", seed=3))
+    expected = dataclasses.asdict(ExperimentConfig.from_settings(algorithm="fedavg", seed=3))
     for name in methods.names():
-        settings = dataclasses.asdict(ExperimentConfig(algorithm=name, seed=3))
+        settings = dataclasses.asdict(ExperimentConfig.from_settings(algorithm=name, seed=3))
         differing = {key for key in settings if settings[key] != expected[key]}
         assert differing <= {"algorithm", "method_options", "projection_dim"}, name
         assert settings["projection_dim"] == methods.get(name).projection_dim

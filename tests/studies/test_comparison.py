@@ -10,7 +10,7 @@ from tff_pcdd.training import ExperimentConfig, campaign, comparison, comparison
 
 
 def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
-    return [ExperimentConfig(algorithm=a, seed=s, **settings) for a in algorithms for s in seeds]
+    return [ExperimentConfig.from_settings(algorithm=a, seed=s, **settings) for a in algorithms for s in seeds]
 
 
 @pytest.fixture
@@ -44,7 +44,7 @@ def table(text):
 def runs_of(results, folder=None):
     """Runs with given summaries: {method: [summary, …]}; None for a run that failed."""
     return [
-        campaign.Run(ExperimentConfig(algorithm=method, seed=seed), folder, summary=summary)
+        campaign.Run(ExperimentConfig.from_settings(algorithm=method, seed=seed), folder, summary=summary)
         for method, summaries in results.items()
         for seed, summary in enumerate(summaries)
     ]
@@ -184,7 +184,7 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
         for seed, values in enumerate(seeds):
             folder = tmp_path / method / str(seed)
             write_curve(folder, values)
-            config = ExperimentConfig(algorithm=method, seed=seed)
+            config = ExperimentConfig.from_settings(algorithm=method, seed=seed)
             runs.append(campaign.Run(config, folder, summary={"rounds": 8}))
     rows = table(comparison_tables.rounds_to_accuracy(runs))
     assert [tuple(row.values()) for row in rows] == [

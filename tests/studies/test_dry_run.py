@@ -34,11 +34,11 @@ RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
     ids=["projection", "grey images"],
 )
 def test_a_run_in_one_line(settings, line):
-    assert dry_run.describe(ExperimentConfig(data_dir="/not/there", **settings)) == line
+    assert dry_run.describe(ExperimentConfig.from_settings(data_dir="/not/there", **settings)) == line
 
 
 def test_text():
-    config = ExperimentConfig(
+    config = ExperimentConfig.from_settings(
         dataset="shakespeare", data_dir="/not/there", partition="natural", model="lstm", rounds=7
     )
     assert dry_run.describe(config).startswith(
@@ -64,12 +64,12 @@ def test_text():
 )
 def test_what_the_backbone_refuses(settings, message):
     with pytest.raises(OptionError, match=message):
-        dry_run.describe(ExperimentConfig(**settings))
+        dry_run.describe(ExperimentConfig.from_settings(**settings))
 
 
 def test_directories(tmp_path):
     """One that holds another run is refused; where there is none, none is made."""
-    one, other = ExperimentConfig(), ExperimentConfig(rounds=31)
+    one, other = ExperimentConfig.from_settings(), ExperimentConfig.from_settings(rounds=31)
     assert len(dry_run.compare([one], tmp_path / "new").splitlines()) == 1
     assert not list(tmp_path.iterdir())
     run = tmp_path / "comparison" / "fedavg" / "seed_0"

@@ -10,7 +10,7 @@ from tff_pcdd import data
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import ExperimentConfig, partition_report
 
-CONFIG = ExperimentConfig(num_clients=5, classes_per_client=3)
+CONFIG = ExperimentConfig.from_settings(num_clients=5, classes_per_client=3)
 
 
 @pytest.fixture(scope="module")

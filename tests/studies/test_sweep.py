@@ -18,7 +18,7 @@ def point(rate, seeds=(0, 1), fraction=0.2):
     return Point(
         {"client_learning_rate": rate},
         [
-            ExperimentConfig(
+            ExperimentConfig.from_settings(
                 client_learning_rate=float(rate), seed=seed, validation_fraction=fraction
             )
             for seed in seeds

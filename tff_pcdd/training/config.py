@@ -19,7 +19,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.federated import SGD, aggregators
 from tff_pcdd.models import ModelConfig
-from tff_pcdd.settings import build, check_options, choice, flatten, option, part, selection
+from tff_pcdd.settings import build, check_options, choice, describe, flatten, option, part, selection
 
 # Widths of the projection that are tried where a method's own width is too small for the number of
 # classes: the published width for CIFAR-100, and one for ImageNet and iNaturalist.
@@ -203,6 +203,17 @@ class ExperimentConfig:
     def from_settings(cls, **values: Any) -> ExperimentConfig:
         """Makes a configuration from flat settings, as in config.json and on the command line."""
         return build(cls, values)
+
+    def with_settings(self, **values: Any) -> ExperimentConfig:
+        """The same configuration with other values of some flat settings.
+
+        Where another component is chosen, its own settings have their defaults unless given.
+        """
+        settings = self.to_settings()
+        for setting in describe(type(self)):
+            if setting.chosen_by in values:
+                settings.pop(setting.name, None)
+        return build(type(self), {**settings, **values})
 
     def to_settings(self) -> dict[str, Any]:
         """The flat settings that apply, with the values in effect."""

@@ -18,6 +18,9 @@ from tff_pcdd.training.config import ExperimentConfig
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 
+# Settings without which config.json is not that of a run.
+_ALWAYS_THERE = ("algorithm", "dataset", "model")
+
 
 def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
     """Refuses a directory that cannot take the results of a run; nothing is written.
@@ -84,6 +87,9 @@ def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> Expe
     if not path.is_file():
         raise SettingError("run_dir", run_dir, f"holds no run: there is no {CONFIG}")
     saved = _read_json(path, "run_dir")
+    for name in _ALWAYS_THERE:
+        if name not in saved:
+            raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
     if data_dir is not None:
         saved["data_dir"] = data_dir
     try:
