@@ -1,4 +1,4 @@
-"""Geometry of features and classifiers: known shapes, and NumPy sample by sample."""
+"""Geometry of features and classifiers, compared with known shapes and loops over samples."""
 
 import math
 
@@ -11,7 +11,7 @@ C, D = 5, 7
 
 
 def simplex(num_classes=C, feature_dim=D):
-    """A simplex ETF in rows, [num_classes, feature_dim]."""
+    """A simplex ETF whose rows are the vectors, [num_classes, feature_dim]."""
     generator = np.random.default_rng(3)
     basis, _ = np.linalg.qr(generator.normal(size=(feature_dim, num_classes)))
     return (basis @ (np.eye(num_classes) - 1 / num_classes)).T
@@ -43,14 +43,14 @@ def test_simplex_angle_needs_two_classes():
     assert math.isnan(geometry.simplex_angle(1))
 
 
-def test_angles_pair_by_pair():
+def test_angles_match_numpy():
     vectors = np.random.default_rng(0).normal(size=(4, 3))
     actual = geometry.angles(vectors)
     expected = [[angle(a, b) if a is not b else 0 for b in vectors] for a in vectors]
     np.testing.assert_allclose(actual, expected, atol=1e-5)
 
 
-def test_mean_angles_by_what_a_client_holds():
+def test_mean_angles_of_existing_and_missing_classes():
     vectors = np.random.default_rng(1).normal(size=(C, D))
     held = np.array([True, False, True, False, True])
     sorts = {"all": [], "existing": [], "missing": [], "between": []}
@@ -64,7 +64,7 @@ def test_mean_angles_by_what_a_client_holds():
         assert getattr(actual, name) == pytest.approx(np.mean(values)), name
 
 
-def test_angles_that_are_not_defined_are_left_out():
+def test_undefined_angles_are_ignored():
     """A zero vector, a class without samples, pairs that do not exist."""
     vectors = np.array([[1.0, 0], [0, 1], [0, 0], [np.nan, np.nan], [-1, 0]])
     assert geometry.mean_angles(vectors).all == pytest.approx((90 + 90 + 180) / 3)
@@ -76,7 +76,7 @@ def test_angles_that_are_not_defined_are_left_out():
     assert math.isnan(geometry.smallest_angle(np.zeros((3, 2))))
 
 
-def test_rounding_does_not_leave_the_range_of_cosines():
+def test_rounding_keeps_cosines_in_range():
     vectors = np.full((2, 3), 0.1)
     assert geometry.angles(vectors)[0, 1] == pytest.approx(0, abs=1e-5)
     assert geometry.angles(vectors * [[1], [-1]])[0, 1] == pytest.approx(180, abs=1e-5)
@@ -85,7 +85,7 @@ def test_rounding_does_not_leave_the_range_of_cosines():
 # Norms.
 
 
-def test_norms_and_their_variation():
+def test_norms_and_their_coefficient_of_variation():
     vectors = np.random.default_rng(2).normal(size=(C, D))
     lengths = np.sqrt((vectors**2).sum(axis=1))
     np.testing.assert_allclose(geometry.norms(vectors), lengths)
@@ -113,11 +113,11 @@ def test_correlation_with_log_counts():
         ([0.0, 0, 0], [1, 2, 3]),
     ],
 )
-def test_correlation_of_what_does_not_vary(values, counts):
+def test_correlation_of_constants_is_nan(values, counts):
     assert math.isnan(geometry.log_count_correlation(np.array(values), np.array(counts)))
 
 
-def test_correlation_leaves_empty_classes_out():
+def test_correlation_ignores_empty_classes():
     actual = geometry.log_count_correlation(np.array([1.0, 9, 2]), np.array([1, 0, 10]))
     assert actual == pytest.approx(1)
 
@@ -133,7 +133,7 @@ def test_class_means():
     assert np.isnan(actual[C]).all()
 
 
-def test_centred_means_sum_to_zero_whatever_the_class_sizes():
+def test_centred_means_sum_to_zero_for_unequal_classes():
     features, labels = random_features()
     means = geometry.class_means(features, labels, C + 1)
     actual = geometry.centred(means)
@@ -176,8 +176,8 @@ def test_spread_of_eigenvalues():
 # Neural collapse.
 
 
-def test_collapsed_features_measure_zero():
-    """Features on the vertices of a simplex, somewhere in space; float32, as networks give them."""
+def test_neural_collapse_of_collapsed_features_is_zero():
+    """Features at the vertices of a shifted simplex, in float32 as from a network."""
     vertices = 3 * simplex()
     labels = np.repeat(np.arange(C), 4)
     features = (vertices[labels] + 0.7).astype(np.float32)
@@ -193,8 +193,8 @@ def test_collapsed_features_measure_zero():
 
 
 @pytest.mark.parametrize("dim", [3, 7])
-def test_nc1_is_the_trace_of_its_formula(dim):
-    """Classes of unequal size, more and fewer classes than dimensions."""
+def test_nc1_matches_its_formula(dim):
+    """Classes have unequal sizes; there are more or fewer classes than dimensions."""
     generator = np.random.default_rng(5)
     labels = np.repeat(np.arange(C), [3, 9, 4, 6, 20])
     features = generator.normal(size=(len(labels), dim)) + generator.normal(size=(C, dim))[labels]
@@ -203,7 +203,7 @@ def test_nc1_is_the_trace_of_its_formula(dim):
     between = np.cov(means.T, bias=True)
     expected = np.trace(within @ np.linalg.pinv(between, rcond=1e-10)) / C
     assert geometry.nc1(features, labels, C) == pytest.approx(expected)
-    # A class that nobody holds changes nothing.
+    # A class without samples does not change the result.
     assert geometry.nc1(features, labels, C + 2) == pytest.approx(expected)
 
 
@@ -218,7 +218,7 @@ def test_nc2_against_numpy():
     assert geometry.nc2_maximal_angle(empty) == pytest.approx(expected)
 
 
-def test_nc3_leaves_empty_classes_out():
+def test_nc3_ignores_empty_classes():
     generator = np.random.default_rng(7)
     classifier, means = generator.normal(size=(2, C, D))
     means[2] = np.nan

@@ -1,4 +1,4 @@
-"""Maps by t-SNE: what must hold for any map, and its two measures sample by sample."""
+"""Properties of t-SNE maps, and the two quality measures compared with loops over samples."""
 
 import math
 
@@ -9,7 +9,7 @@ from tff_pcdd.evaluation import tsne
 
 
 def groups(classes=4, size=20, distance=50.0, dim=8, seed=0):
-    """Samples [n, dim] around one point for each class, and their classes."""
+    """Samples [n, dim] around one point per class, and their labels."""
     generator = np.random.default_rng(seed)
     labels = np.repeat(np.arange(classes), size)
     return distance * np.eye(classes, dim)[labels] + generator.normal(
@@ -21,7 +21,7 @@ def distances(points):
     return np.linalg.norm(points[:, None] - points[None], axis=-1)
 
 
-def test_groups_that_lie_apart_stay_apart():
+def test_separate_groups_stay_separate():
     features, labels = groups()
     points = tsne.project(features)
     assert points.shape == (80, 2)
@@ -29,7 +29,7 @@ def test_groups_that_lie_apart_stay_apart():
     np.testing.assert_array_equal(labels[between.argmin(axis=1)], labels)
 
 
-def test_map_is_a_function_of_features_and_seed():
+def test_map_is_reproducible():
     features, _ = groups(distance=1.0)
     np.testing.assert_array_equal(tsne.project(features), tsne.project(features.copy()))
 
@@ -41,16 +41,16 @@ def test_small_sets_and_few_features_have_a_map(shape):
 
 
 @pytest.mark.parametrize("features", [np.zeros((0, 3)), np.eye(3), np.ones((10, 3))])
-def test_what_has_no_map_has_no_numbers(features):
+def test_map_and_measures_are_nan_without_enough_distinct_samples(features):
     points = tsne.project(features)
     assert points.shape == (len(features), 2) and np.isnan(points).all()
     assert math.isnan(tsne.trustworthiness(features, points))
     assert math.isnan(tsne.silhouette(points, np.arange(len(features)) % 2))
 
 
-def test_silhouette_is_that_of_its_definition():
+def test_silhouette_matches_its_definition():
     features, labels = groups(classes=3, size=5, distance=2.0)
-    labels = np.append(labels, 7)  # a class with a single sample
+    labels = np.append(labels, 7)  # A class with a single sample.
     features = np.append(features, features[:1] + 1, axis=0)
     between, values = distances(features), []
     for own, label in enumerate(labels):
@@ -65,16 +65,16 @@ def test_silhouette_is_that_of_its_definition():
 
 
 @pytest.mark.parametrize("labels", [np.zeros(6, int), np.arange(6)])
-def test_silhouette_needs_classes_of_several_samples(labels):
+def test_silhouette_of_a_single_class_or_single_samples_is_nan(labels):
     assert math.isnan(tsne.silhouette(np.random.default_rng(0).normal(size=(6, 2)), labels))
 
 
-def test_trustworthiness_is_that_of_its_definition():
+def test_trustworthiness_matches_its_definition():
     generator = np.random.default_rng(1)
     features = generator.normal(size=(30, 6))
     points = features[:, :2] + 0.1 * generator.normal(size=(30, 2))
     n, k = 30, 5
-    # Ranks from 1; a sample itself has rank 0.
+    # Ranks of neighbours start at 1; the sample itself has rank 0.
     ranks = distances(features).argsort(axis=1).argsort(axis=1)
     nearest = distances(points).argsort(axis=1)[:, 1 : k + 1]
     penalty = sum(max(ranks[i, j] - k, 0) for i in range(n) for j in nearest[i])

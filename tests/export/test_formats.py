@@ -1,4 +1,4 @@
-"""TensorFlow Lite and .keras files say what the SavedModel says."""
+"""TensorFlow Lite and .keras files have the same outputs as the SavedModel."""
 
 import json
 
@@ -14,7 +14,7 @@ from tff_pcdd.training.runs import read_config
 
 
 def run_lite(path, samples, name="images"):
-    """Outputs for samples, which go in one by one."""
+    """Outputs for samples, which are processed one at a time."""
     interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
     runner, said = interpreter.get_signature_runner(), []
@@ -30,8 +30,8 @@ def run_saved(directory, samples):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_lite_has_the_accuracies_of_the_run(method, runs, exported):
-    """Within a tenth of a point, of the global and of the mean of the personal models."""
+def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
+    """Within 0.1 percentage points, for the global model and the mean of the personal models."""
     final = json.loads((runs[method] / "summary.json").read_text())
     federation = read_config(runs[method]).data_config().build()
     parts = {"global": federation.test}
@@ -47,7 +47,7 @@ def test_lite_has_the_accuracies_of_the_run(method, runs, exported):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_int8_is_close_and_small(method, runs, exported):
-    """Also for a personal model, whose masked logits could leave no precision for the others."""
+    """Includes a personal model, whose masked logits could ruin the precision of the others."""
     federation = read_config(runs[method]).data_config().build()
     for folder in ("global", "personal/2"):
         directory = exported[method] / folder / "1"
@@ -60,7 +60,7 @@ def test_int8_is_close_and_small(method, runs, exported):
         assert sizes[0] < 0.4 * sizes[1]
         assert (directory / "labels.txt").read_text().split() == list("0123456789")
     card = (directory / "model_card.md").read_text()
-    assert "| model_int8.tflite, on at most 1,000 of them |" in card
+    assert "| model_int8.tflite: at most 1,000 of these |" in card
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -87,7 +87,7 @@ def text_backbone():
 
 @pytest.fixture(scope="module")
 def text_model():
-    """Untrained."""
+    """An untrained text model."""
     spec = data.InputSpec("text", (5,), "uint8", vocabulary=ALPHABET)
     task = methods.Task(4, 6, text_backbone, np.ones((2, 4), int))
     learning = Learning(methods.create("fedavg"), task, spec, SGD(0.1))
@@ -96,7 +96,7 @@ def text_model():
 
 
 def test_text(text_model, tmp_path):
-    """Strings in the SavedModel, ids in the others; no operation that TensorFlow Lite lacks."""
+    """The SavedModel takes strings, the others ids; TensorFlow Lite needs only built-in ops."""
     model = text_model
     saved_model.write(model, tmp_path / "saved")
     exact = run_saved(tmp_path / "saved", ["ab\nab", "b", "abzbba"])

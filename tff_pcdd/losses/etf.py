@@ -116,7 +116,7 @@ def phi_normalizer(count_matrix, variant: str = "linear") -> float:
       γ, a Python float.
 
     Raises:
-      ValueError: if the variant is unknown, or the matrix is not 2-D or all zero.
+      ValueError: if the variant is unknown, or the matrix is not 2-D or contains no samples.
     """
     _check_variant(variant)
     counts = np.asarray(count_matrix, np.float64)
@@ -126,7 +126,7 @@ def phi_normalizer(count_matrix, variant: str = "linear") -> float:
         )
     totals = counts.sum(axis=1)
     if not totals.sum() > 0:
-        raise ValueError("count_matrix is all zero; phi_normalizer needs at least one sample")
+        raise ValueError("count_matrix contains no samples")
     shares = counts / np.maximum(totals, 1.0)[:, None]
     stretch = {"linear": lambda x: x, "sqrt": np.sqrt, "exp": np.exp}[variant](shares)
     return float(totals.sum() / np.dot(totals, stretch.mean(axis=1)))

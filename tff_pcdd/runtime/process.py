@@ -235,7 +235,7 @@ def wait_until_ready(
     reason = f"TFF's worker {binary} {worker.describe_end()}"
     if "GLIBC" in reason:
         reason += (
-            "\nThe C library of this system is too old for the worker. Use a newer distribution, or"
-            " the runtime `inprocess`, which does not need the worker."
+            "\nThis system's C library is too old for the worker. Use a newer distribution, or the"
+            " runtime `inprocess`, which does not need the worker."
         )
     raise RuntimeStartError(reason)
