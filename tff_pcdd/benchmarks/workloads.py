@@ -18,46 +18,34 @@ _NUM_CLASSES = 10
 _TEST_SAMPLES = 100
 
 
-@dataclasses.dataclass(frozen=True)
-class SyntheticImages(data.sources.DataSource):
-    """Random images with random labels.
+def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) -> data.DataConfig:
+    """Random images with random labels, divided evenly among clients.
 
-    Attributes:
+    Args:
         samples: of the training part.
+        clients: how many.
         shape: of an image, CIFAR-10's by default.
     """
 
-    name = "synthetic"
-    samples: int = 1000
-    shape: tuple[int, ...] = (32, 32, 3)
-
-    @property
-    def info(self) -> data.DatasetInfo:
-        return data.DatasetInfo(
-            self.name, "image", _NUM_CLASSES, self.shape, mean=(0.5,) * self.shape[-1]
+    class Synthetic(data.sources.ImageSource):
+        info = data.DatasetInfo(
+            "synthetic", "image", _NUM_CLASSES, shape, mean=(0.5,) * shape[-1]
         )
 
-    def input_spec(self) -> data.InputSpec:
-        return data.InputSpec("image", self.shape, scale=1 / 255, mean=self.info.mean)
-
-    def load(self, request):
-        del request
-        generator = np.random.default_rng(0)
-        train, test = (
-            data.Examples(
-                generator.integers(0, 256, (number, *self.shape), np.uint8),
-                generator.integers(0, _NUM_CLASSES, number, np.int32),
+        def load(self, request):
+            generator = np.random.default_rng(0)
+            train, test = (
+                data.Examples(
+                    generator.integers(0, 256, (number, *shape), np.uint8),
+                    generator.integers(0, _NUM_CLASSES, number, np.int32),
+                )
+                for number in (samples, _TEST_SAMPLES)
             )
-            for number in (self.samples, _TEST_SAMPLES)
-        )
-        return data.sources.PooledData(train, test, tuple("0123456789"), self.input_spec())
+            names = tuple("0123456789")
+            return data.sources.PooledData(train, test, names, self.image_spec())
 
-
-def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) -> data.DataConfig:
-    """Random images, divided evenly among clients."""
-    return data.DataConfig(
-        source=SyntheticImages(samples, shape), partition=data.partitions.create("iid", num_clients=clients)
-    )
+    partition = data.partitions.create("iid", num_clients=clients)
+    return data.DataConfig(source=Synthetic(), partition=partition)
 
 
 @dataclasses.dataclass(frozen=True)

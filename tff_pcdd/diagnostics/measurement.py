@@ -17,8 +17,9 @@ import tensorflow as tf
 
 from tff_pcdd import data
 from tff_pcdd.diagnostics import geometry, tsne
-from tff_pcdd.federated import Learning, initialization, programs
-from tff_pcdd.methods.method import Network
+from tff_pcdd.federated import ClientWork, TrainingSpec, initialization, make_message
+from tff_pcdd.federated.weights import load
+from tff_pcdd.methods import Network
 
 PREFIX = "diag_"
 MAX_SAMPLES = 2000
@@ -171,14 +172,6 @@ def _named(quantity: str, classifier: str) -> str:
     return f"{quantity}_{classifier}" if classifier else quantity
 
 
-class _LocalProgram(programs.ClientProgram):
-    """Local training after which the client's network can be looked at."""
-
-    @property
-    def net(self) -> Network:
-        return self._net
-
-
 class Diagnostics:
     """The diagnostics of one experiment.
 
@@ -191,17 +184,17 @@ class Diagnostics:
         clients: numbers of the clients whose local models `measure` trains.
     """
 
-    def __init__(self, learning: Learning, federation: data.Federation, names: Sequence[str]):
-        self._learning = learning
+    def __init__(self, spec: TrainingSpec, federation: data.Federation, names: Sequence[str]):
+        self._spec = spec
         # Without a global model there are only the local ones.
-        has_global_model = learning.method.has_global_model
+        has_global_model = spec.method.has_global_model
         self._names = [name for name in _GROUPS if name in names and has_global_model]
         test = federation.test
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._counts = federation.class_counts()
         with initialization.zeros():
-            self._net = learning.network()
-        self._local: _LocalProgram | None = None
+            self._net = spec.network()
+        self._local: ClientWork | None = None
         self.clients = choose_clients(self._counts) if "angles" in names else []
 
     @property
@@ -212,7 +205,7 @@ class Diagnostics:
     def columns(self) -> list[str]:
         """Names of the columns, known before anything is computed."""
         classifiers = {
-            name: np.zeros([2, 1]) for name in self._learning.method.global_classifiers(self._net)
+            name: np.zeros([2, 1]) for name in self._spec.method.global_classifiers(self._net)
         }
         blank = View(
             np.zeros([1, 1]), np.zeros(1, int), np.zeros(1, int), classifiers, np.zeros(2, int)
@@ -248,7 +241,7 @@ class Diagnostics:
 
     def look(self, state: Mapping[str, Any]) -> View:
         """The global model of a state."""
-        programs.load(self._net, state["weights"])
+        load(self._net, state["weights"])
         return self._view(self._net)
 
     def _global_numbers(self, view: View, slow: bool = True) -> dict[str, float]:
@@ -260,11 +253,9 @@ class Diagnostics:
 
     def _train(self, state, client_state, client_data) -> View:
         """The local model of a client, as in the round after `state`."""
-        method = self._learning.method
         if self._local is None:
-            self._local = _LocalProgram(self._learning)
-        server = programs.ordered(method.broadcast(state["server"]))
-        message = {"weights": state["weights"], "server": server, "round": state["round"]}
+            self._local = ClientWork(self._spec)
+        message = make_message(self._spec.method, state)
         arguments = tf.nest.map_structure(
             tf.convert_to_tensor, (message, client_state, client_data)
         )
@@ -272,11 +263,11 @@ class Diagnostics:
         return self._view(self._local.net)
 
     def _view(self, net: Network) -> View:
-        method, size = self._learning.method, self._learning.eval_batch_size
+        method, size = self._spec.method, self._spec.eval_batch_size
         features, predictions = [], []
         for start in range(0, len(self._examples), size):
             raw = tf.convert_to_tensor(self._examples.x[start : start + size])
-            x = data.normalize(raw, self._learning.input_spec)
+            x = data.normalize(raw, self._spec.input_spec)
             features.append(method.embed(net, x, training=False).numpy())
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))

@@ -38,14 +38,14 @@ def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         float32 [batch, *spec.shape].
     """
     images = tf.map_fn(
-        lambda file: preprocessing.decode_image(file, spec),
+        lambda file: transforms.decode_image(file, spec),
         contents,
         fn_output_signature=tf.TensorSpec(spec.shape, tf.uint8),
     )
     largest = 1 / spec.scale
     if not math.isclose(largest, 255):
         images = tf.cast(images, tf.float32) * (largest / 255)
-    return preprocessing.normalize(images, spec)
+    return transforms.normalize(images, spec)
 
 
 def from_text(texts: tf.Tensor, spec: InputSpec) -> tf.Tensor:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -20,5 +20,5 @@ def write(model: TrainedModel, directory: Path) -> None:
     """
     raw = inputs.raw_spec(model.input_spec)
     x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)
-    answers = model.answer(preprocessing.normalize(x, model.input_spec))
+    answers = model.answer(transforms.normalize(x, model.input_spec))
     tf.keras.Model(x, answers).save(directory / FILE)

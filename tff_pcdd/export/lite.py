@@ -19,7 +19,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.data.federation import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
@@ -73,7 +73,7 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
 
     @tf.function(input_signature=[raw])
     def answer(x):
-        return model.answer(preprocessing.normalize(x, spec))
+        return model.answer(transforms.normalize(x, spec))
 
     module = tf.Module()
     module.model_variables = model.network.variables
@@ -84,7 +84,7 @@ def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
     """Yields batches of one sample; image files are read and decoded."""
     for sample in stored:
         if spec.dtype == "string":
-            sample = preprocessing.decode_image(tf.io.read_file(sample), spec).numpy()
+            sample = transforms.decode_image(tf.io.read_file(sample), spec).numpy()
         yield sample[None]
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.data.federation import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
@@ -56,7 +56,7 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     @tf.function(input_signature=[inputs.raw_spec(spec)])
     def of_images(images):
-        return answer(preprocessing.normalize(images, spec))
+        return answer(transforms.normalize(images, spec))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):

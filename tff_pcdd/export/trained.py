@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.federated import (
-    FederatedProcess,
-    Learning,
+    PersonalEvaluation,
     build_personalization,
     initialization,
-    programs,
+    make_message,
 )
-from tff_pcdd.methods.method import Network
+from tff_pcdd.federated.weights import assign, load
+from tff_pcdd.methods import Network
+from tff_pcdd.training import Simulation
 
 
 @dataclasses.dataclass(frozen=True)
@@ -58,7 +58,7 @@ class TrainedModel:
 
         spec = self.input_spec
         classify = tf.function(
-            lambda x: self.answer(preprocessing.normalize(x, spec))["class_id"]
+            lambda x: self.answer(transforms.normalize(x, spec))["class_id"]
         ).get_concrete_function(tf.TensorSpec([None, *spec.raw_shape], spec.dtype))
         starts = range(0, len(examples), batch_size)
         right = [
@@ -120,15 +120,15 @@ class PersonalModels:
             simulation.spec, simulation.process, local_epochs=local_epochs
         )
         # Created last: a Keras network stops working if TFF creates others in graphs later.
-        self._work = ClientWork(simulation.spec)
+        self._evaluation = PersonalEvaluation(simulation.spec)
 
     def model(self, client: int) -> TrainedModel:
         """The personal model of a client, by its number; the next call overwrites its variables."""
         simulation, spec = self._simulation, self._simulation.spec
         state, (client_state, client_data) = simulation.state, simulation.personal_inputs(client)
         (weights,) = simulation.invoke(self._personalize, state, [client_state], [client_data])
-        message = client_message(spec.method, state)
-        network, known = self._work.personal_model(
+        message = make_message(spec.method, state)
+        network, known = self._evaluation.personal_model(
             *tf.nest.map_structure(tf.convert_to_tensor, (message, client_state, client_data))
         )
         assign(network.variables, weights)
