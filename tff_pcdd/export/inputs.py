@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd.data import InputSpec, preprocessing
-from tff_pcdd.data.federation import TEXT
+from tff_pcdd.data.input_spec import TEXT
 
 # Texts that are too short are padded with it at the start.
 _FILLER = " "

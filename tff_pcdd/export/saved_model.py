@@ -16,7 +16,7 @@ from pathlib import Path
 import tensorflow as tf
 
 from tff_pcdd.data import transforms
-from tff_pcdd.data.federation import TEXT
+from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
