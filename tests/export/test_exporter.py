@@ -67,18 +67,18 @@ def answers(runs, exported, tmp_path_factory):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_accuracies_equal_those_of_the_run(method, runs, answers):
-    said, final = answers[method], summary(runs[method])
-    outputs, labels = said.pop("global")
+    by_model, final = answers[method], summary(runs[method])
+    outputs, labels = by_model.pop("global")
     assert accuracy(outputs["class_id"], labels) == pytest.approx(final["ga_final"], rel=1e-7)
-    after = [accuracy(o["class_id"], y) for o, y in said.values()]
-    masked = [accuracy(o["own_class_id"], y) for o, y in said.values()]
+    after = [accuracy(o["class_id"], y) for o, y in by_model.values()]
+    masked = [accuracy(o["own_class_id"], y) for o, y in by_model.values()]
     assert len(after) == 5
     assert np.mean(after) == pytest.approx(final["pa_final"], rel=1e-7)
     assert np.mean(masked) == pytest.approx(final["pa_masked_final"], rel=1e-7)
     # The local epochs change the accuracy, so the test would detect models before them.
     if method != "fedloge":
         assert abs(final["pa_final"] - final["pa_before_final"]) > 1
-    said["global"] = outputs, labels
+    by_model["global"] = outputs, labels
 
 
 def test_outputs(runs, answers):
@@ -174,12 +174,12 @@ def test_image_files_are_rescaled(runs, exported):
     raw = model.signatures["serving_default"](images=tf.constant(images))
     pictures = np.round(images * (255 / 16)).astype(np.uint8)
     png = tf.map_fn(tf.io.encode_png, pictures, fn_output_signature=tf.string)
-    said = model.signatures["serving_bytes"](image_bytes=png)
-    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.02)
+    decoded = model.signatures["serving_bytes"](image_bytes=png)
+    np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.02)
     larger = np.repeat(np.repeat(pictures, 4, axis=1), 4, axis=2)
     jpeg = [tf.io.encode_jpeg(image, quality=100).numpy() for image in larger]
-    said = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
-    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.1)
+    decoded = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
+    np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.1)
 
 
 def test_a_method_without_global_model(runs, tmp_path, monkeypatch):

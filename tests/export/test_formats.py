@@ -17,11 +17,11 @@ def run_lite(path, samples, name="images"):
     """Outputs for samples, which are processed one at a time."""
     interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
-    runner, said = interpreter.get_signature_runner(), []
+    runner, outputs = interpreter.get_signature_runner(), []
     for sample in samples:
         interpreter.reset_all_variables()
-        said.append(runner(**{name: sample[None]}))
-    return {key: np.concatenate([answers[key] for answers in said]) for key in said[0]}
+        outputs.append(runner(**{name: sample[None]}))
+    return {key: np.concatenate([answers[key] for answers in outputs]) for key in outputs[0]}
 
 
 def run_saved(directory, samples):
@@ -39,8 +39,8 @@ def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
         parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
     accuracies = {}
     for folder, examples in parts.items():
-        said = run_lite(exported[method] / folder / "1" / lite.FLOAT, examples.x)
-        accuracies[folder] = 100 * np.mean(said["class_id"] == examples.y)
+        outputs = run_lite(exported[method] / folder / "1" / lite.FLOAT, examples.x)
+        accuracies[folder] = 100 * np.mean(outputs["class_id"] == examples.y)
     assert accuracies.pop("global") == pytest.approx(final["ga_final"], abs=0.1)
     assert np.mean(list(accuracies.values())) == pytest.approx(final["pa_final"], abs=0.1)
 
@@ -70,9 +70,9 @@ def test_keras_file(method, runs, exported):
         directory = exported[method] / folder / "1"
         exact = run_saved(directory, federation.test.x)
         model = tf.keras.models.load_model(directory / keras_file.FILE)
-        said = model.predict(federation.test.x, verbose=0)
-        assert set(said) == {name for name in exact if not name.endswith("label")}
-        for name, value in said.items():
+        outputs = model.predict(federation.test.x, verbose=0)
+        assert set(outputs) == {name for name in exact if not name.endswith("label")}
+        for name, value in outputs.items():
             np.testing.assert_allclose(value, exact[name], atol=1e-5)
 
 
@@ -104,15 +104,15 @@ def test_text(text_model, tmp_path):
     assert exact["label"].tolist() == [ALPHABET[i].encode() for i in exact["class_id"]]
 
     assert lite.write(model, tmp_path, ids) == [lite.FLOAT, lite.INT8]
-    said = run_lite(tmp_path / lite.FLOAT, ids, "ids")
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+    outputs = run_lite(tmp_path / lite.FLOAT, ids, "ids")
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=1e-5)
     assert (tmp_path / "vocabulary.txt").read_text().splitlines() == ["\\n", " ", "a", "b"]
-    said = run_lite(tmp_path / lite.INT8, ids, "ids")
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=0.05)
+    outputs = run_lite(tmp_path / lite.INT8, ids, "ids")
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=0.05)
 
     keras_file.write(model, tmp_path)
-    said = tf.keras.models.load_model(tmp_path / keras_file.FILE)(ids)
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+    outputs = tf.keras.models.load_model(tmp_path / keras_file.FILE)(ids)
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=1e-5)
 
 
 def test_without_training_samples_there_is_no_int8(text_model, tmp_path):

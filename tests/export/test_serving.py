@@ -208,7 +208,7 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {"instances": []}, "must be a non-empty list of images"),
         ("global", {"inputs": []}, "must be a non-empty list of images"),
         ("global", {"instances": 5}, "instances"),
-        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a list"),
+        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a non-empty list"),
         ("global", {"instances": [_DIGIT[:7]]}, "shape [1, 7, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": _DIGIT}, "shape [8, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": [_DIGIT, _DIGIT[:7]]}, "images: has lists of different lengths"),

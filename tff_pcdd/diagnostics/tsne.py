@@ -48,7 +48,7 @@ def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
     """How well the neighbours on a map agree with those in feature space (Venna and Kaski, 2001).
 
     Each of a sample's five nearest neighbours on the map is penalised if it is not among the five
-    nearest in feature space, in proportion to its rank there.
+    nearest in feature space. The penalty grows with its rank there.
 
     Args:
         features: [n, d].

@@ -17,7 +17,7 @@ _FILLER = " "
 def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
     """Shape, type and name (`images` or `ids`) of a batch of stored inputs.
 
-    Image files have been decoded and cropped.
+    For image files, these are the decoded and cropped images.
     """
     dtype = "uint8" if spec.dtype == "string" else spec.dtype
     return tf.TensorSpec([batch, *spec.shape], dtype, name="ids" if spec.kind == TEXT else "images")
@@ -70,7 +70,7 @@ def _last_code(spec: InputSpec) -> int:
 
 
 def _ids(spec: InputSpec) -> np.ndarray:
-    """Ids of the code points, int32; the last entry is for all that are beyond the vocabulary."""
+    """Id of every code point, int32; the last entry is for all above those of the vocabulary."""
     ids = np.full(_last_code(spec) + 2, len(spec.vocabulary), np.int32)
     ids[[ord(character) for character in spec.vocabulary]] = np.arange(len(spec.vocabulary))
     return ids

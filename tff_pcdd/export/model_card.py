@@ -17,8 +17,8 @@ FILE = "model_card.md"
 _PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "keras", "numpy")
 
 _GLOBAL = """\
-The global model, which is the same for all clients; GA is its accuracy. `probabilities` covers all
-classes."""
+The global model, which is the same for all clients; GA is its accuracy on the whole test set.
+`probabilities` covers all classes."""
 
 _PERSONAL = """\
 The personal model of client {client}, which the method derives from the global model, {stage}.

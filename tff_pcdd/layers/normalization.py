@@ -84,7 +84,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 
     def get_config(self):
         """Returns the constructor arguments, for serialisation."""
-        # Keras makes the axis positive in `build`, and so dependent on the rank.
+        # `build` replaced the axis by a positive number, which depends on the rank of the input.
         return {**super().get_config(), "axis": -1}
 
     def _train(self, inputs):

@@ -24,7 +24,7 @@ def safe_norm(values: tf.Tensor, axis: int = -1, keepdims: bool = False) -> tf.T
 
     Args:
       values: float tensor of any shape.
-      axis: the axis along which the vectors lie.
+      axis: axis of the components of a vector.
       keepdims: whether to keep `axis` with size 1.
 
     Returns:
@@ -32,8 +32,8 @@ def safe_norm(values: tf.Tensor, axis: int = -1, keepdims: bool = False) -> tf.T
     """
     squared = tf.reduce_sum(tf.square(values), axis=axis, keepdims=keepdims)
     positive = squared > _TINY
-    # Both `where` are needed: without the inner one, the gradient of sqrt at 0 is infinite, and the
-    # outer one would multiply it by 0, which gives NaN.
+    # The outer `where` selects the result. The inner one avoids sqrt(0), whose infinite gradient
+    # would be multiplied by 0, which gives NaN.
     root = tf.sqrt(tf.where(positive, squared, tf.ones_like(squared)))
     return tf.where(positive, root, tf.zeros_like(root))
 
@@ -46,7 +46,7 @@ def l2_normalize(values: tf.Tensor, axis: int = -1) -> tf.Tensor:
 
     Args:
       values: float tensor of any shape.
-      axis: the axis along which the vectors lie.
+      axis: axis of the components of a vector.
 
     Returns:
       Tensor of the same shape and type.

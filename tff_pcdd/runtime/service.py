@@ -59,7 +59,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
             return answer()
         except KeyError as error:
             # With this status code, the caller starts a new session.
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"There is no value named {error}.")
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"No session or value {error}.")
         except Exception as error:
             logging.exception("A call failed.")
             message = f"{type(error).__name__}: {error}"

@@ -1,6 +1,6 @@
 """Splits a federated computation into two, so that several workers can share its clients.
 
-The computation is split before the sums over clients are reported, as in TFF's mergeable form.
+It is split before the `report` step of the sums over clients, as in TFF's mergeable form.
 First, each worker computes `local` for its share of the clients:
 
     argument of these clients → <partial sums, results of these clients>
