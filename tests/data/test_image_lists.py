@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.refusals import refuses
 from tests.support import write_image, write_table
 from tff_pcdd import data
-from tff_pcdd.data import DataError, InputSpec, augment, normalize, preprocessing
+from tff_pcdd.data import DataError, InputSpec, LoadRequest, augment, normalize, sources, transforms
 
 
 @pytest.fixture
@@ -56,20 +57,20 @@ def test_centres_are_split_into_more_clients(isic):
     for client_id, counts in zip(loaded.client_ids, loaded.class_counts(), strict=True):
         centre = whole.client_ids.index(client_id.split("-")[0])
         assert (counts <= whole.class_counts()[centre]).all()
-    # The largest centre has three eighths of the samples and is divided most.
+    # The largest centre has three eighths of the samples and is divided into the most clients.
     assert sum(client_id.startswith("0-") for client_id in loaded.client_ids) >= 4
     assert load("natural", 3, split_centres=12).num_clients == 3
-    for number, message in (
-        (49, "split_centres=49: 48 training samples cannot"),
-        (5, "split_centres=5: there are 6 centres already"),
-        (0, "split_centres=0: must be a positive integer"),
+    for number, reason in (
+        (49, "only 48 training samples"),
+        (5, "there are already 6 centres"),
+        (0, "must be at least 1"),
     ):
-        with pytest.raises(DataError, match=message):
+        with refuses("split_centres", reason):
             load("natural", split_centres=number)
-    with pytest.raises(DataError, match="split_centres=12 belongs to partition=natural, not to i"):
+    with refuses("split_centres", "applies only with partition=natural$"):
         load("iid", 4, split_centres=12)
-    with pytest.raises(DataError, match="split_centres=12 belongs to dataset=fed_isic2019, not to"):
-        data.DataConfig(dataset="femnist", partition="natural", split_centres=12).check()
+    with refuses("max_clients", "has only 6 users"):
+        load("natural", 7)
 
 
 def test_some_centres_and_pooled_partitions(isic):
@@ -148,7 +149,7 @@ def test_inaturalist_tables_with_other_names_and_test_users(inaturalist):
 
 def _refused(dataset, folder, *parts):
     with pytest.raises(DataError) as caught:
-        data.load_source(dataset, data.SourceOptions(data_dir=str(folder)))
+        sources.create(dataset, data_dir=str(folder)).load(LoadRequest())
     message = str(caught.value)
     assert "\n" not in message
     for part in (str(folder), *parts):
@@ -159,7 +160,7 @@ def test_missing_parts_of_isic_are_named(isic, tmp_path):
     _refused("fed_isic2019", tmp_path / "nowhere", "is not a directory")
     images = isic / "ISIC_2019_Training_Input_preprocessed"
     (images / "ISIC_0000003.jpg").unlink()
-    _refused("fed_isic2019", isic, "ISIC_0000003.jpg, which", "train_test_split")
+    _refused("fed_isic2019", isic, "lists ISIC_0000003.jpg, not found in", "train_test_split")
     (images / "ISIC_0000004.jpg").unlink()
     _refused("fed_isic2019", isic, "ISIC_0000003.jpg and 1 more")
     images.rename(isic / "images")
@@ -202,7 +203,7 @@ def test_unreadable_table_is_named(isic):
         ("train/n01/a.JPEG\n", "line 1 is not `path label`"),
         ("\n", "the list is empty"),
         ("train/n01/a.JPEG 1000\n", "label 1000"),
-        ("train/n03/a.JPEG 1\n", "names train/n03/a.JPEG, which"),
+        ("train/n03/a.JPEG 1\n", "lists train/n03/a.JPEG, not found in"),
     ],
 )
 def test_wrong_lists_are_named(tmp_path, text, part):
@@ -218,7 +219,7 @@ def test_missing_list_is_named(tmp_path):
 
 def test_missing_parts_of_inaturalist_are_named(inaturalist):
     next(inaturalist.rglob("0002ab.jpg")).unlink()
-    _refused("inaturalist", inaturalist, "names 0002ab, which")
+    _refused("inaturalist", inaturalist, "lists 0002ab, not found in")
     (inaturalist / "inaturalist-user-120k" / "test.csv").unlink()
     write_image(inaturalist / "0002ab.jpg")
     _refused("inaturalist", inaturalist, "holds 0 tables test*.csv, one is needed")
@@ -235,7 +236,7 @@ def test_images_are_scaled_and_their_middle_is_cut_out(tmp_path):
     assert (x[1] == 80).all()
     fitted = InputSpec("image_file", (10, 10, 3), dtype="string")
     x = normalize(tf.constant([path]), fitted).numpy()
-    # All columns, two into one.
+    # All columns, averaged in pairs.
     np.testing.assert_allclose(x[0, 3, 1:-1, 1], (np.arange(10) * 20 + 5)[1:-1], atol=1)
 
 
@@ -284,12 +285,12 @@ def test_broken_images_are_named(tmp_path, content):
 
 
 def test_a_message_is_cut_down_to_the_files():
-    found = preprocessing.broken_images(
+    found = transforms.broken_images(
         "Client 1 of 2 failed: {{node f}} assertion failed: [image files are missing or broken:] "
         "[/a [1]/b.jpg /c.jpg]\n\t [[{{node Assert/Assert}}]]"
     )
     assert found == "image files are missing or broken: /a [1]/b.jpg /c.jpg"
-    assert preprocessing.broken_images("assertion failed: [x] [/a/b.jpg]") is None
+    assert transforms.broken_images("assertion failed: [x] [/a/b.jpg]") is None
 
 
 def test_plain_graphs_read_and_refuse_alike(tmp_path):

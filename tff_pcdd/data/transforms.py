@@ -1,9 +1,9 @@
 """From raw batches to model inputs: TensorFlow functions for use inside a graph.
 
-Raw inputs travel as they are stored (uint8 pixels, ids, paths) and become floats only here, so
-memory and transfers stay small. Order in training: `normalize(augment(x, spec, seed), spec)`.
-Augmentation comes before normalisation, so that padding has the value of a black pixel, as in the
-PIL pipelines of FedGELA and FedMR.
+Raw inputs are kept as they are stored (uint8 pixels, ids, paths) and become floats only here, which
+saves memory and transfers. The order in training is `normalize(augment(x, spec, seed), spec)`:
+augmentation comes first, so padding has the value of a black pixel, as in the PIL pipelines of
+FedGELA and FedMR.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import re
 
 from etils import epy
 
-from tff_pcdd.data.federation import IMAGE_FILE, TEXT, InputSpec
+from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -24,15 +24,15 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Turns a raw batch into the model's input.
 
     Args:
-        x: raw inputs as `spec` describes them, [batch, *spec.raw_shape]; for image files also
-            images that are decoded already.
+        x: raw inputs as described by `spec`, [batch, *spec.raw_shape]; for image files also images
+            that have already been decoded.
         spec: the input spec.
 
     Returns:
         float32 (x · scale - mean) / std for images, int32 ids for text; [batch, *spec.shape].
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, naming an image file that cannot be decoded.
+        tf.errors.InvalidArgumentError: at run time, if an image file cannot be decoded; names it.
     """
     if spec.kind == TEXT:
         return tf.cast(x, tf.int32)
@@ -45,25 +45,28 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
-    """A constant per channel for every pixel of a row, float32 [width, channels].
+    """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
 
-    On a processor TensorFlow takes several times as long to repeat three numbers as a row of them,
-    longer than for all the rest of the normalisation.
+    On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
+    pixel would take longer than the rest of the normalisation.
     """
     return tf.constant([channels] * spec.shape[1], tf.float32)
 
 
 def augment(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
-    """Crops, mirrors and turns a raw batch at random, each image on its own.
+    """Crops, mirrors and rotates each image of a raw batch at random.
 
     Args:
         x: raw inputs, [batch, *spec.raw_shape].
-        spec: the input spec, which says what is done; text and specs without augmentation are
-            returned unchanged.
-        seed: int32 [2]; the result is a function of it.
+        spec: the input spec, which selects the augmentations; text, and images whose spec selects
+            none, are returned unchanged.
+        seed: int32 [2], the only source of randomness.
 
     Returns:
         The batch in its raw type and shape; image files are decoded, [batch, *spec.shape].
+
+    Raises:
+        tf.errors.InvalidArgumentError: at run time, if an image file cannot be decoded; names it.
     """
     if spec.kind == TEXT or not spec.augments:
         return x
@@ -80,16 +83,12 @@ def augment(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Decodes paths; pixels pass.
-
-    Raises:
-        tf.errors.InvalidArgumentError: when run, naming the first file that cannot be decoded.
-    """
+    """The pixels of image files, decoded; any other input unchanged."""
     if spec.kind != IMAGE_FILE or x.dtype != tf.string:
         return x
     number = tf.shape(x, tf.int64)[0]
-    # TensorFlow's own error does not say which file is broken. A data set can leave out failing
-    # elements, so the missing ones are known afterwards; it also decodes in parallel.
+    # TensorFlow's own error does not name the broken file. A data set can skip failing elements, so
+    # that the missing ones are known afterwards; it also decodes in parallel.
     images = (
         tf.data.Dataset.from_tensor_slices(x)
         .enumerate()
@@ -99,42 +98,42 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         )
         .ignore_errors()
     )
-    # One element more than there are images, because a batch must not be empty.
+    # One extra element, because a batch must not be empty.
     last = tf.data.Dataset.from_tensors((number, tf.zeros(spec.shape, tf.uint8)))
     indices, images = images.concatenate(last).batch(number + 1).get_single_element()
     decoded = tf.scatter_nd(indices[:, None], tf.ones_like(indices), [number + 1]) > 0
     broken = tf.boolean_mask(x, ~decoded[:-1])
-    # Not `==`: in the plain graphs that TFF traces it compares objects, not values.
+    # Not `==`, which compares objects in the graphs that TFF traces.
     check = tf.debugging.Assert(tf.equal(tf.size(broken), 0), [_BROKEN, broken], summarize=3)
     with tf.control_dependencies([check] if check is not None else []):
         return tf.reshape(images[:-1], [-1, *spec.shape])
 
 
 def broken_images(message: str) -> str | None:
-    """What a failed computation's message says about image files, without what surrounds it.
+    """Extracts the names of broken image files from the message of a failed computation.
 
     Args:
-        message: of an error of any runtime.
+        message: error message of any runtime.
 
     Returns:
-        A line that names the files; None if the message is about something else.
+        One line that names the files; None if the message is not about image files.
     """
     found = re.search(re.escape(_BROKEN) + r"\] \[(.*?)\]\s*(?:\[\[|$)", message, re.DOTALL)
     return f"{_BROKEN} {found[1]}" if found else None
 
 
 def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Decodes an image file, scales it and cuts out its middle.
+    """Decodes an image file, scales it and crops its centre.
 
     Args:
-        contents: the file's bytes, a string scalar: JPEG, PNG, GIF or BMP.
-        spec: the input spec, of which shape and `resize` are used.
+        contents: bytes of a JPEG, PNG, GIF or BMP file, a string scalar.
+        spec: the input spec, of which `shape` and `resize` are used.
 
     Returns:
-        uint8 of `spec.shape`, its shape known.
+        uint8 of the static shape `spec.shape`.
 
     Raises:
-        tf.errors.InvalidArgumentError: when run, if the bytes are no image.
+        tf.errors.InvalidArgumentError: at run time, if the bytes are not an image.
     """
     height, width, channels = spec.shape
     image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
@@ -150,7 +149,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 
 
 def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
-    """Pads every side and cuts a window of the old size out at a random place."""
+    """Pads every side and crops a window of the original size at a random position."""
     height, width, _ = spec.shape
     pad = spec.crop_padding
     mode = {"zeros": "CONSTANT", "reflect": "REFLECT"}[spec.padding_mode]
@@ -165,15 +164,15 @@ def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:
-    """Turns every image about its middle, nearest pixel, zeros outside."""
+    """Rotates every image about its centre; nearest neighbour, zeros outside."""
     height, width = x.shape[1], x.shape[2]
     radians = degrees * 3.141592653589793 / 180
     angle = tf.random.stateless_uniform([tf.shape(x)[0]], seed, -radians, radians)
     cos, sin = tf.cos(angle), tf.sin(angle)
     middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
     zero = tf.zeros_like(angle)
-    # Output pixel (u, v) shows input pixel (cos·u - sin·v + a, sin·u + cos·v + b), and the
-    # offsets a, b keep the middle where it is.
+    # Output pixel (u, v) shows input pixel (cos·u - sin·v + a, sin·u + cos·v + b), where
+    # the offsets a, b keep the centre in place.
     transforms = tf.stack(
         [
             cos,
