@@ -61,7 +61,7 @@ def batches(monkeypatch):
         seen.append((x.numpy(), seed.numpy()))
         return x
 
-    monkeypatch.setattr(local_training.preprocessing, "augment", augment)
+    monkeypatch.setattr(local_training.transforms, "augment", augment)
 
     def run(name):
         seen.clear()

@@ -7,7 +7,7 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.data import InputSpec, preprocessing
+from tff_pcdd.data import InputSpec, transforms
 from tff_pcdd.data.input_spec import TEXT
 
 # Texts that are too short are padded with it at the start.

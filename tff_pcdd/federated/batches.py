@@ -7,7 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.federated.training_spec import TrainingSpec
 
 
@@ -40,7 +40,7 @@ def reduce_batches(
     size = spec.eval_batch_size
 
     def body(start, total):
-        x = preprocessing.normalize(examples["x"][start : start + size], spec.input_spec)
+        x = transforms.normalize(examples["x"][start : start + size], spec.input_spec)
         return start + size, function(total, x, examples["y"][start : start + size])
 
     _, total = tf.while_loop(lambda start, _: start < num_samples, body, (tf.constant(0), initial))

@@ -10,7 +10,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd import layers
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
@@ -139,7 +139,7 @@ class LocalTraining:
 
         def step(x, y, seed):
             """One step; returns metrics times samples, then samples, float32 [m + 1]."""
-            x = preprocessing.normalize(preprocessing.augment(x, spec, seed), spec)
+            x = transforms.normalize(transforms.augment(x, spec, seed), spec)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)
                 with layers.dropout_seed(seed):

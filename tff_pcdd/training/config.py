@@ -133,7 +133,7 @@ class ExperimentConfig:
     def __post_init__(self):
         check_options(self)
         self._resolve_seeds()
-        num_clients = getattr(self.data.partition, "num_clients", None)
+        num_clients = self.data.partition.known_clients()
         if num_clients is not None and self.training.clients_per_round > num_clients:
             raise SettingError(
                 "clients_per_round",
