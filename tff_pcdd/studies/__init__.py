@@ -11,6 +11,6 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.studies.comparison import Comparison, compare
     from tff_pcdd.studies.outcomes import Outcome, Point
-    from tff_pcdd.studies.sweep import Sweep, sweep
+    from tff_pcdd.studies.sweeps import Sweep, sweep
 
 __all__ = ["Comparison", "Outcome", "Point", "Sweep", "compare", "sweep"]
