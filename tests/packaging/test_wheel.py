@@ -20,8 +20,8 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 _TINY = (
     "--dataset=digits",
-    "--num_clients=3",
-    "--max_train_samples=90",
+    "--num_clients=5",
+    "--max_train_samples=200",
     "--max_test_samples=60",
     "--rounds=1",
     "--local_epochs=1",
@@ -125,7 +125,7 @@ def test_train_and_export(command):
 
 
 def test_compare(command):
-    flags = ("--algorithms=fedavg,fedgela", *_TINY, "--projection_dim=8")
+    flags = ("--algorithms=fedavg,fedgela", *_TINY, "--projection_dim=16")
     directory = command("tff-pcdd-compare", *flags, "--output_dir=comparison")
     rows = (directory / "comparison" / "comparison.csv").read_text().splitlines()
     assert len(rows) == 3
@@ -134,10 +134,10 @@ def test_compare(command):
 
 def test_benchmark(command):
     # Sections that start other processes of the package are those that could miss the clone.
-    flags = ("--quick", "--repeats=1", "--sections=runtimes,startup,memory,population")
+    flags = ("--quick", "--repeats=1", "--sections=startup,memory")
     directory = command("tff-pcdd-benchmark", *flags, "--output_dir=benchmark")
     report = json.loads((directory / "benchmark" / "benchmark.json").read_text())
-    assert set(report["sections"]) == {"runtimes", "startup", "memory", "population"}
+    assert set(report["sections"]) == {"startup", "memory"}
 
 
 @pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "worker"])
