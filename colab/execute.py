@@ -1,6 +1,6 @@
-"""Executes notebooks from top to bottom and saves them with their outputs.
+"""Runs notebooks and saves them with their outputs.
 
-python colab/execute.py [NOTEBOOK ...]      (all in this folder by default)
+python colab/execute.py [NOTEBOOK ...]      (by default all in this folder)
 """
 
 import os
@@ -15,14 +15,14 @@ FOLDER = Path(__file__).resolve().parent
 
 
 def execute(path: str | os.PathLike, directory: str | os.PathLike) -> nbformat.NotebookNode:
-    """Runs all cells of a notebook in a fresh kernel, which has the package beside this folder.
+    """Runs all cells of a notebook in a new kernel, which imports the package of this repository.
 
     Args:
-        path: the notebook's file, which stays as it is.
-        directory: where the kernel starts.
+        path: file of the notebook; it is not changed.
+        directory: working directory of the kernel.
 
     Returns:
-        The notebook with its outputs, without what differs from run to run by itself.
+        The notebook with its outputs, without data that differ between runs, such as times.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised an error.

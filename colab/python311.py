@@ -1,15 +1,15 @@
-"""Runs the cells of a notebook in a second kernel, with Python 3.11, and shows what they give.
+"""Runs the cells of a notebook in a second kernel with Python 3.11.
 
-TensorFlow Federated has no release for the Python of Colab's kernel, and Colab offers no other
-kernel. So the first cell of our notebooks calls `start`: it makes an environment with Python 3.11
-and sends the text of every later cell to a kernel there. What a cell prints, draws or raises
-appears below it as if that kernel were the notebook's own; files are shared, variables are not.
+TensorFlow Federated has no release for the Python version of Colab's kernel, and Colab offers no
+other kernel. Therefore the first cell of our notebooks calls `start`, which installs an environment
+with Python 3.11 and sends the code of all later cells to a kernel in this environment. Outputs,
+figures and errors appear below the cells as usual. The two kernels share files, but no variables.
 
-Widgets, `input()`, completion and helpers that need the notebook's own kernel, such as
-`google.colab.files`, do not reach the second kernel.
+Widgets, `input()`, completion, and helpers that need the notebook's own kernel, such as
+`google.colab.files`, do not work in the second kernel.
 
-This module runs in the notebook's own kernel and needs IPython and jupyter_client, which every
-notebook has; versions as old as Colab's (7.34 and 7.4) will do.
+This module runs in the notebook's own kernel. It needs only IPython and jupyter_client, which every
+notebook has, and supports Colab's old versions (7.34 and 7.4).
 """
 
 from __future__ import annotations
@@ -28,26 +28,26 @@ from IPython.display import clear_output, publish_display_data
 from jupyter_client import KernelManager
 from jupyter_client.kernelspec import KernelSpec
 
-# The name under which the notebook's own kernel knows the second one.
+# Variable of the notebook's own kernel that holds the second one.
 _VARIABLE = "_python311"
 
 
 def start(repository: str | os.PathLike) -> None:
-    """Installs the project into an environment of its own and runs all later cells there.
+    """Installs the project into a new environment and runs all later cells there.
 
     Args:
-        repository: a clone of the project; the environment becomes its folder `.venv`.
+        repository: a clone of the project; the environment is installed in its folder `.venv`.
 
     Raises:
-        subprocess.CalledProcessError: a step of the installation failed; it said why.
+        subprocess.CalledProcessError: a step of the installation failed; its output says why.
     """
     forward(install(repository))
 
 
 def install(repository: str | os.PathLike) -> Path:
-    """Makes the environment unless it is there; returns its interpreter.
+    """Installs the environment if it does not exist; returns the path of its interpreter.
 
-    The interpreter comes from uv, as the python3.11 of Colab's Ubuntu is a release candidate.
+    The interpreter is provided by uv, because python3.11 of Colab's Ubuntu is a release candidate.
     """
     repository = Path(repository).resolve()
     environment = repository / ".venv"
@@ -55,7 +55,7 @@ def install(repository: str | os.PathLike) -> Path:
     finished = environment / ".installed"
     if finished.exists():
         return python
-    print("Installing Python 3.11, TensorFlow Federated and tff_pcdd; this takes minutes.")
+    print("Installing Python 3.11, TensorFlow Federated and tff_pcdd; this takes some minutes.")
     uv = [sys.executable, "-m", "uv", "--quiet"]
     into = [*uv, "pip", "install", f"--python={python}", "--no-deps"]
     for command in (
@@ -70,15 +70,15 @@ def install(repository: str | os.PathLike) -> Path:
 
 
 def forward(python: str | os.PathLike) -> None:
-    """Starts a kernel of another interpreter and runs all later cells of this notebook there.
+    """Starts a kernel with another interpreter and runs all later cells of this notebook there.
 
     Args:
-        python: the interpreter, of an environment that has ipykernel.
+        python: path of the interpreter; ipykernel must be installed in its environment.
     """
     shell = get_ipython()
     kernel = Kernel(python)
     shell.user_ns[_VARIABLE] = kernel
-    # The text goes as it is: magics are for the other kernel to understand.
+    # The code is sent unchanged, because the other kernel must process the magics.
     shell.input_transformers_cleanup.append(
         lambda lines: [f"{_VARIABLE}.run({''.join(lines)!r})\n"] if lines else lines
     )
@@ -86,21 +86,21 @@ def forward(python: str | os.PathLike) -> None:
 
 
 class CellError(Exception):
-    """An error of a cell, shown with the traceback that it has in the second kernel."""
+    """An error in a cell, shown with the traceback of the second kernel."""
 
     def __init__(self, content: dict):
         super().__init__(f"{content['ename']}: {content['evalue']}")
         self._lines = content["traceback"]
 
-    def _render_traceback_(self) -> list[str]:  # what IPython asks for
+    def _render_traceback_(self) -> list[str]:  # Called by IPython.
         return self._lines
 
 
 class Kernel:
-    """A kernel of another interpreter, whose outputs appear below the running cell.
+    """A kernel with another interpreter, whose outputs appear below the running cell.
 
     Args:
-        python: the interpreter.
+        python: path of the interpreter.
 
     Raises:
         RuntimeError: the kernel does not start.
@@ -108,7 +108,7 @@ class Kernel:
 
     def __init__(self, python: str | os.PathLike):
         self._manager = _Manager(str(python))
-        # Colab's PYTHONPATH holds modules for its own Python, its MPLBACKEND perhaps one of them.
+        # Colab's PYTHONPATH contains modules for its own Python; MPLBACKEND may refer to one.
         environment = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         environment["MPLBACKEND"] = "module://matplotlib_inline.backend_inline"
         self._manager.start_kernel(env=environment)
@@ -116,8 +116,7 @@ class Kernel:
         self._client = self._manager.client()
         self._client.start_channels()
         self._client.wait_for_ready()
-        # A thread of its own reads: a read that an interrupt breaks off would take the next
-        # message with it.
+        # Messages are read in a separate thread, because interrupting a read could lose a message.
         self._messages = queue.Queue()
         threading.Thread(target=self._receive, daemon=True).start()
 
@@ -127,16 +126,16 @@ class Kernel:
                 self._messages.put(self._client.get_iopub_msg(timeout=1))
 
     def run(self, code: str) -> None:
-        """Runs a cell and shows its outputs while they come.
+        """Runs a cell and shows its outputs as they arrive.
 
         Raises:
             CellError: the cell raised an error.
             RuntimeError: the kernel ended.
         """
         error = None
-        try:  # from the start: the cell may be running before `execute` returns
-            # Whether later cells run after an error is for the notebook's own kernel to say; this
-            # one would drop, without a word, a cell that comes while it reports the error.
+        try:  # Includes `execute`, because the cell may be running before it returns.
+            # With stop_on_error, the second kernel would silently drop a cell that arrives while it
+            # reports an error. The notebook's own kernel decides whether later cells run.
             request = self._client.execute(code, allow_stdin=False, stop_on_error=False)
             for kind, content in self._outputs(request):
                 if kind == "error":
@@ -150,15 +149,15 @@ class Kernel:
             raise error
 
     def _outputs(self, request: str):
-        """Kinds and contents of the messages that answer a request, until all is done."""
+        """Yields types and contents of the messages for a request, until the cell has finished."""
         while True:
             try:
                 message = self._messages.get(timeout=1)
             except queue.Empty:
                 if not self._manager.is_alive():
                     raise RuntimeError(
-                        "the kernel with Python 3.11 ended, perhaps for lack of memory: restart "
-                        "the session and run all cells again"
+                        "the kernel with Python 3.11 ended, perhaps because of a lack of memory; "
+                        "restart the session and run all cells again"
                     ) from None
                 continue
             if message["parent_header"].get("msg_id") != request:
@@ -170,7 +169,7 @@ class Kernel:
 
 
 class _Manager(KernelManager):
-    """A manager of one interpreter's kernel, which need not be known to Jupyter."""
+    """A manager of a kernel that does not have to be registered in Jupyter."""
 
     def __init__(self, python: str):
         super().__init__()
@@ -179,12 +178,12 @@ class _Manager(KernelManager):
     @property
     def kernel_spec(self) -> KernelSpec:
         command = [self._python, "-m", "ipykernel_launcher", "-f", "{connection_file}"]
-        command.append("--log-level=ERROR")  # its warnings are about networks; it is on none
+        command.append("--log-level=ERROR")  # Hides warnings about networks, which it does not use.
         return KernelSpec(argv=command, display_name="Python 3.11", language="python")
 
 
 def _show(kind: str, content: dict) -> None:
-    """Repeats an output message of the second kernel in this one."""
+    """Shows an output message of the second kernel in this one."""
     if kind == "stream":
         print(content["text"], end="", file=getattr(sys, content["name"]), flush=True)
     elif kind in ("display_data", "execute_result", "update_display_data"):

@@ -1,11 +1,11 @@
-"""Serves exported models with KServe's Python server, in TensorFlow Serving's predict protocol.
+"""Serves exported models with KServe's Python server and TensorFlow Serving's REST protocol.
 
     .venv-serving/bin/python serving/adapter.py --export_dir=exported --port=8501
 
-KServe brings the HTTP server and its V1 protocol, which is TensorFlow Serving's: `POST
-/v1/models/NAME:predict`, errors as `{"error": …}`. This file adds what KServe cannot know: which
-models there are, and how a request becomes the input of a SavedModel's signature. It runs in an
-environment of its own, serving/requirements.lock, and imports nothing of this project.
+KServe provides the HTTP server and its V1 protocol, which is that of TensorFlow Serving: `POST
+/v1/models/NAME:predict`, with errors as `{"error": …}`. This file finds the exported models and
+converts requests to inputs of their signatures. It runs in a separate environment,
+serving/requirements.lock, and does not import this project.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
-# oneDNN's kernels keep state between calls, which requests that overlap would share.
+# Kernels of oneDNN keep state between calls, which is not safe for concurrent requests.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import kserve
@@ -37,11 +37,11 @@ from kserve.protocol.rest.server import RESTServer
 
 
 class SavedModel(kserve.Model):
-    """A SavedModel whose signatures take one input each, a batch.
+    """A SavedModel whose signatures have a single, batched input.
 
     Args:
-        name: as it stands in the model's address.
-        path: the SavedModel.
+        name: name of the model in the URL.
+        path: directory of the SavedModel.
     """
 
     def __init__(self, name: str, path: Path):
@@ -50,22 +50,23 @@ class SavedModel(kserve.Model):
         self.load()
 
     def load(self) -> bool:
-        """Reads the model; KServe calls this again for one that it was told to unload."""
-        # Kept, for the signatures alone do not keep their variables.
+        """Loads the model; KServe also calls this to load a model again after unloading it."""
+        # Signatures do not keep their variables alive, but the model does.
         self._model = tf.saved_model.load(str(self._path))
         self.ready = True
         return self.ready
 
     async def predict(self, payload: Any, headers=None, response_headers=None) -> dict[str, Any]:
-        """Answers a predict request, in a thread: others are received meanwhile.
+        """Answers a predict request in a thread, so that the server can receive other requests.
 
         Raises:
-            InvalidInput: it does not fit the model. KServe answers 400 with the reason.
+            InvalidInput: the request does not fit the model. KServe answers with status 400 and the
+                reason.
         """
         return await asyncio.to_thread(self._answer, payload)
 
     def _answer(self, payload: Any) -> dict[str, Any]:
-        # KServe leaves the body to the model unless its type is JSON, which curl's -d does not say.
+        # KServe parses the body only if its content type is JSON, which `curl -d` does not set.
         request = parse_json(payload) if isinstance(payload, bytes) else payload
         if not isinstance(request, dict):
             raise InvalidInput("the request is not a JSON object with instances or inputs")
@@ -79,7 +80,7 @@ class SavedModel(kserve.Model):
         try:
             answers = signature(**{name: batch})
         except tf.errors.InvalidArgumentError as error:
-            # The reason stands between a trace and the node that it comes from.
+            # The message consists of a trace, the reason, and the node; keep only the reason.
             reason = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
             raise InvalidInput(f"{name}: {reason}") from None
         outputs = {key: to_json(value) for key, value in answers.items()}
@@ -90,10 +91,10 @@ class SavedModel(kserve.Model):
 
 
 def parse_json(body: bytes) -> Any:
-    """What a request's body says.
+    """Parses the body of a request.
 
     Raises:
-        InvalidInput: it is not JSON.
+        InvalidInput: the body is not JSON.
     """
     try:
         return json.loads(body)
@@ -105,51 +106,51 @@ def read_batch(request: Mapping[str, Any], name: str) -> list:
     """The input of a request, in row format (`instances`) or in columnar format (`inputs`).
 
     Args:
-        request: has one of both.
-        name: of the input, which may be left out in either format.
+        request: the request, in one of the two formats.
+        name: name of the input, which a request may omit in either format.
 
     Returns:
-        JSON values, one for each sample.
+        JSON values, one per sample.
 
     Raises:
-        InvalidInput: the request has both or none, another input, or no sample.
+        InvalidInput: the request has both keys or neither, another input, or no samples.
     """
     given = [key for key in ("instances", "inputs") if key in request]
     if len(given) != 1:
-        raise InvalidInput("the request must have either instances or inputs")
+        raise InvalidInput("the request must contain either instances or inputs")
     (key,) = given
     batch = request[key] if key == "instances" else unwrap(request[key], name, key)
     if not isinstance(batch, list) or not batch:
-        raise InvalidInput(f"{key}: must be a list with at least one of {name}")
+        raise InvalidInput(f"{key}: must be a non-empty list of {name}")
     if key == "instances":
         batch = [unwrap(value, name, f"instances[{i}]") for i, value in enumerate(batch)]
     return batch
 
 
 def unwrap(value: Any, name: str, place: str) -> Any:
-    """The value of an input that stands alone, or in an object under its name.
+    """The value of an input, which is given either directly or as an object `{name: value}`.
 
     Raises:
-        InvalidInput: the object has not that name, or others.
+        InvalidInput: the object has other keys.
     """
     if not isinstance(value, dict) or set(value) == {"b64"}:
         return value
     if set(value) != {name}:
         found = ", ".join(sorted(value)) or "nothing"
-        raise InvalidInput(f"{place}: has {found} where {name} is expected")
+        raise InvalidInput(f"{place}: has {found} instead of {name}")
     return value[name]
 
 
 def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
-    """Turns JSON values into the input of a signature.
+    """Converts JSON values to the input of a signature.
 
     Args:
-        batch: nested lists of numbers, or strings and `{"b64": …}` for an input of strings.
-        name: of the input.
-        spec: its shape and type.
+        batch: nested lists of numbers, or a list of strings or `{"b64": …}` for a string input.
+        name: name of the input.
+        spec: shape and type of the input.
 
     Raises:
-        InvalidInput: the values have another shape or type.
+        InvalidInput: the values have the wrong shape or type.
     """
     if spec.dtype == tf.string:
         return tf.constant([to_bytes(value, name) for value in batch])
@@ -172,10 +173,10 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def to_bytes(value: Any, name: str) -> bytes:
-    """The string that a JSON value stands for.
+    """The bytes of a JSON value: a string or `{"b64": …}`.
 
     Raises:
-        InvalidInput: it is neither a string nor `{"b64": …}`.
+        InvalidInput: the value is neither.
     """
     if isinstance(value, str):
         return value.encode()
@@ -187,14 +188,14 @@ def to_bytes(value: Any, name: str) -> bytes:
 
 
 def to_json(tensor: tf.Tensor) -> list:
-    """The values of an output; strings are names of classes."""
+    """The values of an output; strings are class names."""
     values = tensor.numpy()
     return [name.decode() for name in values] if tensor.dtype == tf.string else values.tolist()
 
 
 def find_models(export_dir: Path) -> dict[str, Path]:
-    """The newest version of every model, by the names that models.config has."""
-    # Below a folder of its own every model has versions, which are numbers; others are unfinished.
+    """The newest version of every model, by its name in models.config."""
+    # Versions have numeric names; folders with other names are unfinished exports.
     files = export_dir.glob("**/*/*/saved_model.pb")
     found = [file.parent for file in files if file.parent.name.isdecimal()]
     newest: dict[str, Path] = {}
@@ -204,11 +205,15 @@ def find_models(export_dir: Path) -> dict[str, Path]:
 
 
 def main() -> None:
-    """Loads the models, says so in one line, and serves them until the process is told to stop."""
+    """Loads the models, prints a line when they are ready, and serves them until interrupted."""
     parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
-    parser.add_argument("--export_dir", type=Path, required=True, help="What tasks.export wrote.")
-    parser.add_argument("--host", default="127.0.0.1", help="0.0.0.0 lets other machines in.")
-    parser.add_argument("--port", type=int, default=8501, help="0 takes a free one.")
+    parser.add_argument(
+        "--export_dir", type=Path, required=True, help="Output directory of tasks.export."
+    )
+    parser.add_argument(
+        "--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 admits other machines."
+    )
+    parser.add_argument("--port", type=int, default=8501, help="Port; 0 means any free port.")
     flags = parser.parse_args()
 
     paths = find_models(flags.export_dir)
@@ -219,14 +224,14 @@ def main() -> None:
     except (OSError, OverflowError) as error:
         parser.exit(2, f"serve: error: --host={flags.host} --port={flags.port}: {error}\n")
 
-    # KServe logs a traceback for every request that it refuses. Those of errors come from uvicorn.
+    # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
 
     models = kserve.ModelRepository()
     for name, path in paths.items():
         models.update(SavedModel(name, path))
-    # Not kserve.ModelServer, which listens to all the world and cannot be told otherwise.
+    # kserve.ModelServer would listen on all network interfaces, which cannot be changed.
     server = RESTServer(
         "kserve.model_server:app", DataPlane(models), ModelRepositoryExtension(models), flags.port
     )

@@ -8,7 +8,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, Learning
+from tff_pcdd.federated import SGD, TrainingSpec
 
 NUM_CLASSES = 4
 IMAGE = (4, 4, 1)
@@ -16,7 +16,7 @@ SPEC = data.InputSpec("image", IMAGE, "float32")
 
 
 def backbone(with_statistics: bool = True) -> tf.keras.Model:
-    """Two dense layers, with a batch normalisation between them if wanted."""
+    """Two dense layers, with a batch normalization between them if wanted."""
     from tff_pcdd.layers import BatchNormalization
 
     inputs = tf.keras.Input(IMAGE)
@@ -51,10 +51,12 @@ def seed_of(*entropy: int) -> np.ndarray:
     return np.random.SeedSequence(entropy).generate_state(2).view(np.int32)
 
 
-def learning(method: str, *, statistics: bool = True, seed: int = 0, **options) -> Learning:
-    """The tiny task for a method; other options go to the method."""
+def training_spec(
+    method: str, *, statistics: bool = True, seed: int = 0, **options
+) -> TrainingSpec:
+    """The tiny task for a method; other options are passed to the method."""
     counts = np.stack([np.bincount(c["y"], minlength=NUM_CLASSES) for c in CLIENTS])
-    task = methods.Task(
+    task = methods.TaskSpec(
         num_classes=NUM_CLASSES,
         feature_dim=6,
         backbone=functools.partial(backbone, statistics),
@@ -64,11 +66,11 @@ def learning(method: str, *, statistics: bool = True, seed: int = 0, **options) 
         cohort_size=3,
         server_samples=server_samples,
     )
-    return Learning(
+    return TrainingSpec(
         method=methods.create(method, **options),
         task=task,
         input_spec=SPEC,
-        optimizer=SGD(0.05, 0.9, 1e-3, 5.0),
+        optimizer=SGD(learning_rate=0.05, momentum=0.9, weight_decay=1e-3, clip_norm=5.0),
         local_epochs=2,
         batch_size=4,
     )
@@ -81,18 +83,20 @@ def server_samples(per_class: int):
     return drawn["x"] - drawn["y"][:, None, None, None] + y[:, None, None, None], y
 
 
-def client_data(client: int, round_number: int, seed: int = 0, *, slot: int = 0, **parts):
-    """What a client brings to a round; `test` among the parts adds a test part."""
+def client_data(
+    client: int, round_number: int, seed: int = 0, *, cohort_index: int = 0, **parts
+) -> OrderedDict:
+    """A client's data in a round; further parts such as `test` are examples."""
     return OrderedDict(
         train=CLIENTS[client],
         **parts,
         seed=seed_of(seed, round_number, client),
-        slot=np.int32(slot),
+        cohort_index=np.int32(cohort_index),
     )
 
 
 def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int = 0):
-    """Runs a round for every cohort; client states, a dict, are kept in between."""
+    """Runs a round for every cohort; the dict of client states is updated in between."""
     metrics = None
     for number, cohort in enumerate(cohorts, first):
         for client in cohort:
@@ -101,14 +105,17 @@ def run_rounds(process, state, client_states, cohorts, seed: int = 0, first: int
         state, new, metrics = process.next(
             state,
             [client_states[client] for client in cohort],
-            [client_data(client, number, seed, slot=slot) for slot, client in enumerate(cohort)],
+            [
+                client_data(client, number, seed, cohort_index=index)
+                for index, client in enumerate(cohort)
+            ],
         )
         client_states.update(zip(cohort, new, strict=True))
     return state, client_states, metrics
 
 
 def assert_trees_equal(a, b):
-    """Equality bit for bit of nested structures."""
+    """Asserts that nested structures are equal bit for bit."""
     tf.nest.assert_same_structure(a, b, check_types=False)
     for left, right in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
         np.testing.assert_array_equal(np.asarray(left), np.asarray(right))

@@ -14,7 +14,7 @@ def test_global_realign_makes_lengths_equal_and_keeps_directions():
     )
 
 
-def test_local_realign_takes_lengths_from_the_client():
+def test_local_realign_uses_the_clients_lengths():
     rng = np.random.default_rng(0)
     psi, phi = rng.normal(size=(2, 5, 3)).astype(np.float32)
     expected = psi * np.sqrt((phi**2).sum(axis=0))

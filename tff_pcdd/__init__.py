@@ -1,0 +1,112 @@
+"""Federated learning when clients hold only some of the classes, or classes are long-tailed.
+
+FedGELA, FedMR, FedLoGe and their rivals on TensorFlow Federated:
+
+    import tff_pcdd
+
+    config = tff_pcdd.ExperimentConfig.from_settings(algorithm="fedgela", rounds=10)
+    with tff_pcdd.Simulation(config) as simulation:
+        for _ in range(10):
+            simulation.next_round()
+        print(simulation.evaluate()["ga"])
+
+Importing the package is cheap: whatever needs TensorFlow is loaded when it is first used.
+"""
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd._version import __version__
+
+if TYPE_CHECKING:
+    from tff_pcdd import (
+        data,
+        diagnostics,
+        evaluation,
+        export,
+        federated,
+        layers,
+        losses,
+        methods,
+        models,
+        realignment,
+        runtime,
+        studies,
+        training,
+    )
+    from tff_pcdd.data import Federation, load_federation
+    from tff_pcdd.errors import DataError, SettingError
+    from tff_pcdd.export import ExportOptions, export_run
+    from tff_pcdd.studies import compare, sweep
+    from tff_pcdd.training import (
+        Callback,
+        ExperimentConfig,
+        Run,
+        RunOptions,
+        Simulation,
+        evaluate_run,
+        run_experiment,
+    )
+
+# Where each public name is defined; modules are named by themselves.
+_NAMES = {
+    "Federation": "data",
+    "load_federation": "data",
+    "DataError": "errors",
+    "SettingError": "errors",
+    "ExportOptions": "export",
+    "export_run": "export",
+    "compare": "studies",
+    "sweep": "studies",
+    "Callback": "training",
+    "ExperimentConfig": "training",
+    "Run": "training",
+    "RunOptions": "training",
+    "Simulation": "training",
+    "evaluate_run": "training",
+    "run_experiment": "training",
+}
+
+__all__ = [
+    "Callback",
+    "DataError",
+    "ExperimentConfig",
+    "ExportOptions",
+    "Federation",
+    "Run",
+    "RunOptions",
+    "SettingError",
+    "Simulation",
+    "__version__",
+    "compare",
+    "data",
+    "diagnostics",
+    "evaluate_run",
+    "evaluation",
+    "export",
+    "export_run",
+    "federated",
+    "layers",
+    "load_federation",
+    "losses",
+    "methods",
+    "models",
+    "realignment",
+    "run_experiment",
+    "runtime",
+    "studies",
+    "sweep",
+    "training",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _NAMES:
+        return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
+    if name in __all__:
+        return importlib.import_module(f"{__name__}.{name}")
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

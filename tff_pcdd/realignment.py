@@ -1,12 +1,12 @@
-"""FedLoGe's realignment of the averaged classifier, for the server and for a client.
+"""FedLoGe's realignment of the averaged classifier, for the global and for personal models.
 
 Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
-ICLR 2024, section on global and local adaptive feature realignment (GA-FR, LA-FR). The length of
-a classifier's column grows with the frequency of its class. Globally that is a bias, so lengths
-are made equal; locally it tells how much a client holds of a class, so the client's own lengths
-are put onto the shared directions.
+ICLR 2024, section on global and local adaptive feature realignment (GA-FR, LA-FR). The length of a
+classifier's column grows with the frequency of its class. This biases the global model, so GA-FR
+makes all lengths equal. For a personal model the lengths reflect the client's class frequencies, so
+LA-FR combines the shared directions with the client's own lengths.
 
-Only the columns change: a bias of ψ stays as it is and is added to the logits afterwards.
+Only the columns are changed; the bias of ψ is added to the logits unchanged.
 """
 
 import tensorflow as tf
@@ -17,8 +17,8 @@ from tff_pcdd.losses import l2_normalize, safe_norm
 def global_realign(psi, scale: float = 1.7) -> tf.Tensor:
     """GA-FR: ψ'_c = scale · ψ_c / ‖ψ_c‖.
 
-    The scale is 1 in the paper and 1.7 in the authors' program. It matters only beside a bias,
-    which is not scaled along.
+    The scale is 1 in the paper and 1.7 in the authors' program. It affects predictions only if the
+    classifier has a bias, which is not scaled.
 
     Args:
       psi: [feature_dim, num_classes], one column per class; a zero column stays zero.
@@ -33,7 +33,7 @@ def global_realign(psi, scale: float = 1.7) -> tf.Tensor:
 def local_realign(psi, phi) -> tf.Tensor:
     """LA-FR: φ'_c = ψ_c · ‖φ_c‖, the personal classifier (FedLoGe, equation 7).
 
-    ψ is the averaged classifier as it was trained, not the result of `global_realign`.
+    ψ is the averaged classifier before `global_realign`.
 
     Args:
       psi: [feature_dim, num_classes], the shared classifier.

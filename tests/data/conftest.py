@@ -1,16 +1,21 @@
-"""Where real data are looked for: `$TFF_PCDD_SHARED`/data, else ../shared/data by the checkout."""
+"""Fixtures that find real data and undo registrations."""
 
 import os
 import pathlib
 
 import pytest
 
+from tff_pcdd.data import partitions, sources
+
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 
 @pytest.fixture
 def real_data():
-    """A folder of real data by name; the test is skipped without it."""
+    """Finds a folder of real data by name; the test is skipped without it.
+
+    It is looked up in `$TFF_PCDD_SHARED`/data, else in ../shared/data beside the checkout.
+    """
     named = os.environ.get("TFF_PCDD_SHARED")
     shared = pathlib.Path(named) if named else _ROOT.parent / "shared"
 
@@ -21,3 +26,10 @@ def real_data():
         pytest.skip(f"no real data {name} in {shared / 'data'}")
 
     return find
+
+
+@pytest.fixture
+def own_components(monkeypatch):
+    """Undoes all registrations of data sets and partitions after the test."""
+    for registry in (sources.registry, partitions.registry):
+        monkeypatch.setattr(registry, "_classes", registry.classes())

@@ -1,18 +1,26 @@
 """From settings to federations: digits in every partition, and every refusal."""
 
+import dataclasses
 import doctest
+import importlib
 
 import numpy as np
 import pytest
 
-from tff_pcdd import data
-from tff_pcdd.data import DataConfig, DataError, config, federation, long_tail, partitioners
+from tests.data.refusals import refuses
+from tff_pcdd import data, settings
+from tff_pcdd.data import DataConfig, partitions, sources
+from tff_pcdd.data.sources.digits import Digits
 
 CLASS = {"dataset": "digits", "partition": "class", "num_clients": 10, "classes_per_client": 2}
 
 
+def _config(**values):
+    return settings.build(DataConfig, values)
+
+
 @pytest.mark.parametrize(
-    "settings",
+    "values",
     [
         CLASS,
         {"partition": "dirichlet", "num_clients": 5, "concentration": 0.5},
@@ -27,22 +35,108 @@ CLASS = {"dataset": "digits", "partition": "class", "num_clients": 10, "classes_
         {"partition": "iid", "num_clients": 7},
     ],
 )
-def test_digits_are_divided_completely(settings):
-    built = DataConfig(**settings).build()
+def test_digits_are_divided_completely(values):
+    built = _config(**values).build()
     for part, examples in (("train", built.train), ("test", built.test)):
         indices = np.concatenate([getattr(client, part) for client in built.clients])
         assert np.array_equal(np.sort(indices), np.arange(len(examples)))
-    assert built.num_clients == settings["num_clients"]
+    assert built.num_clients == values["num_clients"]
     assert built.class_names == tuple("0123456789")
     assert built.input_spec.scale == 1 / 16
 
 
 def test_load_federation_is_the_same():
-    built = DataConfig(**CLASS, seed=4).build()
+    built = _config(**CLASS, data_seed=4).build()
     loaded = data.load_federation("digits", "class", 10, classes_per_client=2, seed=4)
     assert np.array_equal(built.class_counts(), loaded.class_counts())
     other = data.load_federation("digits", "class", 10, classes_per_client=2, seed=5)
     assert not np.array_equal(built.class_counts(), other.class_counts())
+
+
+def test_settings_can_be_objects():
+    config = DataConfig(
+        Digits(augmentation="standard"),
+        partitions.create("dirichlet", num_clients=5, concentration=0.3),
+        max_train_samples=700,
+        seed=2,
+    )
+    flat = {
+        "dataset": "digits",
+        "augmentation": "standard",
+        "partition": "dirichlet",
+        "num_clients": 5,
+        "concentration": 0.3,
+        "max_train_samples": 700,
+        "data_seed": 2,
+    }
+    assert config == _config(**flat)
+    assert flat.items() <= settings.flatten(config).items()
+    assert _config(**settings.flatten(config)) == config
+
+
+def test_defaults():
+    config = DataConfig()
+    assert config == _config(**CLASS) == _config()
+    assert (config.source.name, config.partition.name) == ("digits", "class")
+    assert config == _config(num_clients=None, classes_per_client=None)
+    dirichlet = _config(partition="dirichlet").partition
+    assert (dirichlet.concentration, dirichlet.min_samples) == (0.5, 10)
+    assert (dirichlet.assignment, dirichlet.local_test) == ("class", "disjoint")
+
+
+def test_no_seed_counts_as_zero():
+    first, second = (_config(**CLASS, data_seed=seed).build() for seed in (None, 0))
+    assert np.array_equal(first.class_counts(), second.class_counts())
+
+
+def test_flat_settings_are_those_of_the_sources_and_partitions():
+    known = {setting.name: setting for setting in settings.describe(DataConfig)}
+    assert known["classes_per_client"].applies_to == ("class",)
+    assert known["num_clients"].applies_to == ("class", "dirichlet", "iid")
+    assert known["max_clients"].applies_to == ("natural",)
+    assert known["num_classes"].applies_to == ("femnist", "shakespeare")
+    assert known["split_centres"].applies_to == ("fed_isic2019",)
+    assert "digits" not in known["data_dir"].applies_to
+    assert set(known["augmentation"].applies_to) == set(known["input_normalization"].applies_to)
+    assert {"shakespeare", "tff_shakespeare"}.isdisjoint(known["augmentation"].applies_to)
+    assert known["data_seed"].group == "Seeds"
+    assert {setting.group for name, setting in known.items() if name != "data_seed"} == {"Data"}
+
+
+@pytest.mark.parametrize(
+    ("values", "description"),
+    [
+        ({}, "digits, P10C2"),
+        (
+            {"partition": "dirichlet", "imbalance_factor": 50.0},
+            "digits, Dirichlet(0.5), 10 clients",
+        ),
+        ({"partition": "iid", "num_clients": 4, "imbalance_factor": 1.0}, "digits, IID, 4 clients"),
+        (
+            {"dataset": "femnist", "partition": "natural", "data_dir": "x"},
+            "femnist, all natural clients",
+        ),
+        (
+            {"dataset": "femnist", "partition": "natural", "data_dir": "x", "max_clients": 7},
+            "femnist, 7 natural clients",
+        ),
+    ],
+)
+def test_descriptions(values, description):
+    config = _config(**values)
+    tail = ", imbalance factor 50" if config.imbalance_factor == 50 else ""
+    assert config.describe() == description + tail
+    assert config.describe_dataset() == config.source.name + tail
+
+
+def test_short_notations_name_fields():
+    for name, cls in partitions.registry.classes().items():
+        fields = {field.name for field in dataclasses.fields(cls)}
+        assert cls.clients_option in fields, name
+        assert cls.main_option is None or cls.main_option in fields, name
+    assert partitions.get("class").main_option == "classes_per_client"
+    assert partitions.get("dirichlet").main_option == "concentration"
+    assert partitions.get("natural").clients_option == "max_clients"
 
 
 def test_client_ids_sort_in_order():
@@ -70,7 +164,7 @@ def test_subsets_keep_class_shares_and_precede_the_long_tail():
 
 
 def test_overlapping_local_tests_reach_the_federation():
-    built = DataConfig(
+    built = _config(
         partition="dirichlet",
         num_clients=4,
         concentration=1.0,
@@ -84,75 +178,101 @@ def test_overlapping_local_tests_reach_the_federation():
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("values", "setting", "reason"),
     [
-        ({"dataset": "mnist"}, "dataset='mnist': choose one of"),
-        ({"partition": "shards"}, "partition='shards': choose one of class, dirichlet"),
-        ({"num_clients": None}, "partition=class: num_clients is missing"),
-        ({"num_clients": 0}, "num_clients=0: must be a positive integer"),
-        ({"num_clients": -3}, "num_clients=-3: must be a positive integer"),
-        ({"classes_per_client": 0}, "classes_per_client=0: must be a positive"),
-        ({"classes_per_client": None}, "partition=class: classes_per_client is missing"),
-        ({"classes_per_client": 11}, "classes_per_client=11: digits has 10 classes"),
-        ({"num_clients": 4}, "4 clients .* at least 5 clients or 3 classes per client"),
-        ({"partition": "iid"}, "classes_per_client=2 belongs to partition=class, not to iid"),
-        ({"concentration": 0.5}, "concentration=0.5 belongs to partition=dirichlet"),
-        ({"min_samples": 5}, "min_samples=5 belongs to partition=dirichlet"),
-        ({"assignment": "sample"}, "assignment=sample belongs to partition=dirichlet"),
-        ({"local_test": "overlapping"}, "local_test=overlapping belongs to"),
-        ({"max_train_samples": 0}, "max_train_samples=0: must be a positive"),
-        ({"max_test_samples": -1}, "max_test_samples=-1: must be a positive"),
-        ({"max_train_samples": 9}, "max_train_samples=9 does not give every one of 10 clients"),
-        ({"seed": -1}, "seed=-1"),
-        ({"imbalance_factor": 0.01}, "imbalance_factor=0.01"),
-        ({"imbalance_factor": float("inf")}, "imbalance_factor=inf"),
-        ({"augmentation": "x"}, "augmentation='x'"),
-        ({"input_normalization": "imagenet"}, "digits has none"),
+        ({"dataset": "mnist"}, "dataset", "choose one of cifar10, .*digits"),
+        ({"partition": "shards"}, "partition", "choose one of class, dirichlet"),
+        ({"num_clients": 0}, "num_clients", "must be at least 1"),
+        ({"num_clients": -3}, "num_clients", "must be at least 1"),
+        ({"num_clients": 2.5}, "num_clients", "must be a whole number"),
+        ({"classes_per_client": 0}, "classes_per_client", "must be at least 1"),
+        ({"classes_per_client": 11}, "classes_per_client", "digits has only 10 classes"),
+        ({"num_clients": 4}, "num_clients", "at least 5 clients or 3 classes per client"),
+        ({"partition": "iid"}, "classes_per_client", "applies only with partition=class$"),
+        ({"concentration": 0.5}, "concentration", "applies only with partition=dirichlet$"),
+        ({"min_samples": 5}, "min_samples", "applies only with partition=dirichlet$"),
+        ({"assignment": "sample"}, "assignment", "applies only with partition=dirichlet$"),
+        ({"local_test": "overlapping"}, "local_test", "applies only with partition=dirichlet$"),
+        ({"max_clients": 5}, "max_clients", "applies only with partition=natural$"),
+        ({"data_dir": "there"}, "data_dir", "applies only with dataset=cifar10"),
+        ({"num_classes": 9}, "num_classes", r"applies only with dataset=femnist\|shakespeare$"),
+        ({"max_train_samples": 0}, "max_train_samples", "must be at least 1"),
+        ({"max_test_samples": -1}, "max_test_samples", "must be at least 1"),
+        ({"max_train_samples": 9}, "max_train_samples", "at least the number of clients, 10"),
+        ({"data_seed": -1}, "data_seed", "must be at least 0"),
+        ({"imbalance_factor": 0.01}, "imbalance_factor", "must be at least 1"),
+        ({"imbalance_factor": float("inf")}, "imbalance_factor", "must be a finite number"),
+        ({"validation_fraction": 1.0}, "validation_fraction", "must be at most 0.9"),
+        ({"augmentation": "x"}, "augmentation", "choose one of none, standard"),
+        ({"input_normalization": "imagenet"}, "input_normalization", "colour images.*digits"),
+        ({"strength": 2}, "strength", "there is no such setting"),
         (
-            {"partition": "natural", "classes_per_client": None},
-            "partition=natural: digits has no users of its own",
+            {"partition": "natural", "classes_per_client": None, "num_clients": None},
+            "partition",
+            "samples of digits do not belong to users; those of fed_isic2019, femnist, .* do",
         ),
     ],
 )
-def test_refusals_before_anything_is_loaded(settings, message, monkeypatch):
-    monkeypatch.setattr(config.sources, "load_source", lambda *_: pytest.fail("loaded"))
-    with pytest.raises(DataError, match=message) as caught:
-        DataConfig(**{**CLASS, **settings}).build()
-    assert "\n" not in str(caught.value)
+def test_refusals_before_anything_is_loaded(values, setting, reason, monkeypatch):
+    monkeypatch.setattr(Digits, "load", lambda *_: pytest.fail("loaded"))
+    with refuses(setting, reason):
+        _config(**{**CLASS, **values}).build()
 
 
 @pytest.mark.parametrize(
-    ("settings", "message"),
+    ("values", "setting", "reason"),
     [
-        ({"concentration": None}, "concentration is missing"),
-        ({"concentration": 0.0}, "concentration=0.0: must be greater"),
-        ({"concentration": float("nan")}, "concentration=nan: must be greater"),
-        ({"min_samples": -1}, "min_samples=-1"),
-        ({"assignment": "x"}, "assignment='x': choose class or sample"),
-        ({"local_test": "x"}, "local_test='x': choose disjoint or overlapping"),
-        ({"num_clients": 200}, "need 2000 training samples, there are 1438"),
+        ({"concentration": 0.0}, "concentration", "must be greater than 0"),
+        ({"concentration": float("nan")}, "concentration", "must be a finite number"),
+        ({"min_samples": -1}, "min_samples", "must be at least 0"),
+        ({"assignment": "x"}, "assignment", "choose one of class, sample"),
+        ({"local_test": "x"}, "local_test", "choose one of disjoint, overlapping"),
+        ({"num_clients": 200}, "num_clients", "2000 training samples are needed.* only 1438"),
     ],
 )
-def test_refusals_of_dirichlet(settings, message):
-    with pytest.raises(DataError, match=message):
-        DataConfig(
-            **{"partition": "dirichlet", "num_clients": 5, "concentration": 0.5, **settings}
+def test_refusals_of_dirichlet(values, setting, reason):
+    with refuses(setting, reason):
+        _config(
+            **{"partition": "dirichlet", "num_clients": 5, "concentration": 0.5, **values}
         ).build()
 
 
 def test_too_few_samples_for_iid():
-    with pytest.raises(DataError, match="at most 1438 clients"):
+    with refuses("num_clients", "at most 1438 clients"):
         data.load_federation("digits", "iid", 2000)
 
 
 def test_too_strong_a_tail_for_the_subset():
-    with pytest.raises(DataError, match="imbalance_factor=100 leaves the last class"):
+    with refuses("imbalance_factor", "leaves the last class without samples"):
         data.load_federation("digits", "iid", 4, max_train_samples=200, imbalance_factor=100)
 
 
-@pytest.mark.parametrize("module", [config, federation, long_tail, partitioners])
-def test_examples_in_docstrings(module):
-    names = {"np": np, **{name: getattr(data, name) for name in data.__all__}}
-    results = doctest.testmod(module, extraglobs=names)
+def test_settings_that_do_not_fit_sets_with_users():
+    natural = {"partition": "natural", "data_dir": "x"}
+    with refuses("imbalance_factor", "cannot be combined with partition=natural"):
+        _config(dataset="femnist", imbalance_factor=10, **natural)
+    with refuses("classes_per_client", "applies only with partition=class"):
+        _config(dataset="femnist", classes_per_client=2, **natural)
+    with refuses("split_centres", "applies only with dataset=fed_isic2019"):
+        _config(dataset="femnist", split_centres=12, **natural)
+    with refuses("split_centres", "applies only with partition=natural"):
+        _config(dataset="fed_isic2019", data_dir="x", partition="iid", split_centres=12)
+    for name, value in (("augmentation", "standard"), ("input_normalization", "none")):
+        with refuses(name, r"applies only with dataset=cifar10\|"):
+            _config(dataset="shakespeare", **natural, **{name: value})
+
+
+MODULES = ["config", "input_spec", "long_tail", "partitions", "partitions.by_class", "sources"]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_examples_in_docstrings(name, own_components):
+    module = importlib.import_module(f"tff_pcdd.data.{name}")
+    results = doctest.testmod(module, extraglobs={"np": np})
     assert results.attempted
     assert not results.failed
+
+
+def test_a_class_per_name():
+    for registry in (sources.registry, partitions.registry):
+        assert [cls.name for cls in registry.classes().values()] == registry.names()

@@ -1,4 +1,4 @@
-"""The data classes: what they hold, what they refuse, what json makes of them."""
+"""The data classes: their contents, refusals and JSON form."""
 
 import dataclasses
 import json
@@ -72,7 +72,7 @@ def test_summary_is_plain_and_right():
         ),
         (
             {"test": Examples(np.zeros((3, 2, 2, 1)), np.zeros(3, np.int32))},
-            "test inputs are float64, by the input spec they are uint8; .*dtype=.float32., scale=1",
+            "test inputs are float64, but the input spec says uint8; .*dtype=.float32., scale=1",
         ),
     ],
 )
@@ -84,7 +84,7 @@ def test_inconsistent_federations_are_refused(changes, message):
 def test_examples_need_one_label_each():
     with pytest.raises(DataError, match="3 inputs and labels of shape"):
         Examples(np.zeros((3, 1)), np.zeros(2, np.int32))
-    with pytest.raises(DataError, match="labels are <U1: give whole numbers from 0"):
+    with pytest.raises(DataError, match="labels are <U1: they must be whole numbers from 0"):
         Examples(np.zeros((2, 1)), np.array(["a", "b"]))
 
 

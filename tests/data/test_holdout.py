@@ -1,11 +1,13 @@
-"""Validation samples: how many of each class, and that nobody trains on them."""
+"""Validation samples: how many of each class, and that they are excluded from training."""
 
 import dataclasses
 
 import numpy as np
 import pytest
 
-from tff_pcdd.data import DataConfig, DataError
+from tests.data.refusals import refuses
+from tff_pcdd import settings as flat
+from tff_pcdd.data import DataConfig, partitions
 from tff_pcdd.data.holdout import hold_out
 
 
@@ -31,10 +33,10 @@ def test_every_class_keeps_a_sample_for_training():
 
 
 def test_what_rounding_leaves_over_goes_to_the_largest_remainders():
-    """A quarter of 7, 6 and 5 samples is 1.75, 1.5 and 1.25, together 4.5, in print 4."""
+    """A quarter of 7, 6 and 5 samples is 1.75, 1.5 and 1.25, together 4.5, rounded to 4."""
     labels = np.repeat([0, 1, 2], [7, 6, 5])
     assert counts(labels, hold_out(labels, 0.25, 0)) == [2, 1, 1, 0]
-    # Where remainders tie, no class is preferred: half of two classes of 3 is 1.5 each.
+    # Ties are broken at random: half of two classes of 3 samples is 1.5 each.
     even = np.repeat([0, 1], [3, 3])
     first = [counts(even, hold_out(even, 0.5, seed))[0] for seed in range(20)]
     assert set(first) == {1, 2}
@@ -44,8 +46,9 @@ def test_what_rounding_leaves_over_goes_to_the_largest_remainders():
     "settings", [{"partition": "class", "classes_per_client": 2}, {"partition": "iid"}]
 )
 def test_held_out_samples_are_taken_from_training(settings):
-    whole = DataConfig(num_clients=5, seed=3, **settings).build()
-    divided = DataConfig(num_clients=5, seed=3, validation_fraction=0.2, **settings).build()
+    settings = {"num_clients": 5, "data_seed": 3, **settings}
+    whole = flat.build(DataConfig, settings).build()
+    divided = flat.build(DataConfig, {**settings, "validation_fraction": 0.2}).build()
     for before, after in zip(whole.clients, divided.clients, strict=True):
         np.testing.assert_array_equal(
             np.sort(np.concatenate([after.train, after.validation])), np.sort(before.train)
@@ -64,7 +67,7 @@ def test_held_out_samples_are_taken_from_training(settings):
 
 
 def test_it_is_drawn_by_the_data_seed():
-    config = DataConfig(num_clients=5, partition="iid", validation_fraction=0.2)
+    config = DataConfig(partition=partitions.create("iid", num_clients=5), validation_fraction=0.2)
     first, again = (config.build().clients[2].validation for _ in range(2))
     np.testing.assert_array_equal(first, again)
     other = dataclasses.replace(config, seed=1).build().clients[2].validation
@@ -72,13 +75,14 @@ def test_it_is_drawn_by_the_data_seed():
 
 
 @pytest.mark.parametrize(
-    ("fraction", "message"),
+    ("fraction", "reason"),
     [
-        (1.0, "validation_fraction=1.0: must be at least 0 and less than 1"),
-        (-0.1, "validation_fraction=-0.1: must be at least 0"),
-        (0.001, "validation_fraction=0.001: holds out no sample of any client; give more"),
+        (1.0, "must be at most 0.9"),
+        (-0.1, "must be at least 0"),
+        (0.001, "no client has enough samples for it; choose a larger fraction"),
     ],
 )
-def test_refusals(fraction, message):
-    with pytest.raises(DataError, match=message):
-        DataConfig(num_clients=5, partition="iid", validation_fraction=fraction).build()
+def test_refusals(fraction, reason):
+    partition = partitions.create("iid", num_clients=5)
+    with refuses("validation_fraction", reason):
+        DataConfig(partition=partition, validation_fraction=fraction).build()

@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.data.refusals import refuses
 from tff_pcdd import data
 from tff_pcdd.data import DataError
 
@@ -55,7 +56,7 @@ def test_groups_of_the_published_settings(classes, largest, factor, sizes):
 
 @pytest.mark.parametrize(("factor", "sizes"), [(50, (31, 31, 38)), (100, (27, 26, 47))])
 def test_groups_by_local_test_samples_are_close_to_the_published(factor, sizes):
-    # The published ones come from the authors' random draw; rounding is what they share.
+    # The published sizes come from the authors' random draw, which only shares the rounding.
     counts = data.long_tail_counts(500, factor, 100)
     labels, tests = np.repeat(np.arange(100), counts), np.repeat(np.arange(100), 100)
     split = data.split_dirichlet(
@@ -70,23 +71,34 @@ def test_groups_of_nothing_are_all_few():
 
 
 @pytest.mark.parametrize(
-    ("call", "message"),
+    ("call", "setting", "reason"),
     [
-        (lambda: data.long_tail_counts(0, 10, 10), "max_count=0"),
-        (lambda: data.long_tail_counts(10, 10, 0), "num_classes=0"),
-        (lambda: data.long_tail_counts(100, 0.01, 10), "imbalance_factor=0.01"),
-        (lambda: data.long_tail_counts(100, float("nan"), 10), "imbalance_factor=nan"),
-        (lambda: data.long_tail_counts(50, 100, 10), "imbalance_factor=100 .* at most 50"),
-        (lambda: data.long_tail_indices([0, 0, 2], 2, 0), "class 1 has none"),
-        (lambda: data.long_tail_indices([], 2, 0), "every class"),
+        (lambda: data.long_tail_counts(0, 10, 10), "max_count", "positive integer"),
+        (lambda: data.long_tail_counts(10, 10, 0), "num_classes", "positive integer"),
+        (lambda: data.long_tail_counts(100, 0.01, 10), "imbalance_factor", "at least 1"),
+        (lambda: data.long_tail_counts(100, float("nan"), 10), "imbalance_factor", "finite"),
+        (lambda: data.long_tail_counts(50, 100, 10), "imbalance_factor", "without .* at most 50"),
         (
             lambda: data.long_tail_indices([0] * 5 + [1] * 3, 1, 0, max_count=4),
-            "max_count=4: class 1 would need 4 samples and has 3",
+            "max_count",
+            "class 1 would need 4 samples but has 3",
         ),
+    ],
+)
+def test_refused_settings(call, setting, reason):
+    with refuses(setting, reason):
+        call()
+
+
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: data.long_tail_indices([0, 0, 2], 2, 0), "class 1 has none"),
+        (lambda: data.long_tail_indices([], 2, 0), "every class"),
         (lambda: data.class_groups([1, -1]), "non-negative"),
         (lambda: data.class_groups([[1], [1]]), "one non-negative number per class"),
     ],
 )
-def test_refusals(call, message):
+def test_refused_labels_and_counts(call, message):
     with pytest.raises(DataError, match=message):
         call()

@@ -1,5 +1,6 @@
 """The registry, digits, and prepared TensorFlow data sets, whole and broken."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,23 +10,38 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.data import DataError, DatasetInfo, SourceOptions, sources
+from tff_pcdd.data import DataConfig, DataError, DatasetInfo, LoadRequest, sources
+from tff_pcdd.data.sources import digits, tfds
+from tff_pcdd.settings import option
+
+
+def _load(name, *, seed=0, **options):
+    return sources.create(name, **options).load(LoadRequest(seed=seed))
 
 
 def test_metadata_of_every_set_needs_no_data():
-    for name in data.dataset_names():
-        info = data.dataset_info(name)
-        assert info.name == name
-        assert info.num_classes > 1
+    for name in sources.names():
+        cls = sources.get(name)
+        assert cls.info.name == cls.name == name
+        assert cls.info.num_classes > 1
+        assert ("data_dir" in {field.name for field in dataclasses.fields(cls)}) == (
+            name != "digits"
+        )
+        options = {"data_dir": "somewhere"} if cls.info.needs_data_dir else {}
+        spec = sources.create(name, **options).input_spec()
+        assert (spec.kind, spec.shape) == (cls.info.kind, cls.info.shape)
     assert {"digits", "cifar10", "cifar100", "svhn_cropped", "fashion_mnist"} <= set(
-        data.dataset_names()
+        sources.names()
     )
 
 
-def test_import_is_light():
+def test_listing_and_checking_settings_is_light():
     program = (
-        "import sys, tff_pcdd.data as d; d.DataConfig(num_clients=5, classes_per_client=2).check();"
+        "import sys, tff_pcdd.data; from tff_pcdd import settings;"
+        "tff_pcdd.data.sources.names(); tff_pcdd.data.partitions.names();"
+        "settings.describe(tff_pcdd.data.DataConfig); tff_pcdd.data.DataConfig();"
         "print([m for m in ('tensorflow', 'sklearn', 'tensorflow_federated') if m in sys.modules])"
     )
     result = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True)
@@ -33,44 +49,95 @@ def test_import_is_light():
 
 
 def test_unknown_names_list_the_known():
-    with pytest.raises(DataError, match=r"dataset='mnist': choose one of .*cifar10, .*digits"):
-        data.dataset_info("mnist")
+    with refuses("dataset", "choose one of .*cifar10, .*digits"):
+        sources.get("mnist")
 
 
-def test_the_name_of_another_source_is_refused():
-    with pytest.raises(DataError, match="'digits' is registered already"):
-        data.register_source(DatasetInfo("digits", "image", 10, (8, 8, 1)))(lambda *_: None)
+def test_the_name_of_another_source_is_refused(own_components):
+    class Other(data.ImageSource):
+        info = DatasetInfo("digits", "image", 10, (8, 8, 1))
+
+    with pytest.raises(ValueError, match="'digits' is already registered"):
+        sources.register(Other)
 
 
-def test_a_cell_that_defines_a_source_can_run_again(monkeypatch):
-    monkeypatch.setattr(sources, "_SOURCES", dict(sources._SOURCES))
+def test_the_name_is_stated_in_the_info():
+    with pytest.raises(TypeError, match="Other: set `info`"):
+
+        class Other(data.ImageSource):
+            name = "other"
+
+
+def test_a_cell_that_defines_a_source_can_run_again(own_components):
     for classes in (2, 3):
 
-        @data.register_source(DatasetInfo("mine", "image", classes, (4, 4, 1)))
-        def load(info, options):
-            raise NotImplementedError
+        @sources.register
+        @dataclasses.dataclass(frozen=True)
+        class Mine(data.ImageSource):
+            info = DatasetInfo("mine", "image", classes, (4, 4, 1))
 
-    assert data.dataset_info("mine").num_classes == 3
+    assert sources.get("mine").info.num_classes == 3
 
 
-def test_own_data_take_a_few_lines(monkeypatch):
-    monkeypatch.setattr(sources, "_SOURCES", dict(sources._SOURCES))
+@dataclasses.dataclass(frozen=True)
+class Stripes(data.ImageSource):
+    """Flat and striped images."""
 
-    @data.register_source(DatasetInfo("stripes", "image", 2, (4, 4, 1)))
-    def _load(info, options):
-        y = np.arange(40, dtype=np.int32) % 2
-        x = np.zeros((40, 4, 4, 1), np.uint8)
+    info = DatasetInfo("stripes", "image", 2, (4, 4, 1))
+
+    stripes_samples: int = option(40, "Number of samples.", minimum=2)
+
+    def load(self, request):
+        y = np.arange(self.stripes_samples, dtype=np.int32) % 2
+        x = np.zeros((len(y), 4, 4, 1), np.uint8)
         x[y == 1, ::2] = 255
         examples = data.Examples(x, y)
-        return data.Source(examples, examples, ("flat", "striped"), data.image_spec(info, options))
+        return data.PooledData(examples, examples, ("flat", "striped"), self.image_spec())
 
-    federation = data.load_federation("stripes", "iid", 4)
-    assert federation.class_counts().sum() == 40
+
+def test_own_data_by_name(own_components):
+    sources.register(Stripes)
+    assert "stripes" in sources.names()
+    assert data.load_federation("stripes", "iid", 4).class_counts().sum() == 40
+    larger = data.load_federation(
+        "stripes", "class", 2, classes_per_client=1, stripes_samples=60, augmentation="standard"
+    )
+    assert larger.name == "stripes"
+    assert larger.class_counts().tolist() == [[30, 0], [0, 30]]
+    assert larger.input_spec.crop_padding == 1
+    with refuses("stripes_samples", "must be at least 2"):
+        data.load_federation("stripes", "iid", 4, stripes_samples=1)
+    with refuses("stripes_samples", "applies only with dataset=stripes"):
+        data.load_federation("digits", "iid", 4, stripes_samples=10)
+    with refuses("classes_per_client", "stripes has only 2 classes"):
+        data.load_federation("stripes", "class", 4, classes_per_client=3)
+
+
+def test_own_data_without_a_name():
+    config = DataConfig(Stripes(stripes_samples=80))
+    assert config.build().class_counts().sum() == 80
+    assert config.describe() == "stripes, P10C2"
+    assert "stripes" not in sources.names()
+
+
+def test_number_of_users_is_checked():
+    with refuses("max_clients", "must be at least 1"):
+        LoadRequest(max_clients=0)
+
+
+def test_sources_that_need_a_directory_refuse_to_go_without():
+    needing = [name for name in sources.names() if sources.get(name).info.needs_data_dir]
+    assert needing == ["fed_isic2019", "femnist", "imagenet_lt", "inaturalist", "shakespeare"]
+    for name in needing:
+        with refuses("data_dir", f"is missing; {name} needs the directory"):
+            sources.create(name)
+        with refuses("data_dir", "is missing"):
+            sources.create(name, data_dir="")
 
 
 def test_digits_are_scikit_learns_and_quick():
     start = time.perf_counter()
-    source = data.load_source("digits")
+    source = _load("digits")
     assert time.perf_counter() - start < 1
     from sklearn.datasets import load_digits
 
@@ -88,24 +155,24 @@ def test_digits_are_scikit_learns_and_quick():
 
 
 def test_digits_are_divided_alike_under_every_seed():
-    first, second = (data.load_source("digits", SourceOptions(seed=seed)) for seed in (0, 1))
+    first, second = (_load("digits", seed=seed) for seed in (0, 1))
     assert np.array_equal(first.test.x, second.test.x)
 
 
 def test_digits_without_the_table_come_from_the_package(monkeypatch, tmp_path):
     import sklearn
 
-    table = data.load_source("digits")
+    table = _load("digits")
     fake = tmp_path / "sklearn" / "__init__.py"
     monkeypatch.setattr(sklearn.__spec__, "origin", str(fake))
-    again = data.load_source("digits")
+    again = _load("digits")
     assert np.array_equal(table.train.x, again.train.x)
 
 
 def test_digits_without_scikit_learn(monkeypatch):
-    monkeypatch.setattr(sources.importlib.util, "find_spec", lambda name: None)
+    monkeypatch.setattr(digits.importlib.util, "find_spec", lambda name: None)
     with pytest.raises(DataError, match="scikit-learn, which is not installed"):
-        data.load_source("digits")
+        _load("digits")
 
 
 @pytest.mark.parametrize(
@@ -120,35 +187,34 @@ def test_digits_without_scikit_learn(monkeypatch):
     ],
 )
 def test_augmentations(name, augmentation, expected):
-    spec = data.image_spec(data.dataset_info(name), SourceOptions(augmentation=augmentation))
+    spec = sources.create(name, augmentation=augmentation).image_spec()
     assert (spec.crop_padding, spec.padding_mode, spec.flip, spec.rotation) == expected
 
 
 def test_normalizations():
-    info = data.dataset_info("cifar10")
-    assert data.image_spec(info, SourceOptions()).mean == (0.4914, 0.4822, 0.4465)
-    imagenet = data.image_spec(info, SourceOptions(input_normalization="imagenet"))
+    assert sources.create("cifar10").image_spec().mean == (0.4914, 0.4822, 0.4465)
+    imagenet = sources.create("cifar10", input_normalization="imagenet").image_spec()
     assert imagenet.std == (0.229, 0.224, 0.225)
-    assert data.image_spec(info, SourceOptions(input_normalization="none")).mean is None
+    assert sources.create("cifar10", input_normalization="none").image_spec().mean is None
 
 
 @pytest.mark.parametrize(
-    ("name", "options", "message"),
+    ("name", "setting", "value", "reason"),
     [
-        ("cifar10", {"augmentation": "strong"}, "augmentation='strong': choose one of none"),
-        ("cifar10", {"input_normalization": "x"}, "input_normalization='x': choose one of dataset"),
-        ("digits", {"input_normalization": "imagenet"}, "needs colour images, digits has none"),
+        ("cifar10", "augmentation", "strong", "choose one of none"),
+        ("cifar10", "input_normalization", "x", "choose one of dataset"),
+        ("digits", "input_normalization", "imagenet", "colour images, but those of digits are not"),
     ],
 )
-def test_spec_refusals(name, options, message):
-    with pytest.raises(DataError, match=message):
-        data.image_spec(data.dataset_info(name), SourceOptions(**options))
+def test_spec_refusals(name, setting, value, reason):
+    with refuses(setting, reason):
+        sources.create(name, **{setting: value})
 
 
 def test_stratified_subset():
     labels = np.random.default_rng(0).permutation(np.repeat([0, 1, 2], [60, 30, 10]))
     chosen = data.stratified_indices(labels, 25, seed=0)
-    # Shares 15, 7.5, 2.5: the sample left over goes to the first of the equal remainders.
+    # Exact sizes 15, 7.5, 2.5: of equal remainders, the first one gets the sample left over.
     assert np.bincount(labels[chosen]).tolist() == [15, 8, 2]
     assert np.array_equal(chosen, data.stratified_indices(labels, 25, seed=0))
     assert not np.array_equal(chosen, data.stratified_indices(labels, 25, seed=1))
@@ -157,8 +223,8 @@ def test_stratified_subset():
 
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10"])
 def test_prepared_sets_are_read_whole(real_data, name):
-    source = data.load_source(name, SourceOptions(data_dir=str(real_data("tfds"))))
-    info = data.dataset_info(name)
+    source = _load(name, data_dir=str(real_data("tfds")))
+    info = sources.get(name).info
     number = {"fashion_mnist": 60000, "cifar10": 50000}[name]
     assert source.train.x.shape == (number, *info.shape)
     assert source.test.x.shape == (10000, *info.shape)
@@ -167,14 +233,14 @@ def test_prepared_sets_are_read_whole(real_data, name):
     assert np.bincount(source.test.y).tolist() == [1000] * 10
     assert len(source.class_names) == 10
     if info.mean:
-        # The published constants describe these very pixels (stored as JPEG, hence the margin).
+        # The published constants are those of these pixels, up to JPEG compression.
         measured = source.train.x[::10].mean(axis=(0, 1, 2)) / 255
         np.testing.assert_allclose(measured, info.mean, atol=0.01)
 
 
 def _refused(name, folder):
     with pytest.raises(DataError) as caught:
-        data.load_source(name, SourceOptions(data_dir=str(folder)))
+        _load(name, data_dir=str(folder))
     message = str(caught.value)
     assert "\n" not in message
     assert str(folder) in message
@@ -195,7 +261,7 @@ def test_missing_sets_are_named(tmp_path):
 def test_default_directory_is_that_of_tfds(tmp_path, monkeypatch):
     monkeypatch.setenv("TFDS_DATA_DIR", str(tmp_path))
     with pytest.raises(DataError, match="no folder cifar100"):
-        data.load_source("cifar100")
+        _load("cifar100")
 
 
 def test_newest_version_is_chosen(tmp_path):
@@ -203,7 +269,7 @@ def test_newest_version_is_chosen(tmp_path):
         folder = tmp_path / "cifar10" / version
         folder.mkdir(parents=True)
         (folder / "dataset_info.json").write_text("{}")
-    assert sources._find_tfds("cifar10", tmp_path).name == "3.0.10"
+    assert tfds._find("cifar10", tmp_path).name == "3.0.10"
 
 
 @pytest.fixture
@@ -224,7 +290,7 @@ def small_copy(real_data, tmp_path):
 
 
 def _announce(folder, sizes):
-    """Lets the set say that its splits have these sizes; fewer sizes drop splits."""
+    """Sets the announced sizes of the first splits and removes the other splits."""
     path = folder / "dataset_info.json"
     about = json.loads(path.read_text())
     about["splits"] = about["splits"][: len(sizes)]
@@ -235,15 +301,15 @@ def _announce(folder, sizes):
 
 def test_broken_copies_are_named(small_copy):
     root = small_copy.parent.parent
-    assert len(data.load_source("fashion_mnist", SourceOptions(data_dir=str(root))).train) == 50
+    assert len(_load("fashion_mnist", data_dir=str(root)).train) == 50
     shard = next(small_copy.glob("*train*"))
     whole = shard.read_bytes()
 
     shard.write_bytes(whole[: len(whole) // 3])
-    assert "unreadable or half-written" in _refused("fashion_mnist", root)
+    assert "unreadable or incomplete" in _refused("fashion_mnist", root)
 
     shard.unlink()
-    assert "unreadable or half-written" in _refused("fashion_mnist", root)
+    assert "unreadable or incomplete" in _refused("fashion_mnist", root)
 
     shard.write_bytes(whole)
     _announce(small_copy, [51, 50])
@@ -253,4 +319,4 @@ def test_broken_copies_are_named(small_copy):
     assert "no split test" in _refused("fashion_mnist", root)
 
     (small_copy / "dataset_info.json").write_text('{"name": ')
-    assert "unreadable or half-written" in _refused("fashion_mnist", root)
+    assert "unreadable or incomplete" in _refused("fashion_mnist", root)

@@ -1,4 +1,4 @@
-"""TFF's cached copies of EMNIST and Shakespeare, in SQLite files made here in its layout."""
+"""EMNIST and Shakespeare from small SQLite files in the layout of TFF's cache."""
 
 import sqlite3
 import urllib.request
@@ -7,9 +7,11 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.data import DataError, tff_cache
-from tff_pcdd.data.leaf_formats import ALPHABET
+from tff_pcdd.data import DataError
+from tff_pcdd.data.sources import tff_cache
+from tff_pcdd.data.sources._leaf_formats import ALPHABET
 
 
 @pytest.fixture(autouse=True)
@@ -126,12 +128,12 @@ def test_some_users_are_chosen_by_the_seed(emnist):
     assert chosen(0) == chosen(0)
     assert all(len(chosen(seed)) == 2 for seed in range(5))
     assert len({chosen(seed) for seed in range(10)}) == 3
-    with pytest.raises(DataError, match=r"4 clients wanted: .*emnist_all.sqlite has 3 users"):
+    with refuses("max_clients", "emnist_all.sqlite has only 3 users"):
         data.load_federation("tff_emnist", "natural", 4, data_dir=str(emnist[0]))
 
 
 def test_shakespeare(tmp_path):
-    """A user's snippets follow one another; one user has but 80 characters."""
+    """A user's snippets are joined; a user with only 80 characters has no sample."""
     first, second = ALPHABET[:50] + "é", ALPHABET[40:80]
     train = {"ROMEO": [_snippet(first), _snippet(second)], "PETER": [_snippet("x" * 80)]}
     test = {"ROMEO": [_snippet("y" * 82)]}
@@ -159,7 +161,7 @@ def test_shakespeare(tmp_path):
     ],
 )
 def test_without_a_cache(name, file, tmp_path, monkeypatch):
-    """TFF's default place is looked at where none is named; nothing is made."""
+    """Without a directory TFF's default one is searched; no file is created."""
     monkeypatch.setenv("HOME", str(tmp_path))
     for folder, settings in ((tmp_path / ".tff", {}), (tmp_path, {"data_dir": str(tmp_path)})):
         with pytest.raises(DataError) as caught:
@@ -178,7 +180,7 @@ def test_files_that_are_not_whole(emnist, tmp_path):
     with pytest.raises(DataError, match=r"dataset tff_emnist: .*emnist_all.sqlite is unreadable"):
         data.load_federation("tff_emnist", "natural", data_dir=str(folder))
     path.write_bytes(b"")
-    with pytest.raises(DataError, match=r"half-written \(.*tables"):
+    with pytest.raises(DataError, match=r"incomplete \(.*tables"):
         data.load_federation("tff_emnist", "natural", data_dir=str(folder))
     path.write_bytes(whole)
     with sqlite3.connect(path) as database:

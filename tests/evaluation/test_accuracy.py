@@ -22,15 +22,15 @@ def samples():
 @pytest.fixture(scope="module")
 def counts(samples):
     client, label, hit = samples
-    right, total = np.zeros((2, CLIENTS, CLASSES), np.int32)
+    correct, total = np.zeros((2, CLIENTS, CLASSES), np.int32)
     np.add.at(total, (client, label), 1)
-    np.add.at(right, (client[hit], label[hit]), 1)
-    return right, total
+    np.add.at(correct, (client[hit], label[hit]), 1)
+    return correct, total
 
 
 def test_accuracy(samples, counts):
-    right, total = counts
-    actual = evaluation.accuracy(right.sum(axis=0), total.sum(axis=0))
+    correct, total = counts
+    actual = evaluation.accuracy(correct.sum(axis=0), total.sum(axis=0))
     assert actual == pytest.approx(100 * samples[2].mean())
     assert isinstance(actual, float)
     assert math.isnan(evaluation.accuracy(np.zeros(3), np.zeros(3)))

@@ -1,18 +1,18 @@
-"""Finished runs, and their models exported."""
+"""Finished runs and their exported models."""
 
 import pytest
 
 from tff_pcdd import export
 from tff_pcdd.training import Experiment, ExperimentConfig, RunOptions
 
-# One without any trick, one with a head that clients adapt, one with heads that clients keep.
+# One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
 
 
 def train(directory, algorithm, **settings):
-    """A run of a few seconds; returns its settings."""
+    """Trains for a few seconds; returns the settings of the run."""
     settings = {"num_clients": 5, "rounds": 2, "local_epochs": 2, **settings}
-    config = ExperimentConfig(algorithm=algorithm, **settings)
+    config = ExperimentConfig.from_settings(algorithm=algorithm, **settings)
     Experiment(config, directory, RunOptions(progress=False, tensorboard=False)).run()
     return config
 
@@ -28,7 +28,7 @@ def runs(simulation, tmp_path_factory):
 
 @pytest.fixture(scope="session")
 def exported(runs, tmp_path_factory):
-    """Directories of their exports in all formats, by method."""
+    """Directories of the exported runs, in all formats, by method."""
     from tff_pcdd.training.runs import read_config
 
     root = tmp_path_factory.mktemp("exported")

@@ -1,9 +1,9 @@
-"""Runs SavedModels where this project is not installed; called by test_exporter.
+"""Runs SavedModels in a process that cannot import this project; called by test_exporter.
 
     python -I -S fresh_process.py SITE_PACKAGES INPUTS.npz OUTPUTS.npz
 
-Names of the inputs are the models' directories. Neither the folder of the clone nor what pip puts
-on the path for it is there: -S leaves .pth files unread.
+The names of the inputs are the directories of the models. The project is not on the path: -I
+excludes the current directory, and -S ignores the .pth files of pip.
 """
 
 import importlib.util

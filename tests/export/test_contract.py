@@ -1,4 +1,4 @@
-"""Exports keep what TensorFlow Serving's documentation of its REST API asks of a model.
+"""Exports meet the requirements in the documentation of TensorFlow Serving's REST API.
 
 https://www.tensorflow.org/tfx/serving/api_rest, https://www.tensorflow.org/tfx/serving/serving_config
 """
@@ -11,7 +11,7 @@ from tensorflow.core.protobuf import saved_model_pb2
 
 from tests.export.conftest import METHODS
 
-# Types that the API can write as JSON, section "JSON mapping".
+# Types that the API can represent in JSON, from the section "JSON mapping".
 _JSON_TYPES = {
     types_pb2.DataType.Value(f"DT_{name}")
     for name in ("BOOL", "STRING", "INT8", "UINT8", "INT16", "INT32", "UINT32", "INT64", "UINT64",
@@ -20,13 +20,13 @@ _JSON_TYPES = {
 
 
 def listed_models(export_dir):
-    """What models.config lists: folders below the directory, by the models' names."""
+    """Folders of the models in models.config, by name."""
     text = (export_dir / "models.config").read_text()
     return dict(re.findall(r'name: "(.+)"\s+base_path: "/models/(.+)"', text))
 
 
 def signatures(export_dir, folder):
-    """The signatures that TensorFlow Serving loads, those of the graph with the tag `serve`."""
+    """The signatures that TensorFlow Serving loads: those of the graph with the tag `serve`."""
     saved_model = saved_model_pb2.SavedModel()
     saved_model.ParseFromString((export_dir / folder / "1" / "saved_model.pb").read_bytes())
     (graph,) = [g for g in saved_model.meta_graphs if "serve" in g.meta_info_def.tags]
@@ -38,7 +38,7 @@ def signatures(export_dir, folder):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_every_listed_model_is_a_folder_of_numbered_versions(method, exported):
+def test_every_listed_model_has_a_folder_with_numbered_versions(method, exported):
     listed = listed_models(exported[method])
     assert sorted(listed) == ["global", *(f"personal-{k}" for k in range(5))]
     for folder in listed.values():
@@ -54,16 +54,16 @@ def test_signatures_can_be_called_with_json(method, exported):
         found = signatures(exported[method], folder)
         assert sorted(found) == ["serving_bytes", "serving_default"]
         for signature in found.values():
-            # With one input, `instances` may be a list of its values, without its name.
+            # With a single input, `instances` can be a list of values without the input's name.
             assert len(signature.inputs) == 1
-            # With several outputs, answers have their names.
+            # With several outputs, answers contain their names.
             assert len(signature.outputs) > 1
             for tensor in (*signature.inputs.values(), *signature.outputs.values()):
                 assert tensor.dtype in _JSON_TYPES
-                # In row format all have the batch as their first dimension, of any size.
+                # Row format requires a batch of any size as the first dimension.
                 assert tensor.tensor_shape.dim[0].size == -1
-            # An output of that name would be base64; labels are to be read.
+            # Outputs with the suffix _bytes are encoded as base64, but labels are plain text.
             assert not [name for name in signature.outputs if name.endswith("_bytes")]
-        # And an input of strings whose contents are binary is told by it.
+        # The suffix marks a string input with binary content.
         assert list(found["serving_bytes"].inputs) == ["image_bytes"]
         assert found["serving_bytes"].inputs["image_bytes"].dtype == types_pb2.DT_STRING

@@ -1,4 +1,4 @@
-"""Exported models are those whose accuracies a run reports, wherever they are loaded."""
+"""Exported models have the accuracies that the run reports, also without this project."""
 
 import json
 import pathlib
@@ -12,7 +12,7 @@ import tensorflow as tf
 
 from tests.export.conftest import METHODS
 from tff_pcdd import export
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.training.runs import read_config
 
 _FRESH = pathlib.Path(__file__).with_name("fresh_process.py")
@@ -32,7 +32,7 @@ def accuracy(predictions, labels):
 
 @pytest.fixture(scope="module")
 def answers(runs, exported, tmp_path_factory):
-    """What all models say in a process without this project, about the test samples they are for.
+    """Outputs of all models for their test samples, computed in a process without this project.
 
     By method: {"global" or "personal/<id>": ({output: values}, labels)}.
     """
@@ -66,23 +66,23 @@ def answers(runs, exported, tmp_path_factory):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_accuracies_are_those_of_the_run(method, runs, answers):
-    said, final = answers[method], summary(runs[method])
-    outputs, labels = said.pop("global")
+def test_accuracies_equal_those_of_the_run(method, runs, answers):
+    by_model, final = answers[method], summary(runs[method])
+    outputs, labels = by_model.pop("global")
     assert accuracy(outputs["class_id"], labels) == pytest.approx(final["ga_final"], rel=1e-7)
-    after = [accuracy(o["class_id"], y) for o, y in said.values()]
-    masked = [accuracy(o["own_class_id"], y) for o, y in said.values()]
+    after = [accuracy(o["class_id"], y) for o, y in by_model.values()]
+    masked = [accuracy(o["own_class_id"], y) for o, y in by_model.values()]
     assert len(after) == 5
     assert np.mean(after) == pytest.approx(final["pa_final"], rel=1e-7)
     assert np.mean(masked) == pytest.approx(final["pa_masked_final"], rel=1e-7)
-    # The local epochs matter, so that models before them would have been noticed.
+    # The local epochs change the accuracy, so the test would detect models before them.
     if method != "fedloge":
         assert abs(final["pa_final"] - final["pa_before_final"]) > 1
-    said["global"] = outputs, labels
+    by_model["global"] = outputs, labels
 
 
 def test_outputs(runs, answers):
-    """Names follow ids, probabilities add up to 1, own ones over own classes."""
+    """Labels match ids, probabilities sum to 1, and own predictions cover own classes only."""
     federation = federation_of(runs["fedgela"])
     for folder, (outputs, _) in answers["fedgela"].items():
         ids = outputs["class_id"]
@@ -95,7 +95,7 @@ def test_outputs(runs, answers):
         own = federation.class_counts()[client] > 0
         assert own.sum() == 2
         assert (outputs["own_probabilities"][:, ~own] == 0).all()
-        # Leaving classes out and renormalising are the same.
+        # Excluding classes from the softmax is the same as renormalising.
         kept = outputs["probabilities"] * own
         np.testing.assert_allclose(
             outputs["own_probabilities"], kept / kept.sum(axis=1, keepdims=True), rtol=1e-4
@@ -103,7 +103,7 @@ def test_outputs(runs, answers):
         assert outputs["own_label"].tolist() == [str(i).encode() for i in outputs["own_class_id"]]
 
 
-def test_models_before_the_local_epochs(runs, tmp_path):
+def test_personal_models_before_the_local_epochs(runs, tmp_path):
     run = runs["fedgela"]
     models = export.export_run(
         read_config(run), run, tmp_path / "out", export.ExportOptions(personal_model="before")
@@ -115,7 +115,7 @@ def test_models_before_the_local_epochs(runs, tmp_path):
 
 
 def test_chosen_clients_a_new_version_and_an_earlier_round(runs, tmp_path):
-    """A second export adds to the first; the older checkpoint has the older accuracy."""
+    """A second export adds to the first; an earlier round has the accuracy of that round."""
     run, out = runs["fedmr"], tmp_path / "out"
     config = read_config(run)
     first = list(
@@ -127,7 +127,7 @@ def test_chosen_clients_a_new_version_and_an_earlier_round(runs, tmp_path):
     assert first[0].accuracy == pytest.approx(ga, rel=1e-7)
     card = (out / "global" / "1" / "model_card.md").read_text()
     assert "1 of 2 rounds" in card
-    assert "the run: GA" not in card
+    assert "whole run" not in card
 
     options = export.ExportOptions(clients="4, 0", model_version=2)
     second = list(export.export_run(config, run, out, options))
@@ -167,29 +167,31 @@ def test_model_card(runs, exported):
     )
 
 
-def test_encoded_images(runs, exported):
-    """A picture of a digit, 0 to 255, in two formats and another size, is the digit 0 to 16."""
+def test_image_files_are_rescaled(runs, exported):
+    """Files with pixels from 0 to 255, also of another size, match stored pixels from 0 to 16."""
     model = tf.saved_model.load(str(exported["fedgela"] / "global" / "1"))
     images = federation_of(runs["fedgela"]).test.x[:40]
     raw = model.signatures["serving_default"](images=tf.constant(images))
     pictures = np.round(images * (255 / 16)).astype(np.uint8)
     png = tf.map_fn(tf.io.encode_png, pictures, fn_output_signature=tf.string)
-    said = model.signatures["serving_bytes"](image_bytes=png)
-    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.02)
+    decoded = model.signatures["serving_bytes"](image_bytes=png)
+    np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.02)
     larger = np.repeat(np.repeat(pictures, 4, axis=1), 4, axis=2)
     jpeg = [tf.io.encode_jpeg(image, quality=100).numpy() for image in larger]
-    said = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
-    np.testing.assert_allclose(said["probabilities"], raw["probabilities"], atol=0.1)
+    decoded = model.signatures["serving_bytes"](image_bytes=tf.constant(jpeg))
+    np.testing.assert_allclose(decoded["probabilities"], raw["probabilities"], atol=0.1)
 
 
 def test_a_method_without_global_model(runs, tmp_path, monkeypatch):
-    """Personal models only; nothing at all is refused."""
+    """Only personal models are exported; without any clients, an error is raised."""
     run = runs["fedmr"]
     config = read_config(run)
     monkeypatch.setattr(type(config.method()), "has_global_model", False)
     models = export.export_run(config, run, tmp_path / "out", export.ExportOptions(clients="1"))
     assert [model.folder for model in models] == ["personal/1"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["models.config", "personal"]
-    with pytest.raises(OptionError, match="--clients=none: nothing to export, fedmr has no global"):
+    with pytest.raises(SettingError) as caught:
         export.export_run(config, run, tmp_path / "none", export.ExportOptions(clients="none"))
+    assert (caught.value.setting, caught.value.value) == ("clients", "none")
+    assert "nothing to export: fedmr has no global model" in caught.value.reason
     assert not (tmp_path / "none").exists()

@@ -1,4 +1,4 @@
-"""TensorFlow Lite and .keras files say what the SavedModel says."""
+"""TensorFlow Lite and .keras files have the same outputs as the SavedModel."""
 
 import json
 
@@ -14,14 +14,14 @@ from tff_pcdd.training.runs import read_config
 
 
 def run_lite(path, samples, name="images"):
-    """Outputs for samples, which go in one by one."""
+    """Outputs for samples, which are processed one at a time."""
     interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
-    runner, said = interpreter.get_signature_runner(), []
+    runner, outputs = interpreter.get_signature_runner(), []
     for sample in samples:
         interpreter.reset_all_variables()
-        said.append(runner(**{name: sample[None]}))
-    return {key: np.concatenate([answers[key] for answers in said]) for key in said[0]}
+        outputs.append(runner(**{name: sample[None]}))
+    return {key: np.concatenate([answers[key] for answers in outputs]) for key in outputs[0]}
 
 
 def run_saved(directory, samples):
@@ -30,8 +30,8 @@ def run_saved(directory, samples):
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_lite_has_the_accuracies_of_the_run(method, runs, exported):
-    """Within a tenth of a point, of the global and of the mean of the personal models."""
+def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
+    """Within 0.1 percentage points, for the global model and the mean of the personal models."""
     final = json.loads((runs[method] / "summary.json").read_text())
     federation = read_config(runs[method]).data_config().build()
     parts = {"global": federation.test}
@@ -39,15 +39,15 @@ def test_lite_has_the_accuracies_of_the_run(method, runs, exported):
         parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
     accuracies = {}
     for folder, examples in parts.items():
-        said = run_lite(exported[method] / folder / "1" / lite.FLOAT, examples.x)
-        accuracies[folder] = 100 * np.mean(said["class_id"] == examples.y)
+        outputs = run_lite(exported[method] / folder / "1" / lite.FLOAT, examples.x)
+        accuracies[folder] = 100 * np.mean(outputs["class_id"] == examples.y)
     assert accuracies.pop("global") == pytest.approx(final["ga_final"], abs=0.1)
     assert np.mean(list(accuracies.values())) == pytest.approx(final["pa_final"], abs=0.1)
 
 
 @pytest.mark.parametrize("method", METHODS)
 def test_int8_is_close_and_small(method, runs, exported):
-    """Also for a personal model, whose masked logits could leave no precision for the others."""
+    """Includes a personal model, whose masked logits could ruin the precision of the others."""
     federation = read_config(runs[method]).data_config().build()
     for folder in ("global", "personal/2"):
         directory = exported[method] / folder / "1"
@@ -60,7 +60,7 @@ def test_int8_is_close_and_small(method, runs, exported):
         assert sizes[0] < 0.4 * sizes[1]
         assert (directory / "labels.txt").read_text().split() == list("0123456789")
     card = (directory / "model_card.md").read_text()
-    assert "| model_int8.tflite, on at most 1,000 of them |" in card
+    assert "| model_int8.tflite: at most 1,000 of these |" in card
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -70,9 +70,9 @@ def test_keras_file(method, runs, exported):
         directory = exported[method] / folder / "1"
         exact = run_saved(directory, federation.test.x)
         model = tf.keras.models.load_model(directory / keras_file.FILE)
-        said = model.predict(federation.test.x, verbose=0)
-        assert set(said) == {name for name in exact if not name.endswith("label")}
-        for name, value in said.items():
+        outputs = model.predict(federation.test.x, verbose=0)
+        assert set(outputs) == {name for name in exact if not name.endswith("label")}
+        for name, value in outputs.items():
             np.testing.assert_allclose(value, exact[name], atol=1e-5)
 
 
@@ -87,7 +87,7 @@ def text_backbone():
 
 @pytest.fixture(scope="module")
 def text_model():
-    """Untrained."""
+    """An untrained text model."""
     spec = data.InputSpec("text", (5,), "uint8", vocabulary=ALPHABET)
     task = methods.Task(4, 6, text_backbone, np.ones((2, 4), int))
     learning = Learning(methods.create("fedavg"), task, spec, SGD(0.1))
@@ -96,7 +96,7 @@ def text_model():
 
 
 def test_text(text_model, tmp_path):
-    """Strings in the SavedModel, ids in the others; no operation that TensorFlow Lite lacks."""
+    """The SavedModel takes strings, the others ids; TensorFlow Lite needs only built-in ops."""
     model = text_model
     saved_model.write(model, tmp_path / "saved")
     exact = run_saved(tmp_path / "saved", ["ab\nab", "b", "abzbba"])
@@ -104,15 +104,15 @@ def test_text(text_model, tmp_path):
     assert exact["label"].tolist() == [ALPHABET[i].encode() for i in exact["class_id"]]
 
     assert lite.write(model, tmp_path, ids) == [lite.FLOAT, lite.INT8]
-    said = run_lite(tmp_path / lite.FLOAT, ids, "ids")
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+    outputs = run_lite(tmp_path / lite.FLOAT, ids, "ids")
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=1e-5)
     assert (tmp_path / "vocabulary.txt").read_text().splitlines() == ["\\n", " ", "a", "b"]
-    said = run_lite(tmp_path / lite.INT8, ids, "ids")
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=0.05)
+    outputs = run_lite(tmp_path / lite.INT8, ids, "ids")
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=0.05)
 
     keras_file.write(model, tmp_path)
-    said = tf.keras.models.load_model(tmp_path / keras_file.FILE)(ids)
-    np.testing.assert_allclose(said["probabilities"], exact["probabilities"], atol=1e-5)
+    outputs = tf.keras.models.load_model(tmp_path / keras_file.FILE)(ids)
+    np.testing.assert_allclose(outputs["probabilities"], exact["probabilities"], atol=1e-5)
 
 
 def test_without_training_samples_there_is_no_int8(text_model, tmp_path):

@@ -1,4 +1,4 @@
-"""What users have becomes what the model was trained on."""
+"""Conversion of texts and image files to model inputs."""
 
 import numpy as np
 import tensorflow as tf
@@ -13,12 +13,12 @@ COLOUR = data.InputSpec(
 
 
 def ids(text):
-    """Ids by a look-up in the vocabulary, one after the last for others."""
+    """Indices in the vocabulary; unknown characters have the index after the last one."""
     return [("\n abé".index(c) if c in "\n abé" else 5) for c in text]
 
 
 def test_text():
-    """Whole, too long (the end counts), too short (blanks in front), with unknown characters."""
+    """Texts of the right length, too long, too short, and with unknown characters."""
     texts = ["ab\nba", "bbbbbbaé a", "ab", "", "azZ€\U0001f600"]
     expected = ["ab\nba", "baé a", "   ab", "     ", "azZ€\U0001f600"]
     result = inputs.from_text(tf.constant(texts), TEXT)
@@ -27,7 +27,7 @@ def test_text():
 
 
 def test_image_files():
-    """A file of the model's size gives its pixels, in any format that loses nothing."""
+    """Files of the right size in lossless formats are decoded exactly."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype(np.uint8)
     files = [tf.io.encode_png(pixels[0]).numpy(), _bmp(pixels[1])]
     result = inputs.from_image_files(tf.constant(files), COLOUR)
@@ -42,8 +42,8 @@ def test_grey_files_for_pixels_up_to_16():
     np.testing.assert_allclose(result, pixels / 255, atol=1e-6)
 
 
-def test_a_larger_file_is_scaled_and_cut_to_the_middle():
-    """A picture of three stripes, twice as high and thrice as wide: its middle remains."""
+def test_a_larger_file_is_resized_and_cropped_to_the_centre():
+    """The file has three stripes of twice the input size; only the middle one remains."""
     stripes = np.repeat(np.array([0, 200, 50], np.uint8), 12)
     picture = np.broadcast_to(stripes[None, :, None], (8, 36, 3))
     result = inputs.from_image_files(tf.io.encode_png(picture)[None], COLOUR)
@@ -53,7 +53,7 @@ def test_a_larger_file_is_scaled_and_cut_to_the_middle():
 
 
 def _bmp(pixels):
-    """An uncompressed Windows bitmap of 24 bits: rows from the bottom, padded to 4 bytes."""
+    """An uncompressed 24-bit Windows bitmap: rows from bottom to top, padded to 4 bytes."""
     height, width, _ = pixels.shape
     padding = bytes(-3 * width % 4)
     rows = b"".join(row[:, ::-1].tobytes() + padding for row in pixels[::-1])

@@ -1,14 +1,14 @@
-"""The directory is one that TensorFlow Serving takes, and is never half written."""
+"""The export directory has TensorFlow Serving's layout, and versions are written atomically."""
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.export import layout
-from tff_pcdd.options import OptionError
 
 
 def model_server_config():
-    """TensorFlow Serving's message ModelServerConfig, as far as it is used here.
+    """The part of TensorFlow Serving's message ModelServerConfig that is used here.
 
     Field names and types as in tensorflow_serving/config/model_server_config.proto.
     """
@@ -61,12 +61,12 @@ def test_models_config(tmp_path):
         assert (tmp_path / "out" / folder / "1" / "saved_model.pb").is_file()
 
 
-def test_names_that_mean_other_directories():
+def test_client_ids_with_dots():
     assert layout.personal_folder("..") == "personal/%2E%2E"
     assert layout.personal_folder("a.b") == "personal/a.b"
 
 
-def test_a_version_appears_when_it_is_whole(tmp_path):
+def test_a_version_appears_only_when_it_is_complete(tmp_path):
     directory = layout.ExportDirectory(tmp_path, 1)
     with pytest.raises(RuntimeError), directory.version("global") as path:
         (path / "saved_model.pb").write_text("half")
@@ -75,12 +75,14 @@ def test_a_version_appears_when_it_is_whole(tmp_path):
     assert not list((tmp_path / "global").iterdir())
 
 
-def test_a_version_is_replaced_as_a_whole(tmp_path):
+def test_a_version_is_replaced_completely(tmp_path):
     fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
-    # As a kill at the wrong moment leaves it.
+    # As left behind by a killed process.
     (tmp_path / "global" / ".1.99.tmp").mkdir()
-    with pytest.raises(OptionError, match="holds global/1 already"):
+    with pytest.raises(SettingError) as caught:
         layout.ExportDirectory(tmp_path, 1).check(["personal/3", "global"])
+    assert (caught.value.setting, caught.value.value) == ("export_dir", str(tmp_path))
+    assert "already contains global/1" in caught.value.reason
     directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)
     directory.check(["global"])
     with directory.version("global") as path:
@@ -90,11 +92,13 @@ def test_a_version_is_replaced_as_a_whole(tmp_path):
     assert [p.name for p in (tmp_path / "global" / "1").iterdir()] == ["other"]
 
 
-def test_directories_of_others_are_refused(tmp_path):
+def test_unusable_directories_raise(tmp_path):
     (tmp_path / "thesis.tex").write_text("years of work")
     for path, message in (
         (tmp_path, "is not empty and holds no export"),
         (tmp_path / "thesis.tex", "thesis.tex is a file"),
     ):
-        with pytest.raises(OptionError, match=f"--export_dir={path}: .*{message}"):
+        with pytest.raises(SettingError) as caught:
             layout.ExportDirectory(path, 1)
+        assert (caught.value.setting, caught.value.value) == ("export_dir", str(path))
+        assert message in caught.value.reason

@@ -1,4 +1,4 @@
-"""KServe's server gives the exported models' own answers, and reasons for refusing requests."""
+"""KServe's server answers like the exported models, and explains why it rejects requests."""
 
 import base64
 import concurrent.futures
@@ -21,25 +21,25 @@ from tff_pcdd.training.runs import read_config
 
 pytestmark = pytest.mark.skipif(
     not processes.SERVING_PYTHON.exists(),
-    reason="the server is not installed, `make install-serving` does that",
+    reason="the server is not installed; run `make install-serving`",
 )
 
-# Past proxies that the environment may name.
+# Ignores proxies set in the environment.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))
 
 
 class Client:
-    """Speaks HTTP with a server on this machine."""
+    """An HTTP client of a server on this machine."""
 
     def __init__(self, port):
         self._root = f"http://127.0.0.1:{port}/v1/models"
 
     def get(self, path=""):
-        """Status and JSON of an answer."""
+        """Status and JSON of the answer."""
         return self._open(urllib.request.Request(self._root + path))
 
     def predict(self, model, body, content_type="application/json"):
-        """Status and JSON of an answer; a body that is not bytes is sent as JSON."""
+        """Status and JSON of the answer; a body that is not bytes is sent as JSON."""
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type}
         return self._open(urllib.request.Request(f"{self._root}/{model}:predict", data, headers))
@@ -53,7 +53,7 @@ class Client:
 
 
 def write_sums(directory, version):
-    """A model of bytes, of numbers and of texts, whose answers are computed in the head."""
+    """Writes a model with integer, float and text inputs and simple outputs."""
     module = tf.Module()
 
     @tf.function(input_signature=[tf.TensorSpec([None, 2], tf.uint8, name="images")])
@@ -75,19 +75,19 @@ def write_sums(directory, version):
 
 @pytest.fixture(scope="module")
 def export_dir(exported, tmp_path_factory):
-    """An export, with a model that has two versions beside it."""
+    """An export, plus another model that has two versions."""
     directory = tmp_path_factory.mktemp("serving") / "exported"
     shutil.copytree(exported["fedgela"], directory)
     for version in (9, 10):
         write_sums(directory / "sums", version)
-    # As a kill in the middle of an export leaves it.
+    # As left behind by a killed export.
     shutil.copytree(directory / "sums" / "9", directory / "sums" / ".11.99.tmp")
     return directory
 
 
 @pytest.fixture(scope="module")
 def server(export_dir):
-    """The server's first line, and a client of it."""
+    """The first line that the server prints, and a client."""
     with processes.model_server(export_dir) as (line, port):
         yield line, Client(port)
 
@@ -99,13 +99,13 @@ def client(server):
 
 @pytest.fixture(scope="module")
 def images(runs):
-    """Digits as users have them."""
+    """Stored images of digits."""
     return read_config(runs["fedgela"]).data_config().build().test.x
 
 
 @pytest.fixture(scope="module")
 def own_answers(export_dir):
-    """What a SavedModel says in this process, as NumPy arrays by name."""
+    """Calls a SavedModel in this process; returns NumPy arrays by name."""
 
     def call(folder, signature, **inputs):
         model = tf.saved_model.load(str(export_dir / folder / "1"))
@@ -116,7 +116,7 @@ def own_answers(export_dir):
 
 
 def assert_same(columns, expected):
-    """Lists from JSON are the arrays; rounding may differ between versions of TensorFlow."""
+    """Checks that lists from JSON equal arrays up to rounding."""
     assert set(columns) == set(expected)
     for name, values in expected.items():
         if name.endswith("label"):
@@ -126,12 +126,12 @@ def assert_same(columns, expected):
 
 
 def to_columns(predictions):
-    """Rows to columns; all rows have the same names."""
+    """Converts rows with the same names to columns."""
     assert len({tuple(sorted(row)) for row in predictions}) == 1
     return {name: [row[name] for row in predictions] for name in predictions[0]}
 
 
-def test_models_are_those_of_models_config(server, export_dir):
+def test_server_has_the_models_of_models_config(server, export_dir):
     line, client = server
     listed = re.findall(r'name: "(.+)"', (export_dir / "models.config").read_text())
     names = sorted([*listed, "sums"])
@@ -143,8 +143,8 @@ def test_models_are_those_of_models_config(server, export_dir):
 
 
 @pytest.mark.parametrize(("model", "folder"), [("global", "global"), ("personal-2", "personal/2")])
-def test_answers_are_those_of_the_model(model, folder, client, own_answers, images):
-    """In all ways in which the API lets an input be written."""
+def test_answers_equal_those_of_the_model(model, folder, client, own_answers, images):
+    """The input is given in every way that the API permits."""
     expected = own_answers(folder, "serving_default", images=images)
     assert ("own_probabilities" in expected) == (model == "personal-2")
     values = images.tolist()
@@ -172,7 +172,7 @@ def test_image_files_are_sent_as_base64(model, folder, client, own_answers, imag
         assert_same(to_columns(answer["predictions"]), expected)
 
 
-def test_the_newest_version_of_bytes_numbers_and_texts(client):
+def test_newest_version_with_integer_float_and_text_inputs(client):
     status, answer = client.predict("sums", {"instances": [[255, 0], [1, 2]]})
     assert status == 200, answer
     assert answer["predictions"] == [{"total": 255, "version": 10}, {"total": 3, "version": 10}]
@@ -187,8 +187,8 @@ def test_the_newest_version_of_bytes_numbers_and_texts(client):
     )  # fmt: skip
 
 
-def test_a_body_of_any_content_type_is_json(client):
-    """curl -d sends the type of a form; TensorFlow Serving does not look at it."""
+def test_json_is_accepted_with_any_content_type(client):
+    """`curl -d` sends the content type of a form, which TensorFlow Serving ignores."""
     for content_type in ("application/x-www-form-urlencoded", "text/plain"):
         status, answer = client.predict("sums", b'{"instances": [[4, 5]]}', content_type)
         assert (status, answer["predictions"][0]["total"]) == (200, 9)
@@ -205,16 +205,16 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {}, "either instances or inputs"),
         ("global", {"instances": [_DIGIT], "inputs": [_DIGIT]}, "either instances or inputs"),
         ("global", [_DIGIT], "not a JSON object"),
-        ("global", {"instances": []}, "at least one of images"),
-        ("global", {"inputs": []}, "at least one of images"),
+        ("global", {"instances": []}, "must be a non-empty list of images"),
+        ("global", {"inputs": []}, "must be a non-empty list of images"),
         ("global", {"instances": 5}, "instances"),
-        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a list"),
+        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a non-empty list"),
         ("global", {"instances": [_DIGIT[:7]]}, "shape [1, 7, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": _DIGIT}, "shape [8, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": [_DIGIT, _DIGIT[:7]]}, "images: has lists of different lengths"),
-        ("global", {"instances": [{"pixels": _DIGIT}]}, "instances[0]: has pixels where images"),
-        ("global", {"instances": [_DIGIT, {}]}, "instances[1]: has nothing where images"),
-        ("global", {"inputs": {"pixels": [_DIGIT]}}, "inputs: has pixels where images"),
+        ("global", {"instances": [{"pixels": _DIGIT}]}, "instances[0]: has pixels instead of im"),
+        ("global", {"instances": [_DIGIT, {}]}, "instances[1]: has nothing instead of images"),
+        ("global", {"inputs": {"pixels": [_DIGIT]}}, "inputs: has pixels instead of images"),
         ("global", {"signature_name": "resize", "instances": [_DIGIT]}, "'resize' is not one of"),
         ("global", {"signature_name": ["a"], "instances": [_DIGIT]}, "['a'] is not one of"),
         ("global", {"instances": [[[["0"]] * 8] * 8]}, "images: not all values are whole numbers"),
@@ -231,7 +231,7 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
     ],
 )
-def test_refused_with_the_reason(model, body, reason, client):
+def test_bad_requests_are_answered_with_the_reason(model, body, reason, client):
     status, answer = client.predict(model, body)
     assert (status, list(answer)) == (400, ["error"])
     assert reason in answer["error"]
@@ -240,7 +240,7 @@ def test_refused_with_the_reason(model, body, reason, client):
 
 @pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded"])
 @pytest.mark.parametrize("body", [b"", b'{"instances": [', b"\xff\xfe", b"{'instances': []}"])
-def test_broken_json_is_refused(body, content_type, client):
+def test_invalid_json_is_answered_with_status_400(body, content_type, client):
     status, answer = client.predict("global", body, content_type)
     assert (status, list(answer)) == (400, ["error"])
     assert re.search("not JSON|Unrecognized request format", answer["error"])
@@ -252,8 +252,8 @@ def test_unknown_model(client):
     assert "personal-99" in answer["error"]
 
 
-def test_200_requests_at_a_time(client, own_answers, images):
-    """All sent before any is answered, to two models, every tenth of them broken."""
+def test_200_concurrent_requests(client, own_answers, images):
+    """All are sent at the same time, to two models; every tenth request is invalid."""
     expected = {
         "global": own_answers("global", "serving_default", images=images[:200]),
         "personal-2": own_answers("personal/2", "serving_default", images=images[:200]),
@@ -280,16 +280,16 @@ def test_200_requests_at_a_time(client, own_answers, images):
 
 
 def start(*flags):
-    """Starts the server and waits for nothing."""
+    """Starts the server without waiting until it is ready."""
     command = [processes.SERVING_PYTHON, processes.SERVING_ADAPTER, *flags]
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
 
 
-def test_only_this_machine_is_let_in_by_default(server):
+def test_server_listens_on_loopback_by_default(server):
     assert "http://127.0.0.1:" in server[0]
 
 
-def test_refusals_at_the_start_are_one_line(export_dir, tmp_path):
+def test_start_errors_are_one_line(export_dir, tmp_path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         model_dir = export_dir / "global"
@@ -308,7 +308,7 @@ def test_refusals_at_the_start_are_one_line(export_dir, tmp_path):
             assert err.count("\n") == 1, err
 
 
-def test_an_interrupt_ends_it_quietly(tmp_path):
+def test_an_interrupt_ends_the_server_without_output(tmp_path):
     write_sums(tmp_path / "sums", 1)
     with start(f"--export_dir={tmp_path}", "--port=0") as process:
         assert process.stdout.readline().endswith(": sums\n")
@@ -317,7 +317,7 @@ def test_an_interrupt_ends_it_quietly(tmp_path):
     assert (process.returncode, out, err) == (0, "", "")
 
 
-def test_make_serve_passes_its_settings_on():
+def test_make_serve_passes_on_its_settings():
     command = ["make", "--dry-run", "serve", "EXPORT_DIR=out", "PORT=1234"]
     root = processes.SERVING_ADAPTER.parents[1]
     printed = subprocess.run(command, cwd=root, capture_output=True, text=True, check=True)

@@ -1,4 +1,4 @@
-"""What a model says, worked out from its logits by hand."""
+"""Predictions of a model, compared with NumPy."""
 
 import numpy as np
 import pytest
@@ -26,7 +26,7 @@ def softmax(logits):
     return e / e.sum(axis=1, keepdims=True)
 
 
-def test_global_model_answers_with_all_classes():
+def test_global_model_predicts_all_classes():
     answers = model(None).answer(tf.constant(LOGITS))
     assert set(answers) == {"probabilities", "class_id"}
     np.testing.assert_allclose(answers["probabilities"], softmax(LOGITS), rtol=1e-6)
@@ -34,7 +34,7 @@ def test_global_model_answers_with_all_classes():
 
 
 @pytest.mark.parametrize("own", [[0, 3], [2], [0, 1, 2, 3]])
-def test_own_classes_only(own):
+def test_own_predictions_are_restricted_to_own_classes(own):
     answers = model(np.isin(range(4), own)).answer(tf.constant(LOGITS))
     expected = np.zeros((2, 4))
     expected[:, own] = softmax(LOGITS[:, own])
@@ -44,14 +44,14 @@ def test_own_classes_only(own):
     np.testing.assert_allclose(answers["probabilities"], softmax(LOGITS), rtol=1e-6)
 
 
-def test_a_client_without_samples_has_no_own_classes():
+def test_own_predictions_of_a_client_without_samples_cover_all_classes():
     answers = model(np.zeros(4, bool)).answer(tf.constant(LOGITS))
     np.testing.assert_array_equal(answers["own_probabilities"], answers["probabilities"])
     np.testing.assert_array_equal(answers["own_class_id"], answers["class_id"])
 
 
 def test_accuracy():
-    """Of raw inputs, which are normalised; in batches, the last of which is smaller."""
+    """Stored inputs are normalised; the last batch is smaller than the others."""
     x = np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0]][:, None, None, :]
     examples = data.Examples(x, np.array([0, 1, 0, 3, 2], np.int32))
     assert model(None).accuracy(examples, batch_size=2) == pytest.approx(60)

@@ -1,5 +1,6 @@
-"""Aggregators by name: closed forms, every runtime, what is refused, privacy in numbers."""
+"""Aggregators: closed forms, all runtimes, refused settings, privacy in numbers."""
 
+import dataclasses
 import math
 
 import numpy as np
@@ -10,16 +11,17 @@ from scipy import special
 
 from tests import support
 from tff_pcdd import runtime
-from tff_pcdd.federated import Aggregation, build_process
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
+from tff_pcdd.federated import aggregators, build_process
+from tff_pcdd.settings import option
 
 PLAIN = {"zeroing": False, "clipping": False}
 
 
-def rounds(aggregation, values, weights=None, cohort_size=2, number=1):
+def rounds(aggregator, values, weights=None, cohort_size=2, number=1):
     """(results, measurements) of rounds in which clients hold these vectors."""
     value_type = tff.TensorType(np.float32, np.shape(values[0]))
-    factory = aggregation.factory(cohort_size)
+    factory = aggregator.factory(cohort_size)
     if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
         process = factory.create(value_type, tff.TensorType(np.float32))
     else:
@@ -37,23 +39,23 @@ def rounds(aggregation, values, weights=None, cohort_size=2, number=1):
 
 
 def test_the_mean_is_weighted(simulation):
-    ((mean, _),) = rounds(Aggregation(), [1.0, 4.0], [1, 2])
+    ((mean, _),) = rounds(aggregators.create("mean"), [1.0, 4.0], [1, 2])
     assert mean == pytest.approx(3)
 
 
 @pytest.mark.parametrize(("cohort_size", "expected"), [(2, 0.75), (4, 0.375)])
 def test_privacy_without_noise(cohort_size, expected, simulation):
     """2 is clipped to 1; the sum is divided by the clients that were expected."""
-    aggregation = Aggregation("dp", noise_multiplier=0.0, clip=1.0)
-    ((result, _),) = rounds(aggregation, [2.0, 0.5], cohort_size=cohort_size)
+    aggregator = aggregators.create("dp", noise_multiplier=0.0, clip=1.0)
+    ((result, _),) = rounds(aggregator, [2.0, 0.5], cohort_size=cohort_size)
     assert result == pytest.approx(expected)
 
 
 def test_noise_has_the_spread_that_was_asked_for(simulation):
     """On the mean of 4 clients it is 2·0.5/4; of 20,000 entries the estimate is good to 1 %."""
     zeros = np.zeros(20_000)
-    aggregation = Aggregation("dp", noise_multiplier=2.0, clip=0.5)
-    (first, _), (second, _) = rounds(aggregation, [zeros] * 4, cohort_size=4, number=2)
+    aggregator = aggregators.create("dp", noise_multiplier=2.0, clip=0.5)
+    (first, _), (second, _) = rounds(aggregator, [zeros] * 4, cohort_size=4, number=2)
     assert first.std() == pytest.approx(0.25, rel=0.03)
     assert first.mean() == pytest.approx(0, abs=0.01)
     assert abs(np.corrcoef(first, second)[0, 1]) < 0.05
@@ -61,8 +63,8 @@ def test_noise_has_the_spread_that_was_asked_for(simulation):
 
 def test_adaptive_clip_follows_the_median(simulation):
     """Both above the first clip of 0.1: the second is 0.1·exp(0.2·0.5)."""
-    aggregation = Aggregation("dp", noise_multiplier=0.0, clip=0.0)
-    (first, _), (second, _) = rounds(aggregation, [3.0, 5.0], number=2)
+    aggregator = aggregators.create("dp", noise_multiplier=0.0, clip=0.0)
+    (first, _), (second, _) = rounds(aggregator, [3.0, 5.0], number=2)
     assert first == pytest.approx(0.1)
     assert second == pytest.approx(0.1 * math.exp(0.1))
 
@@ -72,20 +74,20 @@ def test_adaptive_clip_follows_the_median(simulation):
 )
 def test_clipping_norm_moves_towards_four_in_five(values, factor, simulation):
     """A round uses the old norm, the next the new one: x0.960789 or x1.173511."""
-    aggregation = Aggregation("robust", zeroing=False)
-    results = rounds(aggregation, values, number=2)
+    aggregator = aggregators.create("robust", zeroing=False)
+    results = rounds(aggregator, values, number=2)
     for (mean, _), norm in zip(results, (1.0, factor), strict=True):
         assert mean == pytest.approx(np.mean(np.minimum(values, norm)), rel=1e-5)
 
 
 def test_zeroing_keeps_the_weight_of_what_it_zeroes(simulation):
     """The first threshold is 21; with all below it the next is 2·10·0.954993 + 1."""
-    aggregation = Aggregation("robust", clipping=False)
-    ((mean, _),) = rounds(aggregation, [1.0, 1000.0])
+    aggregator = aggregators.create("robust", clipping=False)
+    ((mean, _),) = rounds(aggregator, [1.0, 1000.0])
     assert mean == pytest.approx(0.5)
     threshold = 2 * 10 * math.exp(-math.log(10) * 0.02) + 1
     for value, kept in ((threshold - 0.01, 1), (threshold + 0.01, 0)):
-        process = aggregation.factory(2).create(
+        process = aggregator.factory(2).create(
             tff.TensorType(np.float32), tff.TensorType(np.float32)
         )
         state = process.next(process.initialize(), [np.float32(1)] * 2, [np.float32(1)] * 2).state
@@ -96,45 +98,51 @@ def test_zeroing_keeps_the_weight_of_what_it_zeroes(simulation):
 def test_compression_rounds_to_the_nearest_steps(simulation):
     """With 2 bits there are three steps between the smallest and the largest entry of a change."""
     value = np.linspace(0, 3, 50)
-    ((result, _),) = rounds(Aggregation("compressed", **PLAIN, bits=2, threshold=10), [value] * 2)
+    ((result, _),) = rounds(
+        aggregators.create("compressed", **PLAIN, bits=2, threshold=10), [value] * 2
+    )
     # Rounding is at random, upwards and downwards; two changes are averaged.
     steps = np.round(2 * result, 4)
     np.testing.assert_array_equal(steps, np.round(steps))
     assert np.abs(result - value).max() < 1
-    ((exact, _),) = rounds(Aggregation("compressed", **PLAIN, bits=2, threshold=50), [value] * 2)
+    ((exact, _),) = rounds(
+        aggregators.create("compressed", **PLAIN, bits=2, threshold=50), [value] * 2
+    )
     np.testing.assert_allclose(exact, value, rtol=1e-6)
 
 
 def test_compressed_bytes():
-    aggregation = Aggregation("compressed", bits=4, threshold=100)
-    assert aggregation.upload_bytes([100, 101, 1]) == 400 + (51 + 8) + 4
-    assert Aggregation().upload_bytes([100, 101, 1]) == 4 * 202
+    aggregator = aggregators.create("compressed", bits=4, threshold=100)
+    assert aggregator.upload_bytes([100, 101, 1]) == 400 + (51 + 8) + 4
+    assert aggregators.create("mean").upload_bytes([100, 101, 1]) == 4 * 202
 
 
 @pytest.mark.parametrize("name", ["mean", "robust", "compressed", "secure"])
-def test_a_cohort_without_samples_is_no_division_by_zero(name, simulation):
-    ((result, _),) = rounds(Aggregation(name), [[0.0, 0.0]] * 2, [0, 0])
+def test_a_cohort_without_samples_does_not_divide_by_zero(name, simulation):
+    ((result, _),) = rounds(aggregators.create(name), [[0.0, 0.0]] * 2, [0, 0])
     np.testing.assert_array_equal(result, [0, 0])
 
 
 def test_secure_sums_are_close_to_the_mean(simulation):
-    ((result, _),) = rounds(Aggregation("secure", **PLAIN), [[1.0, -2.0], [4.0, 1.0]], [1, 2])
+    ((result, _),) = rounds(
+        aggregators.create("secure", **PLAIN), [[1.0, -2.0], [4.0, 1.0]], [1, 2]
+    )
     np.testing.assert_allclose(result, [3, 0], atol=1e-3)
 
 
 @pytest.mark.parametrize(
-    "aggregation",
+    "aggregator",
     [
-        Aggregation("robust"),
-        Aggregation("compressed"),
-        Aggregation("secure"),
-        Aggregation("dp", noise_multiplier=0.0, clip=0.5),
-        Aggregation("dp", noise_multiplier=0.0, clip=0.0),
+        aggregators.create("robust"),
+        aggregators.create("compressed"),
+        aggregators.create("secure"),
+        aggregators.create("dp", noise_multiplier=0.0, clip=0.5),
+        aggregators.create("dp", noise_multiplier=0.0, clip=0.0),
     ],
-    ids=lambda a: f"{a.name}-{a.clip}",
+    ids=lambda a: f"{a.name}-{getattr(a, 'clip', None)}",
 )
-def test_rounds_agree_on_every_runtime(aggregation, workers):
-    process = build_process(support.learning("fedavg"), aggregation)
+def test_rounds_agree_on_every_runtime(aggregator, workers):
+    process = build_process(support.training_spec("fedavg"), aggregator)
     results = []
     for name, options in (
         ("inprocess", {"client_parallelism": 2}),
@@ -158,8 +166,8 @@ def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
     states = [
         support.run_rounds(process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]])[0]
         for process in (
-            build_process(support.learning("fedavg"), aggregation)
-            for aggregation in (None, Aggregation("robust", **PLAIN))
+            build_process(support.training_spec("fedavg"), aggregator)
+            for aggregator in (None, aggregators.create("robust", **PLAIN))
         )
     ]
     support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
@@ -167,14 +175,14 @@ def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
 
 def test_privacy_counts_clients_alike(simulation):
     """Without noise and with a wide clip it is the plain mean over the expected cohort of 3."""
-    aggregations = (
-        Aggregation("dp", noise_multiplier=0.0, clip=1e6),
+    compared = (
+        aggregators.create("dp", noise_multiplier=0.0, clip=1e6),
         tff.aggregators.UnweightedMeanFactory(),
     )
     states = [
         support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])[0]["weights"]
         for process in (
-            build_process(support.learning("fedavg"), aggregation) for aggregation in aggregations
+            build_process(support.training_spec("fedavg"), aggregator) for aggregator in compared
         )
     ]
     for a, b in zip(*map(tf.nest.flatten, states), strict=True):
@@ -182,22 +190,109 @@ def test_privacy_counts_clients_alike(simulation):
 
 
 @pytest.mark.parametrize(
-    ("name", "message"),
+    ("name", "reason"),
     [
-        ("fedmr", "--aggregator=dp: clients of fedmr also send counts, features, which would pass"),
-        ("feddyn", "--aggregator=dp: clients of feddyn also send clients, which would pass it by"),
-        ("fedproto", "--aggregator=dp: clients of fedproto send no weights"),
+        ("fedmr", "clients of fedmr also send counts, features, which would not be aggregated"),
+        ("feddyn", "clients of feddyn also send clients, which would not be aggregated"),
+        ("fedproto", "clients of fedproto send no weights"),
     ],
 )
-def test_methods_that_pass_it_by_are_refused(name, message):
-    with pytest.raises(OptionError, match=message):
-        build_process(support.learning(name), Aggregation("dp"))
+def test_methods_whose_upload_is_not_aggregated_are_refused(name, reason):
+    with pytest.raises(SettingError) as info:
+        build_process(support.training_spec(name), aggregators.create("dp"))
+    assert info.value.setting == "aggregator"
+    assert info.value.value == "dp"
+    assert reason in info.value.reason
 
 
 def test_too_much_noise_for_an_adaptive_clip():
-    with pytest.raises(OptionError, match=r"--dp_noise_multiplier=1.0 --dp_clip=0: .* 10 clients"):
-        Aggregation("dp", noise_multiplier=1.0, clip=0.0).factory(10)
-    assert Aggregation("dp", noise_multiplier=0.9, clip=0.0).factory(10)
+    with pytest.raises(SettingError) as info:
+        aggregators.create("dp", noise_multiplier=1.0, clip=0.0).factory(10)
+    assert info.value.setting == "dp_noise_multiplier"
+    assert info.value.value == 1.0
+    assert "dp_clip=0" in info.value.reason
+    assert "10 clients" in info.value.reason
+    assert aggregators.create("dp", noise_multiplier=0.9, clip=0.0).factory(10)
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "setting", "reason"),
+    [
+        ("compressed", {"bits": 17}, "compressed_bits", "at most 16"),
+        ("compressed", {"threshold": -1}, "compressed_threshold", "at least 0"),
+        ("secure", {"zeroing": 1}, "aggregator_zeroing", "true or false"),
+        ("robust", {"clipping": "no"}, "aggregator_clipping", "true or false"),
+        ("dp", {"noise_multiplier": -0.5}, "dp_noise_multiplier", "at least 0"),
+        ("dp", {"clip": -1.0}, "dp_clip", "at least 0"),
+        ("dp", {"delta": 0.0}, "dp_delta", "greater than 0"),
+        ("dp", {"bits": 4}, "dp_bits", "no such option"),
+        ("median", {}, "aggregator", "choose one of compressed, dp, mean, robust, secure"),
+    ],
+)
+def test_settings_that_cannot_be_used(name, options, setting, reason):
+    with pytest.raises(SettingError) as info:
+        aggregators.create(name, **options)
+    assert info.value.setting == setting
+    assert reason in info.value.reason
+
+
+def test_an_aggregator_of_ones_own(simulation, monkeypatch):
+    """Registered outside the package, with an option; here the mean of changes times a factor."""
+    registry = aggregators.registry
+    monkeypatch.setattr(registry, "_classes", registry.classes())
+
+    @aggregators.register
+    @dataclasses.dataclass(frozen=True)
+    class Damped(aggregators.get("mean")):
+        name = "damped"
+        factor: float = option(0.5, "Factor of the mean.", above=0, maximum=1)
+
+        def factory(self, cohort_size):
+            mean = super().factory(cohort_size)
+
+            class Factory(tff.aggregators.WeightedAggregationFactory):
+                def create(_, value_type, weight_type):
+                    process = mean.create(value_type, weight_type)
+
+                    @tff.tensorflow.computation(value_type)
+                    def scale(value):
+                        return tf.nest.map_structure(lambda v: self.factor * v, value)
+
+                    @tff.federated_computation(*process.next.type_signature.parameter)
+                    def next_fn(state, value, weight):
+                        output = process.next(state, value, weight)
+                        return tff.templates.MeasuredProcessOutput(
+                            output.state,
+                            tff.federated_map(scale, output.result),
+                            output.measurements,
+                        )
+
+                    return tff.templates.AggregationProcess(process.initialize, next_fn)
+
+            return Factory()
+
+    assert "damped" in aggregators.names()
+    weights = []
+    for aggregator in (None, aggregators.create("damped", factor=0.25)):
+        process = build_process(support.training_spec("fedavg"), aggregator)
+        first = process.initialize()
+        state, _, _ = support.run_rounds(process, first, {}, [[0, 1, 2]])
+        weights.append([np.asarray(w) for w in state["weights"]["trainable"]])
+    for start, plain, damped in zip(first["weights"]["trainable"], *weights, strict=True):
+        np.testing.assert_allclose(damped - start, 0.25 * (plain - start), rtol=1e-3, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["mean", "robust", "compressed", "secure"])
+def test_only_dp_gives_privacy(name):
+    assert aggregators.create(name).privacy(10, 5, 3) == {}
+
+
+def test_privacy_in_numbers():
+    private = aggregators.create("dp", noise_multiplier=2.0, delta=1e-4)
+    expected = {"dp_epsilon": private.epsilon(5, 3, 3), "dp_delta": 1e-4}
+    assert private.privacy(5, 3, 3) == expected
+    unlimited = aggregators.create("dp", noise_multiplier=0.0)
+    assert unlimited.privacy(5, 3, 3) == {"dp_epsilon": None, "dp_delta": 1e-5}
 
 
 def test_epsilon_of_a_gaussian_mechanism():
@@ -209,7 +304,7 @@ def test_epsilon_of_a_gaussian_mechanism():
             + np.log1p(-1 / order)
             - (np.log(delta) + np.log(order)) / (order - 1)
         )
-        actual = Aggregation("dp", noise_multiplier=z).epsilon(10, 10, number, delta)
+        actual = aggregators.create("dp", noise_multiplier=z, delta=delta).epsilon(10, 10, number)
         assert actual == pytest.approx(epsilon, rel=0.01)
 
 
@@ -225,14 +320,14 @@ def test_epsilon_of_cohorts_is_smaller():
         terms = q**j * special.comb(order, j) * np.exp((j - 1) * divergence) * factor
         rdp = number * np.log1p(terms.sum()) / (order - 1)
         epsilons.append(rdp + np.log1p(-1 / order) - np.log(delta * order) / (order - 1))
-    private = Aggregation("dp", noise_multiplier=z)
-    few = private.epsilon(1000, 10, number, delta)
+    private = aggregators.create("dp", noise_multiplier=z, delta=delta)
+    few = private.epsilon(1000, 10, number)
     assert 0.7 * min(epsilons) < few <= 1.01 * min(epsilons)
-    assert few < private.epsilon(1000, 1000, number, delta) / 5
-    assert private.epsilon(1000, 10, 100, delta) > few
-    assert Aggregation("dp", noise_multiplier=0.0).epsilon(10, 10, 1, 1e-5) == math.inf
+    assert few < private.epsilon(1000, 1000, number) / 5
+    assert private.epsilon(1000, 10, 100) > few
+    assert aggregators.create("dp", noise_multiplier=0.0).epsilon(10, 10, 1) == math.inf
 
 
 def test_epsilon_of_large_cohorts_is_that_of_taking_part_always():
-    private = Aggregation("dp", noise_multiplier=2.0)
-    assert private.epsilon(5, 3, 10, 1e-5) == private.epsilon(5, 5, 10, 1e-5)
+    private = aggregators.create("dp", noise_multiplier=2.0)
+    assert private.epsilon(5, 3, 10) == private.epsilon(5, 5, 10)

@@ -1,7 +1,6 @@
 """Normalisation that stays with the client: FedBN, and any method under personal norms."""
 
 import dataclasses
-from collections import OrderedDict
 
 import numpy as np
 import pytest
@@ -9,14 +8,15 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import methods
-from tff_pcdd.federated import build_process, programs
+from tff_pcdd.federated import ClientWork, PersonalEvaluation, build_process, make_message
+from tff_pcdd.federated import state as states
 
 COHORT = [0, 1]
 
 
 @pytest.fixture(scope="module")
 def process(simulation):
-    return build_process(support.learning("fedbn"))
+    return build_process(support.training_spec("fedbn"))
 
 
 @pytest.fixture(scope="module")
@@ -34,13 +34,9 @@ def test_clients_keep_their_normalisation(process, one_round):
     ):
         assert np.any(value != other) and np.any(value != start)
     # The next round starts from the client's own and not from the mean.
-    message = {
-        "weights": state["weights"],
-        "server": programs.ordered({}),
-        "round": state["round"],
-    }
-    program = programs.ClientProgram(dataclasses.replace(support.learning("fedbn"), local_epochs=0))
-    result = program.update(message, clients[0], support.client_data(0, 1))
+    spec = dataclasses.replace(support.training_spec("fedbn"), local_epochs=0)
+    message = make_message(spec.method, state)
+    result = ClientWork(spec).update(message, clients[0], support.client_data(0, 1))
     support.assert_trees_equal(result["state"]["personal"], clients[0]["personal"])
 
 
@@ -59,39 +55,34 @@ def test_a_client_that_never_trained_starts_at_the_mean(process, one_round):
     data = support.client_data(3, 1, test=support.TEST)
     counts = process.evaluate_before(state, [fresh], [data])[0]
     globally = process.evaluate_global(state, support.TEST)
-    np.testing.assert_array_equal(counts["before"], globally["right"]["head"])
+    np.testing.assert_array_equal(counts["before"], globally["correct"]["head"])
 
 
 def test_any_method_can_leave_normalisation_with_the_client(simulation, one_round):
-    learning = support.learning("fedavg")
-    learning = dataclasses.replace(
-        learning, task=dataclasses.replace(learning.task, personal_norms=True)
-    )
-    process = build_process(learning)
+    spec = support.training_spec("fedavg")
+    spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
+    process = build_process(spec)
     result = support.run_rounds(process, process.initialize(), {}, [COHORT])
     support.assert_trees_equal(result[:2], one_round[:2])
 
 
 def with_personal_norms(name, **options):
-    """A method's learning under --bn=personal, and what the server sends in the first round."""
-    learning = support.learning(name, **options)
-    learning = dataclasses.replace(
-        learning, task=dataclasses.replace(learning.task, personal_norms=True)
-    )
-    sent = learning.method.broadcast(programs.initial_server(learning))
-    message = OrderedDict(
-        weights=programs.initial_weights(learning),
-        server=programs.ordered(sent),
-        round=np.int32(0),
-    )
-    return learning, message
+    """A method's training spec with personal norms, and the message of the first round."""
+    spec = support.training_spec(name, **options)
+    spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
+    state = {
+        "weights": states.initial_weights(spec),
+        "server": states.initial_server(spec),
+        "round": np.int32(0),
+    }
+    return spec, make_message(spec.method, state)
 
 
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_trains_normalisation_that_stays(name):
-    learning, message = with_personal_norms(name)
-    state = programs.initial_client_state(learning, support.seed_of(0))
-    result = programs.ClientProgram(learning).update(message, state, support.client_data(0, 0))
+    spec, message = with_personal_norms(name)
+    state = states.initial_client_state(spec, support.seed_of(0))
+    result = ClientWork(spec).update(message, state, support.client_data(0, 0))
     for leaf in tf.nest.flatten(result["update"]):
         assert np.all(np.isfinite(leaf))
     mirrored = message["weights"]["mirrored"]
@@ -111,13 +102,13 @@ def test_every_method_trains_normalisation_that_stays(name):
     ],
 )
 def test_tuning_moves_the_scales_only_with_the_backbone(name, options, moves):
-    learning, message = with_personal_norms(name, **options)
-    state = programs.initial_client_state(learning, support.seed_of(0))
+    spec, message = with_personal_norms(name, **options)
+    state = states.initial_client_state(spec, support.seed_of(0))
     data = support.client_data(0, 0, test=support.TEST)
-    program = programs.ClientProgram(learning)
-    before, after = (program.personal_weights(message, state, data, epochs) for epochs in (0, 1))
+    evaluation = PersonalEvaluation(spec)
+    before, after = (evaluation.personal_weights(message, state, data, epochs) for epochs in (0, 1))
     with tf.Graph().as_default():
-        net = learning.network()
+        net = spec.network()
     names = [variable.name for variable in net.variables]
     moved = {name for name, a, b in zip(names, before, after, strict=True) if np.any(a != b)}
     assert moved
@@ -127,7 +118,7 @@ def test_tuning_moves_the_scales_only_with_the_backbone(name, options, moves):
 def test_without_normalisation_it_is_fedavg(simulation):
     states = []
     for name in ("fedavg", "fedbn"):
-        process = build_process(support.learning(name, statistics=False))
+        process = build_process(support.training_spec(name, statistics=False))
         states.append(support.run_rounds(process, process.initialize(), {}, [COHORT])[0])
     support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
 
@@ -136,7 +127,7 @@ def test_all_normalisations_of_a_residual_network_are_found():
     """By type: those on the shortcuts have no name of their own."""
     from tff_pcdd import models
 
-    task = methods.Task(10, 512, lambda: models.build("resnet18", (8, 8, 3)), np.ones([1, 10]))
+    task = methods.TaskSpec(10, 512, lambda: models.build("resnet18", (8, 8, 3)), np.ones([1, 10]))
     net = methods.Network(methods.create("fedbn").build(task), methods.create("fedbn"), task)
     # 20 layers with 4 variables each, 3 of them on shortcuts.
     assert len(net.mirrored.all) == 20 * 4

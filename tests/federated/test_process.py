@@ -10,7 +10,7 @@ import tensorflow_federated as tff
 
 from tests import support
 from tff_pcdd import data, layers, methods
-from tff_pcdd.federated import SGD, Learning, build_process
+from tff_pcdd.federated import SGD, TrainingSpec, build_process
 
 CLASSES, DIM = 4, 16
 SIZES = (7, 3, 12)
@@ -30,11 +30,11 @@ def flat(with_statistics=False):
     return tf.keras.Model(inputs, h)
 
 
-def learning(method="fedavg", *, statistics=False, epochs=3, optimizer=None, **options):
+def training_spec(method="fedavg", *, statistics=False, epochs=3, optimizer=None, **options):
     """A linear classifier, whole-batch steps: the order of samples is of no account."""
-    return Learning(
+    return TrainingSpec(
         method=methods.create(method, **options),
-        task=methods.Task(
+        task=methods.TaskSpec(
             num_classes=CLASSES,
             feature_dim=DIM,
             backbone=functools.partial(flat, statistics),
@@ -42,7 +42,8 @@ def learning(method="fedavg", *, statistics=False, epochs=3, optimizer=None, **o
             num_rounds=2,
         ),
         input_spec=data.InputSpec("image", support.IMAGE, "float32", scale=0.5, mean=(0.25,)),
-        optimizer=optimizer or SGD(0.1, 0.9, 1e-2, 1.0),
+        optimizer=optimizer
+        or SGD(learning_rate=0.1, momentum=0.9, weight_decay=1e-2, clip_norm=1.0),
         local_epochs=epochs,
         batch_size=16,
     )
@@ -56,9 +57,9 @@ def run_round(process, state, cohort=(0, 1, 2), round_number=0):
             OrderedDict(
                 train=CLIENTS[client],
                 seed=support.seed_of(round_number, client),
-                slot=np.int32(slot),
+                cohort_index=np.int32(index),
             )
-            for slot, client in enumerate(cohort)
+            for index, client in enumerate(cohort)
         ],
     )
 
@@ -97,17 +98,19 @@ def as_float64(weights):
 
 @pytest.fixture(scope="module")
 def fedavg(simulation):
-    return build_process(learning())
+    return build_process(training_spec())
 
 
 @pytest.fixture(scope="module")
 def with_statistics(simulation):
-    return build_process(learning(statistics=True))
+    return build_process(training_spec(statistics=True))
 
 
 @pytest.fixture(scope="module")
 def fedgela(simulation):
-    return build_process(learning("fedgela", statistics=True, epochs=1, scale=3.0, features="l2"))
+    return build_process(
+        training_spec("fedgela", statistics=True, epochs=1, scale=3.0, features="l2")
+    )
 
 
 def test_two_rounds_of_fedavg_match_numpy(fedavg):
@@ -151,18 +154,18 @@ def test_evaluation_matches_numpy(fedavg):
         x=np.concatenate([c["x"] for c in CLIENTS]), y=np.concatenate([c["y"] for c in CLIENTS])
     )
 
-    def right(logits, labels):
+    def correct(logits, labels):
         return np.bincount(labels[logits.argmax(axis=1) == labels], minlength=CLASSES)
 
     counts = fedavg.evaluate_global(state, pooled)
-    np.testing.assert_array_equal(counts["right"]["head"], right(x @ kernel + bias, y))
+    np.testing.assert_array_equal(counts["correct"]["head"], correct(x @ kernel + bias, y))
     np.testing.assert_array_equal(counts["total"], np.bincount(y, minlength=CLASSES))
 
     client = 0
     counts = fedavg.evaluate_personal(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=CLIENTS[client], test=pooled, seed=support.seed_of(9), slot=0)],
+        [OrderedDict(train=CLIENTS[client], test=pooled, seed=support.seed_of(9), cohort_index=0)],
     )[0]
     logits = x @ kernel + bias
     (kernel, bias), _ = numpy_client(kernel, bias, client)
@@ -174,7 +177,7 @@ def test_evaluation_matches_numpy(fedavg):
         "after": tuned,
         "after_masked": tuned + absent,
     }.items():
-        np.testing.assert_array_equal(counts[key], right(wanted, y), err_msg=key)
+        np.testing.assert_array_equal(counts[key], correct(wanted, y), err_msg=key)
 
 
 def test_batch_statistics_are_averaged_with_the_weights(with_statistics):
@@ -196,7 +199,7 @@ def test_batch_statistics_are_averaged_with_the_weights(with_statistics):
 
 
 def test_unweighted_mean_plugs_in(simulation, fedavg):
-    process = build_process(learning(), tff.aggregators.UnweightedMeanFactory())
+    process = build_process(training_spec(), tff.aggregators.UnweightedMeanFactory())
     state = process.initialize()
     before = as_float64(state["weights"]["trainable"])
     alone = [numpy_client(*before, client)[0] for client in range(len(CLIENTS))]
@@ -219,7 +222,7 @@ def test_unweighted_mean_plugs_in(simulation, fedavg):
 )
 def test_aggregators_of_tff_learning_plug_in(factory, simulation):
     """Two rounds, so that their own state comes back; also with statistics to be averaged."""
-    process = build_process(learning(statistics=True), factory())
+    process = build_process(training_spec(statistics=True), factory())
     state = process.initialize()
     for number in range(2):
         before = state
@@ -238,7 +241,7 @@ def test_a_cohort_without_samples_divides_by_nothing(fedavg):
     after, _, metrics = fedavg.next(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=support.examples(0, [0], 0), seed=support.seed_of(0), slot=0)],
+        [OrderedDict(train=support.examples(0, [0], 0), seed=support.seed_of(0), cohort_index=0)],
     )
     support.assert_trees_equal(after["weights"], state["weights"])
     assert float(metrics["sums"]["samples"]) == 0
@@ -281,4 +284,4 @@ def test_phi_enters_the_loss_of_fedgela(fedgela):
 
 
 def test_first_weights_are_a_function_of_the_seed(simulation, fedavg):
-    support.assert_trees_equal(fedavg.initialize(), build_process(learning()).initialize())
+    support.assert_trees_equal(fedavg.initialize(), build_process(training_spec()).initialize())

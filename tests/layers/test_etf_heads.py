@@ -19,7 +19,7 @@ def policy(request):
     tf.keras.mixed_precision.set_global_policy("float32")
 
 
-def test_fixed_etf_is_the_loss_function_with_the_seeds_frame(features):
+def test_fixed_etf_equals_etf_logits_of_the_seeds_frame(features):
     head = layers.FixedETF(5, seed=3, scale=20.0)
     expected = losses.etf_logits(features, layers.simplex_etf(8, 5, seed=3), scale=20.0)
     np.testing.assert_allclose(head(features), expected, rtol=1e-6)
@@ -37,7 +37,7 @@ def test_adapted_etf_takes_a_pair_or_two_arguments(features):
     np.testing.assert_allclose(masked, losses.mask_logits(expected, phi), rtol=1e-6)
 
 
-def test_adapted_etf_with_phi_one_is_fixed_etf(features):
+def test_adapted_etf_with_phi_one_equals_fixed_etf(features):
     fixed = layers.FixedETF(5, seed=1)(features)
     np.testing.assert_array_equal(layers.AdaptedETF(5, seed=1)(features, np.ones(5)), fixed)
 
@@ -85,7 +85,7 @@ def test_heads_compute_in_float32_under_mixed_precision(features, policy):
         np.testing.assert_array_equal(again(features, *args), output)
 
 
-def test_weights_may_be_created_as_zeros_and_assigned_later(features):
+def test_weights_can_be_created_as_zeros_and_assigned_later(features):
     def zeros(next_creator, **kwargs):
         kwargs["initial_value"] = tf.zeros(kwargs["shape"], kwargs["dtype"])
         return next_creator(**kwargs)

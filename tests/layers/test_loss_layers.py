@@ -1,4 +1,4 @@
-"""The loss layers say what the loss functions say."""
+"""The loss layers return the values of the loss functions."""
 
 import numpy as np
 import pytest

@@ -13,7 +13,7 @@ def _moments(inputs):
 
 
 def _check_against_numpy(layer, inputs, run):
-    """One training step and one inference step of a fresh layer."""
+    """One training step and one inference step of a new layer."""
     mean, biased, unbiased = _moments(inputs)
     expected = (inputs - mean) / np.sqrt(biased + 1e-5)
     np.testing.assert_allclose(run(inputs, True), expected, rtol=1e-4, atol=1e-5)
@@ -36,7 +36,7 @@ def test_batch_normalization_matches_numpy(shape, dtype, compiled):
     _check_against_numpy(layer, inputs, lambda x, training: run(x, training=training))
 
 
-def test_training_may_be_a_tensor():
+def test_training_can_be_a_tensor():
     inputs = np.random.default_rng(0).normal(size=(5, 3)).astype(np.float32)
     layer = layers.BatchNormalization()
     layer.build([None, 3])
@@ -101,7 +101,7 @@ def test_updates_happen_in_a_function_inside_a_tf1_graph(mode):
         np.testing.assert_allclose(session.run(mean), expected, rtol=1e-5, atol=1e-6)
 
 
-def test_updates_stop_when_frozen_and_while_a_model_is_built():
+def test_no_updates_when_frozen_or_while_a_model_is_built():
     inputs = tf.keras.Input([3])
     layer = layers.BatchNormalization()
     model = tf.keras.Model(inputs, layer(inputs, training=True))
@@ -115,7 +115,7 @@ def test_updates_stop_when_frozen_and_while_a_model_is_built():
 
 
 @pytest.mark.parametrize("dtype", ["float32", "float64"])
-def test_batches_of_one_and_of_none_stay_finite(dtype):
+def test_results_are_finite_for_batches_of_one_and_of_none(dtype):
     layer = layers.BatchNormalization(dtype=dtype)
     np.testing.assert_allclose(layer(np.full((1, 3), 7.0, dtype), training=True), 0.0, atol=1e-4)
     np.testing.assert_allclose(layer.moving_mean, 0.7, rtol=1e-6)

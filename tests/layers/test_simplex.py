@@ -1,4 +1,4 @@
-"""The simplex frame."""
+"""The simplex ETF."""
 
 import numpy as np
 import pytest
@@ -16,13 +16,13 @@ def test_columns_are_a_simplex(shape):
     np.testing.assert_allclose(etf.T @ etf, gram, atol=1e-5)
 
 
-def test_the_seed_decides():
+def test_frame_depends_on_the_seed_only():
     first = layers.simplex_etf(16, 4, seed=1)
     np.testing.assert_array_equal(first, layers.simplex_etf(16, 4, seed=1))
     assert np.abs(first - layers.simplex_etf(16, 4, seed=2)).max() > 0.1
 
 
-def test_impossible_shapes_are_refused():
+def test_impossible_shapes_raise():
     with pytest.raises(ValueError, match="feature_dim=3 and num_classes=10") as error:
         layers.simplex_etf(3, 10, seed=0)
     assert "\n" not in str(error.value)

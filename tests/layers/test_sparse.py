@@ -12,14 +12,14 @@ from tff_pcdd.layers import sparse
 
 @pytest.fixture(autouse=True)
 def cache(tmp_path, monkeypatch):
-    """An empty cache of the test's own, in memory and on disk."""
+    """An empty cache for each test, in memory and on disk."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     monkeypatch.setattr(sparse, "_memory", {})
     return tmp_path / "cache" / "tff_pcdd"
 
 
 def _statistics(psi):
-    """Mean and variance of the pairs' angles in degrees, and of the lengths of the columns."""
+    """Mean and variance of the angles between columns in degrees, and of their lengths."""
     lengths = np.linalg.norm(psi, axis=0)
     cosines = (psi / lengths).T @ (psi / lengths)
     angles = np.degrees(np.arccos(cosines[~np.eye(len(cosines), dtype=bool)]))
@@ -37,7 +37,7 @@ def _golden_start(z, name):
     return initial, mask.reshape(initial.shape)
 
 
-def test_zeros_are_exact_and_columns_nearly_equiangular():
+def test_zeros_are_exact_and_columns_are_nearly_equiangular():
     psi = layers.sparse_etf(64, 10, seed=0)
     assert psi.dtype == np.float32 and psi.shape == (64, 10)
     assert (psi == 0).sum() == int(0.6 * 640)
@@ -47,7 +47,7 @@ def test_zeros_are_exact_and_columns_nearly_equiangular():
     assert length == pytest.approx(0.1, abs=1e-3) and length_variance < 1e-6
 
 
-def test_a_free_entry_that_vanishes_stays_free(monkeypatch, cache):
+def test_a_free_entry_that_underflows_stays_free(monkeypatch, cache):
     def underflow(initial, mask, **kwargs):
         psi = initial * mask
         psi[np.argwhere(mask)[0][0], np.argwhere(mask)[0][1]] = 0.0
@@ -60,7 +60,7 @@ def test_a_free_entry_that_vanishes_stays_free(monkeypatch, cache):
     np.testing.assert_array_equal(layers.sparse_etf(12, 4, seed=1), psi)
 
 
-def test_first_step_is_the_learning_rate_against_the_gradients_sign():
+def test_first_step_moves_by_the_learning_rate_against_the_gradient():
     rng = np.random.default_rng(0)
     initial, mask = rng.normal(size=(5, 3)), np.ones((5, 3))
     mask[[0, 2, 3], [0, 1, 2]] = 0
@@ -75,7 +75,7 @@ def test_first_step_is_the_learning_rate_against_the_gradients_sign():
 
 
 @pytest.mark.parametrize("init", layers.SPARSE_ETF_INITS)
-def test_inits_share_the_mask_and_the_aim(init):
+def test_all_inits_have_the_same_mask_and_become_frames(init):
     psi = layers.sparse_etf(16, 4, seed=7, init=init, steps=3000, learning_rate=1e-3)
     reference = layers.sparse_etf(16, 4, seed=7, steps=0)
     np.testing.assert_array_equal(psi != 0, reference != 0)
@@ -84,16 +84,16 @@ def test_inits_share_the_mask_and_the_aim(init):
     assert length == pytest.approx(0.1, abs=0.1)
 
 
-def test_too_few_steps_are_reported(caplog):
+def test_too_few_steps_log_a_warning(caplog):
     layers.sparse_etf(16, 4, seed=7, steps=10)
-    assert "needs more steps" in caplog.text
+    assert "use more steps" in caplog.text
     caplog.clear()
     layers.sparse_etf(16, 4, seed=7, steps=3000, learning_rate=1e-3)
     assert not caplog.text
 
 
-def test_dense_starts_have_their_distributions():
-    # The deviation of a uniform number is its range over the root of 12.
+def test_distributions_of_the_dense_starting_points():
+    # The standard deviation of a uniform distribution is its range over √12.
     scales = {"gaussian": 400**-0.5, "kaiming": np.sqrt(2 / 400), "uniform": np.sqrt(3 / 400 / 12)}
     for init, scale in scales.items():
         psi = layers.sparse_etf(400, 50, seed=0, sparsity=0.0, norm=1.0, steps=0, init=init)
@@ -108,16 +108,16 @@ def test_dense_starts_have_their_distributions():
     ("init", "norm"),
     [*((init, 2.0) for init in layers.SPARSE_ETF_INITS), ("gaussian", 0.1), ("uniform", 0.1)],
 )
-def test_every_start_becomes_a_frame(init, norm):
+def test_every_starting_point_becomes_a_frame(init, norm):
     psi = layers.sparse_etf(512, 10, norm=norm, seed=0, init=init)
     lengths = np.linalg.norm(psi, axis=0)
     np.testing.assert_allclose(lengths, norm, rtol=0.02)
     cosines = (psi / lengths).T @ (psi / lengths)
     angles = np.degrees(np.arccos(cosines[~np.eye(10, dtype=bool)]))
-    assert angles.min() > 96  # of 96.4, a simplex frame's
+    assert angles.min() > 96  # The angle of a simplex ETF is 96.4.
 
 
-def test_the_arguments_decide():
+def test_the_frame_depends_on_the_arguments():
     arguments = {"sparsity": 0.5, "norm": 0.2, "steps": 5, "learning_rate": 1e-3, "seed": 1}
     first = layers.sparse_etf(12, 4, **arguments)
     sparse._memory.clear()
@@ -137,8 +137,8 @@ def test_cache_on_disk(cache, monkeypatch):
 
     monkeypatch.setattr(sparse, "optimize_sparse_etf", count)
     first = layers.sparse_etf(12, 4, seed=1, steps=5)
-    (path,) = cache.iterdir()  # and no temporary file beside it
-    first[:] = 0.0  # the caller's copy
+    (path,) = cache.iterdir()  # There is no temporary file.
+    first[:] = 0.0  # Changes only the caller's copy.
 
     again = layers.sparse_etf(12, 4, seed=1, steps=5)
     assert again.any() and len(calls) == 1
@@ -165,13 +165,13 @@ def test_cache_on_disk(cache, monkeypatch):
         np.testing.assert_array_equal(again, np.load(path))
 
 
-def test_cache_folder_of_choice_and_none(cache, tmp_path):
+def test_another_cache_folder_and_no_cache(cache, tmp_path):
     layers.sparse_etf(12, 4, seed=1, steps=5, cache_dir="")
     assert not cache.exists()
     sparse._memory.clear()
     layers.sparse_etf(12, 4, seed=1, steps=5, cache_dir=tmp_path / "mine")
     assert not cache.exists() and len(list((tmp_path / "mine").iterdir())) == 1
-    # A folder that cannot be made is only a missed chance.
+    # A folder that cannot be created is ignored.
     (tmp_path / "file").write_text("")
     psi = layers.sparse_etf(12, 4, seed=2, steps=5, cache_dir=tmp_path / "file" / "folder")
     assert psi.any()
@@ -192,7 +192,7 @@ def test_errors():
         ({"learning_rate": 0.0}, "learning_rate must be positive"),
         ({"steps": -1}, "steps must not be negative"),
         ({"init": "zeros"}, "init must be one of"),
-        ({"sparsity": 0.95}, "leaves class"),
+        ({"sparsity": 0.95}, "leaves no entry for class"),
     ):
         with pytest.raises(ValueError, match=message):
             layers.sparse_etf(12, 10, seed=0, **arguments)
@@ -218,7 +218,7 @@ def test_fixed_head_with_a_sparse_initializer_survives_serialisation():
     np.testing.assert_array_equal(again(features), head(features))
 
 
-def test_head_may_be_made_while_a_graph_is_built():
+def test_head_can_be_created_while_a_graph_is_built():
     features = np.ones((2, 12), np.float32)
     with tf.Graph().as_default():
         head = layers.SparseETF(4, seed=3, steps=20)

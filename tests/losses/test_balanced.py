@@ -1,4 +1,4 @@
-"""The balanced softmax against its formula."""
+"""The balanced softmax compared with its formula."""
 
 import numpy as np
 import pytest
@@ -13,12 +13,12 @@ def cross_entropy(logits, label):
 
 
 @pytest.mark.parametrize(("label", "expected"), [(0, np.log(4)), (1, np.log(4 / 3))])
-def test_counts_are_priors(label, expected):
+def test_class_counts_act_as_priors(label, expected):
     logits = losses.balanced_logits([[0.0, 0.0]], [1, 3])
     assert cross_entropy(logits.numpy()[0], label) == pytest.approx(expected, rel=1e-6)
 
 
-def test_a_missing_class_has_no_part():
+def test_a_missing_class_is_excluded():
     logits = tf.Variable([[0.3, -0.2]])
     with tf.GradientTape() as tape:
         loss = tf.nn.sparse_softmax_cross_entropy_with_logits(

@@ -1,4 +1,4 @@
-"""Contrastive losses against their formulas."""
+"""Contrastive losses compared with their formulas."""
 
 import numpy as np
 import pytest
@@ -6,15 +6,15 @@ import tensorflow as tf
 
 from tff_pcdd import losses
 
-ORTHOGONAL = np.log(1 + np.exp(-2))  # cosines 1 and 0 over a temperature of 1/2
+ORTHOGONAL = np.log(1 + np.exp(-2))  # Cosines 1 and 0, temperature 1/2.
 
 
-def test_model_contrast_of_the_global_direction():
+def test_model_contrast_of_features_in_the_global_direction():
     z = tf.constant([[2.0, 0.0]])
     assert float(losses.model_contrast(z, [[5.0, 0]], [[0, 1.0]], 0.5)) == pytest.approx(ORTHOGONAL)
 
 
-def test_equal_models_give_log_two_and_no_gradient():
+def test_model_contrast_of_equal_models_is_log_two_without_gradient():
     z = tf.Variable([[1.0, 2.0], [0.5, -1.0]])
     other = tf.constant([[0.3, 1.0], [2.0, 2.0]])
     with tf.GradientTape() as tape:
@@ -34,14 +34,14 @@ def test_model_contrast_is_a_softmax_over_cosines():
     assert float(losses.model_contrast(z, near, far, 0.3)) == pytest.approx(expected, rel=1e-6)
 
 
-def test_prototype_contrast_of_the_own_prototype():
+def test_prototype_contrast_of_features_at_their_prototype():
     loss, known = losses.prototype_contrast(
         tf.constant([[3.0, 0.0]]), tf.constant([0]), [[1.0, 0], [0, 2.0]], [True, True], 0.5
     )
     assert float(loss) == pytest.approx(ORTHOGONAL) and bool(known)
 
 
-def test_prototype_contrast_leaves_out_what_is_unknown():
+def test_prototype_contrast_excludes_classes_without_prototype():
     generator = np.random.default_rng(1)
     z, prototypes = generator.normal(size=(7, 3)), generator.normal(size=(4, 3))
     labels, valid = np.array([0, 1, 2, 3, 2, 0, 1]), np.array([True, False, True, True])

@@ -1,4 +1,4 @@
-"""Logits of the frame, masks and Φ, against NumPy and the golden files."""
+"""Logits of the frame, masks and Φ, compared with NumPy and golden files."""
 
 import numpy as np
 import pytest
@@ -41,7 +41,7 @@ def test_etf_logits_match_numpy(toy):
     np.testing.assert_allclose(raw, toy["features"] @ toy["etf"], rtol=1e-5, atol=1e-6)
 
 
-def test_etf_logits_ignore_the_length_of_features(toy):
+def test_etf_logits_do_not_depend_on_the_length_of_features(toy):
     short = losses.etf_logits(toy["features"], toy["etf"])
     long = losses.etf_logits(1e4 * toy["features"], toy["etf"])
     np.testing.assert_allclose(short, long, rtol=1e-5, atol=1e-6)
@@ -64,14 +64,14 @@ def test_etf_logits_of_zero_features_have_zero_gradient(toy):
 
 
 @pytest.mark.parametrize("mask", [[1, 0, 1], [True, False, True], [0.5, 0.0, 3.0]])
-def test_mask_logits_takes_classes_out(toy, mask):
+def test_mask_logits_excludes_classes(toy, mask):
     logits = losses.etf_logits(toy["features"], toy["etf"], scale=1e5)
     probabilities = tf.nn.softmax(losses.mask_logits(logits, mask)).numpy()
     assert not probabilities[:, 1].any()
     np.testing.assert_allclose(probabilities.sum(axis=1), 1.0, rtol=1e-6)
 
 
-def test_mask_logits_of_everything_and_of_the_label_stay_finite(toy):
+def test_mask_logits_is_finite_if_all_classes_or_the_label_are_masked(toy):
     logits = tf.Variable(toy["features"])
     for mask in ([0, 0, 0, 0], [0, 1, 1, 1]):
         with tf.GradientTape() as tape:
@@ -82,7 +82,7 @@ def test_mask_logits_of_everything_and_of_the_label_stay_finite(toy):
     assert losses.mask_logits(tf.zeros([1, 4], tf.float16), [1, 0, 1, 1]).dtype == tf.float32
 
 
-def test_one_class_client_trains_only_unmasked():
+def test_a_client_with_one_class_is_trained_only_without_masking():
     rng = np.random.default_rng(1)
     features = tf.Variable(rng.normal(size=(3, 4)), dtype=tf.float32)
     etf, phi, labels = rng.normal(size=(4, 3)), np.array([3.0, 0.0, 0.0]), [0, 0, 0]

@@ -1,4 +1,4 @@
-"""The losses that shape the sparse frame."""
+"""The losses that optimise the sparse frame."""
 
 import numpy as np
 import pytest
@@ -46,8 +46,8 @@ def test_gradients_are_finite_for_dead_and_equal_columns(psi):
         assert np.isfinite(_gradient(function, psi)).all()
 
 
-def test_a_tie_sends_the_gradient_to_one_pair():
-    # Classes 1 and 2 are equally near to class 0 and to nothing else.
+def test_in_a_tie_one_pair_receives_the_gradient():
+    # Classes 1 and 2 are both nearest to class 0, at the same angle.
     psi = np.array([[1.0, 0.6, 0.6], [0.0, 0.8, -0.8]])
     gradient = _gradient(losses.maximal_angle, psi)
     assert gradient[1, 0] != 0.0

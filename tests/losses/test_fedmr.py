@@ -1,4 +1,4 @@
-"""FedMR's losses and prototypes against a few lines of NumPy and the golden files."""
+"""FedMR's losses and prototypes, compared with short NumPy programs and golden files."""
 
 import numpy as np
 import pytest
@@ -60,7 +60,7 @@ def _numpy_inter(features, labels, prototypes, valid, reading):
 
 
 def _numpy_gradient(function, features, step=1e-6):
-    """Central differences, entry by entry."""
+    """Gradient by central differences."""
     gradient = np.zeros_like(features)
     for place in np.ndindex(*features.shape):
         ends = []
@@ -93,7 +93,7 @@ def test_intra_class_matches_numpy(toy, form):
 
 @pytest.mark.parametrize("form", losses.INTRA_FORMS)
 def test_intra_class_gradient_matches_differences(toy, form):
-    """Two thirds of the loss, so that what comes from above is not 1; one sample has no class."""
+    """The loss is scaled, so that the upstream gradient is not 1; one sample has no class."""
     features, labels = toy[0].astype(np.float64), np.r_[toy[1][:-1], -1]
     _, gradient = _value_and_gradient(
         lambda x: losses.intra_class(x, labels, 6, form) * 2 / 3, features
@@ -104,7 +104,7 @@ def test_intra_class_gradient_matches_differences(toy, form):
 
 
 @pytest.mark.parametrize("form", losses.INTRA_FORMS)
-def test_intra_class_leaves_out_what_has_no_class(toy, form):
+def test_intra_class_ignores_samples_without_class(toy, form):
     features, labels, *_ = toy
     padded = np.concatenate([features, np.full((3, 7), 1e3, np.float32)])
     loss = losses.intra_class(padded, np.r_[labels, [-1, -1, 6]], 6, form)
@@ -173,7 +173,7 @@ def test_inter_class_gradient_matches_differences(toy, reading):
 
 
 @pytest.mark.parametrize("reading", losses.INTER_READINGS)
-def test_inter_class_of_some_samples_is_that_of_the_sub_batch(toy, reading):
+def test_inter_class_with_sample_mask_equals_the_sub_batch(toy, reading):
     features, labels, prototypes, valid = toy
     mask = np.arange(12) % 3 != 0
     some, gradient = _value_and_gradient(
@@ -185,7 +185,7 @@ def test_inter_class_of_some_samples_is_that_of_the_sub_batch(toy, reading):
     assert not gradient[~mask].any() and gradient[mask].any()
 
 
-def test_inter_class_never_reads_unseen_prototypes(toy):
+def test_inter_class_ignores_invalid_prototypes(toy):
     features, labels, prototypes, valid = toy
     expected = losses.inter_class(features, labels, prototypes, valid)
     broken = np.where(valid[:, None], prototypes, np.nan)
@@ -196,7 +196,7 @@ def test_inter_class_never_reads_unseen_prototypes(toy):
     assert np.isfinite(gradient).all()
 
 
-def test_inter_class_before_any_prototype_is_zero(toy):
+def test_inter_class_without_any_prototype_is_zero(toy):
     features, labels, prototypes, _ = toy
     for reading in losses.INTER_READINGS:
         loss, gradient = _value_and_gradient(
@@ -207,9 +207,9 @@ def test_inter_class_before_any_prototype_is_zero(toy):
 
 
 @pytest.mark.parametrize("reading", losses.INTER_READINGS)
-def test_inter_class_is_finite_on_top_of_a_prototype(toy, reading):
+def test_inter_class_is_finite_if_features_equal_a_prototype(toy, reading):
     _, _, prototypes, valid = toy
-    # Two samples on their own prototype, two on a foreign one.
+    # Two samples equal their own prototype, two that of another class.
     features, labels = prototypes[[0, 4, 5, 3]], np.array([0, 4, 4, 0])
     loss, gradient = _value_and_gradient(
         lambda x: losses.inter_class(x, labels, prototypes, valid, reading), features
@@ -220,7 +220,7 @@ def test_inter_class_is_finite_on_top_of_a_prototype(toy, reading):
     assert np.isfinite(gradient).all() and np.abs(gradient).max() < 10.0
 
 
-def test_inter_class_keeps_its_digits_far_from_the_origin(toy):
+def test_inter_class_is_precise_far_from_the_origin(toy):
     features, labels, prototypes, valid = toy
     shift = np.float32(300.0)
     loss = losses.inter_class(features + shift, labels, prototypes + shift, valid)
@@ -241,7 +241,7 @@ def test_golden_inter_class(golden, reading):
     assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_losses_run_in_a_loop_over_batches_of_unknown_size(toy):
+def test_losses_in_a_loop_over_batches_of_unknown_size(toy):
     features, labels, prototypes, valid = toy
 
     @tf.function

@@ -10,7 +10,9 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, Learning, programs
+from tff_pcdd.federated import SGD, ClientWork, ServerWork, TrainingSpec, make_message
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.weights import WeightsChange
 
 _NUM_CLASSES = 5
 
@@ -33,8 +35,10 @@ class Shift(tf.keras.layers.Layer):
         return mean if self._start is None else mean + self.shift
 
 
-def learning(monkeypatch, name, u, v=None, *, rate, epochs=1, clients=2, sgd=(), **options):
-    """The learning of a method on parabolas; without `v` the head has no variable."""
+def training_spec(
+    monkeypatch, name, u, v=None, *, rate, epochs=1, clients=2, momentum=0.0, decay=0.0, **options
+):
+    """The training spec of a method on parabolas; without `v` the head has no variable."""
 
     def backbone():
         inputs = tf.keras.Input((1, 1, 1))
@@ -44,11 +48,11 @@ def learning(monkeypatch, name, u, v=None, *, rate, epochs=1, clients=2, sgd=(),
         return 0.5 * tf.reduce_mean(tf.square(outputs[:, 0] - tf.cast(labels, tf.float32)))
 
     module = sys.modules[methods.get(name).__module__]
-    base = sys.modules["tff_pcdd.methods.method"]
+    base = sys.modules["tff_pcdd.methods.contract"]
     for place in (module, base):
         monkeypatch.setattr(place, "cross_entropy", squared, raising=False)
         monkeypatch.setattr(place, "linear_head", lambda *_: Shift(v), raising=False)
-    task = methods.Task(
+    task = methods.TaskSpec(
         num_classes=_NUM_CLASSES,
         feature_dim=1,
         backbone=backbone,
@@ -57,7 +61,8 @@ def learning(monkeypatch, name, u, v=None, *, rate, epochs=1, clients=2, sgd=(),
     )
     spec = data.InputSpec("image", (1, 1, 1), "float32")
     method = methods.create(name, **options)
-    return Learning(method, task, spec, SGD(rate, *sgd), epochs, batch_size=3)
+    optimizer = SGD(learning_rate=rate, momentum=momentum, weight_decay=decay, clip_norm=0.0)
+    return TrainingSpec(method, task, spec, optimizer, epochs, batch_size=3)
 
 
 def samples(b: int, size: int):
@@ -68,17 +73,17 @@ def samples(b: int, size: int):
 class Federation:
     """Rounds of full participation, with the mean taken in NumPy."""
 
-    def __init__(self, learning, minima, sizes=None):
-        self._learning = learning
+    def __init__(self, spec, minima, sizes=None):
+        self._spec = spec
         sizes = sizes or [2] * len(minima)
         self._parts = [samples(b, n) for b, n in zip(minima, sizes, strict=True)]
         self.server = {
-            "weights": programs.initial_weights(learning),
-            "server": programs.initial_server(learning),
+            "weights": states.initial_weights(spec),
+            "server": states.initial_server(spec),
             "round": tf.constant(0),
         }
         self.clients = [
-            programs.initial_client_state(learning, tf.constant([k, 0])) for k in range(len(minima))
+            states.initial_client_state(spec, tf.constant([k, 0])) for k in range(len(minima))
         ]
         self.locals = []
 
@@ -88,26 +93,25 @@ class Federation:
 
     def round(self):
         """Plays a round; `locals` are the clients' changes of the first shared variable."""
-        message = {
-            "weights": self.server["weights"],
-            "server": programs.ordered(self._learning.method.broadcast(self.server["server"])),
-            "round": self.server["round"],
-        }
+        message = make_message(self._spec.method, self.server)
         results = []
-        for slot, part in enumerate(self._parts):
-            program = programs.ClientProgram(self._learning)
-            bundle = {"train": part, "seed": tf.constant([slot, 1]), "slot": tf.constant(slot)}
-            results.append(program.update(message, self.clients[slot], bundle))
+        for k, part in enumerate(self._parts):
+            work = ClientWork(self._spec)
+            data = {"train": part, "seed": tf.constant([k, 1]), "cohort_index": tf.constant(k)}
+            results.append(work.update(message, self.clients[k], data))
         self.clients = [result["state"] for result in results]
-        self.locals = [[float(delta[0]) for delta in result["update"]] for result in results]
+        self.locals = [
+            [float(delta[0]) for delta in tf.nest.flatten(result["update"])] for result in results
+        ]
         shares = np.array([float(result["weight"]) for result in results])
         shares /= shares.sum()
-        change = [
-            sum(share * delta for share, delta in zip(shares, deltas, strict=True))
-            for deltas in zip(*(result["update"] for result in results), strict=True)
-        ]
+        change = tf.nest.map_structure(
+            lambda *deltas: sum(share * delta for share, delta in zip(shares, deltas, strict=True)),
+            *(result["update"] for result in results),
+        )
+        assert isinstance(change, WeightsChange)
         sums = tf.nest.map_structure(lambda *values: sum(values), *(r["sums"] for r in results))
-        program = programs.ServerProgram(self._learning)
-        weights, server = program.step(self.server, change, sums, tf.constant(float(len(results))))
+        work = ServerWork(self._spec)
+        weights, server = work.step(self.server, change, sums, tf.constant(float(len(results))))
         self.server = {"weights": weights, "server": server, "round": self.server["round"] + 1}
         return self

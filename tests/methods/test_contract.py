@@ -20,7 +20,7 @@ def name(request):
 @pytest.fixture(scope="module")
 def process(name, simulation):
     """The computations of a method; building them takes most of a test's time."""
-    return build_process(support.learning(name))
+    return build_process(support.training_spec(name))
 
 
 @pytest.fixture(scope="module")
@@ -101,8 +101,8 @@ def test_evaluation_counts(process, four_rounds):
     total = np.bincount(support.TEST["y"], minlength=support.NUM_CLASSES)
     counts = process.evaluate_global(state, support.TEST)
     np.testing.assert_array_equal(counts["total"], total)
-    for right in counts["right"].values():
-        assert np.all((np.asarray(right) >= 0) & (np.asarray(right) <= total))
+    for correct in counts["correct"].values():
+        assert np.all((np.asarray(correct) >= 0) & (np.asarray(correct) <= total))
     cohort = sorted(clients)
     results = process.evaluate_personal(
         state,
@@ -120,8 +120,8 @@ def test_evaluation_counts(process, four_rounds):
 CLASS_NAMES = tuple(f"class {label}" for label in range(support.NUM_CLASSES))
 
 
-def right_when_reloaded(model, directory):
-    """Test samples of each class that a model is right about, saved and loaded without Keras."""
+def correct_when_reloaded(model, directory):
+    """Correctly classified test samples of each class, for a model loaded without Keras."""
     saved_model.write(model, directory)
     loaded = tf.saved_model.load(str(directory)).signatures["serving_default"]
     answers = loaded(images=tf.constant(support.TEST["x"]))
@@ -134,25 +134,25 @@ def right_when_reloaded(model, directory):
 
 def test_exported_models_count_as_evaluation_does(name, process, four_rounds, tmp_path):
     state, clients, _ = four_rounds
-    learning = support.learning(name)
+    spec = support.training_spec(name)
     # One with two classes, one with a single sample, in which normalisation is most delicate.
-    makes = export.PersonalModels(learning, process, state, CLASS_NAMES)
+    makes = export.PersonalModels(spec, process, state, CLASS_NAMES)
     for client in (0, 2):
         inputs = clients[client], support.client_data(client, 4, test=support.TEST)
         (counts,) = process.evaluate_personal(state, [inputs[0]], [inputs[1]])
         model = makes.model(*inputs)
-        right = right_when_reloaded(model, tmp_path / str(client))
-        np.testing.assert_array_equal(right, counts["after"])
-    if learning.method.has_global_model:
-        model = export.global_model(learning, state, CLASS_NAMES)
-        counts = process.evaluate_global(state, support.TEST)["right"]["head"]
-        np.testing.assert_array_equal(right_when_reloaded(model, tmp_path / "global"), counts)
+        correct = correct_when_reloaded(model, tmp_path / str(client))
+        np.testing.assert_array_equal(correct, counts["after"])
+    if spec.method.has_global_model:
+        model = export.global_model(spec, state, CLASS_NAMES)
+        counts = process.evaluate_global(state, support.TEST)["correct"]["head"]
+        np.testing.assert_array_equal(correct_when_reloaded(model, tmp_path / "global"), counts)
 
 
 @pytest.fixture(scope="module")
 def fedavg_weights(simulation):
     """What four rounds of FedAvg come to."""
-    process = build_process(support.learning("fedavg"))
+    process = build_process(support.training_spec("fedavg"))
     return support.run_rounds(process, process.initialize(), {}, COHORTS)[0]["weights"]
 
 
@@ -162,6 +162,6 @@ def fedavg_weights(simulation):
 )
 def test_degenerate_setting_is_fedavg(degenerate, fedavg_weights):
     options = dict(methods.get(degenerate).degenerate)
-    process = build_process(support.learning(degenerate, **options))
+    process = build_process(support.training_spec(degenerate, **options))
     state, _, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
     support.assert_trees_equal(state["weights"], fedavg_weights)

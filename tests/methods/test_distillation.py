@@ -5,20 +5,23 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import methods
-from tff_pcdd.federated import build_process, programs
+from tff_pcdd import losses, methods
+from tff_pcdd.federated import build_process
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.weights import assign
 from tff_pcdd.methods import fedgen
+from tff_pcdd.methods.generator import adam_step
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 1])
 )
 
 
-def client(learning, server=None, round_number=1):
+def client(spec, server=None, round_number=1):
     counts = tf.constant([3.0, 4.0, 0.0, 2.0])
     return methods.Client(
         class_counts=counts,
-        constants=learning.method.constants(counts, learning.task),
+        constants=spec.method.constants(counts, spec.task),
         anchor=[],
         state={},
         server=server or {},
@@ -35,22 +38,22 @@ def entropy(logits, labels=support.TEST["y"]):
 
 
 def test_moon_starts_with_three_equal_models():
-    learning = support.learning("moon", mu=2.0, projection_width=8)
-    net = learning.network()
-    personal = learning.method.initial_personal(net, tf.constant([0, 0]))
-    programs.assign(net.personal.all, personal)
-    learning.method.begin(net, None)
-    _, metrics = learning.method.loss(net, BATCH, client(learning))
+    spec = support.training_spec("moon", mu=2.0, projection_width=8)
+    net = spec.network()
+    personal = spec.method.initial_personal(net, tf.constant([0, 0]))
+    assign(net.personal.all, personal)
+    spec.method.begin(net, None)
+    _, metrics = spec.method.loss(net, BATCH, client(spec))
     # Unlike the other two, the trained model normalises by the batch: not exactly log 2.
     assert float(metrics["contrast"]) == pytest.approx(np.log(2), abs=1e-6)
 
 
 def test_moon_contrasts_the_global_with_the_previous_features():
-    learning = support.learning("moon", statistics=False, mu=2.0, projection_width=8)
-    net, other = learning.network(), learning.network()
+    spec = support.training_spec("moon", statistics=False, mu=2.0, projection_width=8)
+    net, other = spec.network(), spec.network()
     for name, prefix in (("backbone", "previous_"), ("projection", "previous_")):
         net[f"{prefix}{name}"].set_weights(other[name].get_weights())
-    learning.method.begin(net, None)
+    spec.method.begin(net, None)
     net["projection"].layers[-1].bias.assign(np.arange(8, dtype=np.float32))
 
     def unit(network):
@@ -64,13 +67,13 @@ def test_moon_contrasts_the_global_with_the_previous_features():
     net["projection"].layers[-1].bias.assign(np.arange(8, dtype=np.float32))
     gap = ((now * previous).sum(1) - (now * start).sum(1)) / 0.5
     contrast = np.log1p(np.exp(gap)).mean()
-    loss, metrics = learning.method.loss(net, BATCH, client(learning))
+    loss, metrics = spec.method.loss(net, BATCH, client(spec))
     assert float(metrics["contrast"]) == pytest.approx(contrast, rel=1e-4)
     assert float(loss) == pytest.approx(entropy(logits) + 2 * contrast, rel=1e-4)
 
 
 def test_moon_keeps_the_last_local_model(simulation):
-    process = build_process(support.learning("moon", projection_width=8))
+    process = build_process(support.training_spec("moon", projection_width=8))
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0]])
     # Alone in its cohort, the client's model becomes the global one.
     trained = [*state["weights"]["trainable"], *state["weights"]["statistics"]]
@@ -82,30 +85,30 @@ def test_moon_keeps_the_last_local_model(simulation):
 
 
 def test_fedproto_pulls_features_to_known_prototypes():
-    learning = support.learning("fedproto", statistics=False, distance_weight=0.5)
-    method, net = learning.method, learning.network()
+    spec = support.training_spec("fedproto", statistics=False, distance_weight=0.5)
+    method, net = spec.method, spec.network()
     prototypes = np.random.default_rng(0).normal(size=(4, 6)).astype(np.float32)
     valid = np.array([True, False, True, True])
     server = {"prototypes": tf.constant(prototypes), "valid": tf.constant(valid)}
     features = net["backbone"](BATCH.x).numpy()
     labels = support.TEST["y"]
     gaps = np.square(features - prototypes[labels]).mean(axis=1) * valid[labels]
-    loss, metrics = method.loss(net, BATCH, client(learning, server))
+    loss, metrics = method.loss(net, BATCH, client(spec, server))
     assert float(metrics["distance"]) == pytest.approx(gaps.mean(), rel=1e-5)
     expected = entropy(net["head"](features)) + 0.5 * gaps.mean()
     assert float(loss) == pytest.approx(expected, rel=1e-5)
     # The nearest of the known prototypes names the class.
     distances = np.square(features[:, None] - prototypes).sum(axis=2)
     distances[:, 1] = np.inf
-    logits = method.personal_logits(net, BATCH.x, client(learning, server))
+    logits = method.personal_logits(net, BATCH.x, client(spec, server))
     np.testing.assert_array_equal(np.argmax(logits, axis=1), distances.argmin(axis=1))
     server["valid"] = tf.zeros([4], tf.bool)
-    logits = method.personal_logits(net, BATCH.x, client(learning, server))
+    logits = method.personal_logits(net, BATCH.x, client(spec, server))
     np.testing.assert_allclose(logits, net["head"](features), rtol=1e-5)
 
 
 def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
-    process = build_process(support.learning("fedproto"))
+    process = build_process(support.training_spec("fedproto"))
     assert process.update_bytes == 0
     method = methods.create("fedproto")
     server = {"prototypes": tf.zeros([1, 1]), "valid": tf.constant([False])}
@@ -113,7 +116,7 @@ def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
     def upload(features):
         return method.upload(
             {"backbone": lambda x, training: x},
-            client(support.learning("fedproto"), server)._replace(),
+            client(support.training_spec("fedproto"), server)._replace(),
             lambda function, initial: function(
                 initial, tf.constant([[f] for f in features]), tf.zeros([len(features)], tf.int32)
             ),
@@ -128,8 +131,8 @@ def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
 
 @pytest.mark.parametrize("round_number", [0, 1, 4])
 def test_fedproc_fades_from_contrast_to_entropy(round_number):
-    learning = support.learning("fedproc", statistics=False, projection_width=8)
-    method, net = learning.method, learning.network()
+    spec = support.training_spec("fedproc", statistics=False, projection_width=8)
+    method, net = spec.method, spec.network()
     prototypes = np.random.default_rng(0).normal(size=(4, 8)).astype(np.float32)
     server = {"prototypes": tf.constant(prototypes), "valid": tf.constant([True] * 4)}
     features = net["projection"](net["backbone"](BATCH.x)).numpy().astype(np.float64)
@@ -137,31 +140,31 @@ def test_fedproc_fades_from_contrast_to_entropy(round_number):
     anchors = prototypes / np.linalg.norm(prototypes, axis=1, keepdims=True)
     contrast, plain = entropy(unit @ anchors.T / 0.5), entropy(net["head"](features))
     share = 1 - round_number / 4
-    loss, _ = method.loss(net, BATCH, client(learning, server, round_number))
+    loss, _ = method.loss(net, BATCH, client(spec, server, round_number))
     assert float(loss) == pytest.approx(share * contrast + (1 - share) * plain, rel=1e-4)
     # While no prototype is known, cross-entropy is all there is.
     server["valid"] = tf.zeros([4], tf.bool)
-    loss, _ = method.loss(net, BATCH, client(learning, server, round_number))
+    loss, _ = method.loss(net, BATCH, client(spec, server, round_number))
     assert float(loss) == pytest.approx(plain, rel=1e-4)
 
 
-def fedgen_server(learning):
-    server = programs.initial_server(learning)
+def fedgen_server(spec):
+    server = states.initial_server(spec)
     return {**server, "labels": tf.constant([1.0, 0.0, 1.0, 1.0])}
 
 
 def test_fedgen_adds_nothing_in_the_first_round():
-    learning = support.learning("fedgen", statistics=False)
-    net = learning.network()
-    loss, _ = learning.method.loss(net, BATCH, client(learning, fedgen_server(learning), 0))
+    spec = support.training_spec("fedgen", statistics=False)
+    net = spec.network()
+    loss, _ = spec.method.loss(net, BATCH, client(spec, fedgen_server(spec), 0))
     assert float(loss) == pytest.approx(entropy(net["head"](net["backbone"](BATCH.x))), rel=1e-5)
 
 
 def test_fedgen_adds_generated_features_and_distillation():
-    learning = support.learning("fedgen", statistics=False, generative=10.0, distillation=2.0)
-    method, net = learning.method, learning.network()
+    spec = support.training_spec("fedgen", statistics=False, generative=10.0, distillation=2.0)
+    method, net = spec.method, spec.network()
     # A generator that gives the same features whatever it is asked.
-    server = fedgen_server(learning)
+    server = fedgen_server(spec)
     constant = np.arange(6, dtype=np.float32)
     trained = [tf.zeros_like(value) for value in server["generator"]["trained"][:5]]
     server["generator"] = {**server["generator"], "trained": [*trained, tf.constant(constant)]}
@@ -174,18 +177,18 @@ def test_fedgen_adds_generated_features_and_distillation():
     drawn = fedgen.draw_labels(server["labels"], len(logits), seed).numpy()
     assert set(drawn) == {0, 2, 3}
     expected = entropy(logits) + 9.8 * np.mean(-log_p[drawn]) + 1.96 * divergence
-    loss, _ = method.loss(net, BATCH, client(learning, server, 1))
+    loss, _ = method.loss(net, BATCH, client(spec, server, 1))
     assert float(loss) == pytest.approx(expected, rel=1e-4)
 
 
 def test_diversity_of_equal_features_is_one():
     noise = tf.random.stateless_uniform([5, 3], [0, 0])
-    assert float(fedgen.diversity(noise, tf.ones([5, 2]))) == 1
+    assert float(losses.diversity(noise, tf.ones([5, 2]))) == 1
     features = np.arange(5, dtype=np.float32)[:, None]
     far_noise = np.square(noise.numpy()[:, None] - noise.numpy()).mean(axis=2)
     far = np.abs(features[:, None] - features).mean(axis=2)
     expected = np.exp(-(far_noise * far).mean())
-    assert float(fedgen.diversity(noise, features)) == pytest.approx(expected, rel=1e-5)
+    assert float(losses.diversity(noise, features)) == pytest.approx(expected, rel=1e-5)
 
 
 def test_adam_takes_adams_steps():
@@ -200,16 +203,16 @@ def test_adam_takes_adams_steps():
         unbiased = mean / (1 - 0.9 ** (step + 1)), square / (1 - 0.999 ** (step + 1))
         expected -= 0.1 * unbiased[0] / (np.sqrt(unbiased[1]) + 1e-5)
         gradient = tf.constant(gradient, tf.float32)
-        values, adam = fedgen.adam_step(values, [gradient], adam, step, 0.1)
+        values, adam = adam_step(values, [gradient], adam, step, 0.1)
     np.testing.assert_allclose(values[0], expected, rtol=1e-4, atol=1e-5)
 
 
 def test_the_generator_learns_what_heads_answer():
     """Heads that read the class off a coordinate: after training, generated features are right."""
-    learning = support.learning(
+    spec = support.training_spec(
         "fedgen", generator_steps=300, generator_learning_rate=1e-2, generator_batch=16
     )
-    method, server = learning.method, programs.initial_server(learning)
+    method, server = spec.method, states.initial_server(spec)
     kernel = 5 * np.eye(6, 4, dtype=np.float32)
     sums = {
         "kernels": tf.constant(np.stack([kernel, kernel, kernel])),
@@ -220,7 +223,7 @@ def test_the_generator_learns_what_heads_answer():
     # Class 3 has a single sample, and is not asked for.
     np.testing.assert_array_equal(server["labels"], [1, 1, 1, 0])
     labels = tf.constant([0, 1, 2] * 10)
-    holder = client(learning, server)
+    holder = client(spec, server)
     features = method._imagine(holder, labels, tf.constant([5, 5]))
     answers = np.argmax(features.numpy() @ kernel, axis=1)
     assert np.mean(answers == labels.numpy()) > 0.9

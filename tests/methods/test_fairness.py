@@ -8,16 +8,17 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import methods
-from tff_pcdd.federated import initialization, programs
+from tff_pcdd.federated import ClientWork, initialization, local_training, make_message
+from tff_pcdd.federated import state as states
 from tff_pcdd.training import ExperimentConfig
 
 
 def first_values(name):
     """The first values of every piece of a method's network, by name and form."""
-    learning = support.learning(name, seed=2)
+    spec = support.training_spec(name, seed=2)
     with initialization.deferred() as first:
-        net = learning.network()
-    first.assign(net.parts, learning.task.seed)
+        net = spec.network()
+    first.assign(net.parts, spec.task.seed)
     return {
         (part, *(tuple(weight.shape) for weight in layer.weights)): [
             weight.numpy() for weight in layer.weights
@@ -44,8 +45,8 @@ def test_pieces_of_the_same_name_and_form_start_alike():
 def test_those_are_the_weights_of_the_first_round():
     """And of a client's own part, where the head stays with the client."""
     head = next(v for piece, v in first_values("fedavg").items() if piece[0] == "head")
-    weights = programs.initial_weights(support.learning("fedavg", seed=2))
-    own = programs.initial_client_state(support.learning("fedper", seed=2), tf.constant([1, 2]))
+    weights = states.initial_weights(support.training_spec("fedavg", seed=2))
+    own = states.initial_client_state(support.training_spec("fedper", seed=2), tf.constant([1, 2]))
     for values in (weights["trainable"][-2:], own["personal"]):
         for expected, actual in zip(head, values, strict=True):
             np.testing.assert_array_equal(actual, expected)
@@ -60,23 +61,24 @@ def batches(monkeypatch):
         seen.append((x.numpy(), seed.numpy()))
         return x
 
-    monkeypatch.setattr(programs.preprocessing, "augment", augment)
+    monkeypatch.setattr(local_training.transforms, "augment", augment)
 
     def run(name):
         seen.clear()
-        learning = support.learning(name)
-        program = programs.ClientProgram(learning)
+        spec = support.training_spec(name)
+        work = ClientWork(spec)
         seed = tf.constant(support.seed_of(0, 0))
-        message = {
-            "weights": programs.initial_weights(learning),
-            "server": learning.method.broadcast(programs.initial_server(learning)),
+        server_state = {
+            "weights": states.initial_weights(spec),
+            "server": states.initial_server(spec),
             "round": tf.constant(0),
         }
-        state = programs.initial_client_state(learning, seed)
+        message = make_message(spec.method, server_state)
+        state = states.initial_client_state(spec, seed)
         data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(0, 0))
         tf.config.run_functions_eagerly(True)
         try:
-            program.update(message, state, data)
+            work.update(message, state, data)
         finally:
             tf.config.run_functions_eagerly(False)
         return list(seen)
@@ -100,17 +102,17 @@ def test_batches_are_the_same(batches):
 
 def _phases(name):
     """Epochs of each phase of local training; the first has to be one at least."""
-    learning = support.learning(name)
-    epochs = [p.epochs for p in learning.method.phases(learning.network(), learning.local_epochs)]
+    spec = support.training_spec(name)
+    epochs = [p.epochs for p in spec.method.phases(spec.network(), spec.local_epochs)]
     assert epochs[0] >= 1
     return epochs
 
 
 def test_settings_differ_in_the_method_alone():
     """Seeds of data, model, cohorts and batches, optimiser, epochs; all but the projection."""
-    expected = dataclasses.asdict(ExperimentConfig(algorithm="fedavg", seed=3))
+    expected = dataclasses.asdict(ExperimentConfig.from_settings(algorithm="fedavg", seed=3))
     for name in methods.names():
-        settings = dataclasses.asdict(ExperimentConfig(algorithm=name, seed=3))
+        settings = dataclasses.asdict(ExperimentConfig.from_settings(algorithm=name, seed=3))
         differing = {key for key in settings if settings[key] != expected[key]}
         assert differing <= {"algorithm", "method_options", "projection_dim"}, name
         assert settings["projection_dim"] == methods.get(name).projection_dim

@@ -14,7 +14,7 @@ COUNTS = np.array([[10, 0, 4, 2], [6, 12, 0, 1], [4, 8, 12, 1]])
 
 
 def phi(adaptation, counts, client):
-    task = dataclasses.replace(support.learning("fedavg").task, class_counts=counts)
+    task = dataclasses.replace(support.training_spec("fedavg").task, class_counts=counts)
     method = methods.create("fedgela", adaptation=adaptation)
     return method.constants(tf.constant(counts[client], tf.float32), task)["phi"].numpy()
 

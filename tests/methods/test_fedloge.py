@@ -10,7 +10,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, Learning, programs
+from tff_pcdd.federated import SGD, ClientWork, PersonalEvaluation, TrainingSpec, state, weights
 from tff_pcdd.methods.fedloge import FedLoGe
 
 
@@ -28,13 +28,18 @@ class WithBias(FedLoGe):
         return {**super().build(task), "frame": tf.keras.layers.Dense(task.num_classes)}
 
 
-def golden_learning(case, **options):
-    task = methods.Task(3, 4, tiny_backbone, np.ones((1, 3)))
-    return Learning(
+def golden_spec(case, **options):
+    task = methods.TaskSpec(3, 4, tiny_backbone, np.ones((1, 3)))
+    return TrainingSpec(
         method=WithBias(**options),
         task=task,
         input_spec=data.InputSpec("image", (1, 1, 5), "float32"),
-        optimizer=SGD(float(case["lr"]), float(case["momentum"])),
+        optimizer=SGD(
+            learning_rate=float(case["lr"]),
+            momentum=float(case["momentum"]),
+            weight_decay=0.0,
+            clip_norm=0.0,
+        ),
         local_epochs=int(case["epochs"]),
         batch_size=8,
     )
@@ -65,17 +70,18 @@ def test_local_training(golden):
         server=OrderedDict(),
         round=0,
     )
-    state = OrderedDict(
+    own = OrderedDict(
         personal=as_float32(head(case, "lhead", "0")),
         own=OrderedDict(),
         participations=tf.constant(0),
     )
-    program = programs.ClientProgram(golden_learning(case))
-    data = {"train": golden_batch(case), "seed": tf.zeros(2, tf.int32), "slot": 0}
-    result = program.update(message, state, data)
+    data = {"train": golden_batch(case), "seed": tf.zeros(2, tf.int32), "cohort_index": 0}
+    result = ClientWork(golden_spec(case)).update(message, own, data)
     after = [
         w + change
-        for w, change in zip(message["weights"]["trainable"], result["update"], strict=True)
+        for w, change in zip(
+            message["weights"]["trainable"], result["update"].trainable, strict=True
+        )
     ]
     expected = head(case, "net", "1") + head(case, "gaux", "1") + head(case, "lhead", "1")
     for actual, wanted in zip(after + result["state"]["personal"], expected, strict=True):
@@ -86,20 +92,20 @@ def test_local_training(golden):
 
 def test_realigned_head_is_finetuned(golden):
     case = golden("fedloge_lafr_finetune")
-    program = programs.ClientProgram(golden_learning(case, finetune_epochs=int(case["epochs"])))
-    net, batch = program._net, golden_batch(case)
-    programs.assign(
+    evaluation = PersonalEvaluation(golden_spec(case, finetune_epochs=int(case["epochs"])))
+    net, batch = evaluation.net, golden_batch(case)
+    weights.assign(
         net.shared.trainable, as_float32([case["net_w"].T, case["net_b"], *head(case, "gaux", "0")])
     )
     net["phi"].kernel.assign(tf.constant(case["lhead_w0"].T, tf.float32))
-    message = OrderedDict(weights=programs.weights_of(net), server=OrderedDict(), round=0)
-    state = OrderedDict(
-        personal=programs.read(net.personal.all),
+    message = OrderedDict(weights=weights.weights_of(net), server=OrderedDict(), round=0)
+    own = OrderedDict(
+        personal=weights.read(net.personal.all),
         own=OrderedDict(),
         participations=tf.constant(0),
     )
-    data = {"train": batch, "test": batch, "seed": tf.zeros(2, tf.int32), "slot": 0}
-    program.evaluate(message, state, data)
+    data = {"train": batch, "test": batch, "seed": tf.zeros(2, tf.int32), "cohort_index": 0}
+    evaluation.evaluate(message, own, data)
     np.testing.assert_allclose(net["phi"].kernel, case["head_w_after"].T, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(net["phi"].bias, case["head_b_after"], rtol=1e-4, atol=1e-6)
 
@@ -120,24 +126,24 @@ def test_realigned_head_is_finetuned(golden):
     ],
 )
 def test_versions_of_the_personal_head(version, expected):
-    learning = support.learning("fedloge", personal_head=version)
-    net = learning.network()
+    spec = support.training_spec("fedloge", personal_head=version)
+    net = spec.network()
     generator = np.random.default_rng(0)
     psi, phi = generator.normal(size=(2, 6, 4)).astype(np.float32)
     bias, own_bias = generator.normal(size=(2, 4)).astype(np.float32)
     net["psi"].set_weights([psi, bias])
     net["phi"].set_weights([phi, own_bias])
-    learning.method.personalize(net, None)
+    spec.method.personalize(net, None)
     kernel, wanted_bias = expected(psi, phi, bias, own_bias)
     np.testing.assert_allclose(net["phi"].kernel, kernel, rtol=1e-5)
     np.testing.assert_allclose(net["phi"].bias, wanted_bias, rtol=1e-5)
 
 
 def test_global_heads_come_from_one_pass_and_are_realigned():
-    learning = support.learning("fedloge", scale=1.7)
-    net = learning.network()
+    spec = support.training_spec("fedloge", scale=1.7)
+    net = spec.network()
     x = tf.constant(support.TEST["x"])
-    logits = learning.method.global_logits(net, x)
+    logits = spec.method.global_logits(net, x)
     features = net["backbone"](x, training=False).numpy()
     psi, bias = (np.asarray(v) for v in net["psi"].get_weights())
     np.testing.assert_allclose(logits["psi"], features @ psi + bias, rtol=1e-4, atol=1e-5)
@@ -145,18 +151,18 @@ def test_global_heads_come_from_one_pass_and_are_realigned():
     np.testing.assert_allclose(logits[""], features @ aligned + bias, rtol=1e-4, atol=1e-5)
     frame = net["frame"].get_weights()[0]
     np.testing.assert_allclose(logits["ssec"], features @ frame, rtol=1e-4, atol=1e-5)
-    dropped = support.learning("fedloge", realign_bias="drop").method.global_logits(net, x)
+    dropped = support.training_spec("fedloge", realign_bias="drop").method.global_logits(net, x)
     np.testing.assert_allclose(dropped[""], features @ aligned, rtol=1e-4, atol=1e-5)
-    plain = support.learning("fedloge", realign=False).method.global_logits(net, x)
+    plain = support.training_spec("fedloge", realign=False).method.global_logits(net, x)
     np.testing.assert_allclose(plain[""], features @ psi + bias, rtol=1e-4, atol=1e-5)
 
 
 def test_backbone_learns_from_the_frame_only():
-    learning = support.learning("fedloge")
-    net = learning.network()
+    spec = support.training_spec("fedloge")
+    net = spec.network()
     batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
     with tf.GradientTape() as tape:
-        loss, _ = learning.method.loss(net, batch, None)
+        loss, _ = spec.method.loss(net, batch, None)
     gradients = tape.gradient(loss, net["backbone"].trainable_weights)
     with tf.GradientTape() as tape:
         logits = net["frame"](net["backbone"](batch.x, training=True))
@@ -168,9 +174,9 @@ def test_backbone_learns_from_the_frame_only():
 
 
 def test_clients_begin_with_heads_of_their_own():
-    learning = support.learning("fedloge")
+    spec = support.training_spec("fedloge")
     first, second = (
-        programs.initial_client_state(learning, tf.constant(support.seed_of(0, client)))
+        state.initial_client_state(spec, tf.constant(support.seed_of(0, client)))
         for client in (0, 1)
     )
     assert np.any(first["personal"][0].numpy() != second["personal"][0].numpy())
@@ -178,7 +184,7 @@ def test_clients_begin_with_heads_of_their_own():
 
 
 def test_dense_frame_and_other_initialisations_are_options():
-    dense = functools.partial(support.learning, "fedloge")
+    dense = functools.partial(support.training_spec, "fedloge")
     frame = dense(sparsity=0.0, norm=2.0).network()["frame"].get_weights()[0]
     gram = 4 / 3 * np.eye(4) - 1 / 3
     np.testing.assert_allclose(frame.T @ frame, gram, atol=1e-5)

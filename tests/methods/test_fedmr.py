@@ -1,14 +1,12 @@
 """FedMR: what its terms add to the loss, and how prototypes travel."""
 
-from collections import OrderedDict
-
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import support
 from tff_pcdd import losses, methods
-from tff_pcdd.federated import build_process, programs
+from tff_pcdd.federated import ClientWork, build_process, make_message
 
 
 def client(round_number=1, valid=(True, True, True, False)):
@@ -26,12 +24,12 @@ def client(round_number=1, valid=(True, True, True, False)):
 
 
 def evaluate(**options):
-    learning = support.learning("fedmr", statistics=False, **options)
+    spec = support.training_spec("fedmr", statistics=False, **options)
     # Keras draws the network from global state; another draw may have a sample without features.
     tf.keras.utils.set_random_seed(1)
-    net = learning.network()
+    net = spec.network()
     batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
-    loss, metrics = learning.method.loss(net, batch, client())
+    loss, metrics = spec.method.loss(net, batch, client())
     features = net["backbone"](batch.x).numpy()
     logits = net["head"](features).numpy()
     shifted = logits - logits.max(axis=1, keepdims=True)
@@ -96,32 +94,28 @@ def test_lite_takes_the_first_samples_of_the_shuffled_batch():
 
 
 def test_inter_term_waits_for_prototypes_and_warm_up():
-    learning = support.learning("fedmr", statistics=False, mu1=0.0, mu2=0.1, warmup_rounds=3)
-    net = learning.network()
+    spec = support.training_spec("fedmr", statistics=False, mu1=0.0, mu2=0.1, warmup_rounds=3)
+    net = spec.network()
     batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
     for round_number, valid, zero in (
         (2, [True] * 4, True),
         (3, [True] * 4, False),
         (3, [False] * 4, True),
     ):
-        _, metrics = learning.method.loss(net, batch, client(round_number, valid))
+        _, metrics = spec.method.loss(net, batch, client(round_number, valid))
         assert (float(metrics["inter"]) == 0) == zero
 
 
 def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
-    process = build_process(support.learning("fedmr", statistics=False))
+    process = build_process(support.training_spec("fedmr", statistics=False))
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1]])
     # Clients' models differ after training; take them apart by letting each train alone.
     sums, counts = np.zeros((4, 6)), np.zeros(4)
     for number in (0, 1):
-        program = programs.ClientProgram(support.learning("fedmr", statistics=False))
-        message = OrderedDict(
-            weights=process.initialize()["weights"],
-            server=process.initialize()["server"],
-            round=0,
-        )
+        work = ClientWork(support.training_spec("fedmr", statistics=False))
+        message = make_message(methods.create("fedmr"), process.initialize())
         own = process.initial_client_state(support.seed_of(0, number))
-        result = program.update(message, own, support.client_data(number, 0))
+        result = work.update(message, own, support.client_data(number, 0))
         sums += result["sums"]["features"].numpy()
         counts += result["sums"]["counts"].numpy()
     present = counts > 0
@@ -142,17 +136,17 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
 
 @pytest.mark.parametrize(("share", "sent"), [(1.0, 3), (0.0, 0)])
 def test_share_of_clients_that_send_prototypes(simulation, share, sent):
-    process = build_process(support.learning("fedmr", prototype_share=share))
+    process = build_process(support.training_spec("fedmr", prototype_share=share))
     state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])
     assert int(metrics["sent"]) == sent
     assert bool(np.any(state["server"]["valid"])) == bool(sent)
 
 
 def test_bytes_are_counted(simulation):
-    process = build_process(support.learning("fedmr"))
+    process = build_process(support.training_spec("fedmr"))
     # Prototype sums [4, 6] and counts [4], float32; prototypes and their validity come back.
     assert process.extra_bytes == 4 * (4 * 6 + 4)
-    plain = build_process(support.learning("fedavg"))
+    plain = build_process(support.training_spec("fedavg"))
     assert process.download_bytes - plain.download_bytes == 4 * 4 * 6 + 4
 
 

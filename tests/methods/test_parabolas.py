@@ -14,8 +14,8 @@ def play(monkeypatch):
 
     def make(name, minima, u, v=None, sizes=None, **options):
         clients = options.pop("clients", len(minima))
-        learning = quadratic.learning(monkeypatch, name, u, v, clients=clients, **options)
-        return quadratic.Federation(learning, minima, sizes)
+        spec = quadratic.training_spec(monkeypatch, name, u, v, clients=clients, **options)
+        return quadratic.Federation(spec, minima, sizes)
 
     return make
 
@@ -33,7 +33,7 @@ def test_fednova_weighs_changes_per_step(play):
 
 
 def test_fednova_with_equal_steps_is_fedavg(play):
-    settings = {"minima": [0, 4], "u": 2.0, "sizes": [5, 6], "rate": 0.1, "sgd": (0.9,)}
+    settings = {"minima": [0, 4], "u": 2.0, "sizes": [5, 6], "rate": 0.1, "momentum": 0.9}
     expected = play("fedavg", **settings).round().weights
     assert play("fednova", **settings).round().weights == [pytest.approx(expected[0], rel=1e-6)]
 
@@ -108,7 +108,9 @@ def test_fedbabu_never_moves_the_head(play):
     federation = play("fedbabu", [0, 4], 0.0, 0.0, rate=0.5).round()
     assert federation.weights == [1]
     # Neither momentum nor decay reach it.
-    federation = play("fedbabu", [0, 4], 0.0, 3.0, rate=0.1, epochs=3, sgd=(0.9, 0.5)).round()
+    federation = play(
+        "fedbabu", [0, 4], 0.0, 3.0, rate=0.1, epochs=3, momentum=0.9, decay=0.5
+    ).round()
     assert float(federation.server["weights"]["fixed"][0][0]) == 3.0
 
 

@@ -1,17 +1,18 @@
-"""Methods by name: one's own beside those of the package."""
+"""Methods by name: one's own besides those of the package."""
 
 import dataclasses
 
 import pytest
 
 from tff_pcdd import methods
-from tff_pcdd.methods import method
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import describe, option
 
 
 @pytest.fixture(autouse=True)
 def registry(monkeypatch):
     """What a test registers is forgotten after it."""
-    monkeypatch.setattr(method, "_REGISTRY", dict(method._REGISTRY))
+    monkeypatch.setattr(methods.registry, "_classes", methods.registry.classes())
 
 
 def define(default):
@@ -21,7 +22,7 @@ def define(default):
     @dataclasses.dataclass(frozen=True)
     class Mine(methods.Method):
         name = "mine"
-        strength: float = default
+        strength: float = option(default, "A strength.", minimum=0)
 
     return Mine
 
@@ -33,11 +34,21 @@ def test_a_cell_that_defines_a_method_can_run_again():
     assert methods.create("mine").strength == 2.0
 
 
+def test_options_are_settings_with_the_name_of_the_method():
+    (setting,) = describe(define(1.0))
+    assert (setting.name, setting.default) == ("mine_strength", 1.0)
+    with pytest.raises(SettingError) as info:
+        methods.create("mine", strength=-1.0)
+    assert info.value.setting == "mine_strength"
+    assert "at least 0" in info.value.reason
+
+
 def test_the_name_of_another_class_is_refused():
+    @dataclasses.dataclass(frozen=True)
     class Other(methods.Method):
         name = "fedavg"
 
-    with pytest.raises(ValueError, match=r"'fedavg' is taken by .*FedAvg"):
+    with pytest.raises(ValueError, match=r"'fedavg' is already registered by .*FedAvg"):
         methods.register(Other)
 
 
@@ -47,3 +58,14 @@ def test_a_class_without_a_name_is_refused():
 
     with pytest.raises(ValueError, match="Nameless needs a class attribute `name`"):
         methods.register(Nameless)
+
+
+def test_unknown_names_and_options_are_refused():
+    with pytest.raises(SettingError) as info:
+        methods.get("fedbest")
+    assert (info.value.setting, info.value.value) == ("algorithm", "fedbest")
+    assert "fedavg, fedbabu" in info.value.reason
+    with pytest.raises(SettingError) as info:
+        methods.create("fedprox", nu=1.0)
+    assert info.value.setting == "fedprox_nu"
+    assert "only mu" in info.value.reason

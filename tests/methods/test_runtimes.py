@@ -20,7 +20,7 @@ def three_rounds(process, runtime_name, **options):
 
 @pytest.mark.parametrize("name", methods.names())
 def test_three_rounds_agree_on_every_runtime(name, workers):
-    process = build_process(support.learning(name))
+    process = build_process(support.training_spec(name))
     alone = three_rounds(process, "inprocess", client_parallelism=1)
     support.assert_trees_equal(alone, three_rounds(process, "inprocess", client_parallelism=2))
     for result in (

@@ -17,7 +17,7 @@ COUNTS = np.array([12.0, 3.0, 5.0, 20.0], np.float32)
 
 
 def client(method, counts=COUNTS, **values):
-    task = support.learning("fedavg").task
+    task = support.training_spec("fedavg").task
     return methods.Client(
         class_counts=tf.constant(counts),
         constants=method.constants(tf.constant(counts), task),
@@ -27,10 +27,10 @@ def client(method, counts=COUNTS, **values):
 
 def forward(name, **options):
     """Method, network, and the features and logits of the batch in NumPy."""
-    learning = support.learning(name, statistics=False, **options)
-    net = learning.network()
+    spec = support.training_spec(name, statistics=False, **options)
+    net = spec.network()
     features = net["backbone"](BATCH.x).numpy()
-    return learning.method, net, features, net["head"](features).numpy().astype(np.float64)
+    return spec.method, net, features, net["head"](features).numpy().astype(np.float64)
 
 
 def entropy(logits, labels=support.TEST["y"]):
@@ -111,8 +111,8 @@ def test_fedrod_does_not_move_the_backbone_for_one_class():
 
 
 def test_fedetf_scales_cosines_and_balances():
-    learning = support.learning("fedetf", statistics=False, temperature=3.0)
-    method, net = learning.method, learning.network()
+    spec = support.training_spec("fedetf", statistics=False, temperature=3.0)
+    method, net = spec.method, spec.network()
     z = net["projection"](net["backbone"](BATCH.x)).numpy().astype(np.float64)
     etf = net["head"].etf.numpy().astype(np.float64)
     np.testing.assert_allclose(etf.T @ etf, 4 / 3 * np.eye(4) - 1 / 3, atol=1e-6)

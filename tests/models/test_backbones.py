@@ -176,19 +176,19 @@ def test_refusals(name, shape, options, message):
 
 
 def test_norm_is_a_setting_of_networks_that_have_it():
-    assert ExperimentConfig(model="resnet18").normalization == "batch"
-    assert ExperimentConfig(model="simple_cnn").normalization is None
+    assert ExperimentConfig.from_settings(model="resnet18").normalization == "batch"
+    assert ExperimentConfig.from_settings(model="simple_cnn").normalization is None
     with pytest.raises(OptionError, match="--normalization=group: applies only with --model="):
-        ExperimentConfig(model="mlp", normalization="group")
+        ExperimentConfig.from_settings(model="mlp", normalization="group")
     with pytest.raises(OptionError, match="--pretrained_weights=x: applies only with --model="):
-        ExperimentConfig(model="resnet18", pretrained_weights="x")
+        ExperimentConfig.from_settings(model="resnet18", pretrained_weights="x")
     with pytest.raises(OptionError, match=r"--pretrained_weights=x: .*--normalization=batch"):
-        ExperimentConfig(model="efficientnet_b0", normalization="group", pretrained_weights="x")
+        ExperimentConfig.from_settings(model="efficientnet_b0", normalization="group", pretrained_weights="x")
 
 
 def test_a_model_that_cannot_read_the_data_leaves_no_directory(tmp_path):
     from tff_pcdd.training import run_experiment
 
     with pytest.raises(OptionError, match="--model=lstm: needs text"):
-        run_experiment(ExperimentConfig(dataset="digits", model="lstm"), tmp_path / "run")
+        run_experiment(ExperimentConfig.from_settings(dataset="digits", model="lstm"), tmp_path / "run")
     assert not (tmp_path / "run").exists()

@@ -11,7 +11,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import data, methods, models
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.federated import SGD, Learning, build_process, programs
 
 CLIENTS, SAMPLES, SIDE, CLASSES = 3, 300, 16, 10
@@ -73,7 +73,7 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
 
     net = learning.network()
     programs.load(net, state["weights"])
-    inputs = preprocessing.normalize(tf.constant(x), spec)
+    inputs = transforms.normalize(tf.constant(x), spec)
     right = {}
     for training in (False, True):
         logits = net["head"](net["backbone"](inputs, training=training))

@@ -1,4 +1,4 @@
-"""The in-process runtime computes what TFF's C++ worker computes, and keeps clients apart."""
+"""The in-process runtime has the same results as TFF's C++ worker, and isolates clients."""
 
 import collections
 import os
@@ -43,7 +43,7 @@ def _within(context, function, *arguments):
 
 
 def _assert_same(left, right, **tolerance):
-    """Checks values, and the Python types of containers and leaves."""
+    """Compares values and the Python types of containers and leaves."""
     assert type(left) is type(right)
     if isinstance(left, dict):
         assert list(left) == list(right)
@@ -78,7 +78,7 @@ def _at_server(member):
     return tff.FederatedType(member, tff.SERVER)
 
 
-# --- The same results as TFF's worker -------------------------------------------------------------
+# --- Comparison with TFF's worker -----------------------------------------------------------------
 
 
 @_tensorflow(_ITEM)
@@ -179,7 +179,7 @@ def _item(number):
         (_add, (0.1, np.float32(0.2))),
     ],
 )
-def test_equals_the_worker(reference, ours, computation, arguments):
+def test_results_equal_those_of_the_worker(reference, ours, computation, arguments):
     if computation is _select:
         arguments = (*arguments[:2], np.array(arguments[2], np.float32))
     expected = _within(reference, computation, *arguments)
@@ -208,7 +208,7 @@ def test_sequence_map_and_sum(ours):
         assert a == 2 * item["a"] + 1
 
 
-def test_absent_cohort(ours):
+def test_empty_cohort(ours):
     values, total = _within(ours, lambda: _sum_and_values([]))
     assert values == []
     assert total == 0
@@ -268,7 +268,7 @@ def _train(process, num_rounds=2):
     return output
 
 
-def test_fed_avg_and_evaluation_equal_the_worker(reference, ours, fed_avg):
+def test_fed_avg_and_evaluation_equal_those_of_the_worker(reference, ours, fed_avg):
     process, evaluation = fed_avg, tff.learning.algorithms.build_fed_eval(_model_fn)
 
     def run():
@@ -291,7 +291,7 @@ def test_aggregators(ours, fed_avg, name):
     aggregator = getattr(tff.learning, f"{name}_aggregator")()
     plain = _within(ours, _train, fed_avg)
     other = _within(ours, _train, _fed_avg(aggregator))
-    # In the first rounds, these aggregators clip nothing and round finely.
+    # In the first rounds these aggregators do not clip, and their quantization is fine.
     _assert_same(
         plain.state.global_model_weights.trainable,
         other.state.global_model_weights.trainable,
@@ -339,7 +339,7 @@ def test_results_do_not_depend_on_parallelism(fed_avg):
 
 @_tensorflow(np.int32)
 def _counter(start):
-    # A variable, a table that is initialised, and one that is filled.
+    # State of three kinds: a variable, a table with an initialiser, and a mutable table.
     count = tf.Variable(0, name="count")
     names = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.range(100), tf.range(100) * 10), -1
@@ -369,7 +369,7 @@ def test_clients_share_no_state():
     context.close()
 
 
-def test_calls_that_overlap_never_share_a_graph(monkeypatch):
+def test_overlapping_calls_never_share_a_graph(monkeypatch):
     run, running, shared = _graphs.Graph.__call__, [], []
     together = threading.Barrier(3, timeout=60)
 
@@ -377,7 +377,7 @@ def test_calls_that_overlap_never_share_a_graph(monkeypatch):
         shared.extend(other for other in running if other is graph)
         running.append(graph)
         if len(running) <= 3 and threading.current_thread().name.startswith("clients"):
-            together.wait()  # so that three of them do overlap
+            together.wait()  # Makes three calls overlap.
         result = run(graph, parameters, cancel)
         running.remove(graph)
         return result
@@ -393,7 +393,7 @@ def test_calls_that_overlap_never_share_a_graph(monkeypatch):
 
 
 def _with_function_names(computation, name):
-    """The computation, with all functions inside it called `name`, `name` 1, …"""
+    """The computation, with the functions inside it renamed to `name`0, `name`1, …"""
     proto = tff.framework.ConcreteComputation.get_proto(computation)
     graph_def = tf.compat.v1.GraphDef()
     proto.tensorflow.graph_def.Unpack(graph_def)
@@ -408,7 +408,7 @@ def _with_function_names(computation, name):
     )
 
 
-def test_functions_of_one_name_stay_apart(ours):
+def test_functions_with_equal_names_stay_separate(ours):
     def plus(c):
         return tf.function(lambda x: tf.cond(x > 0, lambda: x + c, lambda: c))
 
@@ -434,7 +434,7 @@ def test_compiled_functions(ours):
 
 @_tensorflow(np.int64)
 def _count_to(end):
-    """Takes long for a large number; fails for a negative one."""
+    """Takes a long time for a large number, and fails for a negative one."""
 
     @tf.function
     def count(end):
@@ -447,13 +447,13 @@ def _count_to(end):
 _count_all = tff.federated_computation(
     lambda ends: tff.federated_sum(tff.federated_map(_count_to, ends)), _at_clients(np.int64)
 )
-_FOR_EVER = np.int64(10**8)  # Minutes: long enough to be noticed, and it does end.
+_FOREVER = np.int64(10**8)  # Takes minutes, so a failing test ends.
 
 
 @pytest.mark.parametrize("parallelism", [1, 2])
-def test_error_of_a_client_ends_the_round(parallelism):
+def test_an_error_of_a_client_ends_the_round(parallelism):
     context = inprocess.create_context(client_parallelism=parallelism)
-    ends = [np.int64(1), np.int64(-1), _FOR_EVER, _FOR_EVER, np.int64(2)]
+    ends = [np.int64(1), np.int64(-1), _FOREVER, _FOREVER, np.int64(2)]
     with pytest.raises(inprocess.ClientError, match=r"Client 1 of 5 failed.*negative end") as info:
         _within(context, _count_all, ends)
     assert info.value.client == 1
@@ -466,10 +466,10 @@ def test_close_ends_a_round_from_another_thread(ours):
     context = inprocess.create_context(client_parallelism=1)
     threading.Timer(0.3, context.close).start()
     with pytest.raises(inprocess.ClientError):
-        _within(context, _count_all, [_FOR_EVER, _FOR_EVER])
+        _within(context, _count_all, [_FOREVER, _FOREVER])
 
 
-def test_names_what_it_does_not_know(ours):
+def test_unsupported_intrinsics_and_ops_raise(ours):
     unknown = tff.framework.Intrinsic(
         "federated_min", tff.FunctionType(_at_clients(np.int32), _at_server(np.int32))
     )
@@ -486,19 +486,19 @@ def test_names_what_it_does_not_know(ours):
 @pytest.mark.parametrize(
     "value", [1.5, np.int64(1), np.array([1], np.int32), "1", tf.constant(1.0), [1]]
 )
-def test_refuses_values_of_another_type(ours, value):
+def test_values_of_another_type_raise(ours, value):
     increment = tff.tensorflow.computation(lambda x: x + 1, np.int32)
     with pytest.raises((TypeError, ValueError)):
         _within(ours, increment, value)
 
 
-def test_accepts_tensors_variables_and_narrower_numbers(ours):
+def test_tensors_variables_and_narrower_numbers_are_accepted(ours):
     identity = tff.tensorflow.computation(lambda x: x, np.int64)
     for value in (7, np.int64(7), np.int32(7), tf.constant(7), tf.Variable(7, dtype=tf.int64)):
         assert _within(ours, identity, value) == 7
 
 
-def test_checks_options():
+def test_invalid_options_raise():
     with pytest.raises(ValueError, match="'GPU:7'"):
         inprocess.create_context(devices=["GPU:7"])
     with pytest.raises(ValueError, match="client_parallelism"):
@@ -512,8 +512,8 @@ def _resident_megabytes():
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
-def test_memory_is_flat_over_rounds_and_cohort_sizes(ours):
-    size = 50_000  # 0.2 MB per variable: one that leaks in each client's call makes 100 MB.
+def test_memory_does_not_grow_over_rounds_and_cohort_sizes(ours):
+    size = 50_000  # 0.2 MB per variable: leaking one per client and round would need 100 MB.
 
     @_tensorflow(tff.SequenceType(np.float32), tff.TensorType(np.float32, [size]))
     def work(dataset, weights):
@@ -546,11 +546,11 @@ def test_memory_is_flat_over_rounds_and_cohort_sizes(ours):
     assert _resident_megabytes() - before < 20
 
 
-# --- In a process of its own ----------------------------------------------------------------------
+# --- Tests in a separate process ------------------------------------------------------------------
 
 
 def _run_script(tmp_path, script):
-    # A file, because AutoGraph leaves code alone whose source it cannot read.
+    # A file, because AutoGraph does not convert code without readable source.
     path = tmp_path / "script.py"
     preamble = """
         import os, signal, threading, time
@@ -571,7 +571,7 @@ def _run_script(tmp_path, script):
     ).stdout.split()
 
 
-def test_work_runs_on_the_devices_that_were_asked_for(tmp_path):
+def test_work_runs_on_the_given_devices(tmp_path):
     output = _run_script(
         tmp_path,
         """
@@ -641,4 +641,4 @@ def test_interrupt(tmp_path):
     """,
     )
     assert output == ["interrupted", "3"]
-    assert time.monotonic() - started < 200  # The rounds alone would take hours.
+    assert time.monotonic() - started < 200  # Without the interrupt, the round takes hours.

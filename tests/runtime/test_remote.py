@@ -1,4 +1,4 @@
-"""Workers that share the clients of a round equal one worker, whatever happens to some of them."""
+"""Several workers have the same results as one worker, even if some of them are lost."""
 
 import os
 import pathlib
@@ -17,7 +17,7 @@ import tensorflow_federated as tff
 import tree
 
 from tff_pcdd import runtime
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import exposure, remote, service
 from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
@@ -25,8 +25,8 @@ _ROOT = pathlib.Path(runtime.__file__).parents[2]
 _FEATURES, _CLASSES = 5, 3
 
 # ---------------------------------------------------------------------------------------------
-# A round with all that the rounds of this project have: a broadcast, local training with a state
-# that the client keeps, an aggregator, further sums.
+# A round with all parts of the rounds of this project: a broadcast, local training with a client
+# state, an aggregator, and further sums.
 
 _weights_type = tff.to_type(
     OrderedDict(
@@ -51,7 +51,7 @@ _data_type = tff.to_type(
             x=tff.TensorType(np.float32, [None, _FEATURES]), y=tff.TensorType(np.int32, [None])
         ),
         seed=tff.TensorType(np.int32, [2]),
-        # Turns of an empty loop, so that a test can interfere.
+        # Iterations of an empty loop, to give tests time to interfere.
         delay=np.int64,
     )
 )
@@ -140,7 +140,7 @@ def _count_labels(data):
     tff.FederatedType(_server_type, tff.SERVER), tff.FederatedType(_data_type, tff.CLIENTS)
 )
 def _label_shares(server, data):
-    """Only clients return something, and nothing is summed."""
+    """Returns client results only, without any sum."""
     del server
     return tff.federated_map(_count_labels, data)
 
@@ -152,7 +152,7 @@ def _squared_difference(a, b):
 
 @tff.federated_computation(tff.FederatedType(np.float32, tff.CLIENTS))
 def _variance(values):
-    """A sum that depends on a sum, which cannot be shared."""
+    """Contains a sum that depends on another sum, so the computation cannot be split."""
     mean = tff.federated_broadcast(tff.federated_mean(values))
     return tff.federated_mean(tff.federated_map(_squared_difference, (values, mean)))
 
@@ -210,7 +210,7 @@ def _assert_close(first, second, tolerance):
 
 @pytest.fixture
 def start_workers():
-    """Starts TFF workers and returns their processes; ends them after the test."""
+    """A function that starts TFF workers and returns their processes; they end after the test."""
     started = []
 
     def start(number):
@@ -229,7 +229,7 @@ def _addresses(processes):
 
 @pytest.fixture(scope="module")
 def expected():
-    """Two rounds of five clients on the runtime `tff`."""
+    """Result of two rounds with five clients on the runtime `tff`."""
     with runtime.use("tff"):
         return _two_rounds(5)
 
@@ -255,7 +255,7 @@ def test_fewer_clients_than_workers(start_workers):
         _assert_close(_two_rounds(1), expected, 1e-6)
 
 
-def test_computations_of_other_shapes(start_workers, caplog):
+def test_computations_that_are_not_split(start_workers, caplog):
     with runtime.use("remote", workers=_addresses(start_workers(2))):
         _, data = _clients(4)
         counts = _label_shares(_initialize(), data)
@@ -266,11 +266,11 @@ def test_computations_of_other_shapes(start_workers, caplog):
         assert _secure_sum([1, 2, 3]) == 6
         assert not caplog.records
         assert _variance([1.0, 2.0, 3.0, 6.0]) == 3.5
-        assert "One worker alone computes" in caplog.text
+        assert "A single worker runs" in caplog.text
         assert "depend on other sums" in caplog.text
 
 
-def test_errors_inside_a_computation_lose_no_worker(start_workers):
+def test_errors_of_a_computation_do_not_lose_a_worker(start_workers):
     with runtime.use("remote", workers=_addresses(start_workers(2))) as context:
         with pytest.raises(Exception, match="not this one"):
             _sum_of_negatives([-1, -2, 3, -4])
@@ -279,7 +279,7 @@ def test_errors_inside_a_computation_lose_no_worker(start_workers):
 
 
 def _delay_for(seconds: float) -> int:
-    """Turns of the empty loop that take about so long, per client."""
+    """Number of iterations of the empty loop that take about `seconds` per client."""
     server, (states, data) = _initialize(), _clients(2)
     _next(server, states, data)
     turns = 30_000
@@ -301,7 +301,7 @@ def _signal_when_training(process: WorkerProcess, number: int) -> None:
 
 
 @pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSTOP])
-def test_a_worker_lost_in_mid_round_changes_nothing(start_workers, caplog, number):
+def test_a_worker_lost_during_a_round_does_not_change_the_result(start_workers, caplog, number):
     processes = start_workers(2)
     with runtime.use("remote", workers=_addresses(processes), worker_timeout=2.0) as context:
         delay = _delay_for(1.0)
@@ -317,11 +317,11 @@ def test_a_worker_lost_in_mid_round_changes_nothing(start_workers, caplog, numbe
         assert f"Worker {context.workers[0].address} is lost" in caplog.text
         assert [w.lost is None for w in context.workers] == [False, True]
 
-        # The rounds to come go on with the worker that remains.
+        # The next round uses the remaining worker.
         _assert_close(_next(server, *_clients(4)), expected, 0)
 
         if number == signal.SIGSTOP:
-            # A worker that was only cut off takes part again.
+            # A worker that answers again is used again.
             os.kill(processes[0].pid, signal.SIGCONT)
             deadline = time.monotonic() + 10
             while context.workers[0].lost is not None and time.monotonic() < deadline:
@@ -330,7 +330,7 @@ def test_a_worker_lost_in_mid_round_changes_nothing(start_workers, caplog, numbe
             _assert_close(_next(server, *_clients(4)), expected, 0)
 
 
-def test_a_long_round_is_no_loss(start_workers, caplog):
+def test_a_long_round_does_not_lose_a_worker(start_workers, caplog):
     with runtime.use("remote", workers=_addresses(start_workers(2)), worker_timeout=1.5):
         delay = _delay_for(4)
         _next(_initialize(), *_clients(2, delay))
@@ -366,18 +366,18 @@ def test_a_worker_that_does_not_answer_at_the_start(start_workers):
 @pytest.mark.parametrize(
     ("workers", "message"),
     [
-        ([], "at least one worker"),
-        ("localhost:1", "at least one worker"),
-        (["localhost"], "'localhost' is not of the form"),
-        (["localhost:1", "localhost:1"], "named twice"),
+        ([], "at least one 'host:port'"),
+        ("localhost:1", "at least one 'host:port'"),
+        (["localhost"], "'localhost' does not have the form"),
+        (["localhost:1", "localhost:1"], "contains a worker twice"),
     ],
 )
-def test_unusable_addresses(workers, message):
+def test_invalid_addresses(workers, message):
     with pytest.raises(ValueError, match=message):
         remote.create_context(workers=workers)
 
 
-def test_unusable_timeout():
+def test_invalid_timeout():
     with pytest.raises(ValueError, match="worker_timeout=0"):
         remote.create_context(workers=["localhost:1"], worker_timeout=0)
 
@@ -385,7 +385,7 @@ def test_unusable_timeout():
 # ---------------------------------------------------------------------------------------------
 
 
-def test_service_serves_an_executor(expected):
+def test_service(expected):
     with runtime.use("tff") as engine_context:
         server, port = service.serve(engine_context.executor_factory, "127.0.0.1", 0)
         try:
@@ -397,7 +397,7 @@ def test_service_serves_an_executor(expected):
             server.stop(None)
 
 
-def test_service_refuses_a_port_in_use():
+def test_service_raises_if_the_port_is_in_use():
     with socket.socket() as other:
         other.bind(("127.0.0.1", 0))
         other.listen()
@@ -406,28 +406,34 @@ def test_service_refuses_a_port_in_use():
 
 
 @pytest.mark.parametrize("bind", ["0.0.0.0", "::", "10.0.0.5"])
-def test_worker_refuses_a_public_address(bind):
-    with pytest.raises(OptionError, match="not authenticated; add --insecure"):
+def test_a_public_address_needs_insecure(bind):
+    with pytest.raises(SettingError) as caught:
         exposure.check_bind(bind, insecure=False, engine="inprocess")
+    assert (caught.value.setting, caught.value.value) == ("bind", bind)
+    assert "not authenticated; set `insecure`" in caught.value.reason
     exposure.check_bind(bind, insecure=True, engine="inprocess")
 
 
 @pytest.mark.parametrize("bind", ["127.0.0.1", "127.0.0.2", "::1", "localhost"])
-def test_worker_accepts_a_loopback_address(bind):
+def test_a_loopback_address_is_accepted(bind):
     exposure.check_bind(bind, insecure=False, engine="inprocess")
-    # TFF's own worker cannot be kept to it.
-    with pytest.raises(OptionError, match="listens on every network interface"):
+    # TFF's worker cannot be restricted to an address.
+    with pytest.raises(SettingError) as caught:
         exposure.check_bind(bind, insecure=False, engine="tff")
+    assert (caught.value.setting, caught.value.value) == ("engine", "tff")
+    assert "listens on every network interface" in caught.value.reason
 
 
-def test_worker_refuses_what_is_no_address():
-    with pytest.raises(OptionError, match="is not an IP address"):
+def test_an_invalid_address_raises():
+    with pytest.raises(SettingError) as caught:
         exposure.check_bind("everywhere", insecure=False, engine="inprocess")
+    assert (caught.value.setting, caught.value.value) == ("bind", "everywhere")
+    assert "is not an IP address" in caught.value.reason
 
 
 @pytest.mark.parametrize("engine", ["tff", "inprocess"])
 def test_worker_command(expected, engine):
-    """A worker as a user starts it."""
+    """A worker started on the command line."""
     process = subprocess.Popen(
         [sys.executable, "-m", "tasks.worker", "--port=0", f"--engine={engine}"]
         + (["--insecure"] if engine == "tff" else []),
@@ -450,7 +456,7 @@ def test_worker_command(expected, engine):
 
 
 def _listens_on_loopback_only(port: int) -> bool:
-    """Whether no other address of this machine accepts connections at the port, once one does."""
+    """Waits until the port accepts connections; returns whether only 127.0.0.1 does."""
     deadline = time.monotonic() + 20
     while True:
         with socket.socket() as probe:
@@ -458,6 +464,6 @@ def _listens_on_loopback_only(port: int) -> bool:
                 break
         assert time.monotonic() < deadline
         time.sleep(0.05)
-    # All of 127.0.0.0/8 leads here, so this is an address that was not bound.
+    # All addresses of 127.0.0.0/8 belong to this machine, and this one was not bound.
     with socket.socket() as probe:
         return probe.connect_ex(("127.0.0.3", port)) != 0

@@ -1,4 +1,4 @@
-"""The local C++ worker: it starts or says why not, and it never outlives or stalls its user."""
+"""The local C++ worker reports why it cannot start, and never outlives or blocks its user."""
 
 import os
 import pathlib
@@ -19,7 +19,7 @@ from tff_pcdd.runtime import process, worker
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 
-# Programs that print their worker's process id, and then do what their argument says.
+# Programs that print the process id of their worker; their argument determines what they do then.
 _COMPUTES = """
 import sys
 from tff_pcdd import runtime
@@ -69,7 +69,7 @@ def _is_gone(pid: int) -> bool:
         stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return True
-    # A container's first process does not always collect the dead.
+    # The first process of a container does not always reap zombies.
     return stat.rpartition(")")[2].split()[0] == "Z"
 
 
@@ -100,9 +100,9 @@ def _fake_binary(folder: pathlib.Path, script: str) -> pathlib.Path:
     return path
 
 
-def test_worker_ends_with_its_user_and_pipes_return():
+def test_worker_ends_with_its_user_and_closes_the_pipe():
     user = _start_user(_COMPUTES, "3")
-    # `communicate` waits for the end of the pipe, which a worker that inherited it would keep open.
+    # `communicate` waits until the pipe is closed; a worker that inherited it would keep it open.
     output, _ = user.communicate(timeout=60)
     pid, result = output.split()
     assert user.returncode == 0
@@ -117,7 +117,7 @@ def test_worker_ends_when_its_user_fails():
     assert _wait_until_gone(int(output))
 
 
-def test_worker_ends_when_its_user_is_interrupted_in_mid_call():
+def test_worker_ends_when_its_user_is_interrupted_during_a_call():
     user = _start_user(_COMPUTES, str(10**15))
     pid = int(user.stdout.readline())
     time.sleep(0.5)
@@ -130,7 +130,7 @@ def test_worker_ends_when_its_user_is_interrupted_in_mid_call():
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
-def test_worker_ends_when_its_user_is_ended(number):
+def test_worker_ends_when_its_user_is_terminated(number):
     user = _start_user(_WAITS, "")
     pid = int(user.stdout.readline())
     assert not _is_gone(pid)
@@ -142,7 +142,7 @@ def test_worker_ends_when_its_user_is_ended(number):
 
 def test_computes_for_any_number_of_clients_and_ends_on_close():
     with runtime.use("tff") as context:
-        # More cohort sizes than executors are kept.
+        # There are more cohort sizes than cached executors.
         for num_clients in (*range(1, 13), 2):
             assert _sum_of_doubles(list(range(num_clients))) == num_clients * (num_clients - 1)
         assert _secure_sum([1, 2]) == 3
@@ -150,7 +150,7 @@ def test_computes_for_any_number_of_clients_and_ends_on_close():
     assert _is_gone(pid)
 
 
-def test_worker_killed_in_mid_call_is_an_error():
+def test_a_worker_killed_during_a_call_is_an_error():
     with runtime.use("tff") as context:
         assert _double(1) == 2
         killer = threading.Timer(0.5, os.kill, (context.worker.pid, signal.SIGKILL))
@@ -177,10 +177,10 @@ def test_errors_inside_a_computation_are_reported_once():
 
 def test_missing_binary(tmp_path, monkeypatch):
     missing = tmp_path / "nowhere"
-    with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
+    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
         worker.create_context(binary=missing)
     monkeypatch.setenv(process.BINARY_VARIABLE, str(missing))
-    with pytest.raises(runtime.RuntimeStartError, match=r"there is no file .*nowhere"):
+    with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
         worker.create_context()
 
 
@@ -213,14 +213,14 @@ def test_c_library_too_old(tmp_path):
 
 def test_silent_exit(tmp_path):
     path = _fake_binary(tmp_path, "exit 0")
-    with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without a word"):
+    with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without any output"):
         worker.create_context(binary=path)
 
 
-def test_silence(tmp_path):
+def test_no_answer(tmp_path):
     path = _fake_binary(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     begin = time.monotonic()
-    with pytest.raises(runtime.RuntimeStartError, match=r"does not answer on port .* within 1 s"):
+    with pytest.raises(runtime.RuntimeStartError, match=r"did not answer on port .* within 1 s"):
         worker.create_context(binary=path, start_timeout=1.0)
     assert time.monotonic() - begin < 5
     assert _wait_until_gone(int((tmp_path / "pid").read_text()))
@@ -235,7 +235,7 @@ def test_port_in_use():
             worker.create_context(port=port)
 
 
-def test_use_puts_back_what_was_in_force():
+def test_use_restores_the_previous_runtime():
     stack = tff.framework.get_context_stack()
     original = stack.current
     with runtime.use("tff") as outer:
@@ -258,7 +258,7 @@ def test_use_closes_the_previous_runtime():
     assert stack.current is original
 
 
-def test_use_refuses_unknown_names():
+def test_use_raises_for_unknown_names():
     with pytest.raises(ValueError, match="'gpu': choose one of inprocess, tff, remote"):
         runtime.use("gpu")
 

@@ -35,7 +35,7 @@ def test_thresholds_are_part_of_the_checkpoint(settings, options, tmp_path, monk
     """A run that was stopped goes on with the norms it had come to."""
     if settings["aggregator"] == "dp":
         settings = {**settings, "dp_noise_multiplier": 0.0}
-    config = ExperimentConfig(**SETTINGS, **settings)
+    config = ExperimentConfig.from_settings(**SETTINGS, **settings)
     run_experiment(config, tmp_path / "whole", options)
     evaluate = Experiment.evaluate
 
@@ -54,7 +54,7 @@ def test_thresholds_are_part_of_the_checkpoint(settings, options, tmp_path, monk
 
 
 def test_privacy_is_in_the_summary(options, tmp_path):
-    config = ExperimentConfig(
+    config = ExperimentConfig.from_settings(
         **SETTINGS, aggregator="dp", dp_noise_multiplier=2.0, dp_clip=0.5, dp_delta=1e-4
     )
     run_experiment(config, tmp_path, options)
@@ -68,7 +68,7 @@ def test_privacy_is_in_the_summary(options, tmp_path):
 def test_compressed_bytes_are_those_reported(options, tmp_path):
     """With a threshold of 0 every tensor travels with a byte an entry, and two floats."""
     sizes = [
-        Experiment(ExperimentConfig(**SETTINGS, **settings), tmp_path, options).process.update_bytes
+        Experiment(ExperimentConfig.from_settings(**SETTINGS, **settings), tmp_path, options).process.update_bytes
         for settings in ({}, {"aggregator": "compressed", "compressed_threshold": 0})
     ]
     assert sizes[0] / 4 < sizes[1] < sizes[0] / 4 + 8 * 30
@@ -89,7 +89,7 @@ def test_compressed_bytes_are_those_reported(options, tmp_path):
 )
 def test_refusals_before_anything_is_written(settings, message, options, tmp_path):
     with pytest.raises(OptionError, match=message):
-        Experiment(ExperimentConfig(**SETTINGS, **settings), tmp_path / "run", options)
+        Experiment(ExperimentConfig.from_settings(**SETTINGS, **settings), tmp_path / "run", options)
     assert not (tmp_path / "run").exists()
 
 
@@ -105,4 +105,4 @@ def test_refusals_before_anything_is_written(settings, message, options, tmp_pat
 )
 def test_settings_that_cannot_be(settings, message):
     with pytest.raises(OptionError, match=message):
-        ExperimentConfig(**settings)
+        ExperimentConfig.from_settings(**settings)

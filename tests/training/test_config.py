@@ -12,22 +12,22 @@ DIRICHLET = {"partition": "dirichlet", "concentration": 0.3}
 
 
 def test_seeds_follow_the_seed_unless_given():
-    config = ExperimentConfig(seed=5, model_seed=7)
+    config = ExperimentConfig.from_settings(seed=5, model_seed=7)
     assert (config.data_seed, config.cohort_seed, config.batch_seed) == (5, 5, 5)
     assert config.model_seed == 7
     assert config.data_config().seed == 5
-    assert ExperimentConfig(seed=5, data_seed=0).data_config().seed == 0
+    assert ExperimentConfig.from_settings(seed=5, data_seed=0).data_config().seed == 0
 
 
 def test_personal_evaluation_follows_the_global_one_unless_given():
-    assert ExperimentConfig(eval_every=3).personal_eval_every == 3
-    assert ExperimentConfig(eval_every=3, personal_eval_every=0).personal_eval_every == 0
+    assert ExperimentConfig.from_settings(eval_every=3).personal_eval_every == 3
+    assert ExperimentConfig.from_settings(eval_every=3, personal_eval_every=0).personal_eval_every == 0
 
 
 def test_projection_follows_the_method_unless_given():
-    assert ExperimentConfig(algorithm="fedavg").projection_dim == 0
-    assert ExperimentConfig(algorithm="fedgela").projection_dim == 84
-    assert ExperimentConfig(algorithm="fedgela", projection_dim=0).projection_dim == 0
+    assert ExperimentConfig.from_settings(algorithm="fedavg").projection_dim == 0
+    assert ExperimentConfig.from_settings(algorithm="fedgela").projection_dim == 84
+    assert ExperimentConfig.from_settings(algorithm="fedgela", projection_dim=0).projection_dim == 0
 
 
 @pytest.mark.parametrize(
@@ -42,7 +42,7 @@ def test_projection_follows_the_method_unless_given():
     ],
 )
 def test_projection_has_room_for_the_classes(dataset, algorithm, options, width):
-    config = ExperimentConfig(
+    config = ExperimentConfig.from_settings(
         algorithm=algorithm,
         method_options=options,
         dataset=dataset,
@@ -53,7 +53,7 @@ def test_projection_has_room_for_the_classes(dataset, algorithm, options, width)
 
 
 def test_method_options_are_completed_and_reach_the_method():
-    config = ExperimentConfig(algorithm="fedgela", method_options={"scale": 2.5})
+    config = ExperimentConfig.from_settings(algorithm="fedgela", fedgela_scale=2.5)
     assert config.method() == methods.create("fedgela", scale=2.5)
     assert config.method_options == {
         field.name: getattr(config.method(), field.name)
@@ -62,11 +62,11 @@ def test_method_options_are_completed_and_reach_the_method():
 
 
 def test_settings_of_other_partitions_are_none():
-    config = ExperimentConfig(**DIRICHLET)
+    config = ExperimentConfig.from_settings(**DIRICHLET)
     assert config.classes_per_client is None
     assert config.max_clients is None
     assert (config.concentration, config.min_samples, config.assignment) == (0.3, 10, "class")
-    assert ExperimentConfig().concentration is None
+    assert ExperimentConfig.from_settings().concentration is None
 
 
 @pytest.mark.parametrize(
@@ -81,7 +81,7 @@ def test_settings_of_other_partitions_are_none():
     ],
 )
 def test_json_and_back(values):
-    config = ExperimentConfig(**values)
+    config = ExperimentConfig.from_settings(**values)
     text = json.dumps(config.to_json())
     again = ExperimentConfig.from_json(json.loads(text))
     assert again == config
@@ -91,7 +91,7 @@ def test_json_and_back(values):
 
 def test_json_holds_flags():
     """Every key is a flag of tasks.train, a method's options under the method's name."""
-    values = ExperimentConfig(algorithm="fedgela", method_options={"scale": 2.0}).to_json()
+    values = ExperimentConfig.from_settings(algorithm="fedgela", fedgela_scale=2.0).to_json()
     assert values["fedgela_scale"] == 2.0
     assert "method_options" not in values
     own = {name for name in values if not name.startswith("fedgela_")}
@@ -100,7 +100,7 @@ def test_json_holds_flags():
 
 def test_digest_tells_settings_apart():
     digests = {
-        ExperimentConfig(**values).digest()
+        ExperimentConfig.from_settings(**values).digest()
         for values in (
             {},
             {"seed": 1},
@@ -109,7 +109,7 @@ def test_digest_tells_settings_apart():
         )
     }
     assert len(digests) == 4
-    assert ExperimentConfig(rounds=30).digest() == ExperimentConfig().digest()
+    assert ExperimentConfig.from_settings(rounds=30).digest() == ExperimentConfig.from_settings().digest()
 
 
 REFUSED = [
@@ -181,7 +181,7 @@ REFUSED = [
 @pytest.mark.parametrize(("values", "message"), REFUSED)
 def test_refusals(values, message):
     with pytest.raises(OptionError, match=message) as caught:
-        ExperimentConfig(**values)
+        ExperimentConfig.from_settings(**values)
     assert "\n" not in str(caught.value)
 
 

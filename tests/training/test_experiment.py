@@ -25,7 +25,7 @@ from tff_pcdd.training import (
 
 use_runtime = experiment.use_runtime
 
-CONFIG = ExperimentConfig(
+CONFIG = ExperimentConfig.from_settings(
     algorithm="fedgela",
     num_clients=5,
     clients_per_round=3,
@@ -444,7 +444,7 @@ def test_groups_of_classes_of_a_long_tail(options, tmp_path):
 
 def test_personal_groups_of_classes_are_the_clients_own(options, tmp_path):
     """Against NumPy; each client's classes are sorted by how many it has of them."""
-    config = ExperimentConfig(
+    config = ExperimentConfig.from_settings(
         num_clients=5, imbalance_factor=10.0, partition="dirichlet", concentration=0.5
     )
     tailed = Experiment(config, tmp_path / "run", options)

@@ -1,4 +1,4 @@
-"""Files that are whole or not there, trees of arrays in them, and directories that are refused."""
+"""Atomic writes, trees of arrays in files, locks, and checks of output directories."""
 
 import os
 import pathlib
@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import files
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.training import trees
 
 TREE = OrderedDict(
@@ -46,7 +46,7 @@ def test_a_failing_write_leaves_the_old_file_and_nothing_else(tmp_path):
     assert os.listdir(tmp_path) == ["file"]
 
 
-def test_leftovers_of_a_kill_are_removed(tmp_path):
+def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     (tmp_path / "below").mkdir()
     for name in (".a.npz.17.tmp", "below/.b.json.3.tmp", "below/b.json", "a.tmp", ".keep"):
         (tmp_path / name).touch()
@@ -58,18 +58,23 @@ def test_leftovers_of_a_kill_are_removed(tmp_path):
 def test_a_directory_has_one_writer(tmp_path):
     directory = tmp_path / "run"
     with files.locked(directory):
-        for again in (files.locked(directory).__enter__, lambda: files.refuse_locked(directory)):
-            with pytest.raises(OptionError, match=f"--output_dir={directory}: another process is"):
+        for again in (
+            files.locked(directory, "export_dir").__enter__,
+            lambda: files.refuse_locked(directory, "export_dir"),
+        ):
+            with pytest.raises(SettingError) as caught:
                 again()
+            assert (caught.value.setting, caught.value.value) == ("export_dir", str(directory))
+            assert "another process is writing" in caught.value.reason
     files.refuse_locked(directory)
     with files.locked(directory):
         pass
-    # The file that stays behind does not make it a directory of others.
+    # The remaining lock file does not count as foreign content.
     assert files.check_output(directory, "run", lambda path: False) is False
 
 
-def test_a_lock_ends_with_its_process(tmp_path):
-    """Killed without a chance to clean up, and with a child that lives on."""
+def test_a_lock_ends_when_its_process_is_killed(tmp_path):
+    """The process cannot clean up, and its child process keeps running."""
     code = (
         "import pathlib, subprocess, sys\n"
         "from tff_pcdd import files\n"
@@ -82,8 +87,10 @@ def test_a_lock_ends_with_its_process(tmp_path):
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
         child = int(process.stdout.readline())
         try:
-            with pytest.raises(OptionError, match="another process"):
+            with pytest.raises(SettingError) as caught:
                 files.refuse_locked(tmp_path)
+            assert (caught.value.setting, caught.value.value) == ("output_dir", str(tmp_path))
+            assert "another process is writing" in caught.value.reason
             process.kill()
             process.wait()
             files.refuse_locked(tmp_path)
@@ -92,13 +99,13 @@ def test_a_lock_ends_with_its_process(tmp_path):
             os.kill(child, signal.SIGKILL)
 
 
-def test_no_lock_is_made_where_there_was_none(tmp_path):
+def test_checking_a_lock_creates_no_files(tmp_path):
     files.refuse_locked(tmp_path)
     files.refuse_locked(tmp_path / "none")
     assert not os.listdir(tmp_path)
 
 
-def test_tree_comes_back_as_it_was(tmp_path):
+def test_a_loaded_tree_equals_the_saved_one(tmp_path):
     path = tmp_path / "tree.npz"
     trees.save_tree(path, TREE)
     template = tf.nest.map_structure(np.zeros_like, TREE)
@@ -131,7 +138,7 @@ def test_tensors_are_saved_as_arrays(tmp_path):
     ],
     ids=["fewer", "more", "shape", "dtype"],
 )
-def test_another_structure_is_refused(tmp_path, template):
+def test_loading_with_another_structure_raises(tmp_path, template):
     path = tmp_path / "tree.npz"
     trees.save_tree(path, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
     with pytest.raises(ValueError, match=r"tree.npz was written for another model or method"):
@@ -142,7 +149,7 @@ def is_ours(path: pathlib.Path) -> bool:
     return path.name == "config.json"
 
 
-def test_places_that_can_take_results(tmp_path, monkeypatch):
+def test_usable_output_directories(tmp_path, monkeypatch):
     assert not files.check_output(tmp_path, "run", is_ours)
     assert not files.check_output(tmp_path / "new" / "below", "run", is_ours)
     monkeypatch.chdir(tmp_path)
@@ -155,15 +162,18 @@ def test_places_that_can_take_results(tmp_path, monkeypatch):
     assert files.check_output(tmp_path, "run", is_ours)
 
 
-def test_places_that_cannot(tmp_path, monkeypatch):
+def test_unusable_output_directories(tmp_path, monkeypatch):
+    def error(directory, *setting):
+        with pytest.raises(SettingError) as caught:
+            files.check_output(directory, "run", is_ours, *setting)
+        assert caught.value.setting == (setting[0] if setting else "output_dir")
+        assert caught.value.value == str(directory)
+        return caught.value.reason
+
     (tmp_path / "file").touch()
-    with pytest.raises(OptionError, match=r"--output_dir=\S+/file: \S+/file is a file"):
-        files.check_output(tmp_path / "file", "run", is_ours)
-    with pytest.raises(OptionError, match=r"--output_dir=\S+/file/a/b: \S+/file is a file"):
-        files.check_output(tmp_path / "file" / "a" / "b", "run", is_ours)
-    with pytest.raises(OptionError, match=r"is not empty and holds no run, name another"):
-        files.check_output(tmp_path, "run", is_ours)
-    # Root may write everywhere, so the system's answer is replaced.
+    assert f"{tmp_path}/file is a file" in error(tmp_path / "file")
+    assert f"{tmp_path}/file is a file" in error(tmp_path / "file" / "a" / "b", "export_dir")
+    assert "is not empty and holds no run; choose another" in error(tmp_path)
+    # Replaced, because root can write everywhere.
     monkeypatch.setattr(os, "access", lambda *_: False)
-    with pytest.raises(OptionError, match=r"--output_dir=\S+/new: \S+ cannot be written to"):
-        files.check_output(tmp_path / "new", "run", is_ours)
+    assert f"{tmp_path} is not writable" in error(tmp_path / "new")

@@ -132,6 +132,6 @@ def test_save_makes_the_folder(tmp_path):
     ],
 )
 def test_description(values, text):
-    config = ExperimentConfig(**values)
+    config = ExperimentConfig.from_settings(**values)
     assert plots.describe(config) == text
     assert plots.describe(dataclasses.replace(config, rounds=3)) == text

@@ -7,7 +7,7 @@ import pytest
 from tff_pcdd.options import OptionError
 from tff_pcdd.training import ExperimentConfig, runs
 
-CONFIG = ExperimentConfig(algorithm="fedgela", method_options={"scale": 2.0}, rounds=3)
+CONFIG = ExperimentConfig.from_settings(algorithm="fedgela", fedgela_scale=2.0, rounds=3)
 
 
 @pytest.fixture

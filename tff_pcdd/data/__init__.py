@@ -1,72 +1,69 @@
-"""Data of a federation: sources, partitions among clients, long tails, preprocessing.
+"""Data of a federation: sources, partitions among clients, long tails, transforms.
 
     federation = load_federation("digits", "class", num_clients=10, classes_per_client=2)
 
-Importing this package imports no TensorFlow.
+The packages `sources` and `partitions` hold the registered data sets and partitions, and show how
+to add your own. Importing this package does not import TensorFlow.
 """
 
-from tff_pcdd.data import tff_cache  # noqa: F401 - makes its sets known
-from tff_pcdd.data.config import DATASETS_OF, PARTITIONS, DataConfig, load_federation
-from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import ClientIndices, Examples, Federation, InputSpec
-from tff_pcdd.data.image_folders import split_centres
-from tff_pcdd.data.leaf import load_leaf
+from tff_pcdd.data import partitions, sources
+from tff_pcdd.data.config import DataConfig, load_federation
+from tff_pcdd.data.federation import ClientIndices, Examples, Federation
+from tff_pcdd.data.holdout import hold_out
+from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, InputSpec
 from tff_pcdd.data.long_tail import ClassGroups, class_groups, long_tail_counts, long_tail_indices
-from tff_pcdd.data.partitioners import (
-    Split,
-    partition_by_class,
-    partition_dirichlet,
-    partition_iid,
-    split_by_class,
-    split_dirichlet,
-    split_iid,
-)
-from tff_pcdd.data.preprocessing import augment, normalize
+from tff_pcdd.data.partitions import Partition, Split
+from tff_pcdd.data.partitions.by_class import partition_by_class, split_by_class
+from tff_pcdd.data.partitions.dirichlet import partition_dirichlet, split_dirichlet
+from tff_pcdd.data.partitions.iid import partition_iid, split_iid
 from tff_pcdd.data.sources import (
-    AUGMENTATIONS,
-    NORMALIZATIONS,
     DatasetInfo,
-    Source,
-    SourceOptions,
-    dataset_info,
-    dataset_names,
-    image_spec,
-    load_source,
-    register_source,
-    stratified_indices,
+    DataSource,
+    DirectorySource,
+    ImageSource,
+    LoadRequest,
+    PooledData,
+    TextSource,
 )
+from tff_pcdd.data.sources.fed_isic2019 import split_centres
+from tff_pcdd.data.sources.leaf import load_leaf
+from tff_pcdd.data.subsets import stratified_indices
+from tff_pcdd.data.transforms import augment, normalize
+from tff_pcdd.errors import DataError
 
 __all__ = [
-    "AUGMENTATIONS",
-    "DATASETS_OF",
-    "NORMALIZATIONS",
-    "PARTITIONS",
+    "IMAGE",
+    "IMAGE_FILE",
+    "TEXT",
     "ClassGroups",
     "ClientIndices",
     "DataConfig",
     "DataError",
+    "DataSource",
     "DatasetInfo",
+    "DirectorySource",
     "Examples",
     "Federation",
+    "ImageSource",
     "InputSpec",
-    "Source",
-    "SourceOptions",
+    "LoadRequest",
+    "Partition",
+    "PooledData",
     "Split",
+    "TextSource",
     "augment",
     "class_groups",
-    "dataset_info",
-    "dataset_names",
-    "image_spec",
+    "hold_out",
     "load_federation",
     "load_leaf",
-    "load_source",
     "long_tail_counts",
     "long_tail_indices",
     "normalize",
     "partition_by_class",
     "partition_dirichlet",
     "partition_iid",
-    "register_source",
+    "partitions",
+    "sources",
     "split_by_class",
     "split_centres",
     "split_dirichlet",

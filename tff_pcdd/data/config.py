@@ -3,358 +3,259 @@
 from __future__ import annotations
 
 import dataclasses
-import math
+from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import holdout, long_tail, partitioners, sources
-from tff_pcdd.data.errors import DataError
-from tff_pcdd.data.federation import TEXT, ClientIndices, Examples, Federation, InputSpec
+from tff_pcdd import settings
+from tff_pcdd.data import holdout, long_tail, partitions, sources, subsets
+from tff_pcdd.data.federation import ClientIndices, Federation
+from tff_pcdd.data.input_spec import InputSpec
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import check_options, choice, option
 
-# What a run's seed is combined with, so that choices do not follow one another.
+# Combined with the data seed, so that the random choices do not depend on each other.
 _TRAIN_SUBSET, _TEST_SUBSET, _TAIL, _VALIDATION = 11, 12, 13, 14
 
 
-def _split_class(config, train, test, num_classes):
-    return partitioners.split_by_class(
-        train, test, config.num_clients, config.classes_per_client, config.seed, num_classes
-    )
-
-
-def _split_dirichlet(config, train, test, num_classes):
-    return partitioners.split_dirichlet(
-        train,
-        test,
-        config.num_clients,
-        config.concentration,
-        config.seed,
-        config.min_samples,
-        num_classes,
-        config.assignment,
-        config.local_test,
-    )
-
-
-def _split_iid(config, train, test, num_classes):
-    return partitioners.split_iid(train, test, config.num_clients, config.seed, num_classes)
-
-
-# How each partition divides pooled samples; `natural` keeps the users of the set.
-_SPLITS = {"class": _split_class, "dirichlet": _split_dirichlet, "iid": _split_iid, "natural": None}
-
-PARTITIONS = tuple(_SPLITS)
-
-# Settings that only one partition reads: the partition, and the value that means "not given".
-_BELONGS_TO = {
-    "classes_per_client": ("class", None),
-    "concentration": ("dirichlet", None),
-    "min_samples": ("dirichlet", 10),
-    "assignment": ("dirichlet", "class"),
-    "local_test": ("dirichlet", "disjoint"),
-    "split_centres": ("natural", None),
-}
-
-# Those of them that their partition cannot do without.
-_REQUIRED = ("classes_per_client", "concentration")
-
-# Settings that only some data sets read.
-DATASETS_OF = {"num_classes": ("femnist", "shakespeare"), "split_centres": ("fed_isic2019",)}
-
-
-@dataclasses.dataclass(frozen=True, kw_only=True)
+@dataclasses.dataclass(frozen=True)
 class DataConfig:
-    """Which data a run uses; `check` needs no data, `build` loads them.
+    """Which data a run uses.
+
+    All checks that need no data run on construction; `build` loads the data.
 
     Attributes:
-        dataset: a registered data set, see `dataset_names`.
-        partition: "class", "dirichlet", "iid", or "natural" for the users of the set.
-        num_clients: how many clients; with "natural" how many users are chosen, None for all.
-        classes_per_client: of the partition "class".
-        concentration: of the partition "dirichlet".
-        min_samples: of "dirichlet": smallest number of training samples of a client.
-        assignment: of "dirichlet": "class" (FedGELA) or "sample" (FedLoGe).
-        local_test: of "dirichlet": "disjoint" or "overlapping" (FedLoGe).
-        imbalance_factor: largest over smallest class of the long tail that is cut from the
-            training samples before they are divided; None leaves them as they are.
-        data_dir: the directory that holds the set.
-        num_classes: of LEAF's sets, see `sources.SourceOptions`.
-        split_centres: of Fed-ISIC2019 with the partition "natural", see `image_folders`.
-        max_train_samples: a random subset with the same class shares, for quick runs.
+        source: the data set, a component of `sources` or any other `DataSource`.
+        partition: how samples are divided among clients, a component of `partitions` or any other
+            `Partition`.
+        imbalance_factor: size of the largest class over that of the smallest in the long tail
+            that is cut from the training samples before they are divided; None leaves them as they
+            are.
+        max_train_samples: size of a random subset with the same class proportions, for quick runs.
         max_test_samples: the same for the test samples.
-        validation_fraction: share of every client's training samples that is held out for
+        validation_fraction: share of each client's training samples that is held out for
             validation, class by class; see `holdout.hold_out`.
-        augmentation: see `sources.image_spec`.
-        input_normalization: "dataset", "imagenet" or "none".
-        seed: of all choices above.
+        seed: seed of all random choices above; None counts as 0.
+
+    Raises:
+        SettingError: if a setting is out of bounds or does not fit the others.
+
+    Example:
+        >>> config = DataConfig(partition=partitions.create("class", num_clients=5))
+        >>> config.describe()
+        'digits, P5C2'
+        >>> config.build().num_clients
+        5
     """
 
-    dataset: str = "digits"
-    partition: str = "class"
-    num_clients: int | None = None
-    classes_per_client: int | None = None
-    concentration: float | None = None
-    min_samples: int = 10
-    assignment: str = "class"
-    local_test: str = "disjoint"
-    imbalance_factor: float | None = None
-    data_dir: str | None = None
-    num_classes: int | None = None
-    split_centres: int | None = None
-    max_train_samples: int | None = None
-    max_test_samples: int | None = None
-    validation_fraction: float = 0.0
-    augmentation: str = "none"
-    input_normalization: str = "dataset"
-    seed: int = 0
+    source: sources.DataSource = choice(
+        sources.registry,
+        "digits",
+        "The data set; digits comes with the installation.",
+        group="Data",
+    )
+    partition: partitions.Partition = choice(
+        partitions.registry,
+        "class",
+        "How samples are divided among clients: class (each client holds some of the classes, "
+        "PxCy), dirichlet, iid, or natural (the users of the data set).",
+        group="Data",
+    )
+    imbalance_factor: float | None = option(
+        None,
+        "Make the training set long-tailed before it is divided: size of the largest class over "
+        "that of the smallest.",
+        type=float,
+        minimum=1,
+        group="Data",
+    )
+    max_train_samples: int | None = option(
+        None,
+        "Use only this many training samples, with the class proportions of the whole set.",
+        type=int,
+        minimum=1,
+        group="Data",
+    )
+    max_test_samples: int | None = option(
+        None,
+        "Use only this many test samples, with the class proportions of the whole set.",
+        type=int,
+        minimum=1,
+        group="Data",
+    )
+    validation_fraction: float = option(
+        0.0,
+        "Share of each client's training samples to hold out, class by class, for choosing the "
+        "best round or the best settings.",
+        minimum=0,
+        maximum=0.9,
+        group="Data",
+    )
+    seed: int | None = option(
+        None,
+        "Seed of the partition and of all other random choices of samples; by default the seed of "
+        "the run.",
+        type=int,
+        minimum=0,
+        group="Seeds",
+        setting="data_seed",
+    )
 
-    def check(self) -> None:
-        """Refuses settings that cannot work, before anything is loaded.
-
-        Raises:
-            DataError: one line that names the setting, its value and what would be right.
-        """
-        info = sources.dataset_info(self.dataset)
-        if self.partition not in PARTITIONS:
-            raise DataError(f"partition={self.partition!r}: choose one of {', '.join(PARTITIONS)}")
-        for name in (
-            "num_clients",
-            "classes_per_client",
-            "max_train_samples",
-            "max_test_samples",
-            "num_classes",
-            "split_centres",
-        ):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise DataError(f"{name}={value}: must be a positive integer")
-        if self.seed < 0:
-            raise DataError(f"seed={self.seed}: must not be negative")
-        if not 0 <= self.validation_fraction < 1:
-            raise DataError(
-                f"validation_fraction={self.validation_fraction}: must be at least 0 and less than "
-                "1"
-            )
-        for name, (partition, absent) in _BELONGS_TO.items():
-            value = getattr(self, name)
-            if value != absent and self.partition != partition:
-                raise DataError(
-                    f"{name}={value} belongs to partition={partition}, not to {self.partition}"
-                )
-            if value is None and name in _REQUIRED and self.partition == partition:
-                raise DataError(f"partition={partition}: {name} is missing")
-        for name, datasets in DATASETS_OF.items():
-            value = getattr(self, name)
-            if value is not None and self.dataset not in datasets:
-                raise DataError(
-                    f"{name}={value} belongs to dataset={' or '.join(datasets)}, not to "
-                    f"{self.dataset}"
-                )
-        self._check_partition(info)
-        self._check_source(info)
-
-    def _check_partition(self, info):
-        if self.partition == "natural":
-            if not info.has_users:
-                users = [
-                    name for name in sources.dataset_names() if sources.dataset_info(name).has_users
-                ]
-                raise DataError(
-                    f"partition=natural: {self.dataset} has no users of its own, "
-                    f"{', '.join(users)} have; choose class, dirichlet or iid"
-                )
+    def __post_init__(self) -> None:
+        check_options(self)
+        self.partition.check(self.source)
+        if self.partition.keeps_users:
             if self.imbalance_factor is not None:
-                raise DataError(
-                    "imbalance_factor: a long tail would tear users' samples out of the partition "
-                    "natural; choose class, dirichlet or iid"
+                raise SettingError(
+                    "imbalance_factor",
+                    self.imbalance_factor,
+                    f"cannot be combined with partition={self.partition.name}, whose client sizes "
+                    "come from the data set",
                 )
-        elif self.num_clients is None:
-            raise DataError(f"partition={self.partition}: num_clients is missing")
-        elif self.max_train_samples is not None and self.max_train_samples < self.num_clients:
-            raise DataError(
-                f"max_train_samples={self.max_train_samples} does not give every one of "
-                f"{self.num_clients} clients a sample"
-            )
-        if self.partition == "class" and self.classes_per_client > info.num_classes:
-            raise DataError(
-                f"classes_per_client={self.classes_per_client}: {self.dataset} has "
-                f"{info.num_classes} classes"
-            )
-        # Sets with users may come with fewer classes than their largest edition, see `build`.
-        if (
-            self.partition == "class"
-            and not info.has_users
-            and self.num_clients * self.classes_per_client < info.num_classes
-        ):
-            raise DataError(
-                f"{self.num_clients} clients with classes_per_client={self.classes_per_client} "
-                f"cannot hold all {info.num_classes} classes of {self.dataset}: at least "
-                f"{math.ceil(info.num_classes / self.classes_per_client)} clients or "
-                f"{math.ceil(info.num_classes / self.num_clients)} classes per client are needed"
-            )
-        if self.concentration is not None and not 0 < self.concentration < math.inf:
-            raise DataError(f"concentration={self.concentration}: must be greater than 0")
-        if self.min_samples < 0:
-            raise DataError(f"min_samples={self.min_samples}: must not be negative")
-        for name, choices in (
-            ("assignment", ("class", "sample")),
-            ("local_test", ("disjoint", "overlapping")),
-        ):
-            if getattr(self, name) not in choices:
-                raise DataError(f"{name}={getattr(self, name)!r}: choose {' or '.join(choices)}")
-        if self.imbalance_factor is not None and not 1 <= self.imbalance_factor < math.inf:
-            raise DataError(
-                f"imbalance_factor={self.imbalance_factor}: the largest over the smallest class, "
-                "at least 1"
-            )
+        else:
+            self._check_pooled()
 
-    def _check_source(self, info):
-        if info.needs_data_dir and not self.data_dir:
-            raise DataError(f"dataset {self.dataset}: data_dir is missing")
-        if info.kind == TEXT:
-            for name, absent in (("augmentation", "none"), ("input_normalization", "dataset")):
-                if getattr(self, name) != absent:
-                    raise DataError(f"{name}={getattr(self, name)}: {self.dataset} is text")
-        self.input_spec()
+    def _check_pooled(self) -> None:
+        """Checks that apply if samples do not stay with their users."""
+        for name in self.source.user_options:
+            value = getattr(self.source, name)
+            if value is not None:
+                kept = [
+                    name for name, cls in partitions.registry.classes().items() if cls.keeps_users
+                ]
+                raise SettingError(name, value, f"applies only with partition={'|'.join(kept)}")
+        clients = self.partition.known_clients()
+        if clients and self.max_train_samples is not None and self.max_train_samples < clients:
+            raise SettingError(
+                "max_train_samples",
+                self.max_train_samples,
+                f"must be at least the number of clients, {clients}",
+            )
 
     def input_spec(self) -> InputSpec:
         """How raw inputs become model inputs, as far as it is known before they are loaded.
 
-        The type and the scale of raw pixels may turn out to be others.
-
-        Raises:
-            DataError: if a setting does not fit the data set.
+        The type and scale of raw pixels may differ once they are loaded.
         """
-        info = sources.dataset_info(self.dataset)
-        if info.kind == TEXT:
-            return InputSpec(TEXT, info.shape, vocabulary=info.vocabulary)
-        return sources.image_spec(info, self._source_options())
+        return self.source.input_spec()
 
-    def _source_options(self) -> sources.SourceOptions:
-        return sources.SourceOptions(
-            data_dir=self.data_dir,
-            augmentation=self.augmentation,
-            input_normalization=self.input_normalization,
-            max_clients=self.num_clients if self.partition == "natural" else None,
-            num_classes=self.num_classes,
-            split_centres=self.split_centres,
-            seed=self.seed,
-        )
+    def describe(self) -> str:
+        """The data in a few words: data set, partition and long tail."""
+        return f"{self.source.name}, {self.partition.describe()}{self._describe_tail()}"
+
+    def describe_dataset(self) -> str:
+        """The data set and its long tail in a few words, without the partition."""
+        return f"{self.source.name}{self._describe_tail()}"
+
+    def _describe_tail(self) -> str:
+        tailed = (self.imbalance_factor or 1) > 1
+        return f", imbalance factor {self.imbalance_factor:g}" if tailed else ""
 
     def build(self) -> Federation:
-        """Loads the samples and divides them.
+        """Loads the samples and divides them among clients.
 
         Raises:
-            DataError: if a setting cannot work, or the data are missing, broken or too few.
+            SettingError: if a setting does not fit the data.
+            DataError: if data are missing, unreadable or inconsistent.
         """
-        self.check()
-        source = sources.load_source(self.dataset, self._source_options())
-        train_kept = self._choose_train(source.train.y)
-        test_kept = _subset(source.test.y, self.max_test_samples, [self.seed, _TEST_SUBSET])
-        train, test = _keep(source.train, train_kept), _keep(source.test, test_kept)
-        notes = dict(source.notes)
-        num_classes = len(source.class_names)
-        if self.partition == "natural":
-            clients = [
-                ClientIndices(
-                    user.client_id,
-                    _renumber(user.train, train_kept, len(source.train)),
-                    _renumber(user.test, test_kept, len(source.test)),
-                )
-                for user in source.users
-            ]
-            empty = sum(not client.train.size and not client.test.size for client in clients)
-            if empty:
-                notes["clients_left_empty"] = empty
-            clients = [client for client in clients if client.train.size or client.test.size]
-        else:
-            split = _SPLITS[self.partition](self, train.y, test.y, num_classes)
-            digits = len(str(self.num_clients - 1))
-            clients = [
-                ClientIndices(f"{k:0{digits}d}", *parts)
-                for k, parts in enumerate(zip(split.train, split.test, strict=True))
-            ]
-        clients = self._hold_out(clients, train.y)
+        seed = self.seed or 0
+        pooled = self.source.load(self.partition.request(seed))
+        pooled = subsets.keep_samples(
+            pooled,
+            self._choose_train(pooled.train.y, seed),
+            _subset(pooled.test.y, self.max_test_samples, [seed, _TEST_SUBSET]),
+        )
+        notes = dict(pooled.notes)
+        clients = self.partition.divide(pooled, seed)
+        if self.partition.keeps_users:
+            kept = [client for client in clients if client.train.size or client.test.size]
+            if len(kept) < len(clients):
+                notes["clients_left_empty"] = len(clients) - len(kept)
+            clients = kept
         return Federation(
-            name=self.dataset,
-            num_classes=num_classes,
-            class_names=source.class_names,
-            input_spec=source.input_spec,
-            train=train,
-            test=test,
-            clients=tuple(clients),
+            name=self.source.name,
+            num_classes=len(pooled.class_names),
+            class_names=pooled.class_names,
+            input_spec=pooled.input_spec,
+            train=pooled.train,
+            test=pooled.test,
+            clients=tuple(self._hold_out(clients, pooled.train.y, seed)),
             notes=notes,
         )
 
-    def _hold_out(self, clients, labels) -> list[ClientIndices]:
-        """Moves a part of every client's training samples to its validation samples."""
+    def _choose_train(self, labels: np.ndarray, seed: int) -> np.ndarray | None:
+        """Indices of the training samples in use; None for all."""
+        kept = _subset(labels, self.max_train_samples, [seed, _TRAIN_SUBSET])
+        if self.imbalance_factor is None:
+            return kept
+        kept = np.arange(len(labels)) if kept is None else kept
+        return kept[long_tail.long_tail_indices(labels[kept], self.imbalance_factor, [seed, _TAIL])]
+
+    def _hold_out(
+        self, clients: Sequence[ClientIndices], labels: np.ndarray, seed: int
+    ) -> Sequence[ClientIndices]:
+        """Moves a part of each client's training samples to its validation samples."""
         if not self.validation_fraction:
             return clients
         divided = []
         for number, client in enumerate(clients):
-            seed = [self.seed, _VALIDATION, number]
-            held = holdout.hold_out(labels[client.train], self.validation_fraction, seed)
+            held = holdout.hold_out(
+                labels[client.train], self.validation_fraction, [seed, _VALIDATION, number]
+            )
             divided.append(
                 dataclasses.replace(
                     client, train=np.delete(client.train, held), validation=client.train[held]
                 )
             )
         if not any(client.validation.size for client in divided):
-            raise DataError(
-                f"validation_fraction={self.validation_fraction}: holds out no sample of any "
-                "client; give more"
+            raise SettingError(
+                "validation_fraction",
+                self.validation_fraction,
+                "no client has enough samples for it; choose a larger fraction",
             )
         return divided
 
-    def _choose_train(self, labels) -> np.ndarray | None:
-        """Indices of the training samples in use, None for all."""
-        kept = _subset(labels, self.max_train_samples, [self.seed, _TRAIN_SUBSET])
-        if self.imbalance_factor is None:
-            return kept
-        kept = np.arange(len(labels)) if kept is None else kept
-        return kept[
-            long_tail.long_tail_indices(labels[kept], self.imbalance_factor, [self.seed, _TAIL])
-        ]
 
-
-def load_federation(dataset: str, partition: str, num_clients: int | None = None, **settings):
-    """Loads a data set and divides it among clients: `DataConfig(...).build()`.
+def load_federation(
+    dataset: str,
+    partition: str,
+    num_clients: int | None = None,
+    *,
+    seed: int = 0,
+    **flat_settings: Any,
+) -> Federation:
+    """Loads a data set and divides it among clients; the short form of `DataConfig(...).build()`.
 
     Args:
-        dataset: a registered data set, see `dataset_names`.
-        partition: "class", "dirichlet", "iid" or "natural".
-        num_clients: how many clients.
-        **settings: further fields of `DataConfig`.
+        dataset: name of a data set, see `sources.names`.
+        partition: name of a partition, see `partitions.names`.
+        num_clients: number of clients; for "natural" the number of users to take. By default that
+            of the partition.
+        seed: a non-negative integer, the seed of the data.
+        **flat_settings: further settings of `DataConfig`, the data set and the partition, such as
+            `classes_per_client=2`.
 
     Returns:
         A `Federation`.
 
     Raises:
-        DataError: if a setting cannot work, or the data are missing, broken or too few.
+        SettingError: if a setting is unknown, out of bounds or does not fit the others or the data.
+        DataError: if data are missing, unreadable or inconsistent.
 
     Example:
         >>> federation = load_federation("digits", "class", 10, classes_per_client=2)
         >>> (federation.class_counts() > 0).sum(axis=1).tolist()
         [2, 2, 2, 2, 2, 2, 2, 2, 2, 2]
     """
-    config = DataConfig(dataset=dataset, partition=partition, num_clients=num_clients, **settings)
-    return config.build()
+    values: dict[str, Any] = {"dataset": dataset, "partition": partition, "data_seed": seed}
+    clients_option = partitions.get(partition).clients_option
+    values[clients_option or "num_clients"] = num_clients
+    return settings.build(DataConfig, {**values, **flat_settings}).build()
 
 
-def _subset(labels, count, seed) -> np.ndarray | None:
+def _subset(labels: np.ndarray, count: int | None, seed: Sequence[int]) -> np.ndarray | None:
+    """Indices of a stratified subset; None for all samples."""
     if count is None or count >= len(labels):
         return None
-    return sources.stratified_indices(labels, count, seed)
-
-
-def _keep(examples: Examples, kept: np.ndarray | None) -> Examples:
-    return examples if kept is None else examples.take(kept)
-
-
-def _renumber(indices, kept, size) -> np.ndarray:
-    """A client's indices after only `kept` of `size` samples are left."""
-    if kept is None:
-        return indices
-    position = np.full(size, -1, np.int64)
-    position[kept] = np.arange(len(kept))
-    positions = position[indices]
-    return positions[positions >= 0]
+    return subsets.stratified_indices(labels, count, seed)

@@ -1,18 +1,16 @@
-"""What a federation's data are: examples, who holds them, and how they become model inputs."""
+"""The data of a federation: pooled examples, and which client holds which of them."""
 
 from __future__ import annotations
 
 import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.errors import DataError
-
-IMAGE, IMAGE_FILE, TEXT = "image", "image_file", "text"
-
-_DTYPES = {IMAGE: ("uint8", "float32"), IMAGE_FILE: ("string",), TEXT: ("uint8", "int32")}
+from tff_pcdd.data.input_spec import InputSpec
+from tff_pcdd.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,146 +19,44 @@ class Examples:
 
     Attributes:
         x: raw inputs, [n, ...]; images stay uint8, image files are paths as bytes.
-        y: int32 classes, [n].
+        y: integer classes from 0, [n]; stored as int32.
+
+    Raises:
+        DataError: if labels are not one integer per input.
     """
 
     x: np.ndarray
     y: np.ndarray
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         if self.y.ndim != 1 or len(self.x) != len(self.y):
-            raise DataError(f"{len(self.x)} inputs and labels of shape {self.y.shape}: one each")
+            raise DataError(
+                f"{len(self.x)} inputs and labels of shape {self.y.shape}: one label per input is "
+                "needed"
+            )
         if self.y.dtype.kind not in "iu":
-            raise DataError(f"labels are {self.y.dtype}: give whole numbers from 0")
+            raise DataError(f"labels are {self.y.dtype}: they must be whole numbers from 0")
         if self.y.dtype != np.int32:
             object.__setattr__(self, "y", self.y.astype(np.int32))
 
     def __len__(self) -> int:
         return len(self.y)
 
-    def take(self, indices) -> Examples:
+    def take(self, indices: np.ndarray) -> Examples:
         """The samples at `indices`, copied."""
         return Examples(self.x[indices], self.y[indices])
 
 
 @dataclasses.dataclass(frozen=True)
-class InputSpec:
-    """How raw inputs become model inputs; see `preprocessing.normalize` and `augment`.
-
-    Checkpoints and exports store it, so it is frozen and turns into json and back.
-
-    Attributes:
-        kind: "image" (pixels), "image_file" (a path, decoded when it is read) or "text" (ids).
-        shape: of one input: (height, width, channels), for text (length,).
-        dtype: of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
-            "string" for paths.
-        scale: pixels are multiplied by it first.
-        mean: per channel, subtracted after scaling; None for 0.
-        std: per channel, divided by after that; None for 1.
-        crop_padding: pixels added on every side before a random crop back to `shape`; 0 for none.
-        padding_mode: "zeros" or "reflect", what the padding is filled with.
-        flip: whether images are mirrored at random.
-        rotation: degrees; images are turned by up to as much in both directions.
-        vocabulary: of text, a character per id; the id after the last stands for any other one.
-        resize: of image files, what the shorter side is scaled to before the middle is cut out;
-            None for just large enough.
-
-    Example:
-        >>> spec = InputSpec("image", (8, 8, 1), scale=1 / 16)
-        >>> InputSpec.from_dict(spec.to_dict()) == spec
-        True
-    """
-
-    kind: str
-    shape: tuple[int, ...]
-    dtype: str = "uint8"
-    scale: float = 1.0
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    crop_padding: int = 0
-    padding_mode: str = "zeros"
-    flip: bool = False
-    rotation: float = 0.0
-    vocabulary: str | None = None
-    resize: int | None = None
-
-    def __post_init__(self):
-        if self.kind not in _DTYPES:
-            raise DataError(f"kind={self.kind!r}: choose one of {', '.join(_DTYPES)}")
-        if self.dtype not in _DTYPES[self.kind]:
-            raise DataError(
-                f"dtype={self.dtype!r}: {self.kind} inputs are {' or '.join(_DTYPES[self.kind])}"
-            )
-        for name in ("shape", "mean", "std"):
-            value = getattr(self, name)
-            if value is not None:
-                object.__setattr__(self, name, tuple(value))
-        rank = 1 if self.kind == TEXT else 3
-        if len(self.shape) != rank or any(size < 1 for size in self.shape):
-            raise DataError(f"shape={self.shape}: {rank} positive sizes are needed for {self.kind}")
-        for name in ("mean", "std"):
-            value = getattr(self, name)
-            if value is not None and len(value) != self.shape[-1]:
-                raise DataError(f"{name}={value}: {self.shape[-1]} channels need as many values")
-        if self.std is not None and min(self.std) <= 0:
-            raise DataError(f"std={self.std}: must be greater than 0")
-        if self.padding_mode not in ("zeros", "reflect"):
-            raise DataError(f"padding_mode={self.padding_mode!r}: choose zeros or reflect")
-        if self.crop_padding < 0 or self.rotation < 0:
-            raise DataError(
-                f"crop_padding={self.crop_padding}, rotation={self.rotation}: must not be negative"
-            )
-        if self.resize is not None and self.resize < max(self.shape[:2]):
-            raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
-        if self.kind == TEXT and not self.vocabulary:
-            raise DataError("text inputs need a vocabulary")
-
-    @property
-    def augments(self) -> bool:
-        """Whether `preprocessing.augment` changes anything."""
-        return bool(self.crop_padding or self.flip or self.rotation)
-
-    @property
-    def raw_shape(self) -> tuple[int, ...]:
-        """Shape of one raw input; a path is a scalar."""
-        return () if self.kind == IMAGE_FILE else self.shape
-
-    @property
-    def model_dtype(self) -> str:
-        """Type of the model input."""
-        return "int32" if self.kind == TEXT else "float32"
-
-    @property
-    def vocabulary_size(self) -> int | None:
-        """Number of ids of a text, with the one for unknown characters; None for images."""
-        return len(self.vocabulary) + 1 if self.vocabulary else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for json."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values) -> InputSpec:
-        """The inverse of `to_dict`, also after json turned tuples into lists.
-
-        Raises:
-            DataError: if a field is unknown, missing or out of bounds.
-        """
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise DataError(f"not an input spec: {error}") from error
-
-
-@dataclasses.dataclass(frozen=True)
 class ClientIndices:
-    """What one client holds, as indices into a federation's pooled examples.
+    """The samples of one client, as indices into a federation's pooled examples.
 
     Attributes:
-        client_id: its name.
+        client_id: name of the client.
         train: int64 indices into the training examples.
         test: int64 indices into the test examples.
-        validation: int64 indices into the training examples, of those held out from training.
+        validation: int64 indices into the training examples, of the samples held out for
+            validation; disjoint from `train`.
     """
 
     client_id: str
@@ -176,14 +72,18 @@ class Federation:
     Samples are stored once; clients refer to them by index.
 
     Attributes:
-        name: of the data set.
-        num_classes: C.
-        class_names: a name per class.
+        name: name of the data set.
+        num_classes: number of classes, C.
+        class_names: one name per class.
         input_spec: how raw inputs become model inputs.
-        train: all training examples, those held out for validation among them.
-        test: all test examples, on which global models are measured.
-        clients: who holds what.
-        notes: what loading left out or repaired, as counts; empty if nothing.
+        train: all training examples, including those held out for validation.
+        test: all test examples, on which global models are evaluated.
+        clients: the samples of each client.
+        notes: counts of what loading left out or repaired; empty if nothing.
+
+    Raises:
+        DataError: if labels, inputs or indices do not fit the other fields, or there are no
+            clients.
     """
 
     name: str
@@ -195,7 +95,7 @@ class Federation:
     clients: tuple[ClientIndices, ...]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
 
-    def __post_init__(self):
+    def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
         object.__setattr__(self, "clients", tuple(self.clients))
         if len(self.class_names) != self.num_classes:
@@ -208,9 +108,9 @@ class Federation:
         for part, examples in (("training", self.train), ("test", self.test)):
             if spec.dtype != "string" and examples.x.dtype != spec.dtype:
                 raise DataError(
-                    f"{self.name}: {part} inputs are {examples.x.dtype}, by the input spec they "
-                    f"are {spec.dtype}; of float32 images from 0 to 1 it is "
-                    'image_spec(info, options, dtype="float32", scale=1)'
+                    f"{self.name}: {part} inputs are {examples.x.dtype}, but the input spec says "
+                    f"{spec.dtype}; for float32 images from 0 to 1 use "
+                    'image_spec(dtype="float32", scale=1)'
                 )
             if len(examples) and not 0 <= examples.y.min() <= examples.y.max() < self.num_classes:
                 raise DataError(
@@ -228,15 +128,17 @@ class Federation:
 
     @property
     def num_clients(self) -> int:
+        """Number of clients, K."""
         return len(self.clients)
 
     @property
     def clients_without_train(self) -> int:
-        """How many clients have no training samples."""
+        """Number of clients without training samples."""
         return sum(not client.train.size for client in self.clients)
 
     @property
     def client_ids(self) -> tuple[str, ...]:
+        """Names of the clients, in their order."""
         return tuple(client.client_id for client in self.clients)
 
     def class_counts(self) -> np.ndarray:
@@ -248,7 +150,7 @@ class Federation:
         return self._test_class_counts
 
     def client_examples(self, k: int) -> tuple[Examples, Examples]:
-        """Client `k`'s training and test examples, copied, in their raw type."""
+        """Training and test examples of client `k`, copied, in their raw type."""
         return self.train.take(self.clients[k].train), self.test.take(self.clients[k].test)
 
     def validation_examples(self, k: int | None = None) -> Examples:
@@ -257,14 +159,14 @@ class Federation:
         return self.train.take(np.concatenate([client.validation for client in clients]))
 
     def training_examples(self) -> Examples:
-        """All training examples but those held out for validation."""
+        """All training examples except those held out for validation."""
         held = np.concatenate([client.validation for client in self.clients])
         if not held.size:
             return self.train
         return self.train.take(np.setdiff1d(np.arange(len(self.train)), held))
 
     def summary(self) -> dict[str, Any]:
-        """Numbers that describe the federation, as plain values for json."""
+        """Sizes and class counts of the federation, as plain values for JSON."""
         counts = self.class_counts()
         held = (counts > 0).sum(axis=1)
         sizes = counts.sum(axis=1)
@@ -291,13 +193,13 @@ class Federation:
     def _test_class_counts(self) -> np.ndarray:
         return self._count(self.test.y, [client.test for client in self.clients])
 
-    def _count(self, labels, parts) -> np.ndarray:
+    def _count(self, labels: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
         counts = np.stack([np.bincount(labels[part], minlength=self.num_classes) for part in parts])
         counts.flags.writeable = False
         return counts
 
 
-def _spread(values) -> dict[str, float]:
+def _spread(values: np.ndarray) -> dict[str, float]:
     return {
         "min": int(values.min()),
         "median": float(np.median(values)),

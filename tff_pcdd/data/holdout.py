@@ -1,18 +1,23 @@
-"""Validation samples: a part of every client's training samples that nothing is trained on."""
+"""Validation samples: a part of each client's training samples that is excluded from training."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 
 
-def hold_out(labels: np.ndarray, fraction: float, seed) -> np.ndarray:
-    """Chooses a client's validation samples, with about the class shares of all its samples.
+def hold_out(labels: np.ndarray, fraction: float, seed: int | Sequence[int]) -> np.ndarray:
+    """Chooses a client's validation samples, in about the class proportions of all its samples.
 
-    Every class keeps a sample for training at least, so that a client trains on as many classes as
-    before. Which classes give the samples that rounding leaves over is drawn where they tie.
+    At least one sample of every class stays in training, so a client trains on as many classes as
+    before. Samples left over by rounding come from the classes with the largest remainders; ties
+    are broken at random.
 
     Args:
         labels: integer class of each of the client's samples, [n].
         fraction: share of the samples to hold out, 0 to 1.
-        seed: a non-negative integer or a sequence of them.
+        seed: a non-negative integer or a sequence of them, the only source of randomness.
 
     Returns:
         Sorted int64 indices into `labels`.
@@ -23,7 +28,7 @@ def hold_out(labels: np.ndarray, fraction: float, seed) -> np.ndarray:
     exact = fraction * sizes
     wanted = np.minimum(np.floor(exact), sizes - 1).astype(np.int64)
     missing = round(fraction * len(labels)) - wanted.sum()
-    # Largest remainders first; a class that would be left without samples does not take part.
+    # Largest remainders first; a class that would be left without samples is skipped.
     order = generator.permutation(len(classes))
     order = order[np.argsort(-(exact - wanted)[order], kind="stable")]
     able = [index for index in order if wanted[index] < sizes[index] - 1]

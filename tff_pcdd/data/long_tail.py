@@ -1,17 +1,20 @@
-"""Long-tailed class sizes, and the many/medium/few groups that they are reported by.
+"""Long-tailed class sizes, and the many, medium and few groups in which results are reported.
 
-Source: FedLoGe (Xiao et al., ICLR 2024), section 4.1 and its code. The paper's and this package's
-imbalance factor is largest over smallest class (100); the code's is the inverse (0.01).
+Source: FedLoGe (Xiao et al., ICLR 2024), section 4.1 and its code. The imbalance factor is the size
+of the largest class over that of the smallest (100), as in the paper; the code uses the inverse
+(0.01).
 """
 
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
+import numpy.typing as npt
 
-from tff_pcdd.data.errors import DataError
+from tff_pcdd.errors import DataError, SettingError
 
 
 class ClassGroups(NamedTuple):
@@ -22,19 +25,19 @@ class ClassGroups(NamedTuple):
     few: np.ndarray
 
 
-def long_tail_counts(max_count, imbalance_factor, num_classes) -> np.ndarray:
-    """Class sizes that fall exponentially: n_c = ⌊n_max · IF^(-c/(C-1))⌋.
+def long_tail_counts(max_count: int, imbalance_factor: float, num_classes: int) -> np.ndarray:
+    """Exponentially decreasing class sizes n_c = ⌊n_max · IF^(-c/(C-1))⌋.
 
     Args:
         max_count: n_max, the size of class 0.
-        imbalance_factor: IF = largest over smallest class, at least 1.
-        num_classes: C.
+        imbalance_factor: IF, the size of the largest class over that of the smallest, at least 1.
+        num_classes: C, the number of classes.
 
     Returns:
         int64 [C].
 
     Raises:
-        DataError: if an argument is out of bounds or the last class would have no sample.
+        SettingError: if an argument is out of bounds or the last class would have no sample.
 
     Example:
         >>> long_tail_counts(5000, 100, 10).tolist()
@@ -42,51 +45,60 @@ def long_tail_counts(max_count, imbalance_factor, num_classes) -> np.ndarray:
     """
     for name, value in (("max_count", max_count), ("num_classes", num_classes)):
         if value != int(value) or value < 1:
-            raise DataError(f"{name}={value}: must be a positive integer")
+            raise SettingError(name, value, "must be a positive integer")
     if not (math.isfinite(imbalance_factor) and imbalance_factor >= 1):
-        raise DataError(
-            f"imbalance_factor={imbalance_factor}: the largest over the smallest class, at least 1"
+        raise SettingError(
+            "imbalance_factor", imbalance_factor, "must be a finite number, at least 1"
         )
     exponents = [-c / max(num_classes - 1, 1) for c in range(num_classes)]
-    # Python's powers as in the authors' code; the margin protects whole numbers from rounding.
+    # Python's powers, as in the authors' code; the margin protects whole numbers from rounding.
     counts = [int(max_count * imbalance_factor**exponent + 1e-9) for exponent in exponents]
     if not counts[-1]:
-        raise DataError(
-            f"imbalance_factor={imbalance_factor} leaves the last class without samples: with "
-            f"{max_count} samples in the first class at most {max_count} is possible"
+        raise SettingError(
+            "imbalance_factor",
+            imbalance_factor,
+            "leaves the last class without samples; with "
+            f"{max_count} samples in the first class it can be at most {max_count}",
         )
     return np.array(counts, np.int64)
 
 
-def long_tail_indices(labels, imbalance_factor, seed, max_count=None) -> np.ndarray:
-    """Chooses a long-tailed subset; class c keeps `long_tail_counts(...)[c]` random samples.
+def long_tail_indices(
+    labels: npt.ArrayLike,
+    imbalance_factor: float,
+    seed: int | Sequence[int],
+    max_count: int | None = None,
+) -> np.ndarray:
+    """Draws a long-tailed subset, in which class c keeps `long_tail_counts(...)[c]` random samples.
 
     Args:
-        labels: integer class of every sample, [n]; every class below the largest must occur.
-        imbalance_factor: largest over smallest class.
-        seed: a non-negative integer; the subset is a function of it.
-        max_count: size of class 0. By default that of the smallest class, which every class can
-            reach; in a balanced set this is the size of any class.
+        labels: integer class of each sample, [n]; every class up to the largest must occur.
+        imbalance_factor: size of the largest class over that of the smallest, at least 1.
+        seed: a non-negative integer or a sequence of them, the only source of randomness.
+        max_count: size of class 0. By default the size of the smallest class in `labels`, which
+            every class can reach; in a balanced set this is the size of each class.
 
     Returns:
         Sorted int64 indices into `labels`.
 
     Raises:
-        DataError: if an argument is out of bounds or a class has too few samples.
+        SettingError: if an argument is out of bounds or a class has too few samples for it.
+        DataError: if a class has no sample at all.
     """
     labels = np.asarray(labels)
     available = np.bincount(labels.astype(np.int64))
     if not available.size or not available.min():
         missing = int(np.argmin(available)) if available.size else 0
-        raise DataError(f"a long tail needs samples of every class, class {missing} has none")
+        raise DataError(f"a long tail needs samples of every class; class {missing} has none")
     if max_count is None:
         max_count = int(available.min())
     counts = long_tail_counts(max_count, imbalance_factor, len(available))
     short = np.flatnonzero(counts > available)
     if short.size:
-        raise DataError(
-            f"max_count={max_count}: class {short[0]} would need {counts[short[0]]} samples and "
-            f"has {available[short[0]]}"
+        raise SettingError(
+            "max_count",
+            max_count,
+            f"class {short[0]} would need {counts[short[0]]} samples but has {available[short[0]]}",
         )
     rng = np.random.default_rng(seed)
     chosen = [
@@ -96,25 +108,25 @@ def long_tail_indices(labels, imbalance_factor, seed, max_count=None) -> np.ndar
     return np.sort(np.concatenate(chosen))
 
 
-def class_groups(class_counts) -> ClassGroups:
-    """Divides the classes into many, medium and few at 75 % and 95 % of the training samples.
+def class_groups(class_counts: npt.ArrayLike) -> ClassGroups:
+    """Groups the classes into many, medium and few at 75 % and 95 % of the training samples.
 
-    Classes are sorted by size, the largest first. `many` is the smallest run of them that reaches
-    75 % of all samples, `medium` the run after it that reaches 95 %, `few` the rest. Of equally
-    large classes the one with the smaller index comes first.
+    Classes are sorted by size, the largest first; of equally large classes, the one with the
+    smaller index comes first. `many` are the first classes, as few as hold 75 % of all samples;
+    `medium` are the next ones, up to 95 % of the samples; `few` are the rest.
 
-    FedLoGe's code counts the samples of all clients' local test sets instead, which rounding makes
-    smaller for rare classes: of 100 classes with imbalance 50 it reports 31, 31 and 38 where the
-    training samples give 34, 34 and 32. With 10 classes both agree.
+    FedLoGe's code counts the samples of all local test sets instead, where rounding reduces rare
+    classes: for 100 classes with imbalance factor 50 it reports groups of 31, 31 and 38 classes,
+    while training samples give 34, 34 and 32. For 10 classes both agree.
 
     Args:
-        class_counts: training samples of each class, [C].
+        class_counts: number of training samples of each class, [C].
 
     Returns:
         A `ClassGroups`; a group may be empty.
 
     Raises:
-        DataError: if counts are negative or not one per class.
+        DataError: if a count is negative or the counts are not a vector.
 
     Example:
         >>> [group.tolist() for group in class_groups([50, 30, 20, 10, 5, 2])]
@@ -122,10 +134,10 @@ def class_groups(class_counts) -> ClassGroups:
     """
     counts = np.asarray(class_counts)
     if counts.ndim != 1 or (counts < 0).any():
-        raise DataError(f"class_counts={class_counts}: one non-negative number per class is needed")
+        raise DataError("class counts must be one non-negative number per class")
     order = np.argsort(-counts, kind="stable")
     before = np.cumsum(counts[order]) - counts[order]
-    # In integers, so that a class that reaches 75 % exactly ends its group.
+    # In integers, so that a class that reaches exactly 75 % ends its group.
     many = before * 100 < counts.sum() * 75
     medium = ~many & (before * 100 < counts.sum() * 95)
     return ClassGroups(

@@ -1,15 +1,16 @@
-"""Trained models on their way out: SavedModels for serving, with a model card each.
+"""Export of trained models for use elsewhere; every model comes with a model card.
 
     from tff_pcdd.export import ExportOptions, export_run
-    export_run("runs/fedgela", "exported", ExportOptions(clients="all"))
+    for exported in export_run(config, "runs/fedgela", "exported", ExportOptions(clients="all")):
+        print(exported.folder)
 
-What a model computes is the method's business (`Method.global_logits`, `personalize`,
-`personal_logits`); nothing here knows any method.
+The method determines what a model computes (`Method.global_logits`, `personalize`,
+`personal_logits`); this package does not depend on any specific method.
 """
 
 from etils import epy
 
-# Options are checked before TensorFlow is needed; the rest is imported when it is first used.
+# Imported on first use, because options are checked before TensorFlow is imported.
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.export.exporter import export_run
     from tff_pcdd.export.options import ExportOptions

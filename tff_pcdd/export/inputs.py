@@ -1,4 +1,4 @@
-"""From what users have to what a model takes: pixels, image files, text."""
+"""Conversion of pixels, image files and texts to model inputs."""
 
 from __future__ import annotations
 
@@ -7,15 +7,18 @@ import math
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.data import InputSpec, preprocessing
-from tff_pcdd.data.federation import TEXT
+from tff_pcdd.data import InputSpec, transforms
+from tff_pcdd.data.input_spec import TEXT
 
-# What stands before a text that is shorter than the model's.
+# Texts that are too short are padded with it at the start.
 _FILLER = " "
 
 
 def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
-    """A batch of inputs as they are stored: `images` (of image files, decoded and cut) or `ids`."""
+    """Shape, type and name (`images` or `ids`) of a batch of stored inputs.
+
+    For image files, these are the decoded and cropped images.
+    """
     dtype = "uint8" if spec.dtype == "string" else spec.dtype
     return tf.TensorSpec([batch, *spec.shape], dtype, name="ids" if spec.kind == TEXT else "images")
 
@@ -23,34 +26,35 @@ def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes image files into model inputs.
 
-    Black is 0 and white is 255 in a file, whatever the largest value of stored pixels is: digits
-    have 16, which `spec.scale` tells.
+    White is 255 in a file, but 1/`spec.scale` in the stored images (16 for digits), so the pixels
+    are rescaled if necessary.
 
     Args:
-        contents: the files' bytes, strings [batch]: JPEG, PNG, GIF or BMP.
-        spec: of the stored images; files of another size are scaled and cut to the middle.
+        contents: contents of the files, strings [batch]: JPEG, PNG, GIF or BMP.
+        spec: specification of the stored images; files of another size are resized and cropped to
+            the centre.
 
     Returns:
         float32 [batch, *spec.shape].
     """
     images = tf.map_fn(
-        lambda file: preprocessing.decode_image(file, spec),
+        lambda file: transforms.decode_image(file, spec),
         contents,
         fn_output_signature=tf.TensorSpec(spec.shape, tf.uint8),
     )
     largest = 1 / spec.scale
     if not math.isclose(largest, 255):
         images = tf.cast(images, tf.float32) * (largest / 255)
-    return preprocessing.normalize(images, spec)
+    return transforms.normalize(images, spec)
 
 
 def from_text(texts: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """Turns texts into the ids of their last characters.
+    """Converts texts to the ids of their last characters.
 
     Args:
-        texts: UTF-8 strings [batch]. Of a longer one the end is taken, for what comes next is
-            asked; a shorter one is filled up with blanks in front.
-        spec: of the stored texts.
+        texts: UTF-8 strings [batch]. The end of a longer text is used, because the model predicts
+            the next character; a shorter text is padded with spaces at the start.
+        spec: specification of the stored texts.
 
     Returns:
         int32 ids [batch, length].
@@ -66,7 +70,7 @@ def _last_code(spec: InputSpec) -> int:
 
 
 def _ids(spec: InputSpec) -> np.ndarray:
-    """The id of every code point up to one beyond the last of the vocabulary, int32."""
+    """Id of every code point, int32; the last entry is for all above those of the vocabulary."""
     ids = np.full(_last_code(spec) + 2, len(spec.vocabulary), np.int32)
     ids[[ord(character) for character in spec.vocabulary]] = np.arange(len(spec.vocabulary))
     return ids

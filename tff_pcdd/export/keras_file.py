@@ -1,4 +1,4 @@
-"""A trained model as a `.keras` file, for those who go on with it in Keras."""
+"""Export of a trained model as a `.keras` file, for further use in Keras."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -14,12 +14,11 @@ FILE = "model.keras"
 
 
 def write(model: TrainedModel, directory: Path) -> None:
-    """Writes the model from raw inputs to `TrainedModel.answer`, made of its own Keras layers.
+    """Writes a Keras model that maps stored inputs to the results of `TrainedModel.answer`.
 
-    Loading wants this package where one of its layers is in the network
-    (`import tff_pcdd.layers`).
+    If the network contains layers of this package, run `import tff_pcdd.layers` before loading it.
     """
     raw = inputs.raw_spec(model.input_spec)
     x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)
-    answers = model.answer(preprocessing.normalize(x, model.input_spec))
+    answers = model.answer(transforms.normalize(x, model.input_spec))
     tf.keras.Model(x, answers).save(directory / FILE)

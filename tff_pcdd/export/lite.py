@@ -1,12 +1,13 @@
-"""A trained model for TensorFlow Lite, as the device that owns a personal model runs it.
+"""Export of a trained model for TensorFlow Lite, to run personal models on the clients' devices.
 
-Inputs come one at a time: `images` [1, height, width, channels] as the data set stores pixels, or
-`ids` [1, length] of a text, whose characters TensorFlow Lite cannot look up with its built-in
-operations. Outputs are those of `TrainedModel.answer`; names of the classes are in labels.txt.
+The input is a single sample: `images` [1, height, width, channels] with pixels as stored in the
+data set, or the `ids` [1, length] of a text's characters, since TensorFlow Lite's built-in ops
+cannot look up characters. The outputs are those of `TrainedModel.answer`; labels.txt contains the
+class names.
 
-An LSTM becomes TensorFlow Lite's own, which carries its state from one call to the next: before
-every text the interpreter is told `reset_all_variables()`. Loops without a fused LSTM keep no state
-but cannot be calibrated for int8 (the converter of TensorFlow 2.14 crashes).
+LSTMs are converted to TensorFlow Lite's fused LSTM, which keeps its state between calls: call
+`reset_all_variables()` on the interpreter before every text. Unfused loops have no state, but the
+converter of TensorFlow 2.14 crashes when it calibrates them for int8.
 """
 
 from __future__ import annotations
@@ -18,8 +19,8 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.data import preprocessing
-from tff_pcdd.data.federation import TEXT
+from tff_pcdd.data import transforms
+from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -27,16 +28,16 @@ FLOAT, INT8 = "model.tflite", "model_int8.tflite"
 
 
 def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list[str]:
-    """Writes the model in float and in int8, with the names of its classes.
+    """Writes a float model, an int8 model, and the class names.
 
     Args:
         model: the model.
-        directory: where the files go.
-        calibration: training inputs as they are stored, [n, …], from whose activations the ranges
-            of the 8-bit numbers are taken; without any there is no int8 model.
+        directory: directory to which the files are written.
+        calibration: stored training inputs [n, …], used to determine the ranges of the int8
+            activations; if it is empty, no int8 model is written.
 
     Returns:
-        The names of the models' files.
+        The file names of the models.
     """
     written = [FLOAT]
     (directory / FLOAT).write_bytes(_converter(model).convert())
@@ -55,7 +56,7 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
 
 
 def accuracy(path: Path, examples: data.Examples, spec: data.InputSpec) -> float:
-    """Share of examples that a written model classifies rightly, in percent; NaN without any."""
+    """Accuracy of a written model in percent; NaN if there are no examples."""
     interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
     run, name = interpreter.get_signature_runner(), inputs.raw_spec(spec).name
@@ -72,7 +73,7 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
 
     @tf.function(input_signature=[raw])
     def answer(x):
-        return model.answer(preprocessing.normalize(x, spec))
+        return model.answer(transforms.normalize(x, spec))
 
     module = tf.Module()
     module.model_variables = model.network.variables
@@ -80,13 +81,13 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
 
 
 def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
-    """Batches of one; image files are read."""
+    """Yields batches of one sample; image files are read and decoded."""
     for sample in stored:
         if spec.dtype == "string":
-            sample = preprocessing.decode_image(tf.io.read_file(sample), spec).numpy()
+            sample = transforms.decode_image(tf.io.read_file(sample), spec).numpy()
         yield sample[None]
 
 
 def _write_lines(path: Path, names) -> None:
-    """A name per line; line breaks within names are escaped."""
+    """Writes one name per line; line breaks within names are escaped."""
     path.write_text("".join(f"{name!r}"[1:-1] + "\n" for name in names))

@@ -1,4 +1,4 @@
-"""The page that goes with an exported model: what it is, how it came about, how good it is."""
+"""The model card of an exported model: description, accuracy, settings, data and versions."""
 
 from __future__ import annotations
 
@@ -7,53 +7,52 @@ import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from tff_pcdd.options import option_fields
-from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.experiment import Experiment
-from tff_pcdd.training.runs import read_summary
+from tff_pcdd import data
+from tff_pcdd.settings import describe
+from tff_pcdd.training import ExperimentConfig, Run
+from tff_pcdd.training.run_directory import read_summary
 
 FILE = "model_card.md"
 
 _PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "keras", "numpy")
 
 _GLOBAL = """\
-The global model, the same for all clients: the one that GA is measured on. `probabilities` are over
-all classes."""
+The global model, which is the same for all clients; GA is its accuracy on the whole test set.
+`probabilities` covers all classes."""
 
 _PERSONAL = """\
-The personal model of client {client}: what the method makes of the global model for this client
-{stage}. `probabilities` are over all classes. `own_probabilities` are over the client's own
-classes only: those of which its training part has at least one sample. The logits of all other
-classes are left out before the softmax, so their probability is 0. For a client without
-training samples they are over all classes."""
+The personal model of client {client}, which the method derives from the global model, {stage}.
+`probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
+at least one sample in its training data: the logits of all other classes are excluded from the
+softmax, so their probability is 0. For a client without training samples it covers all classes."""
 
 _STAGES = {
-    "after": "after the local epochs, one of the models whose mean accuracy is PA",
-    "before": "before any local epoch, one of the models whose mean accuracy is PA before",
+    "after": "after the local epochs; PA is the mean accuracy of these models over clients",
+    "before": "before any local epoch; PA before is the mean accuracy of these models over clients",
 }
 
-# Accuracies of the whole run, as summary.json names them.
+# Accuracies of the whole run, by their names in summary.json.
 _RUN_ACCURACIES = {
     "ga_final": "GA: global model, whole test set",
-    "pa_before_final": "PA before: mean over clients, before the local epochs",
-    "pa_final": "PA: mean over clients, after the local epochs",
+    "pa_before_final": "PA before: mean over clients before the local epochs",
+    "pa_final": "PA: mean over clients after the local epochs",
     "pa_masked_final": "PA, own classes only",
 }
 
 
 def text(
-    experiment: Experiment, accuracies: Mapping[str, float], client: int | None, stage: str
+    run: Run, accuracies: Mapping[str, float], client: int | None, stage: str
 ) -> str:
     """The model card, in Markdown.
 
     Args:
-        experiment: the run, restored to the round that the model is from.
-        accuracies: of this model, in percent, under ""; of what it was converted to, under the
-            names of the files. NaN if there was nothing to measure it on.
+        run: the run, restored to the round of the model.
+        accuracies: accuracies in percent: of this model under "", and of its conversions under
+            their file names. NaN if there are no samples.
         client: number of the client; None for the global model.
-        stage: "after" or "before", of a personal model.
+        stage: "after" or "before" the local epochs, for a personal model.
     """
-    config, federation = experiment.config, experiment.federation
+    config, federation = run.config, run.simulation.federation
     if client is None:
         title, description = "global model", _GLOBAL
     else:
@@ -61,17 +60,17 @@ def text(
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
     lines = [
-        f"# {config.algorithm} on {config.dataset}: {title}",
+        f"# {config.algorithm} on {config.data.source.name}: {title}",
         "",
         description,
         "",
         "## Accuracy",
         "",
-        *_table(("measured on", "accuracy (%)"), _accuracies(experiment, accuracies, client)),
+        *_table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
         "",
         "## Training",
         "",
-        f"{experiment.round} of {config.rounds} rounds of federated training.",
+        f"{run.simulation.round} of {config.training.rounds} rounds of federated training.",
         "",
         *_table(("setting", "value"), _settings(config, leave_out=("Data",))),
         "",
@@ -79,7 +78,7 @@ def text(
         "",
         *_table(("setting", "value"), _settings(config, only=("Data",))),
         "",
-        *_table(*_classes(experiment, client)),
+        *_table(*_classes(federation, client)),
         "",
         "## Made with",
         "",
@@ -90,20 +89,20 @@ def text(
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(experiment: Experiment, accuracies: Mapping[str, float], client: int | None):
-    federation = experiment.federation
+def _accuracies(run: Run, accuracies: Mapping[str, float], client: int | None):
+    federation = run.simulation.federation
     if client is None:
         samples = f"the test set, {len(federation.test)} samples"
     else:
         count = int(federation.test_class_counts()[client].sum())
-        samples = f"the client's test part, {count} samples"
+        samples = f"the client's test data, {count} samples"
     for file, accuracy in accuracies.items():
-        measured = f"{file}, on at most 1,000 of them" if file else f"this model: {samples}"
+        measured = f"{file}: at most 1,000 of these" if file else f"this model: {samples}"
         yield measured, _percent(accuracy)
-    summary = read_summary(experiment.output_dir)
-    if summary and summary["rounds"] == experiment.round:
+    summary = read_summary(run.directory)
+    if summary and summary["rounds"] == run.simulation.round:
         for name, meaning in _RUN_ACCURACIES.items():
-            yield f"the run: {meaning}", _percent(summary.get(name))
+            yield f"whole run, {meaning}", _percent(summary.get(name))
 
 
 def _percent(value: float | None) -> str:
@@ -111,21 +110,18 @@ def _percent(value: float | None) -> str:
 
 
 def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Iterable[str] = ()):
-    """Settings that apply, under the names of their flags; not where the data were."""
-    for field in option_fields(type(config)):
-        group, value = field.metadata["group"], getattr(config, field.name)
-        if value is None or field.name == "data_dir" or group in leave_out:
+    """Settings that apply, by their flat names, without the place of the data."""
+    groups = {setting.name: setting.group for setting in describe(ExperimentConfig)}
+    for name, value in config.to_settings().items():
+        group = groups.get(name, "")
+        if value is None or name == "data_dir" or group in leave_out:
             continue
         if not only or group in only:
-            yield field.name, value
-            if field.name == "algorithm":
-                for name, option in config.method_options.items():
-                    yield f"{value}_{name}", option
+            yield name, value
 
 
-def _classes(experiment: Experiment, client: int | None):
-    """Samples of every class."""
-    federation = experiment.federation
+def _classes(federation: data.Federation, client: int | None):
+    """Samples of each class."""
     columns: Mapping[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
     if client is not None:
         columns["the client's training samples"] = federation.class_counts()[client]

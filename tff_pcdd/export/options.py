@@ -1,10 +1,11 @@
-"""What is exported, and in which form."""
+"""Settings of an export: which models, and in which formats."""
 
 from __future__ import annotations
 
 import dataclasses
 
-from tff_pcdd.options import OptionError, check_options, option
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import check_options, option
 
 FORMATS = ("saved_model", "tflite", "keras")
 
@@ -14,35 +15,35 @@ class ExportOptions:
     """Settings of an export.
 
     Raises:
-        OptionError: a value is unknown or out of bounds.
+        SettingError: a value is unknown or out of bounds.
     """
 
     format: str = option(
         "saved_model",
-        "saved_model (for servers), tflite (for devices; float and int8) or keras (a .keras file); "
-        "several are separated by commas.",
+        "Formats of the exported models, separated by commas: saved_model (for servers), tflite "
+        "(for devices; float and int8), keras (a .keras file).",
         group="Models",
     )
     clients: str = option(
         "all",
-        "Clients whose personal models are exported: all, none, or ids separated by commas.",
+        "Clients whose personal models are exported: all, none, or client ids separated by commas.",
         group="Models",
     )
     personal_model: str = option(
         "after",
-        "The personal models after the local epochs, whose mean accuracy is PA, or before them.",
+        "Export personal models after the local epochs (their mean accuracy is PA), or before.",
         choices=("after", "before"),
         group="Models",
     )
     model_version: int = option(
-        1, "Number of the version; servers answer with the largest.", minimum=1, group="Models"
+        1, "Version number; servers use the largest version.", minimum=1, group="Models"
     )
 
     def __post_init__(self):
         check_options(self)
         for name in self.formats():
             if name not in FORMATS:
-                raise OptionError(f"--format={self.format}: choose from {', '.join(FORMATS)}")
+                raise SettingError("format", self.format, f"choose from {', '.join(FORMATS)}")
 
     def formats(self) -> list[str]:
         """The chosen formats."""

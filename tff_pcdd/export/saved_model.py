@@ -1,12 +1,12 @@
-"""A trained model as a SavedModel: TensorFlow only, loads where this package is not installed.
+"""Export of a trained model as a SavedModel, which can be loaded without this package.
 
 | signature | input | shape and type |
 |---|---|---|
 | `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
-| | `texts` (of text models) | [batch], UTF-8 strings |
+| | `texts` (for text models) | [batch], UTF-8 strings |
 | `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG, GIF or BMP |
 
-Outputs are those of `TrainedModel.answer`, and the names of the classes as `label` and `own_label`.
+The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from pathlib import Path
 
 import tensorflow as tf
 
-from tff_pcdd.data import preprocessing
-from tff_pcdd.data.federation import TEXT
+from tff_pcdd.data import transforms
+from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
 
 def write(model: TrainedModel, directory: Path) -> None:
-    """Writes the model into a directory.
+    """Writes the model to a directory.
 
     Args:
         model: the model.
-        directory: made if it is not there.
+        directory: the directory, created if it does not exist.
     """
     module = tf.Module()
-    # Only variables are tracked. Keras layers would be saved as such, and wanted when loading.
+    # Only variables are tracked. Keras layers would be saved too, and be required for loading.
     module.model_variables = model.network.variables
     tf.saved_model.save(
         module,
@@ -56,7 +56,7 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     @tf.function(input_signature=[inputs.raw_spec(spec)])
     def of_images(images):
-        return answer(preprocessing.normalize(images, spec))
+        return answer(transforms.normalize(images, spec))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):

@@ -1,36 +1,36 @@
-"""Models as training left them: the network, and the function from its inputs to logits."""
+"""Trained global and personal models: the network, and the function from its inputs to logits."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable, Mapping
-from typing import Any
+from collections.abc import Callable
 
 import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.data import preprocessing
+from tff_pcdd.data import transforms
 from tff_pcdd.federated import (
-    FederatedProcess,
-    Learning,
+    PersonalEvaluation,
     build_personalization,
     initialization,
-    programs,
+    make_message,
 )
-from tff_pcdd.methods.method import Network
+from tff_pcdd.federated.weights import assign, load
+from tff_pcdd.methods import Network
+from tff_pcdd.training import Simulation
 
 
 @dataclasses.dataclass(frozen=True)
 class TrainedModel:
-    """A model with its answers' names.
+    """A trained model and the names of its classes.
 
     Attributes:
-        network: holds the variables.
-        logits: from model inputs [batch, …] to float32 [batch, C], in eval mode.
-        input_spec: how raw inputs become model inputs.
-        class_names: C names.
-        own_classes: bool [C], the classes of the client's training part; None for a global model.
+        network: the network, which owns the variables.
+        logits: maps model inputs [batch, …] to float32 logits [batch, C], in inference mode.
+        input_spec: specification of the stored inputs.
+        class_names: the names of the C classes.
+        own_classes: bool [C], the classes in the client's training data; None for a global model.
     """
 
     network: Network
@@ -40,13 +40,12 @@ class TrainedModel:
     own_classes: np.ndarray | None = None
 
     def answer(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
-        """What the model says about model inputs [batch, …].
+        """Predictions for model inputs [batch, …].
 
         Returns:
-            `probabilities`, float32 [batch, C], and `class_id`, int64 [batch], of the largest
-            logit; with `own_classes` also `own_probabilities` and `own_class_id`, for which the
-            logits of other classes are left out of softmax and choice. Without any own class
-            they are over all.
+            `probabilities`, float32 [batch, C], and `class_id`, int64 [batch], the class with the
+            largest logit. If `own_classes` is given, also `own_probabilities` and `own_class_id`,
+            which are restricted to these classes; if there are none, to all classes.
         """
         logits = self.logits(inputs)
         answers = _choose(logits)
@@ -55,11 +54,11 @@ class TrainedModel:
         return answers
 
     def accuracy(self, examples: data.Examples, batch_size: int) -> float:
-        """Share of stored examples that are classified rightly, in percent; NaN without any."""
+        """Accuracy on stored examples in percent; NaN if there are none."""
 
         spec = self.input_spec
         classify = tf.function(
-            lambda x: self.answer(preprocessing.normalize(x, spec))["class_id"]
+            lambda x: self.answer(transforms.normalize(x, spec))["class_id"]
         ).get_concrete_function(tf.TensorSpec([None, *spec.raw_shape], spec.dtype))
         starts = range(0, len(examples), batch_size)
         right = [
@@ -71,13 +70,14 @@ class TrainedModel:
 
 
 def _choose(logits: tf.Tensor) -> dict[str, tf.Tensor]:
-    # Not the largest probability: saturated, several are 1.
+    # Logits, not probabilities: after saturation, several probabilities may be equal to 1.
     return {"probabilities": tf.nn.softmax(logits), "class_id": tf.argmax(logits, axis=-1)}
 
 
 def _choose_own(logits: tf.Tensor, own_classes: np.ndarray) -> dict[str, tf.Tensor]:
     own = np.flatnonzero(own_classes if own_classes.any() else ~own_classes)
-    # Picked out, not set to a large negative number, which would leave 8-bit logits no precision.
+    # Gathered instead of masked with a large negative number, which would ruin the precision of
+    # int8 logits.
     chosen = _choose(tf.gather(logits, own, axis=1))
     probabilities = chosen["probabilities"]
     column = np.full(own_classes.size, own.size)
@@ -89,82 +89,53 @@ def _choose_own(logits: tf.Tensor, own_classes: np.ndarray) -> dict[str, tf.Tens
     }
 
 
-def global_model(
-    learning: Learning, state: Mapping[str, Any], class_names: tuple[str, ...]
-) -> TrainedModel:
-    """The global model, the one that GA is measured on.
-
-    Args:
-        learning: what was computed in a round.
-        state: the server's state.
-        class_names: C names.
-    """
+def global_model(simulation: Simulation) -> TrainedModel:
+    """The global model of a simulation, whose accuracy is GA."""
+    spec = simulation.spec
     with initialization.zeros():
-        network = learning.network()
-    programs.load(network, state["weights"])
+        network = spec.network()
+    load(network, simulation.state["weights"])
     return TrainedModel(
         network=network,
-        logits=lambda x: learning.method.global_logits(network, x)[""],
-        input_spec=learning.input_spec,
-        class_names=class_names,
+        logits=lambda x: spec.method.global_logits(network, x)[""],
+        input_spec=spec.input_spec,
+        class_names=simulation.federation.class_names,
     )
 
 
 class PersonalModels:
-    """Makes the clients' personal models, the ones that PA is measured on.
+    """Creates the clients' personal models, whose mean accuracy is PA.
 
-    Training them once more is how they come about: after evaluation they are thrown away. It is
-    the same computation on the same seeds, in the runtime that is in force.
+    Evaluation does not keep these models, so they are trained again: by the same computation with
+    the same seeds, on the simulation's runtime.
 
     Args:
-        learning: what was computed in a round.
-        process: the computations that were built from it.
-        state: the server's state.
-        class_names: C names.
-        local_epochs: whether the models are those after the local epochs (PA), or before.
+        simulation: the federation, and its state.
+        local_epochs: whether to run the local epochs (PA) or not (PA before).
     """
 
-    def __init__(
-        self,
-        learning: Learning,
-        process: FederatedProcess,
-        state: Mapping[str, Any],
-        class_names: tuple[str, ...],
-        *,
-        local_epochs: bool = True,
-    ):
-        self._learning = learning
-        self._state = state
-        self._class_names = class_names
-        self._personalize = build_personalization(learning, process, local_epochs=local_epochs)
-        # After all of TFF's: a Keras network stops working when others are made in its graphs.
-        self._program = programs.ClientProgram(learning)
+    def __init__(self, simulation: Simulation, *, local_epochs: bool = True):
+        self._simulation = simulation
+        self._personalize = build_personalization(
+            simulation.spec, simulation.process, local_epochs=local_epochs
+        )
+        # Created last: a Keras network stops working if TFF creates others in graphs later.
+        self._evaluation = PersonalEvaluation(simulation.spec)
 
-    def model(self, client_state: Mapping[str, Any], client_data: Mapping[str, Any]):
-        """The personal model of a client; making the next one changes its variables.
-
-        Args:
-            client_state: what the client keeps.
-            client_data: as for a personal evaluation.
-
-        Returns:
-            A `TrainedModel`.
-        """
-        method, state = self._learning.method, self._state
-        (weights,) = self._personalize(state, [client_state], [client_data])
-        message = {
-            "weights": state["weights"],
-            "server": method.broadcast(state["server"]),
-            "round": state["round"],
-        }
-        network, client = self._program.personal_model(
+    def model(self, client: int) -> TrainedModel:
+        """The personal model of a client, by its number; the next call overwrites its variables."""
+        simulation, spec = self._simulation, self._simulation.spec
+        state, (client_state, client_data) = simulation.state, simulation.personal_inputs(client)
+        (weights,) = simulation.invoke(self._personalize, state, [client_state], [client_data])
+        message = make_message(spec.method, state)
+        network, known = self._evaluation.personal_model(
             *tf.nest.map_structure(tf.convert_to_tensor, (message, client_state, client_data))
         )
-        programs.assign(network.variables, weights)
+        assign(network.variables, weights)
         return TrainedModel(
             network=network,
-            logits=lambda x: method.personal_logits(network, x, client),
-            input_spec=self._learning.input_spec,
-            class_names=self._class_names,
-            own_classes=client.class_counts.numpy() > 0,
+            logits=lambda x: spec.method.personal_logits(network, x, known),
+            input_spec=spec.input_spec,
+            class_names=simulation.federation.class_names,
+            own_classes=known.class_counts.numpy() > 0,
         )

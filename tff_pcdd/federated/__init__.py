@@ -1,16 +1,34 @@
-"""Federated computations of any method: `build_process(learning)` gives TFF computations."""
+"""Federated computations of any method: `build_process(spec)` returns TFF computations.
 
-from tff_pcdd.federated.aggregators import Aggregation
-from tff_pcdd.federated.optimizer import SGD
-from tff_pcdd.federated.personalization import build_personalization
-from tff_pcdd.federated.process import FederatedProcess, build_process
-from tff_pcdd.federated.programs import Learning
+The names below are imported when they are first used, so that importing the package loads neither
+TensorFlow nor TensorFlow Federated.
+"""
+
+from etils import epy
+
+with epy.lazy_api_imports(globals()):
+    from tff_pcdd.federated.aggregators import Aggregator
+    from tff_pcdd.federated.client_work import ClientWork
+    from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
+    from tff_pcdd.federated.local_training import LocalTraining
+    from tff_pcdd.federated.optimizer import SGD
+    from tff_pcdd.federated.personalization import build_personalization
+    from tff_pcdd.federated.process import FederatedProcess, build_process
+    from tff_pcdd.federated.server_work import ServerWork
+    from tff_pcdd.federated.state import make_message
+    from tff_pcdd.federated.training_spec import TrainingSpec
 
 __all__ = [
     "SGD",
-    "Aggregation",
+    "Aggregator",
+    "ClientWork",
     "FederatedProcess",
-    "Learning",
+    "GlobalEvaluation",
+    "LocalTraining",
+    "PersonalEvaluation",
+    "ServerWork",
+    "TrainingSpec",
     "build_personalization",
     "build_process",
+    "make_message",
 ]

@@ -1,11 +1,11 @@
-"""How the variables of a Keras network get their first values."""
+"""Initial values of the variables of a Keras network, as a function of a seed."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
 import zlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import numpy as np
@@ -13,24 +13,24 @@ import tensorflow as tf
 
 
 class FirstValues:
-    """The first values of variables, to be drawn once it is known which piece they belong to.
+    """The initial values of variables, drawn once it is known which piece they belong to.
 
     Keras layers without a seed of their own would draw from global random state. Here each of their
-    initialisers is remade with a seed derived from a network's seed, the name of the piece, and the
-    number of the variable within it. So a network's first weights are a function of its seed, for
-    any Keras model, and pieces of the same name and form start alike in all methods, whatever else
-    a method has.
+    initializers is recreated with a seed derived from the network's seed, the name of the piece,
+    and the number of the variable in it. The initial weights of any Keras model are therefore a
+    function of the network's seed, and pieces of the same name and shapes have the same initial
+    weights in all methods, whatever other pieces a method has.
     """
 
-    def __init__(self):
+    def __init__(self) -> None:
         self._initial: dict[Any, Any] = {}
 
     def remember(self, variable: tf.Variable, initial_value: Any) -> None:
-        """Notes what a variable was to start with."""
+        """Stores the initial value that a variable should have."""
         self._initial[variable.ref()] = initial_value
 
     def assign(self, parts: Mapping[str, tf.keras.layers.Layer], seed: int) -> None:
-        """Sets all variables of a network to their first values.
+        """Sets all variables of a network to their initial values.
 
         Args:
             parts: the network's pieces by name.
@@ -44,7 +44,7 @@ class FirstValues:
 
 
 def _reseeded(initial_value: Any, entropy: list[int]) -> Any:
-    """The same initial value, drawn with a seed made of `entropy` if it has none of its own."""
+    """The same initial value, with a seed made of `entropy` if its initializer has none."""
     initializer = initial_value.func if isinstance(initial_value, functools.partial) else None
     if not isinstance(initializer, tf.keras.initializers.Initializer):
         return initial_value
@@ -57,23 +57,23 @@ def _reseeded(initial_value: Any, entropy: list[int]) -> Any:
 
 
 @contextlib.contextmanager
-def deferred():
-    """Variables made inside start as zeros; yields the `FirstValues` that they were to have."""
+def deferred() -> Iterator[FirstValues]:
+    """Creates variables with zeros; yields the `FirstValues` that they should have."""
     first = FirstValues()
     with _creating(first.remember):
         yield first
 
 
 @contextlib.contextmanager
-def zeros():
-    """Variables made inside start as zeros: they are about to be assigned, and drawing is slow."""
+def zeros() -> Iterator[None]:
+    """Creates variables with zeros, for networks that are loaded later: drawing values is slow."""
     with _creating(lambda variable, initial_value: None):
         yield
 
 
 @contextlib.contextmanager
-def _creating(made: Callable[[tf.Variable, Any], None]):
-    """Variables made inside start as zeros; `made(variable, initial value)` hears of each."""
+def _creating(made: Callable[[tf.Variable, Any], None]) -> Iterator[None]:
+    """Creates variables with zeros; calls `made(variable, initial value)` for each of them."""
 
     def create(next_creator, **kwargs):
         value = kwargs["initial_value"]

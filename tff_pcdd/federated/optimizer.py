@@ -1,35 +1,65 @@
-"""The clients' optimiser: SGD with clipping, coupled weight decay and momentum in one step."""
+"""The clients' optimizer: SGD with clipping, coupled weight decay and momentum."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
 
-import tensorflow as tf
+from etils import epy
+
+from tff_pcdd.settings import check_options, option
+
+# The command line lists these settings; --help must not wait for TensorFlow.
+with epy.lazy_imports():
+    import tensorflow as tf
+
+_GROUP = "Training"
 
 
 @dataclasses.dataclass(frozen=True)
 class SGD:
-    """Stochastic gradient descent as the papers' code does it.
+    """Stochastic gradient descent as in the papers' code.
 
-    In this order: the gradient of all variables together is clipped to a global L2 norm, weight
-    decay·w is added (coupled, and so not clipped), momentum accumulates the sum, and the variable
-    moves against the accumulator. Keras' optimisers decouple the decay or clip after it.
+    The steps, in this order: the gradient of all variables together is clipped to a global L2 norm;
+    weight decay·w is added (coupled, and therefore not clipped); the momentum accumulates the sum;
+    the variable is moved by the learning rate times the momentum. Keras' optimizers decouple the
+    decay or clip after it.
 
-    Attributes:
-        learning_rate: step size.
-        momentum: share of the accumulator that stays, 0 for none.
-        weight_decay: coefficient of w in the gradient, for every variable the step moves.
-        clip_norm: largest global norm of the gradient, 0 for no clipping.
+    Raises:
+        SettingError: a setting is out of bounds.
     """
 
-    learning_rate: float
-    momentum: float = 0.0
-    weight_decay: float = 0.0
-    clip_norm: float = 0.0
+    learning_rate: float = option(0.01, "Learning rate of the clients' SGD.", above=0, group=_GROUP)
+    momentum: float = option(
+        0.9,
+        "Momentum of the clients' SGD, reset to zero in each round; 0 for none.",
+        minimum=0,
+        maximum=0.9999,
+        group=_GROUP,
+    )
+    weight_decay: float = option(
+        1e-4,
+        "Coupled weight decay of the clients' SGD, for all variables that are trained.",
+        minimum=0,
+        group=_GROUP,
+    )
+    clip_norm: float = option(
+        20.0,
+        "Maximum global L2 norm of a local gradient; 0 for no clipping.",
+        minimum=0,
+        group=_GROUP,
+    )
 
-    def slots(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-        """Makes the accumulators, one for each variable; none without momentum."""
+    def __post_init__(self) -> None:
+        check_options(self)
+
+    @classmethod
+    def prefix(cls) -> str:
+        """What precedes the names of its settings."""
+        return "client_"
+
+    def momenta(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+        """Makes the momentum variables, one for each variable; none without momentum."""
         if not self.momentum:
             return []
         return [
@@ -41,19 +71,19 @@ class SGD:
         self,
         gradients: Sequence[tf.Tensor | None],
         variables: Sequence[tf.Variable],
-        slots: Sequence[tf.Variable],
+        momenta: Sequence[tf.Variable],
     ) -> None:
-        """Takes one step in place; a variable without a gradient does not move at all.
+        """Takes one step in place; a variable without a gradient is not changed at all.
 
         Args:
-            gradients: of the loss, one for each variable, `None` where the loss does not use it.
-            variables: to be moved.
-            slots: what `slots(variables)` made.
+            gradients: of the loss, one for each variable; None if the loss does not depend on it.
+            variables: those to move.
+            momenta: as returned by `momenta(variables)`.
         """
         present = [g is not None for g in gradients]
         used = [g for g in gradients if g is not None]
         if self.clip_norm:
-            # The 1e-6 keeps the factor finite for a gradient of zero, as torch's clip_grad_norm_.
+            # As in torch's clip_grad_norm_, 1e-6 keeps the factor finite for a gradient of zero.
             factor = tf.minimum(1.0, self.clip_norm / (tf.linalg.global_norm(used) + 1e-6))
             used = [g * factor for g in used]
         scaled = iter(used)
@@ -67,7 +97,7 @@ class SGD:
                 # One fused kernel: accumulator = momentum·accumulator + g; w -= lr·accumulator.
                 tf.raw_ops.ResourceApplyMomentum(
                     var=variable.handle,
-                    accum=slots[index].handle,
+                    accum=momenta[index].handle,
                     lr=self.learning_rate,
                     grad=gradient,
                     momentum=self.momentum,

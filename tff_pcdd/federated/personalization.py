@@ -1,44 +1,39 @@
-"""The personal models themselves, which evaluation makes, scores and drops."""
+"""The personal models themselves, which evaluation computes and discards."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-
 import tensorflow_federated as tff
 
+from tff_pcdd.federated.evaluation import PersonalEvaluation
 from tff_pcdd.federated.process import FederatedProcess
-from tff_pcdd.federated.programs import ClientProgram, Learning, ordered
+from tff_pcdd.federated.state import make_message
+from tff_pcdd.federated.training_spec import TrainingSpec
 
 
 def build_personalization(
-    learning: Learning, process: FederatedProcess, *, local_epochs: bool = True
+    spec: TrainingSpec, process: FederatedProcess, *, local_epochs: bool = True
 ) -> tff.Computation:
-    """Builds the TFF computation that hands personal models out.
+    """Builds the TFF computation that returns personal models.
 
-    It runs where evaluation ran, so that not a bit of a weight is another: training in another
-    runtime rounds otherwise, and a network of which a sample or two depend on that is another one.
+    It runs on the runtime in use. Run on the evaluation runtime, its weights are bit-identical to
+    the evaluated ones; other runtimes round differently, which may change single predictions.
 
     Args:
-        learning: what the process was built from.
+        spec: what the process was built from.
         process: the method's computations.
-        local_epochs: whether the models are those after the local epochs, or before.
+        local_epochs: whether to return the models after the local epochs, or before.
 
     Returns:
         A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
-        {weights}@CLIENTS), its arguments those of `evaluate_personal`, its result the values of
-        `Network.variables` for each client.
+        {weights}@CLIENTS) with the arguments of `evaluate_personal`; `weights` are the values of
+        `Network.variables`.
     """
-    method = learning.method
     state_type, states_type, data_type = process.evaluate_personal.type_signature.parameter
 
     @tff.tensorflow.computation(state_type.member, states_type.member, data_type.member)
     def personal_weights(state, client_state, data):
-        message = OrderedDict(
-            weights=state["weights"],
-            server=ordered(method.broadcast(state["server"])),
-            round=state["round"],
-        )
-        return ClientProgram(learning).personal_weights(message, client_state, data, local_epochs)
+        message = make_message(spec.method, state)
+        return PersonalEvaluation(spec).personal_weights(message, client_state, data, local_epochs)
 
     @tff.federated_computation(state_type, states_type, data_type)
     def personalize(state, client_states, client_data):

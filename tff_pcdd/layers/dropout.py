@@ -1,12 +1,12 @@
-"""Dropout whose draws are data: a function of a seed that enters the computation as a tensor.
+"""Dropout that is a pure function of its input and of a seed, which is passed as a tensor.
 
 Dropout: A Simple Way to Prevent Neural Networks from Overfitting; N. Srivastava, G. Hinton, A.
-Krizhevsky, I. Sutskever, R. Salakhutdinov; JMLR 15, 2014. With a noise shape of one value per
-sample it is stochastic depth: Deep Networks with Stochastic Depth; G. Huang, Y. Sun, Z. Liu, D.
-Sedra, K. Weinberger; ECCV 2016.
+Krizhevsky, I. Sutskever, R. Salakhutdinov; JMLR 15, 2014. With one draw per sample it becomes
+stochastic depth: Deep Networks with Stochastic Depth; G. Huang, Y. Sun, Z. Liu, D. Sedra, K.
+Weinberger; ECCV 2016.
 
-Keras' own layer draws from state that TensorFlow keeps, so what it drops depends on everything that
-ran before, on the device and on the runtime. Here a training step says which seed is in force:
+The random state of Keras' own layer belongs to TensorFlow, so its draws depend on everything that
+ran before, on the device and on the runtime. Here the training step sets the seed:
 
     with layers.dropout_seed(batch.seed):
         features = backbone(batch.x, training=True)
@@ -22,12 +22,12 @@ import tensorflow as tf
 
 _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
-# Folded into the seed first, which keeps these draws apart from other uses of the same seed.
+# Folded into the seed first, so that other uses of the same seed make independent draws.
 _SALT = 1 << 21
 
 
 class _Draws:
-    """Seeds for one draw after another, all from one seed."""
+    """A sequence of seeds derived from one seed."""
 
     def __init__(self, seed: tf.Tensor):
         self._seed = seed
@@ -44,14 +44,13 @@ _draws: contextvars.ContextVar[_Draws | None] = contextvars.ContextVar("draws", 
 
 @contextlib.contextmanager
 def dropout_seed(seed: tf.Tensor) -> Iterator[None]:
-    """Puts a seed in force for the `StatelessDropout` layers that are called inside.
+    """Sets the seed of all `StatelessDropout` layers that are called in the `with` block.
 
-    Each call of a layer inside draws for itself: the n-th call takes the n-th seed that follows
-    from `seed`. While a graph is traced this happens once, and the graph then is a function of the
-    seed's value.
+    Every call makes its own draws: the n-th call uses the n-th seed derived from `seed`. When a
+    graph is traced, the calls are numbered once, so the graph is a function of the seed's value.
 
     Args:
-      seed: int32 [2], as the stateless ops of TensorFlow take it.
+      seed: int32 [2], the format of TensorFlow's stateless ops.
     """
     token = _draws.set(_Draws(seed))
     try:
@@ -64,21 +63,21 @@ def dropout_seed(seed: tf.Tensor) -> Iterator[None]:
 class StatelessDropout(tf.keras.layers.Layer):
     """Sets inputs to 0 with probability `rate` in training, and scales the others by 1/(1 - rate).
 
-    The seed is the one that `dropout_seed` puts in force. Input and output have the same shape.
+    The seed is set by `dropout_seed`. Input and output have the same shape.
     """
 
     def __init__(self, rate: float, noise_shape=None, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
-          rate: share of the inputs that is dropped, at least 0 and below 1.
-          noise_shape: shape of the draws, which broadcasts to that of the inputs; `None` at an axis
-            stands for the size of the inputs there. By default every input is drawn for itself;
-            (None, 1, 1, 1) keeps or drops whole samples.
-          **kwargs: arguments of every Keras layer.
+          rate: probability that an input is dropped, at least 0 and below 1.
+          noise_shape: shape of the draws, which must broadcast to the shape of the inputs; `None`
+            at an axis means the size of the inputs along that axis. By default every entry has its
+            own draw; (None, 1, 1, 1) keeps or drops whole samples.
+          **kwargs: arguments of the Keras base class.
 
         Raises:
-          ValueError: for another rate.
+          ValueError: if `rate` is negative, or 1 or more.
         """
         if not 0 <= rate < 1:
             raise ValueError(f"rate must be at least 0 and below 1, got {rate}")
@@ -98,14 +97,14 @@ class StatelessDropout(tf.keras.layers.Layer):
           Tensor of the shape and type of `inputs`.
 
         Raises:
-          RuntimeError: in training, if no seed is in force.
+          RuntimeError: in training, if no seed is set.
         """
         if not training or not self.rate:
             return tf.identity(inputs)
         draws = _draws.get()
         if draws is None:
             raise RuntimeError(
-                f"{self.name}: training needs `with tff_pcdd.layers.dropout_seed(seed):` around it"
+                f"{self.name}: training must run inside `with tff_pcdd.layers.dropout_seed(seed):`"
             )
         sizes = tf.shape(inputs)
         shape = sizes
@@ -115,9 +114,9 @@ class StatelessDropout(tf.keras.layers.Layer):
         return inputs * tf.cast(kept, inputs.dtype) / (1.0 - self.rate)
 
     def compute_output_shape(self, input_shape):
-        """Shape of the output: that of the input."""
+        """Returns the shape of the output, which is that of the input."""
         return input_shape
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}

@@ -13,25 +13,25 @@ _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 class FixedETF(tf.keras.layers.Layer):
     """Head of FedGELA's global model: scaled cosines of features with a fixed simplex ETF.
 
-    The frame is the non-trainable float32 weight `etf` [feature_dim, num_classes], a function of
-    the seed. It is part of the model all the same: loading other weights replaces it, so a
-    checkpoint keeps its own frame. Everything is computed in float32, under a mixed precision
-    policy too, because half precision has no room for logits of 1e5.
+    The frame is the non-trainable float32 weight `etf` [feature_dim, num_classes], drawn from the
+    seed. It is saved and loaded with the other weights, so a checkpoint keeps its own frame.
+    Everything is computed in float32, even under a mixed precision policy, because logits of 1e5
+    overflow in half precision.
 
-    Input features [batch, feature_dim], output logits [batch, num_classes].
+    The input is features [batch, feature_dim], the output logits [batch, num_classes].
     """
 
     def __init__(
         self, num_classes: int, seed: int, scale: float = 1.0, normalize: bool = True, **kwargs
     ):
-        """Prepares the head.
+        """Creates the head.
 
         Args:
           num_classes: number of classes, at least 2.
           seed: seed of the frame.
-          scale: length of the logits, see `losses.etf_logits`.
-          normalize: whether features are brought to length 1 first.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored, see the class.
+          scale: factor of the logits, see `losses.etf_logits`.
+          normalize: whether to scale the features to length 1 first.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored, see the class docstring.
 
         Raises:
           ValueError: for fewer than two classes.
@@ -77,11 +77,11 @@ class FixedETF(tf.keras.layers.Layer):
         return etf_logits(features, self.etf, scale=self.scale, normalize=self.normalize)
 
     def compute_output_shape(self, input_shape):
-        """Shape of the logits: the batch axis and `num_classes`."""
+        """Returns the shape of the logits, [batch, num_classes]."""
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Arguments from which the head can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -93,10 +93,10 @@ class FixedETF(tf.keras.layers.Layer):
 
 @_REGISTER
 class AdaptedETF(FixedETF):
-    """Head of FedGELA's personal model: a `FixedETF` whose columns are stretched by Φ.
+    """Head of FedGELA's personal model: a `FixedETF` whose columns are scaled by Φ.
 
-    Φ comes with every call, `layer((features, phi))` or `layer(features, phi)`, because it belongs
-    to the client and not to the model; see `losses.phi_from_counts`.
+    Φ is an argument of every call, `layer((features, phi))` or `layer(features, phi)`, because it
+    belongs to the client and not to the model; see `losses.phi_from_counts`.
     """
 
     def __init__(
@@ -108,16 +108,17 @@ class AdaptedETF(FixedETF):
         masked: bool = False,
         **kwargs,
     ):
-        """Prepares the head.
+        """Creates the head.
 
         Args:
           num_classes: number of classes, at least 2.
-          seed: seed of the frame; equal to that of the global model's `FixedETF`.
-          scale: length of the logits, see `losses.etf_logits`.
-          normalize: whether features are brought to length 1 first.
-          masked: whether classes with Φ = 0 leave the softmax (the paper) or keep the logit 0
-            (the authors' code). Masked, a client with a single class has no gradient.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+          seed: seed of the frame; use that of the global model's `FixedETF`.
+          scale: factor of the logits, see `losses.etf_logits`.
+          normalize: whether to scale the features to length 1 first.
+          masked: whether classes with Φ = 0 are excluded from the softmax, as in the paper;
+            otherwise their logit is 0, as in the authors' code. If masked, the loss of a client
+            with a single class has no gradient.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored.
 
         Raises:
           ValueError: for fewer than two classes.
@@ -129,7 +130,7 @@ class AdaptedETF(FixedETF):
         """Creates the frame.
 
         Args:
-          input_shape: [batch, feature_dim], or a pair of that and the shape of Φ.
+          input_shape: [batch, feature_dim], or the pair of this shape and the shape of Φ.
 
         Raises:
           ValueError: if feature_dim < num_classes.
@@ -141,7 +142,7 @@ class AdaptedETF(FixedETF):
 
         Args:
           features: [batch, feature_dim], or the pair (features, phi).
-          phi: [num_classes] or [batch, num_classes], unless it is part of the pair.
+          phi: [num_classes] or [batch, num_classes]; ignored if `features` is a pair.
 
         Returns:
           Float32 logits [batch, num_classes].
@@ -152,17 +153,17 @@ class AdaptedETF(FixedETF):
         if isinstance(features, (tuple, list)):
             features, phi = features
         if phi is None:
-            raise ValueError("AdaptedETF takes (features, phi); for the plain frame use FixedETF")
+            raise ValueError("AdaptedETF takes (features, phi); without phi, use FixedETF")
         phi = tf.cast(phi, tf.float32)
         logits = etf_logits(features, self.etf, phi, scale=self.scale, normalize=self.normalize)
         return mask_logits(logits, phi) if self.masked else logits
 
     def compute_output_shape(self, input_shape):
-        """Shape of the logits: the batch axis and `num_classes`."""
+        """Returns the shape of the logits, [batch, num_classes]."""
         return super().compute_output_shape(_first_shape(input_shape))
 
     def get_config(self):
-        """Arguments from which the head can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "masked": self.masked}
 
 
@@ -170,20 +171,19 @@ class AdaptedETF(FixedETF):
 class FixedHead(tf.keras.layers.Layer):
     """Linear classifier without bias whose matrix is never trained.
 
-    The matrix is the non-trainable float32 weight `kernel` [feature_dim, num_classes]. Features
-    are taken as they are, without normalisation. Everything is computed in float32, under a mixed
-    precision policy too.
+    The matrix is the non-trainable float32 weight `kernel` [feature_dim, num_classes]. The features
+    are not normalised. Everything is computed in float32, even under a mixed precision policy.
 
-    Input features [batch, feature_dim], output logits [batch, num_classes].
+    The input is features [batch, feature_dim], the output logits [batch, num_classes].
     """
 
     def __init__(self, num_classes: int, kernel_initializer="glorot_uniform", **kwargs):
-        """Prepares the head.
+        """Creates the head.
 
         Args:
           num_classes: number of classes.
           kernel_initializer: Keras initialiser of the matrix.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored, see the class.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored, see the class docstring.
         """
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.num_classes = num_classes
@@ -217,11 +217,11 @@ class FixedHead(tf.keras.layers.Layer):
         return tf.matmul(features, self.kernel)
 
     def compute_output_shape(self, input_shape):
-        """Shape of the logits: the batch axis and `num_classes`."""
+        """Returns the shape of the logits, [batch, num_classes]."""
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Arguments from which the head can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -231,9 +231,9 @@ class FixedHead(tf.keras.layers.Layer):
 
 @_REGISTER
 class SparseETF(FixedHead):
-    """Head that trains FedLoGe's backbone: a `FixedHead` holding a sparse frame (SSE-C).
+    """Head used to train FedLoGe's backbone: a `FixedHead` with a sparse frame (SSE-C).
 
-    The bias is zero and absent, as in the paper; the authors' program keeps a random one.
+    There is no bias, as in the paper; the authors' program has a random one.
     """
 
     def __init__(
@@ -247,7 +247,7 @@ class SparseETF(FixedHead):
         init: str = "etf",
         **kwargs,
     ):
-        """Prepares the head; the frame is optimised when its weight is first created.
+        """Creates the head; the frame is optimised when the layer is built.
 
         Args:
           num_classes: number of classes, at least 2.
@@ -255,22 +255,22 @@ class SparseETF(FixedHead):
           sparsity: share of the entries that are 0, see `layers.sparse_etf`.
           norm: length of the columns.
           steps: number of Adam steps.
-          learning_rate: Adam's.
-          init: dense start.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+          learning_rate: learning rate of Adam.
+          init: distribution of the dense starting point, see `layers.sparse_etf`.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored.
         """
         initializer = SparseETFInitializer(seed, sparsity, norm, steps, learning_rate, init)
         super().__init__(num_classes, initializer, **kwargs)
 
     def get_config(self):
-        """Arguments from which the head can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         config = super().get_config()
         del config["kernel_initializer"]
         return {**config, **self.kernel_initializer.get_config()}
 
 
 def _first_shape(shapes):
-    """The features' shape, given that shape or a sequence of shapes that it begins."""
+    """The shape of the features: `shapes` itself, or its first element if it holds several."""
     if isinstance(shapes, (tuple, list)) and isinstance(shapes[0], (tuple, list, tf.TensorShape)):
         return shapes[0]
     return shapes

@@ -1,8 +1,8 @@
 """The losses of FedMR and FedLoGe as Keras layers.
 
-Every layer returns its weighted loss, a float32 scalar, and registers it with `add_loss`. So
-`model.fit` adds it by itself once the layer is part of the model's graph, while a training loop of
-one's own takes either the returned value or `model.losses`, not both.
+Every layer returns its weighted loss, a float32 scalar, and registers it with `add_loss`. If the
+layer is part of the model, `model.fit` adds the loss automatically. A custom training loop must use
+either the returned value or `model.losses`, not both.
 """
 
 import tensorflow as tf
@@ -13,7 +13,7 @@ _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 
 class _LossLayer(tf.keras.layers.Layer):
-    """Weighs a loss and registers it; computes in float32 under every precision policy."""
+    """Weights a loss and registers it; computes in float32 under every precision policy."""
 
     def __init__(self, weight: float = 1.0, **kwargs):
         super().__init__(**{**kwargs, "dtype": "float32"})
@@ -43,16 +43,16 @@ class IntraClassDecorrelation(_LossLayer):
     """
 
     def __init__(self, num_classes: int, form: str = "frobenius", weight: float = 1.0, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
           num_classes: number of classes.
           form: "frobenius", "offdiagonal" or "code".
           weight: factor μ1 of the loss.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored.
 
         Raises:
-          ValueError: for another form.
+          ValueError: if `form` is unknown.
         """
         if form not in losses.INTRA_FORMS:
             raise ValueError(f"form must be one of {', '.join(losses.INTRA_FORMS)}, got {form!r}")
@@ -64,7 +64,7 @@ class IntraClassDecorrelation(_LossLayer):
         return losses.intra_class(features, labels, self.num_classes, self.form)
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "num_classes": self.num_classes, "form": self.form}
 
 
@@ -73,19 +73,19 @@ class InterClassMargin(_LossLayer):
     """FedMR's inter-class loss, see `losses.inter_class`.
 
     Called with (features [batch, feature_dim], labels [batch], prototypes [num_classes,
-    feature_dim], valid [num_classes]) and, to let only some samples enter, a mask [batch].
+    feature_dim], valid [num_classes]) and optionally a mask [batch] of the samples to include.
     """
 
     def __init__(self, reading: str = "all", weight: float = 1.0, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
           reading: "all", "local", "missing" or "nomargin".
           weight: factor μ2 of the loss.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored.
 
         Raises:
-          ValueError: for another reading.
+          ValueError: if `reading` is unknown.
         """
         if reading not in losses.INTER_READINGS:
             raise ValueError(
@@ -100,7 +100,7 @@ class InterClassMargin(_LossLayer):
         )
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "reading": self.reading}
 
 
@@ -112,12 +112,12 @@ class EqualNorm(_LossLayer):
     """
 
     def __init__(self, norm: float = 0.1, weight: float = 1.0, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
-          norm: γ, the length wanted.
+          norm: γ, the target length of the columns.
           weight: factor of the loss.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored.
         """
         super().__init__(weight, **kwargs)
         self.norm = norm
@@ -126,7 +126,7 @@ class EqualNorm(_LossLayer):
         return losses.equal_norm(psi, mask, self.norm)
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "norm": self.norm}
 
 

@@ -1,4 +1,4 @@
-"""Batch normalisation as the published experiments ran it, and the choices for ETF features."""
+"""Batch normalisation as in PyTorch, and the normalisation of features before a fixed frame."""
 
 import tensorflow as tf
 
@@ -11,23 +11,24 @@ NORMALIZATION_MODES = ("l2", "bn", "bn_l2", "none")
 
 @_REGISTER
 class BatchNormalization(tf.keras.layers.BatchNormalization):
-    """Batch normalisation over the last axis with PyTorch's meaning of the running variance.
+    """Batch normalisation over the last axis, with PyTorch's definition of the running variance.
 
-    The batch is normalised with its biased variance, but the variance with N/(N-1) goes into the
-    moving average (Keras does so for 4-D inputs only). Defaults are momentum 0.9 and epsilon
-    1e-5: with Keras' 0.99 the averages would lag behind for the ten to a hundred steps that a
-    client takes per round. With a single value per channel the variance does not exist, and its
-    moving average stays as it is.
+    The batch is normalised with its biased variance, while the moving average receives the unbiased
+    one, larger by N/(N-1) (Keras does this for 4-D inputs only). The defaults are momentum 0.9 and
+    epsilon 1e-5: with Keras' momentum of 0.99, the averages would lag behind, because a client
+    takes only ten to a hundred steps per round. With a single value per channel the variance is
+    undefined, and its moving average does not change.
 
-    The moving averages are assigned before the output exists, so they are updated in eager mode,
-    in a `tf.function`, inside loops, and in TF1 graphs that fetch the output. `trainable=False`
-    means inference, as in Keras.
+    The output depends on the update of the moving averages, so they are updated in eager mode, in a
+    `tf.function`, inside loops, and in TF1 graphs that fetch the output. `trainable=False` means
+    inference, as in Keras.
 
-    Input [batch, channels] or [batch, height, width, channels]; the output has the same shape.
+    The input is [batch, channels] or [batch, height, width, channels]; the output has the same
+    shape.
     """
 
     def __init__(self, momentum: float = 0.9, epsilon: float = 1e-5, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
           momentum: share of the old moving average that is kept (PyTorch's 1 - momentum).
@@ -35,8 +36,8 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
           **kwargs: the remaining arguments of `tf.keras.layers.BatchNormalization`.
 
         Raises:
-          ValueError: for `renorm`, `virtual_batch_size`, `adjustment`, `synchronized` or another
-            axis than the last, which this layer does not have.
+          ValueError: for `renorm`, `virtual_batch_size`, `adjustment`, `synchronized` or an axis
+            other than the last, which this layer does not support.
         """
         unsupported = {
             name: kwargs[name]
@@ -82,14 +83,14 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         )
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
-        # Keras turns the axis into its positive form on build, which depends on the rank.
+        """Returns the constructor arguments, for serialisation."""
+        # `build` replaced the axis by a positive number, which depends on the rank of the input.
         return {**super().get_config(), "axis": -1}
 
     def _train(self, inputs):
         outputs, mean, variance = self._normalize(inputs, training=True)
         count = tf.size(inputs) // tf.size(mean)
-        # The weight of the new value; 0 leaves an average that this batch says nothing about.
+        # Weight of the new value; 0 if the batch is too small to estimate the moment.
         rate = 1.0 - self.momentum
         mean_rate = tf.where(count > 0, tf.cast(rate, mean.dtype), 0)
         variance_rate = tf.where(count > 1, tf.cast(rate, mean.dtype), 0)
@@ -102,9 +103,9 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
             ):
                 change = tf.math.multiply_no_nan(value - average, weight)
                 updates.append(average.assign_add(change, read_value=False))
-            return tf.group(*updates)  # what a layer made in a TF1 graph has to return
+            return tf.group(*updates)  # Keras requires an op here in TF1 graphs.
 
-        # Through add_update, so that building a functional model leaves the averages alone.
+        # With add_update, building a functional model does not change the averages.
         self.add_update(update)
         with tf.control_dependencies([op for op in updates if op is not None]):
             return tf.identity(outputs)
@@ -120,7 +121,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         gamma = self.gamma if self.scale else tf.ones([channels], dtype)
         beta = self.beta if self.center else tf.zeros([channels], dtype)
         if inputs.dtype == tf.float64:
-            # The fused kernel has no float64.
+            # The fused kernel does not support float64.
             if training:
                 mean, biased = tf.nn.moments(inputs, list(range(inputs.shape.rank - 1)))
                 count = tf.cast(tf.size(inputs) // channels, dtype)
@@ -131,7 +132,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
             outputs = tf.nn.batch_normalization(inputs, mean, biased, beta, gamma, self.epsilon)
             return outputs, mean, variance
         # The fused kernel is several times faster than single operations and returns the unbiased
-        # variance; it wants four axes.
+        # variance, but it requires 4-D inputs.
         outputs, mean, variance = tf.compat.v1.nn.fused_batch_norm(
             tf.reshape(inputs, [-1, 1, 1, channels]) if flat else inputs,
             gamma,
@@ -146,24 +147,27 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 
 @_REGISTER
 class FeatureNormalization(tf.keras.layers.Layer):
-    """What happens to features before a fixed frame, always in float32.
+    """Normalises the features before a fixed frame, always in float32.
 
-    `l2`: length 1, FedGELA's paper. `bn`: batch normalisation with scale and offset and nothing
-    after it, FedGELA's code; the features' length is then about the root of their number. `bn_l2`:
-    the first, then the other. `none`: as they are.
+    The modes are:
+      `l2`: scales each feature vector to length 1, as in FedGELA's paper.
+      `bn`: batch normalisation with scale and offset, as in FedGELA's code; the length of a feature
+        vector is then about the square root of feature_dim.
+      `bn_l2`: batch normalisation, then scaling to length 1.
+      `none`: leaves the features unchanged.
 
     Input and output are [batch, feature_dim].
     """
 
     def __init__(self, mode: str = "l2", **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
           mode: "l2", "bn", "bn_l2" or "none".
-          **kwargs: arguments of every Keras layer; `dtype` is ignored, see the class.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored, see the class docstring.
 
         Raises:
-          ValueError: for another mode.
+          ValueError: if `mode` is unknown.
         """
         if mode not in NORMALIZATION_MODES:
             raise ValueError(f"mode must be one of {', '.join(NORMALIZATION_MODES)}, got {mode!r}")
@@ -176,7 +180,7 @@ class FeatureNormalization(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Creates the batch normalisation's weights, if there is one.
+        """Creates the weights of the batch normalisation, if the mode has one.
 
         Args:
           input_shape: [batch, feature_dim].
@@ -200,9 +204,9 @@ class FeatureNormalization(tf.keras.layers.Layer):
         return l2_normalize(features) if self.mode.endswith("l2") else features
 
     def compute_output_shape(self, input_shape):
-        """Shape of the output: that of the input."""
+        """Returns the shape of the output, which is that of the input."""
         return input_shape
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "mode": self.mode}

@@ -1,7 +1,7 @@
-"""The simplex equiangular tight frame (ETF): C unit vectors with equal, and largest, angles.
+"""The simplex equiangular tight frame (ETF): C unit vectors at equal, maximal angles.
 
 Source: Papyan, Han, Donoho: "Prevalence of neural collapse during the terminal phase of deep
-learning training", PNAS 2020. FedGELA (NeurIPS 2023) makes it the classifier of a federation.
+learning training", PNAS 2020. FedGELA (NeurIPS 2023) uses it as a fixed classifier.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 
 def check_etf_shape(feature_dim: int, num_classes: int) -> None:
-    """Refuses shapes in which no simplex frame can be drawn.
+    """Checks that a simplex ETF of this shape exists.
 
     Args:
       feature_dim: width of the features.
@@ -32,7 +32,7 @@ def check_etf_shape(feature_dim: int, num_classes: int) -> None:
 def etf_from_matrix(matrix) -> np.ndarray:
     """Turns a matrix of full column rank into a simplex ETF.
 
-    M = sqrt(C/(C-1)) · U · (I - 11ᵀ/C), with U the orthonormal factor of the reduced QR
+    M = sqrt(C/(C-1)) · U · (I - 11ᵀ/C), where U is the orthonormal factor of the reduced QR
     decomposition. The columns of M have length 1, and the cosine of every pair is -1/(C-1).
 
     Args:
@@ -53,7 +53,7 @@ def etf_from_matrix(matrix) -> np.ndarray:
 
 
 def simplex_etf(feature_dim: int, num_classes: int, seed: int) -> np.ndarray:
-    """Draws a simplex ETF: `etf_from_matrix` of numbers uniform on [0, 1).
+    """Draws a simplex ETF: `etf_from_matrix` of a matrix with entries uniform on [0, 1).
 
     Args:
       feature_dim: width of the features, at least `num_classes`.
@@ -76,7 +76,7 @@ class SimplexETFInitializer(tf.keras.initializers.Initializer):
     """Keras initialiser that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
 
     def __init__(self, seed: int):
-        """Keeps the seed.
+        """Creates the initialiser.
 
         Args:
           seed: seed of the frame.
@@ -90,5 +90,5 @@ class SimplexETFInitializer(tf.keras.initializers.Initializer):
         return tf.cast(tf.constant(etf), dtype or tf.float32)
 
     def get_config(self):
-        """Arguments from which the initialiser can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {"seed": self.seed}

@@ -1,9 +1,9 @@
-"""The sparse simplex ETF (SSE-C): a classifier for features that many clients fill differently.
+"""The sparse simplex ETF (SSE-C), FedLoGe's fixed classifier.
 
 Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
 ICLR 2024, section on the static sparse equiangular tight frame classifier, and table 9 for the
-other starting points. A frame is thinned out at random, then its other entries are moved until
-the columns are equally long, of length γ, and as far apart as they can be.
+other starting points. Randomly chosen entries of a frame are set to 0; the other entries are then
+optimised until all columns have length γ and the angles between them are as large as possible.
 """
 
 import hashlib
@@ -24,7 +24,7 @@ _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 SPARSE_ETF_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
 
-# Part of a cache file's name: raise it when the same arguments give another matrix.
+# Part of a cache file's name; increase it when the same arguments lead to a different matrix.
 _CACHE_VERSION = 2
 
 _BETA1, _BETA2, _ADAM_EPSILON = 0.9, 0.999, 1e-8
@@ -45,14 +45,15 @@ def sparse_etf(
     init: str = "etf",
     cache_dir: str | os.PathLike | None = None,
 ) -> np.ndarray:
-    """Draws a sparse frame and optimises it: Adam on `equal_norm` + `maximal_angle`.
+    """Draws a sparse frame and optimises it with Adam on `equal_norm` + `maximal_angle`.
 
-    The free entries are those that are not 0 in the result. They are chosen uniformly over the
-    whole matrix, the same ones for every `init`, so the classes have different numbers of them.
+    The free entries, those that are not 0 in the result, are chosen uniformly over the whole
+    matrix, so their number differs between classes. They are the same for every `init`.
 
-    The result is kept in memory and on disk, because it takes seconds to minutes. Rounding steers
-    which pair of classes is nearest in a step, so other hardware may arrive at another matrix from
-    the same seed: keep the matrix in the checkpoint of a model that was trained with it.
+    The result is cached in memory and on disk, because the optimisation takes seconds to minutes.
+    Rounding can change which pair of classes is nearest in a step, so the same seed may lead to a
+    different matrix on other hardware. Save the matrix in the checkpoint of a model trained with
+    it.
 
     Args:
       feature_dim: width of the features, at least `num_classes`.
@@ -60,22 +61,22 @@ def sparse_etf(
       sparsity: share of the entries that are 0, in [0, 1).
       norm: γ, the length of the columns.
       steps: number of Adam steps.
-      learning_rate: Adam's, per step.
-      seed: seed of `np.random.default_rng`; it decides the start and the zeros.
-      init: dense start: "etf", "xavier" (uniform ±√(6/(d+C))), "gaussian" (normal with variance
-        γ²/d), "uniform" (on [0, γ·√(3/d))), "orthogonal" (orthonormal columns) or "kaiming" (normal
-        with variance 2/d). "gaussian" and "uniform" are scaled to columns of length about γ: from
-        √d, the standard distributions' length, the default steps do not reach it.
-      cache_dir: folder of the disk cache, "" for none. `None` means `tff_pcdd` in
-        `$XDG_CACHE_HOME`, by default in `~/.cache`.
+      learning_rate: learning rate of Adam.
+      seed: seed of `np.random.default_rng`, for the starting point and the zeros.
+      init: distribution of the dense starting point: "etf", "xavier" (uniform ±√(6/(d+C))),
+        "gaussian" (normal with variance γ²/d), "uniform" (on [0, γ·√(3/d))), "orthogonal"
+        (orthonormal columns) or "kaiming" (normal with variance 2/d). "gaussian" and "uniform" are
+        scaled to columns of length about γ: columns of the standard distributions have length √d,
+        from which the default number of steps does not reach γ.
+      cache_dir: folder of the disk cache, "" for none. `None` means the folder `tff_pcdd` in
+        `$XDG_CACHE_HOME`, or in `~/.cache` if that is not set.
 
     Returns:
       Float32 array [feature_dim, num_classes], one column per class.
 
     Raises:
-      ValueError: for a shape that has no simplex frame, a sparsity outside of [0, 1), a norm or a
-        learning rate that is not positive, negative steps, an unknown init, or if the zeros cover
-        a whole column.
+      ValueError: if no simplex ETF has this shape, an argument is out of range, `init` is unknown,
+        or the zeros cover a whole column.
     """
     check_etf_shape(feature_dim, num_classes)
     if not 0 <= sparsity < 1:
@@ -100,7 +101,7 @@ def sparse_etf(
         init=init,
     )
     path = _cache_path(cache_dir, feature_dim, num_classes, key)
-    with _lock:  # until it is there: who wants the same frame meanwhile need not make it too
+    with _lock:  # so that concurrent calls for the same frame compute it only once
         if key in _memory:
             return _memory[key].copy()
         dense, mask = _start(feature_dim, num_classes, sparsity, norm, seed, init)
@@ -110,7 +111,7 @@ def sparse_etf(
                 dense, mask, norm=norm, steps=steps, learning_rate=learning_rate
             )
             _warn_if_unfinished(psi, norm)
-            # A free entry may shrink until it underflows; it stays free.
+            # A free entry that underflowed to 0 would look like a masked one.
             psi = np.where(mask & (psi == 0), np.finfo(np.float32).tiny, psi)
             if path is not None:
                 _write(path, psi)
@@ -121,21 +122,21 @@ def sparse_etf(
 def optimize_sparse_etf(
     initial, mask, *, norm: float = 0.1, steps: int = 10000, learning_rate: float = 1e-4
 ) -> np.ndarray:
-    """The optimisation inside `sparse_etf`, from a start of the caller's own.
+    """Optimises a sparse frame from a given starting point, as `sparse_etf` does.
 
-    Adam with β = (0.9, 0.999) and ε = 1e-8. Gradients of masked entries are 0, so Adam leaves
-    these entries at exactly 0. All steps run inside a single compiled loop, in a graph of its own:
-    the function may be called anywhere, also while another graph is being built.
+    Adam has β = (0.9, 0.999) and ε = 1e-8. The gradients of masked entries are 0, so these entries
+    stay exactly 0. All steps run in one `tf.while_loop` of a separate graph, so the function can be
+    called at any time, even while another graph is being built.
 
     Args:
       initial: [feature_dim, num_classes], dense or masked; float32 or float64.
       mask: [feature_dim, num_classes], 1 (or true) for free entries.
       norm: γ, the length of the columns.
       steps: number of Adam steps.
-      learning_rate: Adam's, per step.
+      learning_rate: learning rate of Adam.
 
     Returns:
-      Array [feature_dim, num_classes] in the type of `initial`.
+      Array [feature_dim, num_classes] of the type of `initial`.
     """
     initial = np.asarray(initial)
     mask = np.asarray(mask).astype(initial.dtype)
@@ -146,13 +147,13 @@ def optimize_sparse_etf(
 
         def step(index, psi, mean, square):
             loss = equal_norm(psi, free, norm) + maximal_angle(psi, free)
-            # Not a GradientTape: Keras stops all tapes while it creates the weights of a layer,
-            # and an initialiser may be what called this.
+            # A GradientTape would not work here: Keras stops all tapes while it creates the
+            # weights of a layer, and an initialiser may have called this function.
             gradient = tf.convert_to_tensor(tf.gradients(loss, psi)[0])
             mean += (1 - _BETA1) * (gradient - mean)
             square += (1 - _BETA2) * (tf.square(gradient) - square)
             time = tf.cast(index + 1, psi.dtype)
-            # The two corrections of Adam's start, as scalars outside of the matrices.
+            # Adam's two bias corrections, as scalars rather than applied to the matrices.
             correction = tf.sqrt(1 - tf.pow(tf.cast(_BETA2, psi.dtype), time))
             rate = learning_rate / (1 - tf.pow(tf.cast(_BETA1, psi.dtype), time))
             psi -= rate * mean / (tf.sqrt(square) / correction + _ADAM_EPSILON)
@@ -174,7 +175,7 @@ def optimize_sparse_etf(
 
 
 def _start(feature_dim, num_classes, sparsity, norm, seed, init):
-    """Dense float32 start and boolean mask, both [feature_dim, num_classes]."""
+    """Dense float32 starting point and boolean mask, both [feature_dim, num_classes]."""
     shape = (feature_dim, num_classes)
     rng = np.random.default_rng(seed)
     uniform = rng.random(shape)
@@ -183,8 +184,9 @@ def _start(feature_dim, num_classes, sparsity, norm, seed, init):
     mask = mask.reshape(shape)
     if not mask.any(axis=0).all():
         raise ValueError(
-            f"sparsity={sparsity} with seed={seed} leaves class {int(mask.any(axis=0).argmin())} "
-            f"no entry of feature_dim={feature_dim}; lower it or choose another seed"
+            f"sparsity={sparsity} with seed={seed} leaves no entry for class "
+            f"{int(mask.any(axis=0).argmin())} (feature_dim={feature_dim}); use a lower sparsity "
+            "or another seed"
         )
     bound = np.sqrt(6.0 / (feature_dim + num_classes))
     dense = {
@@ -203,7 +205,7 @@ def _warn_if_unfinished(psi: np.ndarray, norm: float) -> None:
     worst = lengths[np.abs(lengths - norm).argmax()]
     if abs(worst - norm) > 0.1 * norm:
         logging.warning(
-            "sparse_etf: a column has length %.3g and not norm=%g; it needs more steps or a larger "
+            "sparse_etf: a column has length %.3g instead of norm=%g; use more steps or a larger "
             "learning_rate",
             worst,
             norm,
@@ -225,7 +227,7 @@ def _cache_path(cache_dir, feature_dim, num_classes, key) -> pathlib.Path | None
 
 
 def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
-    """A cached frame, or nothing if there is none or it cannot be the one wanted."""
+    """The cached frame; None if there is none or the file does not match the mask."""
     if path is None or not path.is_file():
         return None
     try:
@@ -235,17 +237,17 @@ def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
         return None
     if psi.dtype == np.float32 and np.array_equal(psi != 0, mask) and np.isfinite(psi).all():
         return psi
-    logging.warning("ignoring the cache file %s: it holds something else", path)
+    logging.warning("ignoring the cache file %s: its content does not match the arguments", path)
     return None
 
 
 def _write(path: pathlib.Path, psi: np.ndarray) -> None:
-    """Stores a frame for the next time."""
+    """Writes a frame to the disk cache."""
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         files.write_atomically(path, lambda file: np.save(file, psi))
     except OSError as error:
-        # A read-only home is no reason to fail: the frame is there, only not for the next time.
+        # The cache is optional: the home directory may be read-only.
         logging.warning("could not cache the sparse frame in %s: %s", path, error)
 
 
@@ -262,15 +264,15 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
         learning_rate: float = 1e-4,
         init: str = "etf",
     ):
-        """Keeps the arguments of `sparse_etf`.
+        """Creates the initialiser.
 
         Args:
           seed: seed of the frame.
           sparsity: share of the entries that are 0.
           norm: length of the columns.
           steps: number of Adam steps.
-          learning_rate: Adam's.
-          init: dense start.
+          learning_rate: learning rate of Adam.
+          init: distribution of the dense starting point, see `layers.sparse_etf`.
         """
         self._arguments = {
             "seed": seed,
@@ -282,11 +284,11 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
         }
 
     def __call__(self, shape, dtype=None, **kwargs):
-        """Makes the frame; `shape` is (feature_dim, num_classes)."""
+        """Draws the frame; `shape` is (feature_dim, num_classes)."""
         feature_dim, num_classes = tf.TensorShape(shape).as_list()
         psi = sparse_etf(feature_dim, num_classes, **self._arguments)
         return tf.cast(tf.constant(psi), dtype or tf.float32)
 
     def get_config(self):
-        """Arguments from which the initialiser can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return dict(self._arguments)

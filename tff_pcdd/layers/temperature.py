@@ -1,18 +1,18 @@
-"""A trained scale of logits."""
+"""A trainable temperature for logits."""
 
 import tensorflow as tf
 
 
 @tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 class Temperature(tf.keras.layers.Layer):
-    """Multiplies its input by one trained scalar."""
+    """Multiplies its input by one trainable scalar."""
 
     def __init__(self, initial: float = 1.0, **kwargs):
-        """Prepares the layer.
+        """Creates the layer.
 
         Args:
-          initial: the scalar's first value.
-          **kwargs: arguments of every Keras layer; `dtype` is ignored, it is float32.
+          initial: initial value of the scalar.
+          **kwargs: arguments of the Keras base class; `dtype` is ignored and always float32.
         """
         super().__init__(**{**kwargs, "dtype": "float32"})
         self.initial = initial
@@ -29,5 +29,5 @@ class Temperature(tf.keras.layers.Layer):
         return self.scale * inputs
 
     def get_config(self):
-        """Arguments from which the layer can be made again."""
+        """Returns the constructor arguments, for serialisation."""
         return {**super().get_config(), "initial": self.initial}

@@ -3,6 +3,7 @@
 from tff_pcdd.losses._numerics import l2_normalize, safe_norm
 from tff_pcdd.losses.balanced import balanced_logits
 from tff_pcdd.losses.contrastive import model_contrast, prototype_contrast
+from tff_pcdd.losses.distillation import divergence, diversity
 from tff_pcdd.losses.etf import (
     MASKED_LOGIT,
     PHI_VARIANTS,
@@ -28,6 +29,8 @@ __all__ = [
     "PHI_VARIANTS",
     "balanced_logits",
     "class_sums",
+    "divergence",
+    "diversity",
     "equal_norm",
     "etf_logits",
     "inter_class",

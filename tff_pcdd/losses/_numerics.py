@@ -1,4 +1,4 @@
-"""Norms and casts whose gradients stay finite where the textbook formula divides by zero."""
+"""Norms and casts whose gradients are finite where the textbook formula divides by zero."""
 
 import tensorflow as tf
 
@@ -7,7 +7,7 @@ _TINY = 1e-24
 
 
 def at_least_float32(values) -> tf.Tensor:
-    """Converts to a tensor; integers and half precision become float32, float64 is kept.
+    """Converts to a tensor of type float32, or float64 if that is the input's type.
 
     Args:
       values: array or tensor of any shape.
@@ -20,33 +20,33 @@ def at_least_float32(values) -> tf.Tensor:
 
 
 def safe_norm(values: tf.Tensor, axis: int = -1, keepdims: bool = False) -> tf.Tensor:
-    """Euclidean length with gradient 0, instead of NaN, at the zero vector.
+    """Euclidean length, whose gradient at the zero vector is 0 instead of NaN.
 
     Args:
       values: float tensor of any shape.
-      axis: the axis that holds a vector.
+      axis: axis of the components of a vector.
       keepdims: whether to keep `axis` with size 1.
 
     Returns:
-      Tensor of the shape of `values` without `axis` (or with size 1 there).
+      Tensor of the shape of `values`, without `axis` or with size 1 along it.
     """
     squared = tf.reduce_sum(tf.square(values), axis=axis, keepdims=keepdims)
     positive = squared > _TINY
-    # The inner `where` keeps sqrt away from 0, the outer one gives the value: with only one of
-    # the two, the gradient would still contain 0 · ∞.
+    # The outer `where` selects the result. The inner one avoids sqrt(0), whose infinite gradient
+    # would be multiplied by 0, which gives NaN.
     root = tf.sqrt(tf.where(positive, squared, tf.ones_like(squared)))
     return tf.where(positive, root, tf.zeros_like(root))
 
 
 def l2_normalize(values: tf.Tensor, axis: int = -1) -> tf.Tensor:
-    """Scales vectors to length 1; the zero vector stays zero and passes no gradient.
+    """Scales vectors to length 1; a zero vector stays zero and has gradient 0.
 
-    `tf.math.l2_normalize` multiplies the gradient at a zero vector by 1e6. After FedGELA's
-    clipping by the global norm, one dead feature would then silence the rest of its batch.
+    `tf.math.l2_normalize` multiplies the gradient at a zero vector by 1e6. Since FedGELA clips
+    gradients by their global norm, one such vector would suppress the rest of the batch.
 
     Args:
       values: float tensor of any shape.
-      axis: the axis that holds a vector.
+      axis: axis of the components of a vector.
 
     Returns:
       Tensor of the same shape and type.

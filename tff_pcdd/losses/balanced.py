@@ -1,4 +1,4 @@
-"""Softmax with the class frequencies of a client in it."""
+"""The balanced softmax, which corrects for the class frequencies of a client."""
 
 import tensorflow as tf
 
@@ -7,15 +7,15 @@ from tff_pcdd.losses.etf import mask_logits
 
 
 def balanced_logits(logits, class_counts, gamma: float = 1.0) -> tf.Tensor:
-    """Logits f_c + γ·log n_c, whose cross-entropy is the balanced softmax.
+    """Logits f_c + γ·log n_c, whose cross-entropy is the balanced softmax loss.
 
-    Source: Ren et al.: "Balanced Meta-Softmax for Long-Tailed Visual Recognition", NeurIPS 2020, as
-    FedRoD and FedETF use it with a client's own counts. A class without samples leaves the softmax
-    (log 0), passes no gradient, and must not be a label.
+    Source: Ren et al.: "Balanced Meta-Softmax for Long-Tailed Visual Recognition", NeurIPS 2020.
+    FedRoD and FedETF use it with the client's own class counts. A class without samples (log 0) is
+    excluded from the softmax, has gradient 0, and must not occur as a label.
 
     Args:
       logits: [batch, num_classes], any float type.
-      class_counts: [num_classes] samples of each class, any type.
+      class_counts: [num_classes] numbers of samples, any type.
       gamma: γ, weight of the logarithm.
 
     Returns:

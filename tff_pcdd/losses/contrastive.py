@@ -1,4 +1,4 @@
-"""Contrastive losses on features: against other models, and against class prototypes."""
+"""Contrastive losses on features: with other models (MOON) and with class prototypes (FedProc)."""
 
 import tensorflow as tf
 
@@ -7,11 +7,12 @@ from tff_pcdd.losses.etf import mask_logits
 
 
 def model_contrast(features, global_features, previous_features, temperature: float) -> tf.Tensor:
-    """How much nearer features are to the previous model's than to the global model's.
+    """Pulls features towards those of the global model and away from those of the previous model.
 
-    Source: Li et al.: "Model-Contrastive Federated Learning" (MOON), CVPR 2021, equation 3. With s
-    the cosine, -log(e^{s(z,z_g)/τ} / (e^{s(z,z_g)/τ} + e^{s(z,z_p)/τ})), mean over samples; log 2
-    where both are equally near. No gradient reaches the other models' features.
+    Source: Li et al.: "Model-Contrastive Federated Learning" (MOON), CVPR 2021, equation 3. The
+    loss of a sample is -log(e^{s(z,z_g)/τ} / (e^{s(z,z_g)/τ} + e^{s(z,z_p)/τ})), where s is the
+    cosine; it is log 2 if both cosines are equal. The features of the other models receive no
+    gradient.
 
     Args:
       features: z, [batch, d].
@@ -20,7 +21,7 @@ def model_contrast(features, global_features, previous_features, temperature: fl
       temperature: τ.
 
     Returns:
-      Scalar, float32 (float64 for float64 features).
+      Mean over samples: a scalar, float32 (float64 for float64 features).
     """
     unit = l2_normalize(at_least_float32(features))
 
@@ -28,7 +29,7 @@ def model_contrast(features, global_features, previous_features, temperature: fl
         other = tf.stop_gradient(l2_normalize(tf.cast(other, unit.dtype)))
         return tf.reduce_sum(unit * other, axis=-1)
 
-    # -log of a softmax over two is the softplus of their difference.
+    # -log of a softmax over two logits is the softplus of their difference.
     difference = cosine(previous_features) - cosine(global_features)
     return tf.reduce_mean(tf.math.softplus(difference / temperature))
 
@@ -36,27 +37,29 @@ def model_contrast(features, global_features, previous_features, temperature: fl
 def prototype_contrast(
     features, labels, prototypes, valid, temperature: float
 ) -> tuple[tf.Tensor, tf.Tensor]:
-    """Cross-entropy of cosines with class prototypes over a temperature.
+    """Cross-entropy whose logits are the cosines of features and class prototypes.
 
     Source: Mu et al.: "FedProc: Prototypical Contrastive Federated Learning on Non-IID Data", 2021,
-    the global prototypical contrastive loss. Classes without a prototype are not in the softmax,
-    samples without one of their own not in the mean. No gradient reaches the prototypes.
+    the global prototypical contrastive loss. Classes without a prototype are excluded from the
+    softmax; samples whose class has no prototype are excluded from the mean. The prototypes receive
+    no gradient.
 
     Args:
       features: [batch, d].
       labels: [batch] class indices.
       prototypes: [num_classes, d].
       valid: [num_classes] booleans, which prototypes exist.
-      temperature: above 0.
+      temperature: divisor of the cosines, above 0.
 
     Returns:
-      (loss, any_known): a scalar, 0 if no sample has a prototype, and whether one has.
+      (loss, any_known): the mean loss, a scalar, and whether the class of any sample has a
+      prototype. If none has, the loss is 0.
     """
     unit = l2_normalize(at_least_float32(features))
     anchors = tf.stop_gradient(l2_normalize(tf.cast(prototypes, unit.dtype)))
     logits = mask_logits(tf.matmul(unit, anchors, transpose_b=True) / temperature, valid)
     known = tf.gather(valid, labels)
-    # A sample without a prototype of its own has a huge loss, but finite: it can be left out.
+    # The loss of a sample whose class has no prototype is huge but finite, so `where` removes it.
     losses = tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
     losses = tf.where(known, losses, tf.zeros_like(losses))
     count = tf.reduce_sum(tf.cast(known, unit.dtype))

@@ -1,9 +1,9 @@
-"""Logits of a simplex equiangular tight frame, whole or adapted to a client's own classes.
+"""Logits of a simplex equiangular tight frame (ETF), global or adapted to a client.
 
 Source: Fan et al.: "Federated Learning with Bilateral Curation for Partially Class-Disjoint Data"
-(FedGELA), NeurIPS 2023, equations 4 and 5. The global model classifies with
-the frame M itself; client k with column c of M stretched by Φ_{k,c} = C·n_{k,c}/n_k, so that a
-class it holds much of gets more room, and a class it lacks none.
+(FedGELA), NeurIPS 2023, equations 4 and 5. The global model classifies with the frame M itself.
+Client k scales column c of M by Φ_{k,c} = C·n_{k,c}/n_k, so that its frequent classes take more of
+the feature space, and classes without samples take none.
 """
 
 import numpy as np
@@ -13,30 +13,30 @@ from tff_pcdd.losses._numerics import at_least_float32, l2_normalize
 
 PHI_VARIANTS = ("linear", "sqrt", "exp")
 
-# Logit of a class that must not win. Far below every real logit (FedGELA's reach C·scale, 1e8 at
-# most), yet finite in float32.
+# Logit of an excluded class: far below every real logit (at most C·scale, 1e8, in FedGELA), but
+# finite in float32.
 MASKED_LOGIT = -1e32
 
 
 def etf_logits(features, etf, phi=None, scale: float = 1.0, *, normalize: bool = True) -> tf.Tensor:
-    """Logits of features against the columns of a fixed frame (FedGELA, equation 5).
+    """Logits z_c = scale · Φ_c · ⟨m_c, h/‖h‖⟩ of a fixed frame (FedGELA, equation 5).
 
-    z_c = scale · Φ_c · ⟨m_c, h/‖h‖⟩. A class with Φ_c = 0 gets the logit 0 exactly: it still
-    counts in a softmax over all classes. `mask_logits` takes it out.
+    A class with Φ_c = 0 has the logit 0, so it is still part of the softmax; `mask_logits` excludes
+    it.
 
     Args:
       features: [batch, feature_dim], any float type.
       etf: [feature_dim, num_classes], one column per class, e.g. `layers.simplex_etf`.
-      phi: [num_classes] or [batch, num_classes] factors of the classes, `None` for the global
+      phi: [num_classes] or [batch, num_classes] factors Φ of the classes; `None` for the global
         model.
-      scale: length of the logits, without a unit: the inverse of the authors' temperature, and
-        the square root of E_W in the paper's formula.
-      normalize: whether features are brought to length 1 first. `False` for features that a
-        batch normalisation without L2 has scaled already.
+      scale: factor of the logits: the inverse of the temperature in the authors' code, the square
+        root of E_W in the paper.
+      normalize: whether to scale the features to length 1 first; use `False` after batch
+        normalisation alone.
 
     Returns:
-      Logits [batch, num_classes], float32 (float64 for float64 features). They are never half
-      precision, which cannot hold logits of 1e5.
+      Logits [batch, num_classes], float32 (float64 for float64 features); never half precision,
+      where logits of 1e5 overflow.
     """
     features = at_least_float32(features)
     if normalize:
@@ -46,17 +46,17 @@ def etf_logits(features, etf, phi=None, scale: float = 1.0, *, normalize: bool =
 
 
 def mask_logits(logits, mask) -> tf.Tensor:
-    """Takes classes out of a softmax or an argmax.
+    """Excludes classes from a softmax or an argmax.
 
-    The filling is -1e32 and not -inf: softmax gives 0 for both, but a row without any class left,
-    or a label that is masked itself, would turn -inf into NaN (inf - inf) and the NaN would reach
-    every weight through the gradient. Masked entries pass no gradient. Mask after scaling, because
-    a scale of 1e5 times the filling is no longer finite.
+    Masked logits become -1e32, not -inf: the softmax is 0 for both, but if all classes of a row or
+    the label itself were masked, -inf would lead to NaN (inf - inf), which the gradient would carry
+    into every weight. Masked entries have gradient 0. Scale the logits before masking: 1e5 times
+    -1e32 is no longer finite.
 
     Args:
       logits: [batch, num_classes], any float type.
-      mask: [num_classes] or [batch, num_classes], boolean, or a number that is above 0 where the
-        class stays (counts or Φ may be given as they are).
+      mask: [num_classes] or [batch, num_classes]; classes with `True` or a number above 0 (such as
+        a count or Φ) are kept.
 
     Returns:
       Logits [batch, num_classes], float32 (float64 for float64 logits).
@@ -69,23 +69,23 @@ def mask_logits(logits, mask) -> tf.Tensor:
 
 
 def phi_from_counts(class_counts, variant: str = "linear", normalizer=None) -> tf.Tensor:
-    """Stretch Φ_k of the frame from how many samples of each class a client holds.
+    """Factors Φ_k by which client k scales the columns of the frame, from its class counts.
 
     `linear` is Φ_c = C·n_c/n (FedGELA, equation 4); `sqrt` and `exp` are γ·Q(n_c/n) with
-    Q(x) = √x and Q(x) = e^x (table 6). Note that e^0 = 1: with `exp` a class that is absent keeps
-    a stretch, so presence has to be read from the counts.
+    Q(x) = √x and Q(x) = e^x (table 6). Since e^0 = 1, a class without samples has Φ > 0 with
+    `exp`; use the counts to find out which classes are present.
 
     Args:
       class_counts: [..., num_classes] numbers of training samples, one row per client.
       variant: "linear", "sqrt" or "exp".
-      normalizer: γ, a number known to the server only, see `phi_normalizer`, or one for each class.
-        Needed by `sqrt` and `exp`; `linear` uses C when it is `None`.
+      normalizer: γ, one number or one per class, which only the server can compute, see
+        `phi_normalizer`. Required for `sqrt` and `exp`; `None` means C for `linear`.
 
     Returns:
-      Φ of the shape of `class_counts`, float32. A client without samples gets zeros.
+      Φ of the shape of `class_counts`, float32; zeros for a client without samples.
 
     Raises:
-      ValueError: for an unknown variant, or without the normaliser that the variant needs.
+      ValueError: if the variant is unknown, or needs a normaliser and there is none.
     """
     _check_variant(variant)
     counts = tf.cast(class_counts, tf.float32)
@@ -103,10 +103,10 @@ def phi_from_counts(class_counts, variant: str = "linear", normalizer=None) -> t
 
 
 def phi_normalizer(count_matrix, variant: str = "linear") -> float:
-    """The server's γ with which Φ is 1 on average (FedGELA, the condition after equation 4).
+    """The factor γ for which the average of Φ is 1 (FedGELA, the condition after equation 4).
 
-    The average runs over clients, weighted by their share p_k of all samples, and over classes:
-    γ · Σ_k p_k · (1/C) Σ_c Q(n_{k,c}/n_k) = 1. For `linear` this is C whatever the counts.
+    The average is over clients, weighted by their share p_k of all samples, and over classes:
+    γ · Σ_k p_k · (1/C) Σ_c Q(n_{k,c}/n_k) = 1. For `linear`, γ is C for any counts.
 
     Args:
       count_matrix: [num_clients, num_classes] numbers of training samples.
@@ -116,7 +116,7 @@ def phi_normalizer(count_matrix, variant: str = "linear") -> float:
       γ, a Python float.
 
     Raises:
-      ValueError: for an unknown variant, a matrix of another rank, or one without samples.
+      ValueError: if the variant is unknown, or the matrix is not 2-D or contains no samples.
     """
     _check_variant(variant)
     counts = np.asarray(count_matrix, np.float64)
@@ -126,7 +126,7 @@ def phi_normalizer(count_matrix, variant: str = "linear") -> float:
         )
     totals = counts.sum(axis=1)
     if not totals.sum() > 0:
-        raise ValueError("count_matrix holds no samples, so there is nothing to normalise by")
+        raise ValueError("count_matrix contains no samples")
     shares = counts / np.maximum(totals, 1.0)[:, None]
     stretch = {"linear": lambda x: x, "sqrt": np.sqrt, "exp": np.exp}[variant](shares)
     return float(totals.sum() / np.dot(totals, stretch.mean(axis=1)))

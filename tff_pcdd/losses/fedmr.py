@@ -1,10 +1,10 @@
-"""FedMR's two losses on features, and the class prototypes that one of them needs.
+"""FedMR's two losses on features, and the class prototypes that the inter-class loss needs.
 
 Source: Fan et al.: "Federated Learning under Partially Class-Disjoint Data via Manifold Reshaping"
-(FedMR), TMLR 2023, equations 3 and 4 and algorithm 1. A client that sees
-few classes lets the features of each collapse onto a few directions and spread into the room of
-the classes it lacks. The intra-class loss decorrelates the features of a class; the inter-class
-loss keeps them nearer to their own global prototype than to those of the other classes.
+(FedMR), TMLR 2023, equations 3 and 4 and algorithm 1. On a client with few classes, the features of
+a class collapse onto a few directions and invade the space of the missing classes. The intra-class
+loss decorrelates the features of a class; the inter-class loss keeps them nearer to their own
+global prototype than to those of other classes.
 """
 
 import tensorflow as tf
@@ -14,33 +14,33 @@ from tff_pcdd.losses._numerics import at_least_float32, safe_norm
 INTRA_FORMS = ("frobenius", "offdiagonal", "code")
 INTER_READINGS = ("all", "local", "missing", "nomargin")
 
-# Added to variances inside the square root, as the authors do.
+# Added to variances inside the square root, as in the authors' code.
 _EPSILON = 1e-8
 
-# A squared distance from ‖z‖² - 2⟨z, g⟩ + ‖g‖² below this share of ‖z‖² + ‖g‖² is rounding.
+# A squared distance ‖z‖² - 2⟨z, g⟩ + ‖g‖² below this fraction of ‖z‖² + ‖g‖² is rounding error.
 _ROUNDING = 1e-5
 
 
 def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> tf.Tensor:
     """Correlation of the features within the classes of a batch (FedMR, equation 3).
 
-    Features are standardised per class with that class's own mean and unbiased variance in the
-    batch; M_c = X̂ᵀX̂/(N_c - 1) is their correlation matrix. Classes with fewer than two samples do
-    not count. The forms differ in scale by orders of magnitude, and so do fitting weights:
+    The features of each class are standardised with their mean and unbiased variance in the batch;
+    M_c = X̂ᵀX̂/(N_c - 1) is their correlation matrix. Classes with fewer than two samples are
+    ignored. The forms differ in scale by orders of magnitude, and so do suitable weights:
 
-    * `frobenius`: mean over classes of ‖M_c‖², the paper's (weight 1e-5 to 1e-4). About
-      d + d(d-1)·r², where d is the width and r² the mean squared correlation.
-    * `offdiagonal`: the same without the diagonal, which is constant but for dead features.
-    * `code`: the authors' program, Σ_c mean of the off-diagonal (X̂ᵀX̂)² / Σ_c N_c (weight 0.01).
-      About N_c·r².
+    * `frobenius`: the paper's loss, the mean over classes of ‖M_c‖² (weight 1e-5 to 1e-4). It is
+      about d + d(d-1)·r², where d is the width and r² the mean squared correlation.
+    * `offdiagonal`: the same without the diagonal, which is constant except for dead features.
+    * `code`: the authors' code, Σ_c mean of the off-diagonal (X̂ᵀX̂)² / Σ_c N_c (weight 0.01). It is
+      about N_c·r².
 
-    ‖X̂ᵀX̂‖ = ‖X̂X̂ᵀ‖, so the largest matrix is [batch, batch] and all classes are treated at once.
-    The gradient is given by a formula as well: automatic differentiation makes so many small
-    operations of it that they would be felt beside a small network.
+    Since ‖X̂ᵀX̂‖ = ‖X̂X̂ᵀ‖, the largest matrix is [batch, batch], and all classes are computed at once.
+    The gradient is computed by a formula too, because automatic differentiation creates so many
+    small ops that they would noticeably slow down the training of small networks.
 
     Args:
       features: [batch, feature_dim], any float type.
-      labels: [batch] class indices; an index outside of [0, num_classes) leaves the sample out.
+      labels: [batch] class indices; samples with an index outside of [0, num_classes) are ignored.
       num_classes: number of classes.
       form: "frobenius", "offdiagonal" or "code".
 
@@ -48,7 +48,7 @@ def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> 
       Scalar, float32 (float64 for float64 features); 0 if no class has two samples.
 
     Raises:
-      ValueError: for another form.
+      ValueError: if `form` is unknown.
     """
     if form not in INTRA_FORMS:
         raise ValueError(f"form must be one of {', '.join(INTRA_FORMS)}, got {form!r}")
@@ -72,11 +72,11 @@ def _correlation(features, member, counts, freedom, weights, with_diagonal: bool
 
     Args:
       features: [batch, feature_dim].
-      member: [batch, classes], 1 for the class of a sample; a row of zeros leaves it out.
-      counts: [classes] samples of each class.
-      freedom: [classes], what variances are divided by.
+      member: [batch, classes], 1 for the class of a sample; a row of zeros excludes the sample.
+      counts: [classes] numbers of samples.
+      freedom: [classes] divisors of the variances.
       weights: [classes], w_c.
-      with_diagonal: whether the diagonal of X̂ᵀX̂ counts.
+      with_diagonal: whether to include the diagonal of X̂ᵀX̂.
 
     Returns:
       Scalar of the type of the features.
@@ -105,8 +105,8 @@ def _correlation(features, member, counts, freedom, weights, with_diagonal: bool
             total -= tf.reduce_sum(weighted_diagonal * diagonal)
 
         def gradient(upstream):
-            # With respect to X̂ first, then through its scale and its mean. The mean of X̂ itself is
-            # 0, which spares a term.
+            # First with respect to X̂, then through its scale and its mean. One term vanishes,
+            # because the mean of X̂ is 0.
             slope = tf.matmul((4 * upstream) * weighted, standard)
             if not with_diagonal:
                 slope -= (4 * upstream) * of_samples(weighted_diagonal) * standard
@@ -121,37 +121,36 @@ def _correlation(features, member, counts, freedom, weights, with_diagonal: bool
 def inter_class(
     features, labels, prototypes, valid, reading: str = "all", *, sample_mask=None
 ) -> tf.Tensor:
-    """How much nearer features are to foreign prototypes than to their own (FedMR, equation 4).
+    """Penalises features nearer to the prototype of another class (FedMR, equation 4).
 
     For a class i of the batch and another class j, D_ij is the mean over the samples z of class i
-    of max(‖z - g_i‖ - ‖z - g_j‖, 0). The loss is the mean of D_ij over the pairs (i, j) in which
-    both prototypes are valid and i is in the batch. The equation as printed compares samples of
-    two classes one by one, which is undefined for unequal counts; the readings settle the range
-    of j:
+    of max(‖z - g_i‖ - ‖z - g_j‖, 0). The loss is the mean of D_ij over all pairs (i, j) such that
+    both prototypes are valid and i occurs in the batch. The equation in the paper pairs the samples
+    of two classes, which is undefined if their counts differ; `reading` selects the range of j:
 
-    * `all`: every other class. It serves the purpose, prototypes that stand in for missing
-      classes, and works for a client with a single class.
-    * `local`: other classes of the batch.
-    * `missing`: classes that the batch lacks.
-    * `nomargin`: no j at all, the mean over classes of ‖z - g_i‖.
+    * `all`: every other class. Prototypes then represent the missing classes, which is the purpose
+      of the loss, and a client with a single class can be trained.
+    * `local`: the other classes of the batch.
+    * `missing`: the classes that do not occur in the batch.
+    * `nomargin`: no j; the loss is the mean over classes of ‖z - g_i‖.
 
-    No gradient reaches the prototypes. A feature on a prototype gets the gradient 0 for that
-    distance. Memory is O(batch · (classes + feature_dim)).
+    The prototypes receive no gradient. The gradient of a distance of 0 is 0. The memory needed is
+    O(batch · (classes + feature_dim)).
 
     Args:
       features: [batch, feature_dim], any float type.
-      labels: [batch] class indices; an index outside of [0, num_classes) leaves the sample out.
-      prototypes: [num_classes, feature_dim]; rows that are not valid are never used.
-      valid: [num_classes] booleans, whether a prototype has been seen.
+      labels: [batch] class indices; samples with an index outside of [0, num_classes) are ignored.
+      prototypes: [num_classes, feature_dim]; rows that are not valid are ignored.
+      valid: [num_classes] booleans, whether the class has a prototype.
       reading: "all", "local", "missing" or "nomargin".
-      sample_mask: [batch] booleans or 0/1: the samples that take part, `None` for all. The result
-        is that of the sub-batch (the paper's "Lite" variants draw 10 or 50 samples).
+      sample_mask: [batch] booleans or 0/1, the samples to include; `None` means all. The result
+        equals that of the sub-batch (the paper's "Lite" variants draw 10 or 50 samples).
 
     Returns:
       Scalar, float32 (float64 for float64 features); 0 if there is no pair.
 
     Raises:
-      ValueError: for another reading.
+      ValueError: if `reading` is unknown.
     """
     if reading not in INTER_READINGS:
         raise ValueError(f"reading must be one of {', '.join(INTER_READINGS)}, got {reading!r}")
@@ -160,7 +159,7 @@ def inter_class(
     usable = tf.cast(valid, dtype)
     prototypes = tf.stop_gradient(tf.cast(prototypes, dtype))
     prototypes = tf.math.multiply_no_nan(prototypes, usable[:, None])
-    # Distances do not depend on the origin; near the prototypes they lose fewer digits.
+    # Distances do not depend on the origin; an origin near the prototypes reduces rounding errors.
     origin = tf.math.divide_no_nan(tf.reduce_sum(prototypes, axis=0), tf.reduce_sum(usable))
     features, prototypes = features - origin, prototypes - origin
 
@@ -171,7 +170,7 @@ def inter_class(
     counts = tf.reduce_sum(member, axis=0)
     present = tf.cast(counts > 0, dtype)
     own_classes = present * usable
-    # Weight of a sample: 1/N_i of its class, 0 if its own prototype is unknown or it is left out.
+    # Weight of a sample of class i: 1/N_i, or 0 if it is excluded or class i has no prototype.
     weights = tf.reduce_sum(member * tf.math.divide_no_nan(usable, counts), axis=1, keepdims=True)
     if reading == "nomargin":
         own = safe_norm(features - tf.matmul(member, prototypes), keepdims=True)
@@ -186,8 +185,8 @@ def inter_class(
 def _shortfall(features, prototypes, member, weights) -> tf.Tensor:
     """Σ w_zj max(‖z - g_i‖ - ‖z - g_j‖, 0) over samples z of class i and classes j.
 
-    Its gradient, to the features only, is a formula for the same reason as that of `intra_class`.
-    No [batch, num_classes, feature_dim] tensor is made.
+    The gradient with respect to the features is computed by a formula, as in `intra_class`. No
+    tensor of shape [batch, num_classes, feature_dim] is created.
 
     Args:
       features: [batch, feature_dim].
@@ -201,7 +200,7 @@ def _shortfall(features, prototypes, member, weights) -> tf.Tensor:
 
     @tf.custom_gradient
     def shortfall(features):
-        # The distance that training brings to 0 is computed exactly.
+        # Computed from the difference, which is exact where training brings the distance to 0.
         away = features - tf.matmul(member, prototypes)
         own = tf.sqrt(tf.reduce_sum(tf.square(away), axis=1, keepdims=True))
         lengths = tf.reduce_sum(tf.square(features), axis=1, keepdims=True)
@@ -213,7 +212,7 @@ def _shortfall(features, prototypes, member, weights) -> tf.Tensor:
 
         def gradient(upstream):
             active = (upstream * weights) * tf.sign(margins)
-            # Unit vectors away from prototypes; a feature on a prototype has none.
+            # Unit vectors away from the prototypes; 0 if a feature equals its prototype.
             pull = tf.math.divide_no_nan(tf.reduce_sum(active, axis=1, keepdims=True), own)
             push = tf.math.divide_no_nan(active, foreign)
             return (
@@ -228,13 +227,13 @@ def _shortfall(features, prototypes, member, weights) -> tf.Tensor:
 
 
 def class_sums(features, labels, num_classes: int) -> tuple[tf.Tensor, tf.Tensor]:
-    """Sums of the features of every class: what a client uploads for the prototypes.
+    """Sums of the features of every class, which a client uploads for the prototypes.
 
-    Sums of batches and of clients add up, so means are taken once, by `merge_prototypes`.
+    Sums can be added over batches and clients; `merge_prototypes` then divides once.
 
     Args:
       features: [batch, feature_dim], any float type.
-      labels: [batch] class indices; negative ones leave the sample out.
+      labels: [batch] class indices; samples with a negative index are ignored.
       num_classes: number of classes.
 
     Returns:
@@ -251,17 +250,17 @@ def class_sums(features, labels, num_classes: int) -> tuple[tf.Tensor, tf.Tensor
 def merge_prototypes(sums, counts, previous, valid) -> tuple[tf.Tensor, tf.Tensor]:
     """New global prototypes g_c = Σ_k n_{k,c} g_{k,c} / Σ_k n_{k,c} (FedMR, algorithm 1).
 
-    A class that no participant holds keeps its previous prototype, and stays invalid if it never
-    had one: an average must not take an absent class for a zero vector.
+    A class that no participant holds keeps its previous prototype, or stays invalid if it never had
+    one; its sum of zero is not used as a mean.
 
     Args:
       sums: [num_classes, feature_dim] sums over all samples of all participants.
       counts: [num_classes] numbers of these samples.
-      previous: [num_classes, feature_dim] prototypes so far.
-      valid: [num_classes] booleans, which of them have been seen.
+      previous: [num_classes, feature_dim], the previous prototypes.
+      valid: [num_classes] booleans, which of them are valid.
 
     Returns:
-      (prototypes, valid): [num_classes, feature_dim] in the type of `sums`, and [num_classes]
+      (prototypes, valid): [num_classes, feature_dim] of the type of `sums`, and [num_classes]
       booleans.
     """
     sums = at_least_float32(sums)

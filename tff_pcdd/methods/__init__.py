@@ -1,67 +1,35 @@
-"""Federated methods, one short file each, named after its paper.
+"""Federated methods: one short file each, named after its paper.
 
-    tff_pcdd.methods.names()              all names
+    tff_pcdd.methods.names()                             names of all methods
     tff_pcdd.methods.create("fedgela", scale=1.0)
 
-A method of your own: subclass `Method`, decorate it with `register`, and it is on the command line
-with a flag for each of its options.
+To add a method, subclass `Method` and decorate the class with `register`: its name and options then
+appear on the command line, in config.json and in comparisons.
 """
 
-import dataclasses
-import importlib
-import pkgutil
-
-from tff_pcdd.methods.method import (
+from tff_pcdd.methods.contract import (
     Batch,
     Client,
     Method,
-    Network,
     Phase,
-    Placement,
-    Task,
+    TaskSpec,
     Upload,
-    cross_entropy,
-    linear_head,
     register,
     registry,
 )
-from tff_pcdd.options import OptionError
+from tff_pcdd.methods.network import (
+    Network,
+    Placement,
+    Variables,
+    cross_entropy,
+    is_batch_norm,
+    linear_head,
+    projection,
+)
 
-# Importing a method's file registers it; a new file is found without being listed anywhere.
-for _module in pkgutil.iter_modules(__path__):
-    importlib.import_module(f"{__name__}.{_module.name}")
-
-
-def names() -> list[str]:
-    """The names of all registered methods, sorted."""
-    return sorted(registry())
-
-
-def get(name: str) -> type[Method]:
-    """The class of a method.
-
-    Raises:
-        OptionError: no method has that name.
-    """
-    try:
-        return registry()[name]
-    except KeyError:
-        raise OptionError(f"--algorithm={name}: choose one of {', '.join(names())}") from None
-
-
-def create(name: str, **options) -> Method:
-    """Makes a method with the given hyper-parameters, the rest at their defaults.
-
-    Raises:
-        OptionError: no method has that name, or an option is unknown or out of bounds.
-    """
-    cls = get(name)
-    known = [field.name for field in dataclasses.fields(cls) if field.init]
-    for option in options:
-        if option not in known:
-            raise OptionError(f"{name} has no option {option!r}, only {', '.join(known) or 'none'}")
-    return cls(**options)
-
+names = registry.names
+get = registry.get
+create = registry.create
 
 __all__ = [
     "Batch",
@@ -70,13 +38,16 @@ __all__ = [
     "Network",
     "Phase",
     "Placement",
-    "Task",
+    "TaskSpec",
     "Upload",
+    "Variables",
     "create",
     "cross_entropy",
     "get",
+    "is_batch_norm",
     "linear_head",
     "names",
+    "projection",
     "register",
     "registry",
 ]

@@ -3,13 +3,13 @@
 Ditto: Fair and Robust Federated Learning Through Personalization; T. Li, S. Hu, A. Beirami, V.
 Smith; ICML 2021.
 
-Differs from FedAvg in a second network v_k at each client, which is trained on the client's loss
-plus λ/2·‖v_k - w‖², w being the global model as it came (algorithm 1), and is the personal model,
-without any tuning. The global model is FedAvg's for every λ.
+Differs from FedAvg in a second network v_k at each client, trained on the client's loss plus
+λ/2·‖v_k - w‖², where w is the broadcast global model (algorithm 1). It is the personal model,
+without fine-tuning; it starts at the initial w. The global model is that of FedAvg for every λ.
 
-Departures: w is trained for all local epochs and v_k after it for as many (the authors' program
-interleaves them, batch by batch, which changes neither), and the mean is weighted by samples. v_k
-starts at the first w.
+Departures from the authors' code: v_k is trained after w, each for all local epochs, where the
+authors alternate batch by batch (neither result depends on this), and the mean over clients is
+weighted by numbers of samples.
 """
 
 import dataclasses
@@ -17,8 +17,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Phase, Placement, cross_entropy, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -29,12 +30,12 @@ _OWN = "own_"
 @register
 @dataclasses.dataclass(frozen=True)
 class Ditto(Method):
-    """FedAvg with a network of its own at each client, pulled to the global one."""
+    """FedAvg with a second network at each client, regularized towards the global one."""
 
     name = "ditto"
     degenerate: ClassVar = {}
 
-    pull: float = option(1.0, "λ, the pull of the personal towards the global model.", minimum=0)
+    pull: float = option(1.0, "λ, weight of the squared distance to the global model.", minimum=0)
 
     def build(self, task):
         parts = super().build(task)
@@ -52,7 +53,7 @@ class Ditto(Method):
 
     def _own_loss(self, net, batch, client):
         loss = cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
-        # Normalisation that the client keeps in both networks has no anchor.
+        # Normalization that the client keeps in both networks has no anchor.
         anchors = {
             w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
         }

@@ -3,11 +3,11 @@
 Communication-Efficient Learning of Deep Networks from Decentralized Data; H. B. McMahan, E. Moore,
 D. Ramage, S. Hampson, B. Agüera y Arcas; AISTATS 2017.
 
-Every default of the contract: clients train the global model on their own samples for some epochs,
-and the server adds the mean of their changes, weighted by samples (Algorithm 1). Normalisation
-statistics are averaged with the weights. The personal model is the global one after the client's
-local epochs. To compare with FedLoGe on even terms, its realignment can be applied to this head
-too.
+All defaults of the contract: clients train the global model on their own samples for some epochs,
+and the server adds the mean of their changes, weighted by numbers of samples (algorithm 1).
+Normalization statistics are averaged like weights. The personal model is the global model after the
+client's local epochs. For a fair comparison with FedLoGe, its realignment can also be applied to
+this head.
 """
 
 import dataclasses
@@ -15,8 +15,8 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     from tff_pcdd import realignment
@@ -30,7 +30,9 @@ class FedAvg(Method):
     name = "fedavg"
     degenerate: ClassVar = {}
 
-    realign: bool = option(False, "Report ga_gafr, the head realigned as by FedLoGe's GA-FR, too.")
+    realign: bool = option(
+        False, "Also report ga_gafr, the accuracy with the head realigned by GA-FR."
+    )
 
     def global_logits(self, net, x):
         features, head = self.embed(net, x, training=False), net["head"]

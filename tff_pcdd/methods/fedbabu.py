@@ -3,29 +3,31 @@
 FedBABU: Toward Enhanced Representation for Federated Image Classification; J. Oh, S. Kim, S.-Y.
 Yun; ICLR 2022.
 
-Differs from FedAvg in that the head keeps its random first values, the same at all clients, and
-only the backbone is trained and averaged. The global model is the backbone under that head. For the
-personal model the whole network is tuned at the client (`finetune`: full, as in the paper's main
-results, or head, or body), over the local epochs; the authors take 5. Means are weighted by
-samples, where the authors' code takes plain ones.
+Differs from FedAvg in that the head keeps its random initial values, the same at all clients, and
+only the backbone is trained and averaged. The global model is the backbone with that head. For the
+personal model the client fine-tunes the whole network (`finetune=full`, the paper's main results),
+the head or the backbone for the number of local epochs; the authors use 5.
+
+Departure from the authors' code: the mean over clients is weighted by numbers of samples.
 """
 
 import dataclasses
 
-from tff_pcdd.methods.method import Method, Phase, Placement, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.network import Placement
+from tff_pcdd.settings import option
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FedBABU(Method):
-    """FedAvg of the backbone under a head that is never trained."""
+    """FedAvg of the backbone, with a head that is never trained."""
 
     name = "fedbabu"
 
     finetune: str = option(
         "full",
-        "What is tuned for the personal model.",
+        "Part of the network that is fine-tuned for the personal model.",
         choices=("full", "head", "body"),
     )
 

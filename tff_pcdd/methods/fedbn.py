@@ -1,27 +1,27 @@
-"""FedBN: local batch normalisation.
+"""FedBN: local batch normalization.
 
 FedBN: Federated Learning on Non-IID Features via Local Batch Normalization; X. Li, M. Jiang, X.
 Zhang, M. Kamp, Q. Dou; ICLR 2021.
 
-Differs from FedAvg in that batch normalisation, scale, offset and statistics, stays at the client
-(section 3). Layers are told by their type; a search for "bn" in names, as in published programs,
-misses those on the shortcuts of a ResNet.
+Differs from FedAvg in that each client keeps its batch normalization: scale, offset and statistics
+(section 3). Layers are recognized by their type; a search for "bn" in names, as in published code,
+misses those on the shortcuts of a ResNet. In a network without batch normalization it is FedAvg.
 
-The paper has no global model. Here its normalisation is the cohorts' mean, which serves GA only and
-is where a client starts that never trained; it replaces nobody's own. Uploads count it. The option
---bn=personal does the same to any other method. In a network without batch normalisation it is
-FedAvg.
+Departure from the paper, which has no global model: the cohort's mean of the normalization is
+uploaded as well. It serves to measure GA and to initialize clients that never trained, and does not
+replace what a client keeps. The setting bn=personal does the same to any other method.
 """
 
 import dataclasses
 
-from tff_pcdd.methods.method import Method, Placement, is_batch_norm, register
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement, is_batch_norm
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FedBN(Method):
-    """FedAvg in which each client keeps its batch normalisation."""
+    """FedAvg in which each client keeps its batch normalization."""
 
     name = "fedbn"
 

@@ -3,32 +3,35 @@
 FedDC: Federated Learning with Non-IID Data via Local Drift Decoupling and Correction; L. Gao, H.
 Fu, L. Li, Y. Chen, M. Xu, C.-Z. Xu; CVPR 2022.
 
-Differs from FedAvg in that each client keeps its drift h_k, by which its optimum lies apart from
-the global one. It minimises f_k(θ) + α/2·‖θ + h_k - w‖² + ⟨c - c_k, θ⟩, adds θ_k - w to h_k, and
-the server averages θ_k + h_k: the mean of θ_k over the cohort and of h_k over all clients, both
-unweighted. The linear term corrects the gradient by controls c_k, made of the change of the last
-round per step and step size; c is their mean over all clients.
+Differs from FedAvg in that each client keeps its drift h_k, an estimate of the distance between its
+own optimum and the global one. It minimizes f_k(θ) + α/2·‖θ + h_k - w‖² + ⟨c - c_k, θ⟩ and then
+adds θ_k - w to h_k. The server averages θ_k + h_k: θ_k over the cohort and h_k over all clients,
+both unweighted. The linear term corrects the gradient by controls c_k, computed from the change in
+the previous round per step and learning rate; c is their mean over all clients.
 
-`control` says how c_k follows from the change Δ_k of τ steps of size η: -Δ_k/(ητ) (paper), or
-c_k - c - Δ_k/(ητ) (code, as in SCAFFOLD); `none` leaves the correction out, and then it is FedDyn
-with the same α. Departures: one α for all clients, and τ the client's own number of steps, where
-the authors' code scales α by the client's relative size and takes one τ for all. With momentum, τ
-is the weight that the steps' gradients have in Δ_k, as in FedNova: counted one by one, the
-estimated gradients would be 1/(1 - ρ) times too long, and drive each other up. No clipping of its
-own (--client_clip_norm clips).
+`control` selects how c_k follows from the change Δ_k of τ steps with learning rate η: -Δ_k/(ητ)
+(paper), or c_k - c - Δ_k/(ητ) (code, as in SCAFFOLD); `none` omits the correction, which gives
+FedDyn with the same α.
 
-The authors train by plain SGD, and so should you: with momentum 0.9 corrections overshoot in the
-first rounds. On digits (P10C2, 20 rounds) momentum 0 and step size 0.1 came to a GA of 59.6 where
-momentum 0.9 and 0.01, which take steps of the same length in the long run, stayed at chance.
+Departures from the authors' code: α is the same for all clients and τ is the client's own number of
+steps (the authors scale α by the client's relative size and use one τ for all), and gradients are
+clipped by the clients' optimizer only. With momentum ρ, τ is the weight of the gradients in Δ_k, as
+in FedNova; with the plain number of steps the estimated gradients would be 1/(1 - ρ) times too
+large and would grow from round to round.
+
+The authors train by SGD without momentum, which is recommended here as well: with momentum 0.9 the
+corrections overshoot in the first rounds. On digits (P10C2, 20 rounds), momentum 0 with learning
+rate 0.1 reached a GA of 59.6 %, while momentum 0.9 with learning rate 0.01, whose steps have the
+same length in the long run, stayed at chance level.
 """
 
 import dataclasses
 
 from etils import epy
 
+from tff_pcdd.methods.contract import Method, Upload, register
 from tff_pcdd.methods.fednova import accumulated_weight
-from tff_pcdd.methods.method import Method, Upload, register
-from tff_pcdd.options import option
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -44,7 +47,7 @@ class FedDC(Method):
     alpha: float = option(0.01, "α, weight of the drift's quadratic term.", above=0)
     control: str = option(
         "code",
-        "The gradient correction: code, paper (they differ from the third round on), none.",
+        "Gradient correction: code, paper (they differ from the third round on) or none.",
         choices=("code", "paper", "none"),
     )
 
@@ -94,7 +97,7 @@ class FedDC(Method):
         changes, present = self.update(net, client), self.weight(client)
         controls = self._new_controls(client, changes)
         old = client.state["control"]
-        # A client without samples has nothing to correct.
+        # A client without samples keeps its control.
         controls = [o + present * (c - o) for c, o in zip(controls, old, strict=True)]
         drift = [h + delta for h, delta in zip(client.state["drift"], changes, strict=True)]
         moved = [c - o for c, o in zip(controls, old, strict=True)]

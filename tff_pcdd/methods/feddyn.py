@@ -1,26 +1,27 @@
-"""FedDyn: dynamic regularisation.
+"""FedDyn: dynamic regularization.
 
 Federated Learning Based on Dynamic Regularization; D. A. E. Acar, Y. Zhao, R. Matas Navarro, M.
 Mattina, P. N. Whatmough, V. Saligrama; ICLR 2021.
 
-Differs from FedAvg in the local loss and the server's step. Client k keeps a dual g_k, the size of
-the model, and minimises f_k(θ) - ⟨g_k, θ⟩ + α/2·‖θ - w‖², then sets g_k ← g_k - α(θ_k - w)
-(algorithm 1). The server keeps h ← h - α/K·Σ(θ_k - w) over the cohort, K being all clients, and
-sends w = mean θ_k - h/α. Means are unweighted. At a fixed point every g_k is the gradient of f_k,
-so that all clients agree on a stationary point of the mean loss.
+Differs from FedAvg in the local loss and the server's step. Client k keeps a dual variable g_k of
+the size of the model, minimizes f_k(θ) - ⟨g_k, θ⟩ + α/2·‖θ - w‖², and then sets g_k ← g_k - α(θ_k -
+w) (algorithm 1). The server keeps h ← h - α/K·Σ(θ_k - w), where the sum is over the cohort and K is
+the number of all clients, and broadcasts w = mean θ_k - h/α. Means are unweighted. At a fixed point
+every g_k is the gradient of f_k, so that all clients agree on a stationary point of the mean loss.
+No setting makes it FedAvg.
 
-Departures: one α for all clients (the authors' code divides it by the client's relative size), and
-no clipping of its own (--client_clip_norm clips; a dual can grow without bound at a client with one
-class). The global model is the one that is sent, where the authors plot the mean over all clients.
-There is no setting in which it is FedAvg.
+Departures from the authors' code: α is the same for all clients (the authors divide it by the
+client's relative size), and gradients are clipped by the clients' optimizer only; a dual variable
+can grow without bound at a client with a single class. The global model is the broadcast one; the
+authors plot the mean over all clients.
 """
 
 import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -29,11 +30,11 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedDyn(Method):
-    """FedAvg with a dual at each client and a correction at the server."""
+    """FedAvg with a dual variable at each client and a correction at the server."""
 
     name = "feddyn"
 
-    alpha: float = option(0.01, "α, weight of the dynamic regulariser.", above=0)
+    alpha: float = option(0.01, "α, weight of the dynamic regularizer.", above=0)
 
     def client_state(self, net, task, seed):
         return {"dual": [tf.zeros_like(variable) for variable in net.shared.trainable]}
@@ -73,7 +74,7 @@ class FedDyn(Method):
             h - self.alpha * present / server["clients"] * delta
             for h, delta in zip(server["correction"], change, strict=True)
         ]
-        # A cohort without a sample says nothing, and moves nothing.
+        # A cohort without samples does not change the model.
         new = [
             tf.where(present > 0, w + delta - h / self.alpha, w)
             for w, delta, h in zip(weights, change, correction, strict=True)

@@ -3,23 +3,25 @@
 No Fear of Classifier Biases: Neural Collapse Inspired Federated Learning with Synthetic and Fixed
 Classifier; Z. Li, X. Shang, R. He, T. Lin, C. Wu; ICCV 2023.
 
-Differs from FedAvg in the head. Features pass a linear projection to as many dimensions as there
-are classes and are brought to length 1; the classifier is a simplex ETF, the same for all, and
-logits are s times the cosines, where the temperature s is trained and averaged like a weight. The
-local loss is the balanced softmax with the client's counts (eq. 7), in which a class that the
-client lacks has no part. The global model has the plain ETF.
+Differs from FedAvg in the head. Features are projected linearly to as many dimensions as there are
+classes and scaled to length 1. The classifier is a fixed simplex ETF, the same for all clients;
+logits are the cosines times a temperature s, which is trained and averaged like a weight. The local
+loss is the balanced softmax with the client's class counts (eq. 7), which excludes classes that the
+client lacks. The global model uses the ETF without balancing.
 
-For the personal model the client tunes the network by plain cross-entropy over its local epochs,
-and then in turns the ETF (rate 0.1) and the projection (0.05), three epochs each (section 4.3; 20
-turns in the authors' program, 1 here, see `finetune_cycles`).
+For the personal model the client fine-tunes the network by plain cross-entropy for its local
+epochs, and then alternately the ETF (learning rate 0.1) and the projection (0.05), three epochs
+each (section 4.3). The authors' code runs 20 such cycles, the default here is 1
+(`finetune_cycles`).
 """
 
 import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Phase, Placement, cross_entropy, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -34,11 +36,11 @@ class FedETF(Method):
 
     name = "fedetf"
 
-    temperature: float = option(1.0, "s at the start.", above=0)
+    temperature: float = option(1.0, "Initial value of s.", above=0)
     finetune_cycles: int = option(
-        1, "Turns of tuning ETF and projection for the personal model.", minimum=0
+        1, "Cycles of fine-tuning the ETF and the projection for the personal model.", minimum=0
     )
-    finetune_epochs: int = option(3, "Epochs of each half of a turn.", minimum=0)
+    finetune_epochs: int = option(3, "Epochs of each half of a cycle.", minimum=0)
 
     def build(self, task):
         return {
@@ -68,11 +70,11 @@ class FedETF(Method):
         def plain(net, batch, client):
             return cross_entropy(batch.y, self._logits(net, batch.x, training=True)), {}
 
-        turn = [
+        cycle = [
             Phase([net["head"].etf], self.finetune_epochs, plain, learning_rate=0.1),
             Phase(net["projection"].trainable_weights, self.finetune_epochs, plain, 0.05),
         ]
-        return [Phase(net.trainable, epochs, plain), *self.finetune_cycles * turn]
+        return [Phase(net.trainable, epochs, plain), *self.finetune_cycles * cycle]
 
 
 def _head(task):

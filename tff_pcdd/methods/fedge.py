@@ -1,12 +1,12 @@
-"""FedGE: the global half of FedGELA.
+"""FedGE: the globally fixed half of FedGELA.
 
 Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, R. Zhang, J.
 Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023. "GE" in its ablation (table 4).
 
-Differs from FedAvg in the head: instead of a trained one, a simplex equiangular tight frame that is
-the same at every client and never moves, behind a linear projection. Logits are the scaled cosines
-between the feature and the frame's columns, so that a class that a client lacks keeps its place in
-the feature space.
+Differs from FedAvg in the head: instead of a trained head there is a simplex equiangular tight
+frame (ETF), the same for all clients and never trained, behind a linear projection. Logits are the
+scaled cosines between the feature and the frame's columns, so that a class that a client lacks
+keeps its direction in feature space.
 """
 
 from __future__ import annotations
@@ -15,8 +15,9 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Placement, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     from tff_pcdd import layers
@@ -28,19 +29,19 @@ class FedGE(Method):
     """FedAvg with a fixed simplex-ETF classifier."""
 
     name = "fedge"
-    # The frame's columns point everywhere, features after a ReLU only where nothing is negative,
-    # so a linear layer stands between them (84 for ten classes, 512 for a hundred in the paper).
+    # The frame's columns have negative entries, features after a ReLU do not; hence a linear layer
+    # between them (the paper has a width of 84 for ten classes and 512 for a hundred).
     projection_dim = 84
 
     scale: float = option(
         1.0,
-        "Length of the classifier vectors: logits are this times the cosine. The papers' nets take "
-        "1e3 to 1e6, small nets learn best near 1.",
+        "Length of the classifier vectors; logits are this times the cosine. The papers use 1e3 to "
+        "1e6, small networks learn best with about 1.",
         above=0,
     )
     features: str = option(
         "l2",
-        "Normalisation of the feature before the head: l2 (paper), bn (authors' code), bn_l2.",
+        "Normalization of features before the head: l2 (paper), bn (authors' code) or bn_l2.",
         choices=("l2", "bn", "bn_l2"),
     )
 

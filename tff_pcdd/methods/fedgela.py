@@ -3,23 +3,23 @@
 Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z. Fan, R. Zhang, J.
 Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023.
 
-Differs from FedAvg in the head. It is a simplex ETF M fixed for all (as in FedGE), and at client k
-each of its columns is stretched by Φ_k, the client's share of that class over the even share (eq.
-4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) with features of unit length (eq. 5). The client spends
-no angle on classes it lacks, while all clients agree on the directions. The global model is M, the
-personal one Φ_k ⊙ M.
+Differs from FedAvg in the head. It is a simplex ETF M, fixed and the same for all clients (as in
+FedGE). Client k multiplies each of its columns by Φ_k, the client's share of that class over the
+uniform share (eq. 4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) for features h of length 1 (eq. 5).
+The client wastes no angle on classes that it lacks, while all clients agree on the directions. The
+global model uses M, the personal model Φ_k ⊙ M. With Φ = 1 it is FedGE.
 
-Where the paper and its code differ: features are L2-normalised (paper; the code uses a batch norm,
-option `features`), the softmax runs over all classes with logit 0 for missing ones (code; the
-paper's runs over the client's classes, option `masked`, under which a client with one class never
-trains), and `scale` is the multiplier of the logits, √E_W of the formula and 1/T of the code. With
-Φ = 1 it is FedGE.
+Where the paper and its code differ:
+- Features are L2-normalized (paper); the code uses a batch normalization (option `features`).
+- The softmax includes all classes, with logit 0 for missing ones (code). The paper's softmax is
+  over the client's classes (option `masked`), with which a client with a single class never trains.
+- `scale` multiplies the logits; it is √E_W in the paper and 1/T in the code.
 
-Not in the paper is `adaptation="relative"`, for data whose classes are unequal at every client,
-such as the characters of a text: the share is taken over the class's share in the federation
-instead of 1/C. Otherwise Φ is long in the classes that are frequent everywhere and asks little of
-their features' angle, and M, without Φ, hardly ever names them. Where the whole is balanced, the
-two are the same.
+Not in the paper: `adaptation="relative"`, for data whose classes are unequal at every client, such
+as the characters of a text. The client's share is divided by the class's share in the federation
+instead of 1/C. Otherwise Φ is large for classes that are frequent everywhere, their features need
+only a small cosine, and M without Φ hardly ever predicts them. If the federation is balanced, both
+are the same.
 """
 
 from __future__ import annotations
@@ -28,9 +28,10 @@ import dataclasses
 
 from etils import epy
 
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.fedge import FedGE
-from tff_pcdd.methods.method import Placement, cross_entropy, linear_head, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     from tff_pcdd import losses
@@ -39,23 +40,23 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedGELA(FedGE):
-    """FedAvg with a fixed simplex-ETF classifier that each client stretches by Φ."""
+    """FedAvg with a fixed simplex-ETF classifier that each client scales by Φ."""
 
     name = "fedgela"
 
     adaptation: str = option(
         "linear",
         "Φ as a function of the class's share at the client: linear (paper), sqrt, exp (table 6), "
-        "relative (over its share in the whole federation), none (which is FedGE).",
+        "relative (to its share in the federation) or none (FedGE).",
         choices=("linear", "sqrt", "exp", "relative", "none"),
     )
     masked: bool = option(
-        False, "Softmax over the client's own classes only (paper, eq. 5) instead of over all."
+        False, "Softmax over the client's own classes (paper, eq. 5) instead of all classes."
     )
     classifier: str = option(
         "etf",
-        "etf, or trainable: a linear head that is trained and averaged, with the adaptation "
-        "(the paper's ablation 'LA only', table 4).",
+        "etf (fixed), or trainable: a linear head that is trained and averaged, with the same "
+        "adaptation (ablation 'LA only', table 4).",
         choices=("etf", "trainable"),
     )
 
@@ -77,7 +78,7 @@ class FedGELA(FedGE):
         if self.adaptation == "none":
             return {"phi": class_counts * 0 + 1}
         if self.adaptation == "relative":
-            # A vector [C]: one over the shares of the classes in the federation.
+            # Vector [C]: the reciprocal of each class's share in the federation.
             totals = task.class_counts.sum(axis=0)
             variant, normalizer = "linear", totals.sum() / totals.clip(min=1)
         else:

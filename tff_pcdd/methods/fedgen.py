@@ -3,18 +3,20 @@
 Data-Free Knowledge Distillation for Heterogeneous Federated Learning; Z. Zhu, J. Hong, J. Zhou;
 ICML 2021.
 
-Differs from FedAvg in a generator of features. It maps noise and a label to a feature that the
-clients' heads together take for that label (eq. 4); the server trains it after every round on the
-heads that the cohort sent, each weighted class by class with its share of that class's samples, and
-on a term for diversity. Clients get it with the weights and add to their loss (eq. 5)
-a_t·cross-entropy of the head on generated features of any label, and
-b_t·KL(head on generated features of the sample's label ‖ model on the sample). Both fade by 2 % a
-round and are off in the first.
+Differs from FedAvg in a generator of features. It maps noise and a label to features that the
+clients' heads classify as that label (eq. 4). The server trains it after each round on the heads of
+the cohort, each weighted by its client's share of the samples of the label's class, and on a
+diversity term. Clients receive it with the weights and add two terms to their loss (eq. 5):
+a_t·cross-entropy of the head on generated features of random labels, and b_t·KL(head on generated
+features of the sample's label ‖ model on the sample). Both decay by 2 % per round and are zero in
+the first round. With a = b = 0 it is FedAvg.
 
-Where the paper is open this follows the authors' program: the weighted sum of losses and not the
-loss of the summed logits, noise uniform in [0, 1), batch statistics while the generator learns. To
-train on one head after another the server has to tell them apart: each client writes its head into
-the cohort's slot of its own, and only that is counted as sent. With a = b = 0 it is FedAvg.
+Where the paper is ambiguous, this follows the authors' code: the generator minimizes the weighted
+sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1), and the
+generator is trained with batch statistics.
+
+The server needs the individual heads. Each client therefore writes its head into the row of its
+`cohort_index` of an array for the whole cohort, which is then summed; only this row counts as sent.
 """
 
 from __future__ import annotations
@@ -24,8 +26,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload, cross_entropy, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.methods.generator import Generator, adam_step
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -34,15 +38,12 @@ with epy.lazy_imports():
 
 _FADE, _FLOOR = 0.98, 1e-4
 _WEIGHT_DECAY = 1e-2
-_BN_MOMENTUM, _BN_EPSILON = 0.9, 1e-5
-# The usual 1e-8 would turn rounding of a gradient near 0 into whole steps, others on every runtime.
-_ADAM_BETAS, _ADAM_EPSILON = (0.9, 0.999), 1e-5
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FedGen(Method):
-    """FedAvg with features from a generator that learns from the clients' heads."""
+    """FedAvg with features from a generator that is trained on the clients' heads."""
 
     name = "fedgen"
     degenerate: ClassVar = {"generative": 0.0, "distillation": 0.0}
@@ -57,35 +58,19 @@ class FedGen(Method):
     hidden_dim: int = option(256, "Width of the generator's hidden layer.", minimum=1)
     output: str = option(
         "relu",
-        "The generator's last activation: relu like the backbones' features, or linear for "
+        "Last activation of the generator: relu, like that of the backbones, or linear for "
         "features behind a projection.",
         choices=("relu", "linear"),
     )
-    generator_steps: int = option(50, "Steps of the generator a round.", minimum=1)
-    generator_batch: int = option(32, "Features in a step of the generator.", minimum=2)
-    generator_learning_rate: float = option(3e-4, "Adam's, for the generator.", above=0)
+    generator_steps: int = option(50, "Training steps of the generator per round.", minimum=1)
+    generator_batch: int = option(32, "Features per training step of the generator.", minimum=2)
+    generator_learning_rate: float = option(
+        3e-4, "Learning rate of Adam for the generator.", above=0
+    )
 
-    # The generator: noise and label → dense, batch normalisation, ReLU → dense.
-
-    def _initial_generator(self, task):
-        width = self.noise_dim + task.num_classes
-        shapes = [(width, self.hidden_dim), (self.hidden_dim, task.feature_dim)]
-        first, second = (
-            tf.random.stateless_uniform(shape, [task.seed, number], -1, 1) / shape[0] ** 0.5
-            for number, shape in enumerate(shapes)
-        )
-        hidden = tf.zeros([self.hidden_dim])
-        trained = [first, hidden, 1 + hidden, hidden, second, tf.zeros([task.feature_dim])]
-        return {"trained": trained, "mean": hidden, "variance": 1 + hidden}
-
-    def _hidden(self, trained, noise, labels, num_classes):
-        inputs = tf.concat([noise, tf.one_hot(labels, num_classes)], axis=1)
-        return inputs @ trained[0] + trained[1]
-
-    def _generate(self, trained, hidden, mean, variance):
-        normal = (hidden - mean) * tf.math.rsqrt(variance + _BN_EPSILON)
-        features = tf.nn.relu(normal * trained[2] + trained[3]) @ trained[4] + trained[5]
-        return tf.nn.relu(features) if self.output == "relu" else features
+    @property
+    def _generator(self):
+        return Generator(self.noise_dim, self.hidden_dim, self.output)
 
     # The client.
 
@@ -93,14 +78,10 @@ class FedGen(Method):
         return {"generator": server["generator"], "labels": server["labels"]}
 
     def _imagine(self, client, labels, seed):
-        """Features for labels [n] by the generator as it was sent, in eval mode."""
-        generator = client.server["generator"]
+        """Features for labels [n] from the generator that the server sent."""
         noise = tf.random.stateless_uniform([tf.size(labels), self.noise_dim], seed)
         num_classes = client.class_counts.shape[0]
-        hidden = self._hidden(generator["trained"], noise, labels, num_classes)
-        return self._generate(
-            generator["trained"], hidden, generator["mean"], generator["variance"]
-        )
+        return self._generator.infer(client.server["generator"], noise, labels, num_classes)
 
     def loss(self, net, batch, client):
         logits = net["head"](self.embed(net, batch.x, training=True))
@@ -116,26 +97,26 @@ class FedGen(Method):
         if self.distillation:
             teacher = tf.stop_gradient(net["head"](self._imagine(client, batch.y, seeds[2])))
             weight = tf.maximum(_FLOOR, self.distillation * fade)
-            loss += known * weight * divergence(teacher, logits)
+            loss += known * weight * losses.divergence(teacher, logits)
         return loss, {}
 
     def constants(self, class_counts, task):
-        return {"slots": tf.zeros([task.cohort_size])}
+        return {"cohort": tf.zeros([task.cohort_size])}
 
     def upload(self, net, client, reduce):
-        num_slots = client.constants["slots"].shape[0]
-        slot = tf.one_hot(client.slot, num_slots)
+        cohort_size = client.constants["cohort"].shape[0]
+        row = tf.one_hot(client.cohort_index, cohort_size)
         sums = {
-            "kernels": slot[:, None, None] * net["head"].kernel,
-            "biases": slot[:, None] * net["head"].bias,
-            "counts": slot[:, None] * client.class_counts,
+            "kernels": row[:, None, None] * net["head"].kernel,
+            "biases": row[:, None] * net["head"].bias,
+            "counts": row[:, None] * client.class_counts,
         }
-        return Upload(sums, client.state, 1 / num_slots)
+        return Upload(sums, client.state, 1 / cohort_size)
 
     # The server.
 
     def server_state(self, net, task):
-        generator = self._initial_generator(task)
+        generator = self._generator.initial(task.num_classes, task.feature_dim, task.seed)
         zeros = [tf.zeros_like(value) for value in generator["trained"]]
         return {
             "generator": generator,
@@ -146,7 +127,7 @@ class FedGen(Method):
 
     def server_update(self, weights, change, server, sums, cohort_size):
         weights, _ = super().server_update(weights, change, server, sums, cohort_size)
-        # Labels of which some client has more than one sample; their share at each client.
+        # Classes of which some client has more than one sample, and each client's share of them.
         labels = tf.cast(tf.reduce_any(sums["counts"] > 1, axis=0), tf.float32)
         shares = tf.math.divide_no_nan(sums["counts"], tf.reduce_sum(sums["counts"], axis=0))
         rounds = server["seed"][1]
@@ -173,88 +154,33 @@ class FedGen(Method):
             "seed": server["seed"] + [0, 1],
         }
 
-    def _learn(self, generator, adam, heads, shares, labels, seed, done, rate):
-        """One step of the generator against the heads of the cohort."""
+    def _learn(self, parameters, adam, heads, shares, labels, seed, done, rate):
+        """One training step of the generator on the heads of the cohort."""
         size, num_classes = self.generator_batch, shares.shape[1]
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
         noise = tf.random.stateless_uniform([size, self.noise_dim], seeds[0])
         drawn = draw_labels(labels, size, seeds[1])
-        trained = generator["trained"]
+        trained = parameters["trained"]
         with tf.GradientTape() as tape:
             tape.watch(trained)
-            hidden = self._hidden(trained, noise, drawn, num_classes)
-            mean, variance = tf.nn.moments(hidden, axes=[0])
-            features = self._generate(trained, hidden, mean, variance)
-            # [slots, batch, classes]
+            features, mean, variance = self._generator.train(trained, noise, drawn, num_classes)
+            # [cohort, batch, classes]
             logits = tf.einsum("bd,sdc->sbc", features, heads["kernels"])
             logits += heads["biases"][:, None]
-            answers = tf.nn.sparse_softmax_cross_entropy_with_logits(
+            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(
                 labels=tf.broadcast_to(drawn, [logits.shape[0], size]), logits=logits
             )
             taught = tf.reduce_mean(
-                tf.reduce_sum(tf.gather(shares, drawn, axis=1) * answers, axis=0)
+                tf.reduce_sum(tf.gather(shares, drawn, axis=1) * entropies, axis=0)
             )
             decay = _WEIGHT_DECAY * tf.add_n([tf.nn.l2_loss(value) for value in trained])
-            loss = taught + diversity(noise, features) + decay
+            loss = taught + losses.diversity(noise, features) + decay
         gradients = tape.gradient(loss, trained)
         trained, adam = adam_step(trained, gradients, adam, done, rate)
-        kept = _BN_MOMENTUM
-        unbiased = variance * size / (size - 1)
-        generator = {
-            "trained": trained,
-            "mean": kept * generator["mean"] + (1 - kept) * mean,
-            "variance": kept * generator["variance"] + (1 - kept) * unbiased,
-        }
-        return generator, adam
+        return self._generator.update(parameters, trained, mean, variance, size), adam
 
 
-def draw_labels(available: tf.Tensor, count, seed: tf.Tensor) -> tf.Tensor:
-    """Labels [count], uniform over those whose entry in `available` [C] is above 0."""
+def draw_labels(available: tf.Tensor, count: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
+    """Labels [count], uniform over the classes whose entry in `available` [C] is above 0."""
     logits = losses.mask_logits(tf.zeros_like(available)[None], available)
     return tf.random.stateless_categorical(logits, count, seed, dtype=tf.int32)[0]
-
-
-def divergence(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
-    """Mean KL(softmax(teacher) ‖ softmax(student)) over rows of logits [batch, C]."""
-    log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
-    return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1))
-
-
-def diversity(noise: tf.Tensor, features: tf.Tensor) -> tf.Tensor:
-    """exp(-mean over pairs of noise distance × feature distance): 1 where all features are equal.
-
-    Args:
-        noise: [batch, width]; their distance is the mean squared difference.
-        features: [batch, d]; theirs is the mean absolute difference.
-    """
-    far_noise = tf.reduce_mean(tf.square(noise[:, None] - noise), axis=2)
-    far_features = tf.reduce_mean(tf.abs(features[:, None] - features), axis=2)
-    return tf.exp(-tf.reduce_mean(far_noise * far_features))
-
-
-def adam_step(values, gradients, adam, done, rate):
-    """Adam as a function, for a state that travels as data.
-
-    Args:
-        values: tensors.
-        gradients: theirs.
-        adam: {"mean": [...], "square": [...]}.
-        done: int32, steps before this one.
-        rate: step size.
-
-    Returns:
-        The new values and the new `adam`.
-    """
-    time = tf.cast(done + 1, tf.float32)
-    corrections = [1 - tf.pow(beta, time) for beta in _ADAM_BETAS]
-
-    def mix(beta, old, new):
-        return [beta * o + (1 - beta) * n for o, n in zip(old, new, strict=True)]
-
-    mean = mix(_ADAM_BETAS[0], adam["mean"], gradients)
-    square = mix(_ADAM_BETAS[1], adam["square"], [tf.square(g) for g in gradients])
-    moved = [
-        value - rate * m / corrections[0] / (tf.sqrt(s / corrections[1]) + _ADAM_EPSILON)
-        for value, m, s in zip(values, mean, square, strict=True)
-    ]
-    return moved, {"mean": mean, "square": square}

@@ -3,17 +3,21 @@
 FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data; Z. Xiao, Z. Chen, L.
 Liu, Y. Feng, J. Wu, W. Liu, J. T. Zhou, H. H. Yang, Z. Liu; ICLR 2024.
 
-Differs from FedAvg in the heads. The backbone learns against SSE-C, a fixed sparse frame with equal
-norms and maximal angles (eq. 3 to 5), which does not lean towards large classes. Beside it, on
-features through which no gradient flows, a head ψ is trained and averaged, and a head φ_k is
-trained and kept by each client. The norms of ψ's columns follow the global class sizes and those of
-φ_k the client's: GA-FR brings ψ's to one length for the global model (eq. 6), and LA-FR gives ψ the
-lengths of φ_k for the personal one (eq. 7).
+Differs from FedAvg in the heads. The backbone is trained with SSE-C, a fixed sparse frame with
+equal norms and maximal angles (eq. 3 to 5), which does not favor large classes. Two more heads are
+trained on the same features without a gradient to the backbone: ψ is averaged, φ_k is kept by each
+client. The column norms of ψ follow the global class sizes, those of φ_k the client's. For the
+global model, GA-FR scales the columns of ψ to the same length (eq. 6); for the personal model,
+LA-FR gives them the lengths of φ_k's columns (eq. 7).
 
-Where the paper and its code differ: `scale` is 1.7 with ψ's bias untouched (code; the paper has 1),
-the three heads learn from the same features of a batch (code; the paper alternates), SSE-C has no
-bias (paper). `personal_head` names the versions of the personal model. The papers' γ is 0.1, with
-which a backbone takes hundreds of rounds to learn; the default is one that learns in tens.
+Where the paper and its code differ:
+- `scale` is 1.7 and the bias of ψ is kept (code); the paper has 1.
+- The three heads are trained on the same features of a batch (code); the paper alternates.
+- SSE-C has no bias (paper).
+- `personal_head` selects among their versions of the personal model.
+
+The papers use γ = 0.1, with which a backbone needs hundreds of rounds; with the default here it
+learns in tens of rounds.
 """
 
 from __future__ import annotations
@@ -22,8 +26,9 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Phase, Placement, cross_entropy, linear_head, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -41,26 +46,28 @@ class FedLoGe(Method):
     norm: float = option(2.0, "γ, length of the frame's columns (papers: 0.1).", above=0)
     sparsity: float = option(
         0.6,
-        "β, share of the frame's entries that are zero; 0 for a dense ETF.",
+        "β, share of zero entries in the frame; 0 for a dense ETF.",
         minimum=0,
         maximum=0.99,
     )
     initialization: str = option(
         "etf",
-        "What the frame is made of before it is thinned out (paper, table 9).",
+        "Initial matrix of the frame, before entries are set to zero (paper, table 9).",
         choices=("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming"),
     )
-    scale: float = option(1.7, "Length of ψ's columns after GA-FR.", above=0)
-    realign: bool = option(True, "GA-FR: realign ψ for the global model.")
-    realign_bias: str = option("keep", "ψ's bias in GA-FR.", choices=("keep", "drop"))
+    scale: float = option(1.7, "Length of the columns of ψ after GA-FR.", above=0)
+    realign: bool = option(True, "Realign ψ for the global model (GA-FR).")
+    realign_bias: str = option(
+        "keep", "Whether GA-FR keeps or drops the bias of ψ.", choices=("keep", "drop")
+    )
     personal_head: str = option(
         "realigned",
-        "The personal model: realigned (φ', eq. 7), phi+realigned (authors' code), realigned+psi "
-        "(authors' README), or phi+psi, which does without LA-FR.",
+        "Head of the personal model: realigned (φ', eq. 7), phi+realigned (authors' code), "
+        "realigned+psi (authors' README) or phi+psi (without LA-FR).",
         choices=("realigned", "phi+realigned", "realigned+psi", "phi+psi"),
     )
     finetune_epochs: int = option(
-        0, "Epochs of the realigned personal head on the client's samples.", minimum=0
+        0, "Epochs of fine-tuning the personal head after realignment.", minimum=0
     )
 
     def build(self, task):
@@ -121,7 +128,7 @@ class FedLoGe(Method):
         return logits
 
     def personalize(self, net, client):
-        """Makes φ the client's whole head: sums of linear heads are linear heads."""
+        """Sets φ to the client's whole head; a sum of linear heads is a linear head."""
         psi, phi = net["psi"], net["phi"]
         realigned = (realignment.local_realign(psi.kernel, phi.kernel), psi.bias)
         heads = {"phi": (phi.kernel, phi.bias), "psi": (psi.kernel, psi.bias)}
@@ -141,6 +148,6 @@ class FedLoGe(Method):
         return [Phase(net.personal.trainable, self.finetune_epochs, finetune)]
 
     def global_classifiers(self, net):
-        """ψ as it was trained, before GA-FR evens out its columns' lengths, and SSE-C."""
+        """ψ as trained, before GA-FR equalizes the lengths of its columns, and SSE-C."""
         frame = net["frame"]
         return {"": net["psi"].kernel, "ssec": frame.kernel if self.sparsity else frame.etf}

@@ -1,14 +1,16 @@
-"""FedNova: normalised averaging.
+"""FedNova: normalized averaging.
 
 Tackling the Objective Inconsistency Problem in Heterogeneous Federated Optimization; J. Wang, Q.
 Liu, H. Liang, G. Joshi, H. V. Poor; NeurIPS 2020.
 
-Differs from FedAvg in the average. A client that takes more steps moves further, and FedAvg favours
-it for that. Here each change is divided by ‖a_k‖₁, the weight with which the local solver has
-summed its gradients, and the mean is stretched by τ_eff = Σ p_k ‖a_k‖₁ (eq. 6 and 7). For SGD with
-momentum ρ and τ steps, ‖a‖₁ = (τ - ρ(1 - ρ^τ)/(1 - ρ))/(1 - ρ). Statistics of normalisation
-layers are averaged as in FedAvg: normalised weights can sum to more than one, and a variance would
-become negative. Where all clients take the same number of steps it is FedAvg.
+Differs from FedAvg in the mean over clients. A client that takes more steps moves further, and
+FedAvg gives it more influence. Here each change is divided by ‖a_k‖₁, the total weight of the
+gradients in it, and the mean is multiplied by τ_eff = Σ p_k ‖a_k‖₁ (eq. 6 and 7). For τ steps of
+SGD with momentum ρ, ‖a‖₁ = (τ - ρ(1 - ρ^τ)/(1 - ρ))/(1 - ρ). If all clients take the same number of
+steps it is FedAvg.
+
+Statistics of normalization layers are averaged as in FedAvg: the normalized weights can sum to more
+than one, which would make a variance negative.
 """
 
 from __future__ import annotations
@@ -17,21 +19,21 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload, register
+from tff_pcdd.methods.contract import Method, Upload, register
 
 with epy.lazy_imports():
     import tensorflow as tf
 
 
 def accumulated_weight(steps: tf.Tensor, momentum: float) -> tf.Tensor:
-    """‖a‖₁ of momentum SGD: the sum of the weights that `steps` gradients have in the change.
+    """‖a‖₁ of SGD with momentum: the total weight of the gradients in the change of the model.
 
     Args:
-        steps: float32, τ.
+        steps: τ, float32, number of steps.
         momentum: ρ in [0, 1).
 
     Returns:
-        float32 of the shape of `steps`; τ itself without momentum.
+        float32 with the shape of `steps`; τ itself without momentum.
     """
     decayed = momentum * (1 - tf.pow(momentum, steps)) / (1 - momentum)
     return (steps - decayed) / (1 - momentum)
@@ -40,7 +42,7 @@ def accumulated_weight(steps: tf.Tensor, momentum: float) -> tf.Tensor:
 @register
 @dataclasses.dataclass(frozen=True)
 class FedNova(Method):
-    """FedAvg of changes per effective local step."""
+    """FedAvg of changes that are divided by the number of effective local steps."""
 
     name = "fednova"
 

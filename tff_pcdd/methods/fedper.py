@@ -1,23 +1,26 @@
-"""FedPer: personalisation layers.
+"""FedPer: personalization layers.
 
 Federated Learning with Personalization Layers; M. G. Arivazhagan, V. Aggarwal, A. K. Singh, S.
 Choudhary; arXiv:1912.00818, 2019.
 
-Differs from FedAvg in that the head stays at the client, where it is trained together with the
-shared backbone. The personal model is the shared backbone under the client's head. There is no
-global model: GA is the mean over clients of the personal models' accuracies on all test samples. Of
-the paper's one to four personal blocks this is one, the classifier, as in most comparisons.
+Differs from FedAvg in that each client keeps its head, which it trains together with the shared
+backbone. The personal model is the shared backbone with the client's head. There is no global
+model: GA is the mean over clients of the personal models' accuracies on all test samples.
+
+Of the paper's one to four personal blocks only the classifier is personal here, as in most
+comparisons.
 """
 
 import dataclasses
 
-from tff_pcdd.methods.method import Method, Placement, register
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FedPer(Method):
-    """FedAvg of the backbone, with a head at each client."""
+    """FedAvg of the backbone, with a personal head at each client."""
 
     name = "fedper"
     has_global_model = False

@@ -5,15 +5,15 @@ Geng, J. Fu, T. Zhang, Z. Zhang; arXiv:2109.12273, 2021; Future Generation Compu
 2023.
 
 Differs from FedAvg in the local loss, α_t·L_gpc + (1 - α_t)·cross-entropy. L_gpc is the
-cross-entropy of cosines between a sample's feature and all global prototypes over a temperature:
-features shall be near their own class's prototype and far from the others'. α_t falls from 1 to 0
-over the rounds, α_t = 1 - t/T, so that the representation is formed first. Features come from a
-projection as in MOON.
+cross-entropy of the cosines between a sample's feature and all global prototypes, divided by a
+temperature: it pulls features to the prototype of their own class and away from the others. α_t
+decreases from 1 to 0 over the rounds, α_t = 1 - t/T, so that the representation is learned first.
+Features come from a projection, as in MOON. With `contrast_weight` 0, which multiplies α_t, and
+without the projection it is FedAvg.
 
-While no class of a batch has a prototype, as in the first round, the loss is cross-entropy alone; a
-sample without a prototype of its own takes no part in L_gpc. Prototypes are means over samples. No
-program of the authors is known. With `contrast_weight` 0, which multiplies α_t, and no projection
-it is FedAvg.
+Where the paper is silent: if no class of a batch has a prototype, as in the first round, the loss
+is cross-entropy alone; a sample whose class has no prototype is excluded from L_gpc; prototypes are
+means over samples. No code of the authors is known.
 """
 
 import dataclasses
@@ -21,9 +21,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import cross_entropy, linear_head, projection, register
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import cross_entropy, linear_head, projection
 from tff_pcdd.methods.prototypes import PrototypeMethod
-from tff_pcdd.options import option
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -34,18 +35,21 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedProc(PrototypeMethod):
-    """FedAvg with a contrast against global prototypes that fades out over the rounds."""
+    """FedAvg with a contrastive term on global prototypes that fades out over the rounds."""
 
     name = "fedproc"
     metric_names = ("contrast",)
     degenerate: ClassVar = {"contrast_weight": 0.0, "projection_width": 0}
 
     contrast_weight: float = option(
-        1.0, "α of the first round, the share of the contrastive term.", minimum=0, maximum=1
+        1.0,
+        "α in the first round, the share of the contrastive term in the loss.",
+        minimum=0,
+        maximum=1,
     )
     temperature: float = option(0.5, "Temperature of the contrastive term.", above=0)
     projection_width: int = option(
-        256, "Width of the projection's output, 0 for no projection.", minimum=0
+        256, "Output width of the projection; 0 for no projection.", minimum=0
     )
 
     def build(self, task):

@@ -3,26 +3,30 @@
 FedProto: Federated Prototype Learning across Heterogeneous Clients; Y. Tan, G. Long, L. Liu, T.
 Zhou, Q. Lu, J. Jiang, C. Zhang; AAAI 2022.
 
-Differs from FedAvg in that no weights travel at all. Clients send the mean feature of each of their
-classes; the server sends back the mean over the clients that have the class (authors' program; the
-paper's formula divides by counts twice). The local loss is cross-entropy + λ·R, where R is the mean
-squared difference, over samples and dimensions, between a sample's feature and the global prototype
-of its label (authors' program; the paper writes a distance); a class without a prototype adds
-nothing. A new sample is given the label of the nearest global prototype (`predict`; the authors
-report the head as well).
+Differs from FedAvg in that no weights are sent. Clients send the mean feature of each of their
+classes, and the server returns the mean over the clients that have the class. The local loss is
+cross-entropy + λ·R, where R is the mean squared difference between a sample's feature and the
+global prototype of its class, zero if there is none. The prediction is the class of the nearest
+global prototype (`predict`; the authors also report the head). There is no global model: GA is the
+mean over clients of the personal models' accuracies on all test samples. With λ = 0 clients learn
+alone.
 
-Prototypes are made in eval mode after training (the authors collect them during the last epoch) and
-are kept for classes that nobody holds in a round. There is no global model: GA is the mean over
-clients of the personal models' accuracies on all test samples. With λ = 0 clients learn alone.
+Where the paper and its code differ, this follows the code: the mean over clients (the paper's
+formula divides by counts twice), and the squared difference, averaged over samples and dimensions
+(the paper writes a distance).
+
+Departures from the code: prototypes are computed in eval mode after training, not during the last
+epoch, and those of classes that nobody has in a round are kept.
 """
 
 import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Placement, Upload, cross_entropy, register
+from tff_pcdd.methods.contract import Upload, register
+from tff_pcdd.methods.network import Placement, cross_entropy
 from tff_pcdd.methods.prototypes import PrototypeMethod
-from tff_pcdd.options import option
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -33,7 +37,7 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedProto(PrototypeMethod):
-    """Networks of their own at all clients, which share nothing but class prototypes."""
+    """A network of its own at each client; only class prototypes are shared."""
 
     name = "fedproto"
     metric_names = ("distance",)
@@ -44,7 +48,7 @@ class FedProto(PrototypeMethod):
     )
     predict: str = option(
         "prototype",
-        "How the personal model classifies: by the nearest global prototype, or by its head.",
+        "Classifier of the personal model: the nearest global prototype, or its head.",
         choices=("prototype", "head"),
     )
 
@@ -61,7 +65,7 @@ class FedProto(PrototypeMethod):
         return loss, {"distance": distance}
 
     def personal_phases(self, net, epochs):
-        # With the distance to prototypes, by which the model classifies.
+        # Includes the distance to prototypes, because the model classifies by it.
         return self.phases(net, epochs)
 
     def upload(self, net, client, reduce):
@@ -76,7 +80,7 @@ class FedProto(PrototypeMethod):
         if self.predict == "prototype":
             prototypes, valid = client.server["prototypes"], client.server["valid"]
             distances = tf.reduce_sum(tf.square(features[:, None] - prototypes), axis=-1)
-            # Before the first prototypes the head is all there is.
+            # Until there are prototypes, the head is used.
             nearest = losses.mask_logits(-distances, valid)
             logits = tf.where(tf.reduce_any(valid), nearest, logits)
         return logits

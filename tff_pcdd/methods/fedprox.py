@@ -3,10 +3,12 @@
 Federated Optimization in Heterogeneous Networks; T. Li, A. K. Sahu, M. Zaheer, M. Sanjabi, A.
 Talwalkar, V. Smith; MLSys 2020.
 
-Differs from FedAvg in a proximal term of the local loss, μ/2·‖w - w_t‖², which holds clients near
-the global model of the round (eq. 2). It touches trained variables only, never the statistics of a
-normalisation. The term is part of the loss, so momentum accumulates it (the authors' solver is SGD
-without momentum). With μ = 0 it is FedAvg.
+Differs from FedAvg in a proximal term of the local loss, μ/2·‖w - w_t‖², which keeps clients near
+the global model of the round (eq. 2). It includes trained variables only, not the statistics of
+normalization layers. With μ = 0 it is FedAvg.
+
+Departure from the authors' code: the term is part of the loss and therefore enters the momentum;
+their solver is SGD without momentum.
 """
 
 import dataclasses
@@ -14,8 +16,8 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -24,7 +26,7 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedProx(Method):
-    """FedAvg with a pull of every client towards the global model."""
+    """FedAvg with a proximal term that keeps clients near the global model."""
 
     name = "fedprox"
     degenerate: ClassVar = {"mu": 0.0}

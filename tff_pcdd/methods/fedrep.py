@@ -3,20 +3,24 @@
 Exploiting Shared Representations for Personalized Federated Learning; L. Collins, H. Hassani, A.
 Mokhtari, S. Shakkottai; ICML 2021.
 
-Differs from FedPer in the order of local training: first the client's head on the backbone as it
-came, then the backbone under that head (algorithm 1). While the head learns, the backbone is in
-eval mode and its statistics stay. Of the local epochs the last `body_epochs` are the backbone's
-(authors: 10 and 1). The personal model is tuned by training the head alone. Means are weighted by
-samples, like everywhere here; the paper's are not.
+Differs from FedPer in the order of local training: first the client's head is trained on the
+broadcast backbone, then the backbone with that head fixed (algorithm 1). While the head is trained,
+the backbone is in eval mode and its statistics do not change. The last `body_epochs` of the local
+epochs train the backbone (authors: 10 epochs for the head, 1 for the backbone). For the personal
+model only the head is fine-tuned.
+
+Departure from the paper: the mean over clients is weighted by numbers of samples, as for all
+methods here.
 """
 
 import dataclasses
 
 from etils import epy
 
+from tff_pcdd.methods.contract import Phase, register
 from tff_pcdd.methods.fedper import FedPer
-from tff_pcdd.methods.method import Phase, cross_entropy, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -25,13 +29,13 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedRep(FedPer):
-    """FedPer that trains the head first and the backbone after it."""
+    """FedPer that trains the head before the backbone."""
 
     name = "fedrep"
 
     body_epochs: int = option(
         1,
-        "Of the local epochs, those of the backbone; the head has the rest, at least one.",
+        "Local epochs that train the backbone; the others, at least one, train the head.",
         minimum=0,
     )
 

@@ -3,16 +3,16 @@
 On Bridging Generic and Personalized Federated Learning for Image Classification; H.-Y. Chen, W.-L.
 Chao; ICLR 2022.
 
-Differs from FedAvg in two heads. The generic one, and with it the backbone, learns by balanced
-softmax, cross-entropy on f_c + γ·log n_{k,c} with the client's counts (eq. 6), so that it does not
-lean towards what the client has much of. The personal one stays at the client and learns what is
-missing: cross-entropy on the sum of both heads' logits, through which no gradient reaches backbone
-or generic head. The personal model is that sum, without any tuning; PA before and after local
-epochs is one number.
+Differs from FedAvg in two heads. The generic head and the backbone are trained by the balanced
+softmax, cross-entropy on f_c + γ·log n_{k,c} with the client's class counts (eq. 6), so that they
+are not biased towards the client's frequent classes. The personal head stays at the client and
+learns the residual: cross-entropy on the sum of both heads' logits, whose gradient reaches neither
+the backbone nor the generic head. The personal model is that sum without fine-tuning, so that PA
+before and after the local epochs is the same. With γ = 0 the generic half is FedAvg.
 
-A class that a client lacks leaves its balanced softmax, so a client with one class does not change
-the backbone. The personal head starts at zero, where personal and generic model agree. This is the
-paper's linear variant, without the hypernetwork. With γ = 0 the generic half is FedAvg.
+A class that a client lacks is excluded from its balanced softmax; a client with a single class
+therefore does not change the backbone. The personal head is initialized to zero, where the personal
+and the generic model agree. This is the paper's linear variant, without the hypernetwork.
 """
 
 import dataclasses
@@ -20,8 +20,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Placement, cross_entropy, linear_head, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -32,12 +33,12 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedRoD(Method):
-    """FedAvg by balanced softmax, with a residual head at each client."""
+    """FedAvg with the balanced softmax and a personal residual head."""
 
     name = "fedrod"
     degenerate: ClassVar = {"gamma": 0.0}
 
-    gamma: float = option(1.0, "γ, weight of the logarithm of class counts.", minimum=0)
+    gamma: float = option(1.0, "γ, weight of the logarithm of the class counts.", minimum=0)
 
     def build(self, task):
         return {**super().build(task), "personal_head": linear_head(task)}

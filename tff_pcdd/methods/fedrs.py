@@ -3,11 +3,12 @@
 FedRS: Federated Learning with Restricted Softmax for Label Distribution Non-IID Data; X.-C. Li,
 D.-C. Zhan; KDD 2021.
 
-Differs from FedAvg in the local softmax: the logits of classes that the client lacks are multiplied
-by α, so that their classifier vectors are pushed away less (eq. 5). Predictions use plain logits.
-The authors' program grades the factor by class frequency, α + (1 - α)·n_c/max n, which also holds
-back rare classes; it is the option `graded`. With a bias the whole logit is scaled. With α = 1 it
-is FedAvg.
+Differs from FedAvg in the local softmax: logits of classes that the client lacks are multiplied by
+α, so that their classifier vectors are pushed away less (eq. 5). The whole logit is scaled,
+including the bias. Predictions use the unscaled logits. With α = 1 it is FedAvg.
+
+The authors' code also scales the logits of rare classes, by α + (1 - α)·n_c/max n; this is the
+option `graded`.
 """
 
 import dataclasses
@@ -15,8 +16,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, cross_entropy, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -25,13 +27,13 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedRS(Method):
-    """FedAvg with a softmax that is restricted to the client's classes in part."""
+    """FedAvg with a softmax that is partly restricted to the client's classes."""
 
     name = "fedrs"
     degenerate: ClassVar = {"alpha": 1.0}
 
-    alpha: float = option(0.5, "α, factor of missing classes' logits.", minimum=0, maximum=1)
-    graded: bool = option(False, "Grade the factor by class frequency (authors' program).")
+    alpha: float = option(0.5, "α, factor of the logits of missing classes.", minimum=0, maximum=1)
+    graded: bool = option(False, "Scale logits by class frequency as well (authors' code).")
 
     def constants(self, class_counts, task):
         present = tf.cast(class_counts > 0, tf.float32)

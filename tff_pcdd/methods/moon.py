@@ -2,13 +2,15 @@
 
 Model-Contrastive Federated Learning; Q. Li, B. He, D. Song; CVPR 2021.
 
-Differs from FedAvg in a term of the local loss, cross-entropy + μ·L_con (eq. 3 and 4). The features
-z of a sample shall be nearer to those that the global model gives it, z_g, than to those of the
-client's last model, z_p: L_con = -log(e^{s(z,z_g)/τ} / (e^{s(z,z_g)/τ} + e^{s(z,z_p)/τ})), with s
-the cosine; gradients flow through z alone, and the other two networks are in eval mode. Features
-come from a projection of two layers, on which the head stands (authors' program). A client that
-never trained takes the first global model for its last, which makes the term constant (the authors
-draw a random one). With μ = 0 and no projection it is FedAvg.
+Differs from FedAvg in a term of the local loss, cross-entropy + μ·L_con (eq. 3 and 4). It pulls the
+features z of a sample to those of the global model, z_g, and away from those of the client's
+previous model, z_p: L_con = -log(e^{s(z,z_g)/τ} / (e^{s(z,z_g)/τ} + e^{s(z,z_p)/τ})), where s is
+the cosine. Gradients flow through z only; the two other networks are in eval mode. Features come
+from a projection of two layers before the head (authors' code). With μ = 0 and without the
+projection it is FedAvg.
+
+Departure from the authors' code: the previous model of a client that never trained is the initial
+global model, which makes the term constant; the authors draw a random one.
 """
 
 import dataclasses
@@ -16,15 +18,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import (
-    Method,
-    Placement,
-    cross_entropy,
-    linear_head,
-    projection,
-    register,
-)
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement, cross_entropy, linear_head, projection
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -37,7 +33,7 @@ _GLOBAL, _PREVIOUS = "global_", "previous_"
 @register
 @dataclasses.dataclass(frozen=True)
 class Moon(Method):
-    """FedAvg with a contrast between the global and the client's previous features."""
+    """FedAvg with a contrast between global and the client's previous features."""
 
     name = "moon"
     metric_names = ("contrast",)
@@ -46,9 +42,9 @@ class Moon(Method):
     mu: float = option(
         5.0, "μ, weight of the contrastive term (CIFAR-10: 5, CIFAR-100: 1).", minimum=0
     )
-    temperature: float = option(0.5, "τ of the contrastive term.", above=0)
+    temperature: float = option(0.5, "τ, temperature of the contrastive term.", above=0)
     projection_width: int = option(
-        256, "Width of the projection's output, 0 for no projection.", minimum=0
+        256, "Output width of the projection; 0 for no projection.", minimum=0
     )
 
     def _encoder(self, task):

@@ -1,4 +1,4 @@
-"""Class prototypes: mean features of each class, which clients send and the server merges."""
+"""Class prototypes: mean features of each class, sent by clients and merged by the server."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload
+from tff_pcdd.methods.contract import Method, TaskSpec, Upload
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -16,15 +16,15 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True)
 class PrototypeMethod(Method):
-    """FedAvg with global prototypes [C, d] at the server, and which of them are `valid` yet.
+    """FedAvg with global prototypes [C, d] at the server, and a mask `valid` [C] of known ones.
 
-    After training a client passes over its samples in eval mode and sends the sum of the features
-    of each class with their number. The server's prototype is their quotient over the cohort, the
-    mean over samples; a class that nobody held keeps its last one.
+    After training, a client computes features of its samples in eval mode and sends their sum and
+    number for each class. The server's prototype is the mean over all samples of the cohort; a
+    class that no client of the cohort has keeps its previous prototype.
     """
 
-    def prototype_dim(self, task) -> int:
-        """Width of a prototype, which is that of what `embed` gives."""
+    def prototype_dim(self, task: TaskSpec) -> int:
+        """Width of a prototype: that of the features which `embed` returns."""
         return task.feature_dim
 
     def server_state(self, net, task):

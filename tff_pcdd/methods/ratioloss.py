@@ -1,19 +1,20 @@
-"""Ratio Loss, and the monitor that feeds it.
+"""Ratio Loss, and the monitor that provides its ratios.
 
 Addressing Class Imbalance in Federated Learning; L. Wang, S. Xu, X. Wang, Q. Zhu; AAAI 2021.
 
 Differs from FedAvg in a weight of each sample's loss, α + β·R_y. The server holds a few samples of
-every class. Once a round it trains the model that it sent on the samples of one class alone, for
-each class, by the clients' recipe, and looks at the head's changes Δ^p: at the weights that one
-class p moves up and others hardly move (`decisive_weights`), R_p = |Σ Δ^p| / |Σ mean of the other
-classes' Δ|. A class that the model knows already moves it little, and counts less. Clients use
-the R of the round before. From the same changes and that of the global head the server estimates
-how many samples of each class took part (`composition`, algorithm 1), without asking anybody.
+each class. Once a round it trains the broadcast model on the samples of one class at a time, with
+the clients' optimizer, and observes the head's changes Δ^p. Over the weights that class p moves up
+and other classes hardly move (`decisive_weights`), R_p = |Σ Δ^p| / |Σ mean of the other classes'
+Δ|. A class that the model has learned already changes it little and receives a small weight.
+Clients use the R of the previous round. From the same changes and that of the global head the
+server estimates how many samples of each class took part in the round (`composition`, algorithm 1),
+without asking the clients. With α = 1 and β = 0 it is FedAvg.
 
-Departures: R is in force from the second round on (authors' program; the paper waits until the
-composition proves imbalanced), it is capped at `cap`, since a class that is fitted perfectly has a
-denominator near 0 (one variant of the program caps at 5000), and the mean is weighted by samples.
-The auxiliary samples are drawn from the training data. With α = 1 and β = 0 it is FedAvg.
+Departures from the paper: R is used from the second round on (authors' code), where the paper waits
+until the composition is imbalanced. R is limited to `cap`, because its denominator is near 0 for a
+class that is fitted perfectly (one variant of the code uses 5000). The mean over clients is
+weighted by numbers of samples. The server's samples are drawn from the training data.
 """
 
 from __future__ import annotations
@@ -24,27 +25,27 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.method import Method, Upload, register
-from tff_pcdd.options import option
+from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-# No other class may move a decisive weight by this share of the own class's change.
+# Other classes change a decisive weight by less than this share of the own class's change.
 _CLEAR = 0.8
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class RatioLoss(Method):
-    """FedAvg with samples weighted by how much their class still moves the model."""
+    """FedAvg with samples weighted by how much their class still changes the model."""
 
     name = "ratioloss"
     degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0}
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)
-    beta: float = option(0.1, "β, weight of the class's ratio.", minimum=0)
-    cap: float = option(10.0, "Largest ratio.", above=0)
+    beta: float = option(0.1, "β, weight of the ratio of the sample's class.", minimum=0)
+    cap: float = option(10.0, "Upper limit of the ratio.", above=0)
     auxiliary: int = option(32, "Samples of each class that the server holds.", minimum=1)
 
     def server_state(self, net, task):
@@ -72,47 +73,49 @@ class RatioLoss(Method):
         before = tf.identity(kernel)
         x, y = (tf.constant(part) for part in task.server_samples(self.auxiliary))
         changes = tf.TensorArray(tf.float32, task.num_classes, element_shape=kernel.shape)
-        # A loop in the graph: training is traced once, not once for each class.
+        # A loop in the graph, so that training is traced once and not once per class.
         for label in tf.range(task.num_classes):
             chosen = tf.where(tf.equal(y, label))[:, 0]
             learn(tf.gather(x, chosen), tf.gather(y, chosen), plain, label)
             changes = changes.write(label, kernel - before)
         position = [v.ref() for v in net.shared.trainable].index(kernel.ref())
-        # A class's auxiliary samples move the head by about n times what one of a client's does.
+        # n auxiliary samples of a class change the head about n times as much as a client's sample.
         total = sums["clients"] * self.auxiliary * change[position]
         ratio, composition = monitor(changes.stack(), total, sums["samples"])
         return {"ratio": tf.minimum(ratio, self.cap), "composition": composition}
 
 
 def decisive_weights(changes: tf.Tensor) -> tf.Tensor:
-    """Which weights of the head tell of which class.
+    """The weights of the head that are decisive for each class.
 
     Args:
-        changes: Δ, [C, d, C]: the head's change by samples of each class (first axis) alone.
+        changes: Δ, [C, d, C]: the head's change after training on one class (first axis) only.
 
     Returns:
-        Booleans [C, d, C]: class p moves the weight up more than any other moves it either way, by
-        a clear margin.
+        bool [C, d, C]: class p increases the weight by clearly more than any other class changes
+        it in either direction.
     """
     largest = tf.math.top_k(tf.transpose(tf.abs(changes), [1, 2, 0]), 2).values
     clear = largest[..., 1] < _CLEAR * largest[..., 0]
     return tf.logical_and(tf.equal(changes, largest[..., 0]), clear)
 
 
-def monitor(changes: tf.Tensor, total: tf.Tensor, samples: tf.Tensor):
-    """Ratios and composition from the head's changes (algorithm 1).
+def monitor(
+    changes: tf.Tensor, total: tf.Tensor, samples: tf.Tensor
+) -> tuple[tf.Tensor, tf.Tensor]:
+    """Computes ratios and composition from the head's changes (algorithm 1).
 
     Args:
         changes: as for `decisive_weights`.
-        total: [d, C], the change by all samples of the round: K·n·ΔG, where ΔG is the mean change
-            of K clients and Δ comes from n samples.
-        samples: N, samples of the round, float32 scalar.
+        total: [d, C], estimated change by all samples of the round: K·n·ΔG, where ΔG is the mean
+            change of K clients and Δ comes from n samples.
+        samples: N, number of samples of the round, float32 scalar.
 
     Returns:
-        (ratio, composition), both [C]. The ratio is 10 where the denominator is 0. The composition
-        of a class is the mean over its decisive weights of the estimate
-        (total - N·mean of other Δ) / (Δ^p - mean of other Δ), of values within (0, 1.5·N/C), and
-        N/C where there is none.
+        (ratio, composition), both [C]. The ratio is 10 if the denominator is 0. The composition of
+        class p is the mean over its decisive weights of the estimates
+        (total - N·mean of other Δ) / (Δ^p - mean of other Δ) that are within (0, 1.5·N/C), and N/C
+        if there are none.
     """
     num_classes = changes.shape[0]
     others = (tf.reduce_sum(changes, axis=0) - changes) / (num_classes - 1)

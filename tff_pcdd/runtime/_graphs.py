@@ -1,14 +1,15 @@
-"""Makes the TensorFlow graph of a TFF computation callable, eagerly, from any number of threads.
+"""Runs the TensorFlow graph of a TFF computation eagerly, from any number of threads.
 
-TFF's own runtimes run such a graph in a session of its own: variables and tables start empty in
-every call, `initialize_op` runs first, and only what the results need is run. A function in the
-process shares its names with all the others. To get the same behaviour from it
+TFF's own runtimes run such a graph in a session: variables and tables are empty at the start of
+every call, `initialize_op` runs first, and only the nodes that the results depend on are run. A
+TensorFlow function, on the other hand, runs all stateful ops and shares resource and function names
+with the whole process. To get the behaviour of a session from a function,
 
-- what the results do not need is removed, because a function would run every stateful op;
-- what reads an initialised resource is made to wait for `initialize_op`;
-- resources become anonymous: each call creates its own, and TensorFlow frees them, by counting
-  references, when the call ends, however it ends;
-- functions inside the graph get names that no other graph has.
+- nodes that the results do not depend on are removed;
+- nodes that read an initialised resource get a control dependency on `initialize_op`;
+- resources become anonymous, so that each call creates its own; TensorFlow counts references and
+  frees them when the call ends, even with an error;
+- the functions in the graph are renamed so that their names are unique.
 """
 
 import itertools
@@ -21,10 +22,10 @@ from tff_pcdd.runtime._tff_private import TensorFlowProto
 
 Cancellation = cancellation.CancellationManager
 
-# `ResourceHandle::ANONYMOUS_NAME` of TensorFlow: the shared name that is never shared.
+# TensorFlow's `ResourceHandle::ANONYMOUS_NAME`: a resource of this name is never shared.
 _ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"
 
-# Ops that create a resource under a name, and those that create the same without a name.
+# Ops that create a named resource, and the ops that create the same resource without a name.
 _ANONYMOUS_OPS = {
     "HashTableV2": "AnonymousHashTable",
     "IteratorV2": "AnonymousIteratorV3",
@@ -38,7 +39,7 @@ _import_number = itertools.count(1)
 
 
 class Graph:
-    """A graph on one device, callable with tensors.
+    """A graph that is placed on one device and can be called with tensors.
 
     Example:
         graph = Graph(computation_proto.tensorflow, parameter_specs, "/device:CPU:0")
@@ -49,12 +50,12 @@ class Graph:
         """Imports the graph.
 
         Args:
-            proto: the graph with its bindings, as TFF serialises it.
+            proto: the graph and its bindings, as serialised by TFF.
             parameters: one spec for each tensor of the parameter, in the order of the binding.
-            device: where to run: the full name of a logical device.
+            device: full name of the logical device to run on.
 
         Raises:
-            NotImplementedError: if the graph holds a resource that calls would share.
+            NotImplementedError: if the graph contains a resource that calls would share.
         """
         graph_def = tf.compat.v1.GraphDef()
         proto.graph_def.Unpack(graph_def)
@@ -69,7 +70,7 @@ class Graph:
 
         def body(*parameters):
             with tf.device(device):
-                # Whoever reads the session's token would get one that no session has.
+                # The only other placeholder is TFF's session token; without a session it is empty.
                 inputs = {name: tf.constant("") for name in placeholders - {*parameter_names}}
                 inputs |= {
                     name: tensor
@@ -90,15 +91,15 @@ class Graph:
         """Runs the graph, or adds it to the graph under construction (in `Dataset.map`).
 
         Args:
-            parameters: the parameter's tensors.
-            cancel: what can end the run before its time, with `tf.errors.CancelledError`.
+            parameters: tensors of the parameter.
+            cancel: cancels the run, which then raises `tf.errors.CancelledError`.
         """
         if not self._num_results:
             return []
         if not tf.executing_eagerly():
             return self._function(*parameters)
-        # The same as calling `self._function`, less the checks of its signature, which take longer
-        # than small graphs run. TensorFlow's own way to pass `cancel` is one global variable.
+        # Same as calling `self._function` without checking its signature, which takes longer than
+        # running a small graph. TensorFlow's own API takes `cancel` from a global variable.
         eager = context.context()
         options = eager.function_call_options
         with tf.device(self._device):
@@ -113,7 +114,7 @@ class Graph:
 
 
 def _tensor_names(binding: TensorFlowProto.Binding) -> Iterator[str]:
-    """The names of a binding's tensors in order."""
+    """The tensor names of a binding, in order."""
     match binding.WhichOneof("binding"):
         case "tensor":
             yield binding.tensor.tensor_name
@@ -125,7 +126,7 @@ def _tensor_names(binding: TensorFlowProto.Binding) -> Iterator[str]:
 
 
 def _node(name: str) -> str:
-    """The node of an input or tensor: `^node`, `node` or `node:1`."""
+    """The node name in the name of an input or tensor: `^node`, `node` or `node:1`."""
     return name.removeprefix("^").partition(":")[0]
 
 
@@ -137,7 +138,7 @@ def _all_nodes(graph_def: tf.compat.v1.GraphDef) -> Iterable[tf.compat.v1.NodeDe
 def _keep_needed(
     graph_def: tf.compat.v1.GraphDef, results: Iterable[str], initialize_op: str
 ) -> None:
-    """Keeps what the results and their initialisation need, the latter before the former."""
+    """Removes the nodes that are not needed, and runs `initialize_op` before its dependants."""
     nodes = {node.name: node for node in graph_def.node}
 
     def ancestors(names):
@@ -154,13 +155,13 @@ def _keep_needed(
     for name in needed - initialization:
         node = nodes[name]
         producers = initialization.intersection(map(_node, node.input))
-        # Waiting for constants would only keep TensorFlow from folding them.
+        # No control dependency for constants: it would prevent TensorFlow from folding them.
         if any(nodes[producer].op != "Const" for producer in producers):
             node.input.append(f"^{_node(initialize_op)}")
     kept = needed | initialization
     _delete(graph_def.node, lambda node: node.name not in kept)
     for node in graph_def.node:
-        node.attr.pop("_class", None)  # It asks to be placed with nodes that may be gone.
+        node.attr.pop("_class", None)  # Colocation with nodes that may have been removed.
 
 
 def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
@@ -173,13 +174,13 @@ def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
                 node.attr.pop(attribute, None)
         elif "shared_name" in node.attr:
             raise NotImplementedError(
-                f"Op {node.op!r} (node {node.name!r}) keeps state under a name, which clients that "
-                "run at the same time would share. Runtime `tff` runs such computations."
+                f"Op {node.op!r} (node {node.name!r}) has named state, which clients that run at "
+                "the same time would share. Use runtime `tff` for this computation."
             )
 
 
 def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
-    """Appends a suffix to the names of the graph's functions wherever they are used."""
+    """Appends a suffix to the names of the graph's functions, including all references."""
     library = graph_def.library
     names = {f.signature.name: f.signature.name + suffix for f in library.function}
 
@@ -197,7 +198,7 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
         rename_in(node.attr)
     for function in library.function:
         function.signature.name = names[function.signature.name]
-        # Names of functions that only the gradient of an unimported function would need.
+        # They refer to functions that only the gradient of a function not imported would need.
         for attribute in ("forward_function_name", "backward_function_name"):
             function.attr.pop(attribute, None)
     for gradient in library.gradient:
@@ -206,21 +207,21 @@ def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
 
 
 def _release_devices(graph_def: tf.compat.v1.GraphDef, keep_cpu: bool) -> None:
-    """Forgets where the graph's author ran it, except for what must stay off a GPU."""
+    """Removes the device placements of the graph, optionally except those on a CPU."""
     for node in _all_nodes(graph_def):
         if node.device:
             node.device = "/device:CPU:0" if keep_cpu and "cpu" in node.device.lower() else ""
 
 
 def _allow_grappler(graph_def: tf.compat.v1.GraphDef) -> None:
-    """Undoes what TFF's compiler does for the sake of the C++ worker."""
+    """Removes the session configurations that TFF's compiler sets for the C++ worker."""
     for node in _all_nodes(graph_def):
         if node.op in ("PartitionedCall", "StatefulPartitionedCall"):
             node.attr["config_proto"].s = b""
 
 
 def _remove_placeholders(graph_def: tf.compat.v1.GraphDef) -> set[str]:
-    """Removes the placeholders and returns the names of those of their tensors that are used."""
+    """Removes the placeholders, and returns the names of those tensors that other nodes use."""
     placeholders = {node.name for node in graph_def.node if node.op == "Placeholder"}
     _delete(graph_def.node, lambda node: node.name in placeholders)
     used = set()
@@ -231,7 +232,7 @@ def _remove_placeholders(graph_def: tf.compat.v1.GraphDef) -> set[str]:
 
 
 def _delete(repeated, condition) -> None:
-    """Deletes the elements of a repeated field that meet the condition."""
+    """Deletes the elements of a repeated field for which the condition is true."""
     for index in reversed(range(len(repeated))):
         if condition(repeated[index]):
             del repeated[index]

@@ -1,8 +1,8 @@
 """Evaluates a compiled TFF computation, which is a tree of building blocks.
 
-The tree is translated once, into nested Python closures (`translate`), and evaluated as often as
-wanted. A closure takes the run and the values of the names in scope. What values look like is
-written in `_values`.
+`translate` turns the tree once into nested Python closures, which can be evaluated any number of
+times. A closure takes the run and the values of the names in scope. The module `_values` describes
+the representation of values.
 """
 
 import hashlib
@@ -20,17 +20,17 @@ _framework = tff.framework
 
 
 class Run(Protocol):
-    """Who takes part in an evaluation, and where the work at hand is done."""
+    """The clients of an evaluation, and the device on which its current part runs."""
 
     num_clients: int
     device: str
     cancel: _graphs.Cancellation
 
     def for_each_client(self, work: Callable[["Run", int], Any]) -> list:
-        """Calls `work` for each client, on the device where that client's work is done.
+        """Calls `work` for each client, with a run on the device assigned to that client.
 
         Returns:
-            The results in the clients' order.
+            The results in the order of the clients.
         """
 
 
@@ -43,7 +43,7 @@ def translate(block: _framework.ComputationBuildingBlock) -> Evaluate:
     """Translates a building block.
 
     Raises:
-        NotImplementedError: if it holds something that this runtime does not know.
+        NotImplementedError: if it contains something that this runtime does not support.
     """
     if type(block) not in _TRANSLATORS:
         raise NotImplementedError(f"The in-process runtime cannot evaluate {type(block).__name__}.")
@@ -85,9 +85,9 @@ def _lambda(block) -> Evaluate:
 
 
 def _block(block) -> Evaluate:
-    """Locals are evaluated in order, those without use not at all, and forgotten after use.
+    """Evaluates the locals in order, skips unused ones, and drops each after its last use.
 
-    Forgetting matters: a local may be the weights of all clients.
+    Dropping them saves memory: a local may contain the weights of all clients.
     """
     last_use = {}
     for index, (_, value) in enumerate([*block.locals, ("", block.result)]):
@@ -111,7 +111,7 @@ def _block(block) -> Evaluate:
 
 
 def _names_in(block) -> set[str]:
-    """The names that are referred to anywhere in a building block."""
+    """All names that a building block refers to."""
     if isinstance(block, _framework.Reference):
         return {block.name}
     return set().union(*map(_names_in, block.children()))
@@ -128,13 +128,13 @@ def _placement(block) -> Evaluate:
 
 def _data(block) -> Evaluate:
     raise NotImplementedError(
-        f"The in-process runtime fetches no data ({block.type_signature}): pass the data."
+        f"The in-process runtime cannot fetch data ({block.type_signature}); pass the data instead."
     )
 
 
 def _intrinsic(block) -> Evaluate:
     if block.uri not in _INTRINSICS:
-        raise NotImplementedError(f"The in-process runtime does not know {block.uri!r}.")
+        raise NotImplementedError(f"The in-process runtime does not support {block.uri!r}.")
     intrinsic, type_signature = _INTRINSICS[block.uri], block.type_signature
 
     def function(run, argument):
@@ -146,7 +146,7 @@ def _intrinsic(block) -> Evaluate:
 def _compiled(block) -> Evaluate:
     kind = block.proto.WhichOneof("computation")
     if kind != "tensorflow":
-        raise NotImplementedError(f"The in-process runtime runs TensorFlow only, not {kind!r}.")
+        raise NotImplementedError(f"The in-process runtime only runs TensorFlow, not {kind!r}.")
     function = TensorFlowFunction.of(block)
     return lambda run, scope: function
 
@@ -166,17 +166,18 @@ _TRANSLATORS = {
 }
 
 
-# Equal graphs occur in several computations; who uses one keeps it.
+# Equal graphs occur in several computations; an entry lives as long as one of them uses it.
 _functions: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _functions_lock = threading.Lock()
 
 
 class TensorFlowFunction:
-    """A TensorFlow computation, imported as often as it is run at the same time on a device.
+    """A TensorFlow computation, with one imported graph for each concurrent call on a device.
 
-    Calls that overlap never share an imported graph. Kernels of TensorFlow's oneDNN build keep
-    state between calls that is not guarded: of 4,300 runs of three rounds of MOON with two clients
-    at a time, four gave wrong gradients at one client; with graphs of their own, of 7,400 none.
+    Overlapping calls never share an imported graph, because kernels of TensorFlow's oneDNN build
+    keep unprotected state between calls. With shared graphs, 4 of 4,300 runs of three rounds of
+    MOON, two clients at a time, had wrong gradients on one client; with separate graphs, none of
+    7,400.
     """
 
     def __init__(self, proto: _tff_private.ComputationProto, type_signature: tff.FunctionType):
@@ -188,7 +189,7 @@ class TensorFlowFunction:
 
     @classmethod
     def of(cls, block: _framework.CompiledComputation) -> "TensorFlowFunction":
-        """The function of a building block; the same one for an equal block."""
+        """The function of a building block; equal blocks share one function."""
         content = block.proto.SerializeToString(deterministic=True)
         key = hashlib.sha256(content).digest()
         with _functions_lock:
@@ -212,7 +213,7 @@ class TensorFlowFunction:
             idle.append(graph)
 
     def _import(self, device: str) -> _graphs.Graph:
-        # Nothing of the caller's (a graph under construction, say) may leak into it.
+        # `init_scope` leaves the caller's graph, which may be under construction.
         with self._import_lock, tf.init_scope():
             return _graphs.Graph(self._proto, self._parameters, device)
 
@@ -229,7 +230,7 @@ def _tensor_specs(type_spec: tff.Type | None) -> list[tf.TensorSpec]:
 
 
 def _skeleton(type_spec: tff.Type) -> tuple | None:
-    """The type's nesting, without the cost of walking through TFF types in every call."""
+    """The nesting of a type, computed once because walking through TFF types is slow."""
     if isinstance(type_spec, tff.StructType):
         return tuple(_skeleton(field) for field in type_spec)
     return None
@@ -283,7 +284,7 @@ def _federated_apply(run, argument, _):
 
 
 def _federated_aggregate(run, argument, _):
-    # One after the other in the clients' order: a sum of floats depends on its order.
+    # Sequential, in the order of the clients: a sum of floats depends on the order of its terms.
     values, total, accumulate, _merge, report = argument
     for client in range(run.num_clients):
         total = accumulate(run, (total, values[client]))
@@ -322,7 +323,7 @@ def _sequence_map(run, argument, type_signature):
     source, target = type_signature.parameter[1], type_signature.result
 
     def map_element(*elements):
-        # `Dataset.map` spreads the fields of a tuple.
+        # `Dataset.map` passes the fields of a tuple as separate arguments.
         element = elements if _is_spread(source.element) else elements[0]
         result = function(run, _values.from_element(element, source.element))
         return _values.to_element(result, target.element)
@@ -353,7 +354,7 @@ def _sequence_sum(run, variant, type_signature):
     return _fill(_skeleton(source.element), iter(total))
 
 
-# TFF's compiler replaces all others (sums, means, secure sums) by these.
+# TFF's compiler reduces all other intrinsics (sums, means, secure sums) to these.
 _INTRINSICS = {
     "federated_aggregate": _federated_aggregate,
     "federated_apply": _federated_apply,

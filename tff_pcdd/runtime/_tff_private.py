@@ -1,6 +1,6 @@
-"""Every name that tff_pcdd takes from TFF without TFF publishing it.
+"""All names that tff_pcdd imports from TFF although they are not part of its public API.
 
-TFF's next release may move them; then this is the one file to change.
+If a future TFF release moves them, only this file has to change.
 """
 
 # The protocol between a program and its workers.
@@ -9,11 +9,11 @@ from tensorflow_federated.proto.v0.computation_pb2 import Computation as Computa
 from tensorflow_federated.proto.v0.computation_pb2 import TensorFlow as TensorFlowProto
 from tensorflow_federated.proto.v0.computation_pb2 import Type as TypeProto
 
-# The interfaces of an executor and of what it holds. TFF publishes their factory, not them.
+# The interfaces of executors and of their values; only the executor factory is public.
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
 from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
 
-# Data sets, with TFF's reading of their elements' types.
+# Conversions between data sets and TFF types.
 from tensorflow_federated.python.core.impl.types.type_conversions import type_to_tf_structure
 from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
     coerce_dataset_elements_to_tff_type_spec as coerce_dataset,

@@ -1,12 +1,12 @@
-"""How values look inside the in-process runtime, and how they enter and leave it.
+"""Representation of values in the in-process runtime, and conversion from and to Python.
 
-TFF type              inside
+TFF type              representation
 tensor                `tf.Tensor`
 sequence              scalar `tf.Tensor` of dtype variant
-structure             `tuple`; the names are in the type
+structure             `tuple`; the names are part of the type
 function              callable of (run, argument)
 placed at the server  the value
-placed at clients     `list`, one value per client; `AllEqual` if the type says so
+placed at clients     `list`, one value per client; `AllEqual` if the type is all-equal
 """
 
 import dataclasses
@@ -30,15 +30,17 @@ class AllEqual:
 
 
 def from_python(value: Any, type_spec: tff.Type) -> Any:
-    """Takes in what a caller passes; tensors and data sets are neither copied nor serialised.
+    """Converts an argument; tensors and data sets are neither copied nor serialised.
 
     Raises:
-        TypeError: if the value is not of the type.
+        TypeError: if the value does not have the type.
         NotImplementedError: if it is a reference to data that the runtime would have to fetch.
     """
     match value, type_spec:
         case _tff_private.ComputationProto(), _:
-            raise NotImplementedError("The in-process runtime fetches no data: pass the data.")
+            raise NotImplementedError(
+                "The in-process runtime cannot fetch data; pass the data instead."
+            )
         case _, tff.TensorType():
             return _tensor(value, type_spec)
         case _, tff.StructType():
@@ -64,7 +66,7 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
 
 
 def to_python(value: Any, type_spec: tff.Type) -> Any:
-    """Gives out a value as TFF's own runtimes do: NumPy values in `tff.structure.Struct`s."""
+    """Converts a result, as TFF's own runtimes do, to NumPy values in `tff.structure.Struct`s."""
     match type_spec:
         case tff.TensorType():
             return value.numpy()
@@ -88,7 +90,7 @@ def to_dataset(variant: tf.Tensor, type_spec: tff.SequenceType) -> tf.data.Datas
 
 
 def from_element(element: Any, type_spec: tff.Type) -> Any:
-    """Takes in an element of such a data set."""
+    """Converts an element of a data set from `to_dataset`."""
     if isinstance(type_spec, tff.TensorType):
         return element
     return tuple(
@@ -98,7 +100,7 @@ def from_element(element: Any, type_spec: tff.Type) -> Any:
 
 
 def to_element(value: Any, type_spec: tff.Type) -> Any:
-    """Makes an element of a data set."""
+    """Converts a value to an element of a data set, the reverse of `from_element`."""
     if isinstance(type_spec, tff.TensorType):
         return value
     return tff.types.type_to_py_container(_struct(to_element, value, type_spec), type_spec)
@@ -112,7 +114,7 @@ def _struct(convert, value: tuple, type_spec: tff.StructType) -> tff.structure.S
 
 
 def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
-    """Makes a tensor, widening the dtype where that loses nothing."""
+    """Converts to a tensor, and casts to a wider dtype where that is lossless."""
     wanted = tf.as_dtype(type_spec.dtype.type)
     if isinstance(value, tf.Variable):
         value = value.read_value()
@@ -123,7 +125,8 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
         value = tf.cast(value, wanted)
     if not isinstance(value, tf.Tensor):
         value = tf.constant(value, wanted)
-    # Equality first: `tf.TensorShape` is slow, and a cohort may bring thousands of tensors.
+    # Equality is checked first, because `tf.TensorShape` is slow and a cohort may have thousands
+    # of tensors.
     shape = tuple(value.shape)
     if shape != type_spec.shape and not value.shape.is_compatible_with(type_spec.shape):
         raise TypeError(f"Expected a value of type {type_spec}, found shape {shape}.")

@@ -1,16 +1,16 @@
-"""Runtime `inprocess`: TFF computations run by the TensorFlow of this Python process.
+"""Runtime `inprocess`: runs TFF computations with the TensorFlow of this Python process.
 
-Nothing is serialised, no process is started, and a GPU that TensorFlow sees is used. Clients are
-spread over the devices in turn (client i on device i mod n) and run a few at a time on each; the
-server's work is done on the first device. Between the two, values rest in the host's memory, so
-that a cohort need not fit into a GPU.
+It serialises nothing, starts no processes, and uses the GPUs that TensorFlow finds. Clients are
+assigned to the devices in turn (client i to device i mod n), and several can run on a device at the
+same time. The server's work runs on the first device. The results of clients are kept in host
+memory, so a cohort does not have to fit into a GPU.
 
-Results are always combined in the clients' order, so they do not depend on how many run at the same
-time. The exception is TensorFlow's stateful random ops with a seed, which draw from one sequence
-for all clients, in the order in which they come: use `tf.random.stateless_*`.
+Results are always combined in the order of the clients, so they do not depend on how many clients
+run at the same time. The exception is TensorFlow's stateful random ops with a seed: all clients
+draw from one sequence, in order of execution. Use `tf.random.stateless_*` instead.
 
-Secure aggregation is computed in the clear, with the bounds and moduli that it is defined with: a
-simulation has nobody to keep a secret from.
+Secure aggregation is computed in the clear, with its usual bounds and moduli, because a simulation
+has no secrets to protect.
 
     context = create_context(client_parallelism=2)
     tff.framework.set_default_context(context)
@@ -32,15 +32,15 @@ from tff_pcdd.runtime import _graphs, _interpreter, _tff_private, _values
 
 _COMPUTATIONS_KEPT = 64
 _HOST = "/device:CPU:0"
-# Each client that runs needs memory of its own.
+# Every running client needs its own memory.
 _MAX_DEFAULT_PARALLELISM = 8
 
 
 class ClientError(RuntimeError):
-    """The work of a client failed; the cause is what TensorFlow raised.
+    """The work of a client failed; `__cause__` is the error that TensorFlow raised.
 
     Attributes:
-        client: the client's position in the cohort.
+        client: index of the client in the cohort.
     """
 
     def __init__(self, client: int, num_clients: int, cause: BaseException):
@@ -57,13 +57,14 @@ def create_context(
     """Creates an execution context for `tff.framework.set_default_context`.
 
     Args:
-        client_parallelism: how many clients run at the same time, rounded up to as many per device.
-            By default one per GPU; on the CPU one per core, but eight at most.
-        devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, else the CPU.
-        default_num_clients: the number of clients when no argument is placed at clients.
+        client_parallelism: number of clients that run at the same time, rounded up to a multiple of
+            the number of devices. The default is one per GPU, or one per CPU core up to eight.
+        devices: logical devices such as "CPU:1" or "GPU:0"; by default all GPUs, or the CPU if
+            there are none.
+        default_num_clients: number of clients if no argument is placed at clients.
 
     Raises:
-        ValueError: if TensorFlow has no such device, or a number is out of range.
+        ValueError: if a device does not exist, or a number is out of range.
     """
     logical = {
         device.name.removeprefix("/device:"): device.name
@@ -71,11 +72,13 @@ def create_context(
     }
     for name in devices:
         if name.removeprefix("/device:") not in logical:
-            raise ValueError(f"TensorFlow has no device {name!r}, only {', '.join(logical)}.")
+            raise ValueError(
+                f"TensorFlow has no device {name!r}; choose from {', '.join(logical)}."
+            )
     names = [logical[name.removeprefix("/device:")] for name in devices]
     names = names or [name for name in logical.values() if "GPU" in name] or [_HOST]
     if client_parallelism is None:
-        # A small model cannot keep several cores busy; a large one does not mind neighbours.
+        # A single small model cannot use several cores; large models can share them.
         cores = min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_PARALLELISM)
         client_parallelism = max(len(names), cores if "CPU" in names[0] else 1)
     if client_parallelism < 1:
@@ -86,10 +89,10 @@ def create_context(
 
 
 class InProcessContext(tff.framework.SyncExecutionContext):
-    """TFF's execution context; it can be interrupted, and closed."""
+    """An execution context that can be interrupted and closed."""
 
     def __init__(self, factory: "_Factory"):
-        # Without a compiler: its cache compares whole computations in every call.
+        # No compiler is passed, because its cache would compare whole computations in every call.
         super().__init__(factory)
 
     def invoke(self, comp, arg):
@@ -98,17 +101,17 @@ class InProcessContext(tff.framework.SyncExecutionContext):
         except Exception:
             raise
         except BaseException:
-            # KeyboardInterrupt and the like: TFF evaluates in another thread, which saw nothing.
+            # TFF evaluates in another thread, which does not receive KeyboardInterrupt.
             self.executor_factory.cancel()
             raise
 
     def close(self) -> None:
-        """Ends the threads that clients ran on; the next call starts new ones."""
+        """Ends the client threads; the next call starts new ones."""
         self.executor_factory.close()
 
 
 class _Workers:
-    """Threads for each device."""
+    """A thread pool per device."""
 
     def __init__(self, devices: Sequence[str], parallelism: int):
         self.devices = devices
@@ -116,7 +119,7 @@ class _Workers:
         self._pools: list[concurrent.futures.ThreadPoolExecutor] = []
 
     def submit(self, client: int, work: Callable[[str, int], Any]) -> concurrent.futures.Future:
-        """Has `work(device, client)` done by a thread of the client's device."""
+        """Runs `work(device, client)` in a thread of the client's device."""
         if not self._pools:
             self._pools = [
                 concurrent.futures.ThreadPoolExecutor(self._threads_per_device, f"clients-{device}")
@@ -132,7 +135,7 @@ class _Workers:
 
 
 class _Run:
-    """One evaluation; see `_interpreter.Run`."""
+    """Implements `_interpreter.Run`."""
 
     def __init__(self, workers: _Workers, num_clients: int, device: str, cancel):
         self.num_clients = num_clients
@@ -152,7 +155,7 @@ class _Run:
             concurrent.futures.wait(futures, return_when=concurrent.futures.FIRST_EXCEPTION)
         finally:
             if not all(future.done() for future in futures):
-                # One failed, or the wait was interrupted: nobody will use the others' results.
+                # A client failed or the wait was interrupted, so the other results are not needed.
                 self.cancel.start_cancel()
                 for future in futures:
                     future.cancel()
@@ -162,7 +165,7 @@ class _Run:
             for client, future in enumerate(futures)
             if not future.cancelled() and (error := future.exception()) is not None
         }
-        # TensorFlow, too, cancels what runs beside a failing call: name the cause, not a victim.
+        # TensorFlow also cancels calls that run next to a failing one; report the original error.
         for client, error in sorted(errors.items(), key=lambda item: _is_cancellation(item[1])):
             raise ClientError(client, self.num_clients, error) from error
         return [future.result() for future in futures]
@@ -180,7 +183,7 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 class _Computations:
-    """Computations, compiled and translated, so that each is read once."""
+    """A cache of compiled and translated computations."""
 
     def __init__(self):
         self._by_object: dict[int, tuple[weakref.ref, _interpreter.Evaluate]] = {}
@@ -189,7 +192,7 @@ class _Computations:
 
     def get(self, computation: tff.framework.ConcreteComputation) -> _interpreter.Evaluate:
         """The translation of a computation."""
-        # Looked up by identity, because TFF compares computations by all their bytes.
+        # By identity first, because TFF compares computations by their whole content.
         identity = id(computation)
         known = self._by_object.get(identity)
         if known is not None and known[0]() is computation:
@@ -213,7 +216,7 @@ def _translate(computation: tff.framework.ConcreteComputation) -> _interpreter.E
 
 
 class _Factory(tff.framework.ExecutorFactory):
-    """Makes an executor for each call: it costs nothing, so none needs to be kept."""
+    """Creates a new executor for each call, which is cheap."""
 
     def __init__(self, workers: _Workers, default_num_clients: int):
         self._workers = workers
@@ -242,7 +245,7 @@ class _Factory(tff.framework.ExecutorFactory):
 
 
 class _Value(_tff_private.ExecutorValue):
-    """A value inside the runtime."""
+    """A value and its type; `_values` describes the representation."""
 
     def __init__(self, value: Any, type_signature: tff.Type):
         self._value = value
@@ -268,7 +271,7 @@ class _Executor(_tff_private.Executor):
         self._run = run
 
     def close(self) -> None:
-        """Stops what is running."""
+        """Cancels the running calls."""
         self._run.cancel.start_cancel()
 
     async def create_value(self, value, type_spec=None) -> _Value:

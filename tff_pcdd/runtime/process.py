@@ -1,7 +1,7 @@
-"""TFF's C++ worker as a process: it starts or says why not, and cannot outlive its user.
+"""TFF's C++ worker as a child process that reports why it failed and ends with its parent.
 
-The worker that TFF ships takes a port, and listens there on all network interfaces: it knows no
-other way. Its gRPC is not authenticated.
+The worker that ships with TFF always listens on all network interfaces. Its gRPC is not
+authenticated.
 """
 
 import atexit
@@ -30,18 +30,18 @@ CHANNEL_OPTIONS = (
     ("grpc.max_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_receive_message_length", _MAX_MESSAGE_BYTES),
     ("grpc.max_send_message_length", _MAX_MESSAGE_BYTES),
-    # A worker that is still starting refuses connections; ask again soon rather than in a second,
-    # then in two, then in four.
+    # A starting worker refuses connections. By default gRPC would retry after 1, 2, 4 ... s.
     ("grpc.initial_reconnect_backoff_ms", 100),
     ("grpc.max_reconnect_backoff_ms", 1000),
-    # Otherwise two channels to one address share a connection and its state.
+    # Otherwise two channels to the same address would share a connection and its state.
     ("grpc.use_local_subchannel_pool", 1),
 )
 _STDERR_TAIL_BYTES = 4000
 
-# Runs in a fresh interpreter, which then becomes the worker. It asks the kernel to kill the worker
-# when its parent ends (1 is PR_SET_PDEATHSIG); this survives exec. The same in `preexec_fn` would
-# run Python code in a fork of a process full of TensorFlow and gRPC threads, which can deadlock.
+# Runs in a new Python interpreter, which then replaces itself with the worker. It asks the kernel
+# to kill the process when its parent ends (1 is PR_SET_PDEATHSIG), which remains in force after
+# exec. `preexec_fn` would run Python code in a fork of a process with TensorFlow and gRPC threads,
+# which can deadlock.
 _LAUNCHER = f"""
 import ctypes, os, sys
 ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})
@@ -54,14 +54,14 @@ if os.getppid() == int(sys.argv[1]):
 
 
 def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
-    """Finds the worker and checks that it can be executed.
+    """Finds the worker and checks that it is executable.
 
     Args:
-        path: the worker; by default the one that the environment variable TFF_PCDD_WORKER_BINARY
-            names, else the one in TFF's package.
+        path: path of the worker; by default the value of the environment variable
+            TFF_PCDD_WORKER_BINARY, or the worker in TFF's package if that is not set.
 
     Raises:
-        RuntimeStartError: if it is not there or not executable.
+        RuntimeStartError: if the file does not exist or is not executable.
     """
     path = path or os.environ.get(BINARY_VARIABLE)
     if not path:
@@ -69,21 +69,21 @@ def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
         path = package / "data" / "worker_binary"
     path = pathlib.Path(path).absolute()
     if not path.is_file():
-        raise RuntimeStartError(f"TFF's worker cannot start: there is no file {path}.")
+        raise RuntimeStartError(f"TFF's worker cannot start: {path} is not a file.")
     if not os.access(path, os.X_OK):
         raise RuntimeStartError(f"TFF's worker cannot start: {path} is not executable.")
     return path
 
 
 def check_port(port: int, host: str = "") -> None:
-    """Raises `RuntimeStartError` if something listens on the port already.
+    """Raises `RuntimeStartError` if another process listens on the port.
 
     The worker itself would not notice: gRPC servers share ports (SO_REUSEPORT), and two workers on
-    one port get each other's calls.
+    one port would receive each other's calls.
     """
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     with socket.socket(family) as probe:
-        # Connections of a worker that has just ended do not occupy the port; listeners do.
+        # With this option only listeners occupy the port, not old connections of an ended worker.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind((host, port))
@@ -101,12 +101,12 @@ def unused_port() -> int:
 
 
 class WorkerProcess:
-    """A worker process that cannot outlive this one.
+    """A worker process, which ends with this process at the latest.
 
     Attributes:
-        port: where it listens.
-        pid: its process id.
-        ended: set as soon as the process has ended.
+        port: the port on which the worker listens.
+        pid: the process id.
+        ended: an event that is set when the process has ended.
     """
 
     def __init__(
@@ -116,19 +116,19 @@ class WorkerProcess:
         arguments: Sequence[str] = (),
         on_end: Callable[[], None] = lambda: None,
     ):
-        """Starts the process, without waiting for it to answer.
+        """Starts the process without waiting until it is ready.
 
         Args:
-            binary: the program.
-            port: passed to it as `--port`.
-            arguments: further command line arguments.
-            on_end: called from a thread when the process ends.
+            binary: path of the program.
+            port: value of its argument `--port`.
+            arguments: further command-line arguments.
+            on_end: called in another thread when the process has ended.
         """
         self.port = port
         self.ended = threading.Event()
         self._on_end = on_end
         self._owner = os.getpid()
-        # Unlinked from the start: nothing is left behind, whatever happens.
+        # The file has no name, so it disappears in any case.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._command = [
             *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)),
@@ -136,8 +136,8 @@ class WorkerProcess:
         ]
         self._process: subprocess.Popen | None = None
         self._start_error: OSError | None = None
-        # The kernel takes the *thread* that started a process for its parent. So the thread that
-        # starts the worker is the one that waits for its end.
+        # For PR_SET_PDEATHSIG the parent is the *thread* that started the process. Therefore the
+        # thread that starts the worker also waits for its end.
         started = threading.Event()
         threading.Thread(
             target=self._run, args=(started,), name=f"tff-worker-{port}", daemon=True
@@ -155,7 +155,7 @@ class WorkerProcess:
                 stdin=subprocess.DEVNULL,
                 stdout=subprocess.DEVNULL,
                 stderr=self._stderr,
-                # Ctrl-C goes to this process, which decides; the worker follows.
+                # Ctrl-C must only interrupt this process, which then stops the worker.
                 start_new_session=True,
             )
         except OSError as error:
@@ -168,43 +168,42 @@ class WorkerProcess:
         self._on_end()
 
     def stop(self) -> None:
-        """Ends the process and waits for its end. May be called more than once."""
+        """Kills the process and waits until it has ended. May be called more than once."""
         atexit.unregister(self.stop)
         if os.getpid() != self._owner:
-            return  # A fork inherits this object, not the process.
-        # It holds nothing worth a gentler signal.
+            return  # A fork inherits this object but does not own the worker.
         self._process.kill()
         self.ended.wait(10)
 
     def stderr_tail(self) -> str:
-        """The end of what it wrote on stderr."""
+        """The last lines that the worker wrote to stderr."""
         with contextlib.suppress(OSError, ValueError):
             size = os.fstat(self._stderr.fileno()).st_size
             start = max(0, size - _STDERR_TAIL_BYTES)
-            # `pread`, because seeking would move the position at which the worker writes.
+            # `seek` would change the position at which the worker writes; `pread` does not.
             return os.pread(self._stderr.fileno(), _STDERR_TAIL_BYTES, start).decode(
                 errors="replace"
             )
         return ""
 
     def describe_end(self) -> str:
-        """Says how it ended, and its last words."""
+        """How the worker ended, and its last output, as the end of a sentence."""
         code = self._process.returncode
         if code is None:
             how = "is still running"
         elif code < 0:
-            how = f"was ended by signal {-code} ({signal.strsignal(-code)})"
+            how = f"was terminated by signal {-code} ({signal.strsignal(-code)})"
         else:
             how = f"exited with status {code}"
-        last_words = self.stderr_tail().strip()
-        return how + (f"; its last words:\n{last_words}" if last_words else " without a word")
+        output = self.stderr_tail().strip()
+        return how + (f"; its last output was:\n{output}" if output else " without any output")
 
 
 def ping(channel: grpc.Channel, timeout: float) -> bool:
-    """Whether a gRPC server answers within `timeout` seconds, busy or not.
+    """Whether a gRPC server answers within `timeout` seconds, even if it is busy.
 
-    It is asked for a method that it does not have. Its refusal costs it nothing, and proves as much
-    as an answer would.
+    The call names a method that does not exist. The server rejects it at once, which proves that
+    the server is running.
     """
     try:
         channel.unary_unary("/tff_pcdd.Worker/Ping")(b"", timeout=timeout, wait_for_ready=True)
@@ -221,7 +220,7 @@ def wait_until_ready(
     """Waits until the worker answers.
 
     Raises:
-        RuntimeStartError: if it ends or stays silent; with the reason, as far as it is known.
+        RuntimeStartError: if the worker ends or does not answer; with its output on stderr.
     """
     deadline = time.monotonic() + timeout
     while not worker.ended.is_set():
@@ -230,13 +229,13 @@ def wait_until_ready(
         if time.monotonic() > deadline:
             tail = worker.stderr_tail().strip()
             raise RuntimeStartError(
-                f"TFF's worker {binary} does not answer on port {worker.port} within {timeout:g} s."
-                + (f" It said:\n{tail}" if tail else " It said nothing.")
+                f"TFF's worker {binary} did not answer on port {worker.port} within {timeout:g} s."
+                + (f" Its output was:\n{tail}" if tail else " It wrote no output.")
             )
     reason = f"TFF's worker {binary} {worker.describe_end()}"
     if "GLIBC" in reason:
         reason += (
-            "\nThis system's C library is too old for it: use a newer distribution, or the runtime"
-            " `inprocess`, which does not need the worker."
+            "\nThis system's C library is too old for the worker. Use a newer distribution, or the"
+            " runtime `inprocess`, which does not need the worker."
         )
     raise RuntimeStartError(reason)

@@ -1,22 +1,22 @@
-"""Runtime `remote`: worker processes, here or on other machines, that share the clients of a round.
+"""Runtime `remote`: workers on this or other machines, which share the clients of a round.
 
-A round is cut into shares of its clients as in TFF's own distributed engine, the mergeable
-execution context (see `sharing`). That engine itself is not used, for three reasons:
+The clients of a round are divided into shares, as in TFF's mergeable execution context (see
+`sharing`). TFF's own context is not used, for three reasons:
 
-- it computes what clients return after the merge, from the arguments: a round that returns client
+- it computes client results after the merge, from the arguments, so a round that returns client
   states trains every client twice;
-- the calls of TFF's remote executor block its event loop, so that its workers take turns;
-- it merges in order of completion, and repeats calls to a worker that is gone for ever.
+- the calls of TFF's remote executor block its event loop, so the workers run one after the other;
+- it merges in order of completion, and repeats calls to a lost worker forever.
 
-The shares depend on the number of workers named at the start, not on those alive, and are merged in
-order. So a run gives the same numbers whichever worker computes what.
+The shares depend on the number of workers given at the start, not on how many are alive, and are
+merged in order. Therefore results do not depend on which worker computes which share.
 
-A worker is lost when its connection breaks, or when for `worker_timeout` seconds it does not answer
-the question whether it is there. A busy worker does answer, however long its round takes. A lost
-worker's share is computed by another one; if it answers again later, it takes part again.
+A worker is lost if its connection breaks, or if it does not answer a ping within `worker_timeout`
+seconds. Busy workers answer too, so this does not limit the duration of a round. The share of a
+lost worker is computed by another one. A lost worker that answers again is used again.
 
-Workers are started with `python -m tasks.worker`. Their gRPC knows neither encryption nor
-authentication: who can reach a worker can run programs on it.
+Start workers with `python -m tasks.worker`. Their gRPC is neither encrypted nor authenticated:
+anyone who can reach a worker can run programs on it.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ from tff_pcdd.runtime.worker import ExecutorFactory, GuardedStub
 
 _MOST_SECONDS_BETWEEN_PROBES = 5.0
 
-# Calls that fail in these ways did not reach a worker, or one that has been restarted since.
+# These codes mean that a call did not reach a worker, or reached a worker that was restarted.
 _LOST_CODES = (
     grpc.StatusCode.UNAVAILABLE,
     grpc.StatusCode.CANCELLED,
@@ -54,19 +54,19 @@ class _WorkerLost(Exception):
 
 
 class RemoteWorker:
-    """The connection to one worker, and the watch over it.
+    """The connection to one worker, monitored by a thread.
 
     Attributes:
         address: "host:port".
-        lost: why the worker is lost, or None.
+        lost: the reason why the worker is lost; None if it is not.
     """
 
     def __init__(self, address: str, timeout: float):
-        """Connects without waiting; the worker counts as lost until it answers.
+        """Connects without waiting; the worker is considered lost until it answers.
 
         Args:
             address: "host:port".
-            timeout: a worker that does not answer for so many seconds is lost.
+            timeout: time in seconds after which a worker that does not answer is lost.
         """
         self.address = address
         self.lost: str | None = "it has not answered yet"
@@ -95,10 +95,10 @@ class RemoteWorker:
             if ping(channel, timeout=self._timeout - pause):
                 with self._lock:
                     if channel is self._channel and self.lost is not None:
-                        logging.info("Worker %s takes part.", self.address)
+                        logging.info("Worker %s is available.", self.address)
                         self.lost = None
             else:
-                self._lose(channel, f"it does not answer for {self._timeout:g} s")
+                self._lose(channel, f"it has not answered for {self._timeout:g} s")
             self._closed.wait(pause)
 
     def _lose(self, channel: grpc.Channel, reason: str) -> None:
@@ -107,9 +107,9 @@ class RemoteWorker:
                 return
             logging.warning("Worker %s is lost: %s.", self.address, reason)
             self.lost = reason
-            # What the worker kept for the old connection is not asked for again.
+            # New executors too: the values on the worker belong to the old connection.
             self._connect()
-        channel.close()  # Ends the calls under way.
+        channel.close()  # Ends the running calls.
 
     def _explain(self, channel: grpc.Channel, error: Exception) -> Exception:
         if isinstance(error, ValueError):
@@ -124,8 +124,8 @@ class RemoteWorker:
         """Invokes a computation.
 
         Raises:
-            _WorkerLost: if the worker was lost meanwhile.
-            Exception: what the computation itself raises.
+            _WorkerLost: if the worker was lost during the call.
+            Exception: an error of the computation itself.
         """
         cardinalities = {tff.CLIENTS: num_clients}
         executors = self._executors
@@ -137,7 +137,7 @@ class RemoteWorker:
             raise
 
     def close(self) -> None:
-        """Ends the connection and the watch, but not the worker."""
+        """Ends the connection and the monitoring, but not the worker."""
         with self._lock:
             self._closed.set()
             self.lost = "the runtime was closed"
@@ -167,14 +167,14 @@ async def _embed(executor, value, type_spec):
 def run_jobs(
     workers: Sequence[RemoteWorker], jobs: Sequence[Callable[[RemoteWorker], Any]]
 ) -> list:
-    """Runs every job on some worker, one at a time on each; those of lost workers again elsewhere.
+    """Runs jobs on workers, one job per worker at a time; repeats the jobs of lost workers.
 
     Returns:
         The results, in the order of the jobs.
 
     Raises:
         WorkersLostError: if no worker is left.
-        Exception: what a job raised.
+        Exception: the error of a job.
     """
     waiting = collections.deque(range(len(jobs)))
     results, errors = {}, []
@@ -188,7 +188,7 @@ def run_jobs(
             while True:
                 if number is None:
                     with state:
-                        # A job may come back from another worker.
+                        # A job may return to the queue if another worker is lost.
                         state.wait_for(lambda: waiting or errors or len(results) == len(jobs))
                         if errors or len(results) == len(jobs):
                             return
@@ -210,7 +210,7 @@ def run_jobs(
                 serving -= 1
                 state.notify_all()
 
-    # The first jobs are dealt out, lest a quick worker takes two before another has begun.
+    # Every worker is given its first job, so that a fast one cannot take two before others start.
     for worker, number in [(worker, waiting.popleft() if waiting else None) for worker in alive]:
         threading.Thread(target=serve, args=(worker, number), daemon=True).start()
     with state:
@@ -219,12 +219,12 @@ def run_jobs(
         raise errors[0]
     if len(results) < len(jobs):
         reasons = "; ".join(f"{worker.address}: {worker.lost}" for worker in workers)
-        raise WorkersLostError(f"No worker is left to compute on ({reasons}).")
+        raise WorkersLostError(f"No worker is left ({reasons}).")
     return [results[number] for number in range(len(jobs))]
 
 
 class _Value(ExecutorValue):
-    """A value on its way to the workers: kept as it is until it is known who needs it."""
+    """A value in this process; it is sent when it is known which workers need it."""
 
     def __init__(self, value: Any, type_signature: tff.Type):
         self.value = value
@@ -243,7 +243,7 @@ class _Value(ExecutorValue):
 
 
 class SharingExecutor(Executor):
-    """Computes `Plan`s for a given number of clients by sharing these among workers."""
+    """Runs `Plan`s for a fixed number of clients, which it divides among workers."""
 
     def __init__(self, workers: Sequence[RemoteWorker], num_clients: int):
         self._workers = workers
@@ -304,14 +304,14 @@ class SharingExecutor(Executor):
 
 
 def _share(num_clients: int, num_shares: int) -> list[tuple[int, int]]:
-    """Cuts the clients into runs of nearly equal length, none of them empty unless all are."""
+    """Divides clients into ranges of nearly equal length; none is empty if there are clients."""
     num_shares = max(1, min(num_shares, num_clients))
     cuts = [num_clients * i // num_shares for i in range(num_shares + 1)]
     return list(itertools.pairwise(cuts))
 
 
 def _slice_clients(value: Any, type_spec: tff.Type, begin: int, end: int) -> Any:
-    """A computation's argument for some of the clients."""
+    """The argument of a computation, restricted to a range of clients."""
     if isinstance(type_spec, tff.StructType):
         return tff.structure.Struct(
             [
@@ -323,7 +323,7 @@ def _slice_clients(value: Any, type_spec: tff.Type, begin: int, end: int) -> Any
 
 
 class RemoteContext(tff.framework.SyncExecutionContext):
-    """TFF's execution context on several workers.
+    """An execution context that uses several workers.
 
     Attributes:
         workers: the `RemoteWorker`s.
@@ -341,11 +341,11 @@ class RemoteContext(tff.framework.SyncExecutionContext):
             transform_args=tff.tensorflow.transform_args,
             transform_result=tff.tensorflow.transform_result,
         )
-        # Calls under way at the end of the process would be waited for.
+        # Otherwise the process would wait for running calls at exit.
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Ends the connections; the workers stay."""
+        """Ends the connections; the workers keep running."""
         atexit.unregister(self.close)
         for worker in self.workers:
             worker.close()
@@ -361,28 +361,28 @@ def create_context(
     """Connects to workers that were started with `python -m tasks.worker`.
 
     Args:
-        workers: their addresses, "host:port".
-        worker_timeout: a worker that gives no sign of life for so many seconds is lost. This is not
-            a limit on the duration of a round.
-        start_timeout: the seconds within which every worker has to answer at the start.
-        default_num_clients: the number of clients where the arguments do not tell it.
+        workers: addresses of the workers, "host:port".
+        worker_timeout: time in seconds after which a worker that does not answer pings is lost.
+            It does not limit the duration of a round.
+        start_timeout: time in seconds within which every worker has to answer at the start.
+        default_num_clients: number of clients if no argument is placed at clients.
 
     Returns:
         A `tff.framework.SyncContext` with a method `close`. Its calls raise
         `tff_pcdd.runtime.WorkersLostError` when no worker is left.
 
     Raises:
-        ValueError: if an argument is unusable.
+        ValueError: if an argument is invalid.
         RuntimeStartError: if a worker does not answer.
     """
     if isinstance(workers, str) or not workers:
-        raise ValueError(f"workers={workers!r}: name at least one worker as 'host:port'.")
+        raise ValueError(f"workers={workers!r}: must be a list of at least one 'host:port'.")
     if len(set(workers)) < len(workers):
-        raise ValueError(f"workers={workers!r}: a worker is named twice.")
+        raise ValueError(f"workers={workers!r}: contains a worker twice.")
     for address in workers:
         host, _, port = address.rpartition(":")
         if not host or not port.isdecimal():
-            raise ValueError(f"workers={workers!r}: {address!r} is not of the form 'host:port'.")
+            raise ValueError(f"workers={workers!r}: {address!r} does not have the form host:port.")
     if worker_timeout <= 0:
         raise ValueError(f"worker_timeout={worker_timeout}: must be greater than 0.")
 
@@ -394,7 +394,7 @@ def create_context(
                 worker.close()
             raise RuntimeStartError(
                 f"No answer within {start_timeout:g} s from worker {', '.join(missing)}. Start it "
-                "with `python -m tasks.worker --port=...`, and see that the port can be reached."
+                "with `python -m tasks.worker --port=...`, and check that the port is reachable."
             )
         time.sleep(0.02)
     return RemoteContext(connections, default_num_clients)

@@ -1,7 +1,7 @@
-"""Serves an executor of this process to others, in the protocol of TFF's own workers.
+"""A gRPC service that lets other processes use an executor, with the protocol of TFF's workers.
 
-TFF's C++ worker listens on every network interface and computes on the CPU only. A worker made of
-the runtime `inprocess` and this service listens where it is told, and uses the GPU.
+TFF's C++ worker listens on every network interface and only uses the CPU. A worker made of the
+runtime `inprocess` and this service listens on a given address and can use GPUs.
 """
 
 import asyncio
@@ -20,14 +20,14 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime._tff_private import TypeProto, executor_pb2, executor_pb2_grpc
 from tff_pcdd.runtime.process import CHANNEL_OPTIONS
 
-# A caller that goes away without a word leaves its session behind; the oldest ones are dropped.
+# A caller may disappear without closing its session, so the least recently used ones are dropped.
 _SESSIONS_KEPT = 32
 _CALLS_AT_A_TIME = 16
 _LONGEST_ERROR = 4000  # gRPC sends it in a header, which is limited to 8 KiB.
 
 
 class _Session:
-    """The values of one caller for one number of clients."""
+    """The executor of one caller for one number of clients, with its values."""
 
     def __init__(self, executor):
         self.executor = executor
@@ -35,13 +35,13 @@ class _Session:
 
 
 class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
-    """Executors, and the values on them, by the names that callers know them by."""
+    """Executors and their values; callers refer to both by names that the service returned."""
 
     def __init__(self, factory: tff.framework.ExecutorFactory):
         """Creates the service.
 
         Args:
-            factory: makes the executor for a number of clients.
+            factory: creates the executor for a number of clients.
         """
         self._factory = factory
         self._names = itertools.count()
@@ -58,8 +58,8 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
         try:
             return answer()
         except KeyError as error:
-            # The caller then starts a session anew.
-            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"Nothing is known as {error}.")
+            # With this status code, the caller starts a new session.
+            context.abort(grpc.StatusCode.FAILED_PRECONDITION, f"No session or value {error}.")
         except Exception as error:
             logging.exception("A call failed.")
             message = f"{type(error).__name__}: {error}"
@@ -163,7 +163,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
 
 
 def _deserialize(message: executor_pb2.Value) -> tuple[Any, tff.Type]:
-    """Reads a value. (TFF's own function refuses clients whose data differ in shape.)"""
+    """Reads a value; TFF's own function fails if the data of clients differ in shape."""
     if not message.HasField("federated"):
         value, type_spec = tff.framework.deserialize_value(message)
         if isinstance(type_spec, tff.FunctionType):
@@ -178,22 +178,22 @@ def _deserialize(message: executor_pb2.Value) -> tuple[Any, tff.Type]:
 
 
 def serve(factory: tff.framework.ExecutorFactory, host: str, port: int) -> tuple[grpc.Server, int]:
-    """Starts to serve.
+    """Starts a server with an `ExecutorService`.
 
     Args:
-        factory: makes the executor for a number of clients.
-        host: the address of the interface to listen on.
-        port: the port; 0 for any that is free.
+        factory: creates the executor for a number of clients.
+        host: IP address to listen on.
+        port: port to listen on; 0 means any free port.
 
     Returns:
         The server and its port.
 
     Raises:
-        RuntimeStartError: if it cannot listen there.
+        RuntimeStartError: if it cannot listen on this address and port.
     """
     server = grpc.server(
         concurrent.futures.ThreadPoolExecutor(_CALLS_AT_A_TIME),
-        # Two servers on one port would get each other's calls.
+        # Two servers on one port would receive each other's calls.
         options=(*CHANNEL_OPTIONS, ("grpc.so_reuseport", 0)),
     )
     executor_pb2_grpc.add_ExecutorGroupServicer_to_server(ExecutorService(factory), server)
@@ -203,6 +203,9 @@ def serve(factory: tff.framework.ExecutorFactory, host: str, port: int) -> tuple
     except RuntimeError as error:
         raise RuntimeStartError(f"A worker cannot listen on {address}: {error}.") from error
     if not port:
-        raise RuntimeStartError(f"A worker cannot listen on {address}: it is in use or not ours.")
+        raise RuntimeStartError(
+            f"A worker cannot listen on {address}: the port is in use, or the address does not "
+            "belong to this machine."
+        )
     server.start()
     return server, port

@@ -1,16 +1,16 @@
-"""Cuts a federated computation in two, so that several workers can share its clients.
+"""Splits a federated computation into two, so that several workers can share its clients.
 
-The cut is where TFF's mergeable form has it: before the sums over clients are reported. Each worker
-computes
+It is split before the `report` step of the sums over clients, as in TFF's mergeable form.
+First, each worker computes `local` for its share of the clients:
 
-    local   argument of some clients → <their part of each sum, what they return>
+    argument of these clients → <partial sums, results of these clients>
 
-and then one of them
+Then one of the workers computes `finish`:
 
-    finish  <the server's part of the argument, sums of every share> → what the server returns
+    <server argument, partial sums of every share> → results at the server
 
-Unlike TFF's mergeable form, what clients return is computed together with the sums, not after them;
-so a round that returns client states trains every client once, not twice.
+Unlike in TFF's mergeable form, client results are computed together with the sums and not after
+them, so a round that returns client states trains every client once instead of twice.
 """
 
 import functools
@@ -25,13 +25,13 @@ from tff_pcdd.runtime.worker import compile_to_native
 
 
 class Plan:
-    """A computation in TFF's native form, cut for sharing if it can be.
+    """A computation in TFF's native form, split for several workers if possible.
 
     Attributes:
-        type_signature: the computation's type.
-        local: `argument → <partial sums, what clients return>`, or None if the computation cannot
-            be shared and has to be computed as a `whole` by one worker.
-        whole: the computation.
+        type_signature: type of the computation.
+        local: `argument → <partial sums, client results>`, or None if the computation cannot be
+            split; then a single worker has to run `whole`.
+        whole: the complete computation.
     """
 
     def __init__(self, computation: tff.framework.ConcreteComputation):
@@ -44,10 +44,10 @@ class Plan:
             return
         reason = self._cut(*block)
         if reason:
-            logging.warning("One worker alone computes a federated computation: %s.", reason)
+            logging.warning("A single worker runs a federated computation, because %s.", reason)
 
     def _cut(self, parameter: str, block: tff.framework.Block) -> str | None:
-        """Finds what is computed where; returns why not if that fails."""
+        """Splits the computation; returns the reason if that is impossible."""
         sums, early, late = [], [], []
         late_names = set()
         for name, value in block.locals:
@@ -70,7 +70,7 @@ class Plan:
         for _, leaf in leaves:
             at_clients = leaf.type_signature.placement is tff.CLIENTS
             if at_clients and not late_names.isdisjoint(_references(leaf)):
-                return "what its clients return depends on sums over clients"
+                return "its client results depend on sums over clients"
         self._client_leaves = [
             (path, leaf) for path, leaf in leaves if leaf.type_signature.placement is tff.CLIENTS
         ]
@@ -95,7 +95,7 @@ class Plan:
         return None
 
     def server_argument(self, argument: Any) -> list:
-        """The server's part of an argument, as `finish` takes it."""
+        """Those parts of an argument that are placed at the server, in the form `finish` takes."""
         return [
             functools.reduce(lambda value, i: value[i], path, argument)
             for path, leaf in self._parameter_leaves
@@ -103,7 +103,7 @@ class Plan:
         ]
 
     def finish(self, num_shares: int) -> tff.framework.ConcreteComputation | None:
-        """What remains for the server: `<server_argument, sums of every share> → results`."""
+        """The server's part, `<server argument, partial sums of every share> → results`."""
         if not self._server_leaves:
             return None
         if num_shares not in self._finish:
@@ -124,7 +124,7 @@ class Plan:
         position = itertools.count()
 
         def rebuild(type_spec):
-            """The computation's own argument; clients' values refer to nothing, and are unused."""
+            """The original argument, with unbound references instead of unused client values."""
             if isinstance(type_spec, tff.StructType):
                 return tff.framework.Struct(
                     [(name, rebuild(t)) for name, t in tff.structure.iter_elements(type_spec)]
@@ -156,11 +156,11 @@ class Plan:
         )
 
     def assemble(self, client_results: Sequence, server_results: Sequence) -> Any:
-        """Puts together what the computation returns.
+        """Builds the result of the whole computation.
 
         Args:
-            client_results: for each share, what its clients return.
-            server_results: what the server returns.
+            client_results: for each share, the results of its clients.
+            server_results: the results at the server.
         """
         values = {}
         for k, (path, _) in enumerate(self._client_leaves):
@@ -182,12 +182,12 @@ class Plan:
 
 
 def compile_plan(computation: tff.framework.ConcreteComputation) -> Plan:
-    """Compiles a computation to what TFF's workers understand, and cuts it."""
+    """Compiles a computation to TFF's native form and splits it."""
     return Plan(compile_to_native(computation))
 
 
 def _client_block(computation) -> tuple[str, tff.framework.Block] | None:
-    """Parameter and body of a computation on clients' values; TFF's native form is a flat block."""
+    """Parameter name and body of a computation with client arguments; None if it has none."""
     signature = computation.type_signature
     if signature.parameter is None or not any(map(is_at_clients, _leaf_types(signature.parameter))):
         return None
@@ -203,7 +203,7 @@ def _client_block(computation) -> tuple[str, tff.framework.Block] | None:
 
 
 def _leaf_types(type_spec: tff.Type):
-    """The types in a struct of structs."""
+    """Yields the leaves of nested struct types."""
     if isinstance(type_spec, tff.StructType):
         for _, element in tff.structure.iter_elements(type_spec):
             yield from _leaf_types(element)
@@ -212,7 +212,7 @@ def _leaf_types(type_spec: tff.Type):
 
 
 def is_at_clients(type_spec: tff.Type) -> bool:
-    """Whether each client has a value of its own of this type."""
+    """Whether every client has its own value of this type."""
     return (
         isinstance(type_spec, tff.FederatedType)
         and type_spec.placement is tff.CLIENTS
@@ -221,7 +221,7 @@ def is_at_clients(type_spec: tff.Type) -> bool:
 
 
 def _leaves(block: tff.framework.ComputationBuildingBlock, path: tuple[int, ...] = ()):
-    """Yields (path, expression) for each federated value in a struct of structs."""
+    """Yields (path, expression) for each federated value in nested structs."""
     if not isinstance(block.type_signature, tff.StructType):
         yield path, block
         return
@@ -232,7 +232,7 @@ def _leaves(block: tff.framework.ComputationBuildingBlock, path: tuple[int, ...]
 
 
 def _find(block: tff.framework.ComputationBuildingBlock, kind: type) -> list:
-    """All parts of an expression that are of a kind."""
+    """All parts of an expression that are instances of `kind`."""
     found = []
 
     def look(part):
@@ -249,7 +249,7 @@ def _references(block: tff.framework.ComputationBuildingBlock) -> set[str]:
 
 
 def _sums_in(block: tff.framework.ComputationBuildingBlock) -> list[str]:
-    """The names of the intrinsics in an expression that take from the clients to the server."""
+    """The URIs of the intrinsics in an expression that move values from clients to the server."""
 
     def has(type_spec, placement):
         return any(
@@ -268,13 +268,13 @@ def _sums_in(block: tff.framework.ComputationBuildingBlock) -> list[str]:
 
 
 def _computation(parameter, type_spec, values, results) -> tff.framework.ConcreteComputation:
-    """`parameter → results`, where `values` are named on the way; those not needed are dropped.
+    """The computation `parameter → results`; unused `values` are removed.
 
     Args:
-        parameter: the parameter's name.
-        type_spec: the parameter's type.
-        values: (name, expression) pairs; later ones may refer to earlier ones.
-        results: an expression, or a list of such, nested as wanted.
+        parameter: name of the parameter.
+        type_spec: type of the parameter.
+        values: local values, (name, expression) pairs; each may refer to earlier ones.
+        results: an expression, or a nested list of expressions.
     """
 
     def struct(expression):
@@ -306,7 +306,7 @@ def _zip_at_server(first, second) -> tff.framework.Call:
 
 
 def _without_report(aggregate: tff.framework.Call) -> tff.framework.Call:
-    """A federated sum that returns its accumulator, so that the parts of several can be merged."""
+    """A federated sum that returns its accumulator, so that partial sums can be merged."""
     value, zero, accumulate, merge, _ = aggregate.argument
     accumulator_type = merge.type_signature.result
     identity = tff.framework.Lambda(
@@ -314,7 +314,7 @@ def _without_report(aggregate: tff.framework.Call) -> tff.framework.Call:
         accumulator_type,
         tff.framework.Reference("accumulator", accumulator_type),
     )
-    # The intrinsic's own type takes values that are equal at all clients, too.
+    # Taken from the intrinsic, whose type also accepts values that are equal at all clients.
     *types, _ = (
         t for _, t in tff.structure.iter_elements(aggregate.function.type_signature.parameter)
     )

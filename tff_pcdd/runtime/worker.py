@@ -1,16 +1,16 @@
-"""Runtime `tff`: the C++ worker that ships with TFF, with an honest life cycle.
+"""Runtime `tff`: the C++ worker that ships with TFF, with managed start-up and shutdown.
 
-TFF starts this worker by itself, but lets it inherit the standard streams (a pipe such as
-`train | tee log` then never ends), waits without a deadline for one that cannot start, and for ever
-for the answer of one that was killed. Here the worker
+When TFF itself starts this worker, the worker inherits the standard streams, so a pipe such as
+`train | tee log` never ends. TFF also waits forever for a worker that cannot start, and for the
+answer of a worker that was killed. Here the worker
 
-- inherits no stream: what it says on stderr is kept and quoted when something goes wrong;
-- ends with the process that started it, however that process ends (the kernel sees to it);
-- has a deadline to answer, after which the reason is reported;
-- is watched: when it dies, the call under way fails.
+- inherits no streams; its output on stderr is kept and quoted in error messages;
+- is killed by the kernel when the process that started it ends for any reason;
+- must answer within a deadline; otherwise the reason is reported;
+- is monitored: if it dies, the current call fails.
 
-The worker offers unauthenticated gRPC and listens on all network interfaces, as it does when TFF
-starts it: it knows no other way. On a machine that strangers can reach, prefer `inprocess`.
+The worker's gRPC is not authenticated, and it always listens on all network interfaces. Prefer the
+runtime `inprocess` on a machine that untrusted machines can reach.
 """
 
 import collections
@@ -37,10 +37,10 @@ _EXECUTORS_KEPT = 10
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
-    """The calls to a worker, with a say for the runtime when one fails.
+    """The calls to a worker; lets the runtime translate call errors.
 
-    TFF's own stub has every call repeated for ever when the worker is gone. It also follows the
-    state of the channel in a thread, which gRPC lets fail when the channel is closed.
+    TFF's own stub makes its caller repeat every call forever if the worker is gone. It also watches
+    the state of the channel in a thread, which fails when the channel is closed.
     """
 
     def __init__(self, channel: grpc.Channel, explain: Callable[[Exception], Exception]):
@@ -48,8 +48,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
 
         Args:
             channel: the connection to the worker.
-            explain: given the error of a call, returns the error to raise: one that tells about the
-                worker's end, or the given one.
+            explain: maps the error of a call to the error to raise: either the same error, or one
+                that describes how the worker ended.
         """
         self._stub = executor_pb2_grpc.ExecutorGroupStub(channel)
         self._explain = explain
@@ -57,7 +57,7 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     def _call(self, method: Callable[[Any], Any], request: Any) -> Any:
         try:
             return method(request)
-        # `ValueError` is gRPC's answer to a call on a channel that was closed.
+        # gRPC raises `ValueError` for a call on a closed channel.
         except (grpc.RpcError, ValueError) as error:
             raise self._explain(error) from error
 
@@ -79,8 +79,8 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
     def compute(self, request):
         return self._call(self._stub.Compute, request)
 
-    # Values are disposed of by the garbage collector, at any time and in any thread. It must not
-    # wait for a worker, and where the worker is gone there is nothing left to dispose of.
+    # The garbage collector disposes of values at any time and in any thread, so these calls must
+    # not wait. If the worker is gone, there is nothing to dispose of.
     def dispose(self, request):
         with contextlib.suppress(ValueError):
             self._stub.Dispose.future(request, timeout=60)
@@ -91,10 +91,10 @@ class GuardedStub(tff.framework.RemoteExecutorStub):
 
 
 class ExecutorFactory(tff.framework.ExecutorFactory):
-    """Keeps one executor on the worker per number of clients, and closes those it drops.
+    """Keeps one executor per number of clients, and closes those that it evicts.
 
-    (TFF's own factory forgets the least recently used one without telling the worker, which keeps
-    its values for ever.)
+    TFF's own factory evicts the least recently used executor without telling the worker, which then
+    keeps its values forever.
     """
 
     def __init__(self, make_executor: Callable[[dict], Any]):
@@ -121,9 +121,10 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
 def compile_to_native(
     computation: tff.framework.ConcreteComputation,
 ) -> tff.framework.ConcreteComputation:
-    """Compiles a computation to what TFF's workers understand.
+    """Compiles a computation to TFF's native form, the only one that its workers support.
 
-    They know no secure aggregation. It is computed in the clear, with its bounds and moduli.
+    Workers do not support secure aggregation. It is computed in the clear, with its usual bounds
+    and moduli.
     """
     return tff.backends.native.desugar_and_transform_to_native(
         tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
@@ -131,12 +132,12 @@ def compile_to_native(
 
 
 class RemoteExecutorContext(tff.framework.SyncExecutionContext):
-    """TFF's execution context on one worker, reached through a stub."""
+    """An execution context that uses one worker through a stub."""
 
     def __init__(self, stub: tff.framework.RemoteExecutorStub, default_num_clients: int = 0):
         def make_executor(cardinalities):
             cardinalities.setdefault(tff.CLIENTS, default_num_clients)
-            # Values that are no longer needed would wait on the worker for nineteen others.
+            # By default the worker keeps unused values until there are twenty of them.
             executor = tff.framework.RemoteExecutor(stub, dispose_batch_size=1)
             executor.set_cardinalities(cardinalities)
             return executor
@@ -150,7 +151,7 @@ class RemoteExecutorContext(tff.framework.SyncExecutionContext):
 
 
 class LocalWorkerContext(RemoteExecutorContext):
-    """TFF's execution context on a worker of its own, which it ends with `close`.
+    """An execution context that owns a local worker; `close` ends the worker.
 
     Attributes:
         worker: the `WorkerProcess`.
@@ -163,7 +164,7 @@ class LocalWorkerContext(RemoteExecutorContext):
         super().__init__(GuardedStub(channel, self._explain), default_num_clients)
 
     def _explain(self, error: Exception) -> Exception:
-        # The connection breaks a moment before the process is known to have ended.
+        # The connection breaks shortly before the end of the process is noticed.
         gone = self.worker.ended.wait(1.0 if is_broken_connection(error) else 0.0)
         if self._closed:
             return WorkerDiedError("The runtime `tff` was closed.")
@@ -172,14 +173,14 @@ class LocalWorkerContext(RemoteExecutorContext):
         return error
 
     def close(self) -> None:
-        """Ends the worker. A call under way fails with `WorkerDiedError`."""
+        """Ends the worker. A running call fails with `WorkerDiedError`."""
         self._closed = True
         self.worker.stop()
         self._channel.close()
 
 
 def is_broken_connection(error: Exception) -> bool:
-    """Whether a call failed because its worker could not be reached (or its channel was closed)."""
+    """Whether a call failed because the worker was unreachable or the channel closed."""
     if isinstance(error, ValueError):
         return True
     code = error.code() if isinstance(error, grpc.Call) else None
@@ -194,35 +195,35 @@ def create_context(
     max_concurrent_computation_calls: int = -1,
     default_num_clients: int = 0,
 ) -> LocalWorkerContext:
-    """Starts a worker on this machine and builds the execution context on it.
+    """Starts a worker on this machine and creates an execution context that uses it.
 
     Args:
-        binary: the worker; by default the environment variable TFF_PCDD_WORKER_BINARY, else the one
-            in TFF's package.
-        port: where it listens; a free port by default.
-        start_timeout: the seconds within which it has to answer.
-        max_concurrent_computation_calls: how many clients it computes at the same time at most; all
-            of them if not positive. Fewer need less memory.
-        default_num_clients: the number of clients where the arguments do not tell it.
+        binary: path of the worker; by default the value of the environment variable
+            TFF_PCDD_WORKER_BINARY, or the worker in TFF's package if that is not set.
+        port: the port on which the worker listens; by default any free port.
+        start_timeout: time within which the worker has to answer, in seconds.
+        max_concurrent_computation_calls: maximum number of clients that run at the same time; 0 or
+            less means no limit. A lower number needs less memory.
+        default_num_clients: number of clients if no argument is placed at clients.
 
     Returns:
         A `tff.framework.SyncContext` with a method `close`.
 
     Raises:
-        RuntimeStartError: if the worker cannot start; the message names the reason.
+        RuntimeStartError: if the worker cannot start; the message contains the reason.
     """
     path = find_binary(binary)
     if port is None:
         port = unused_port()
     check_port(port)
-    # A proxy named in the environment must not stand between this process and its own worker.
+    # Connections to this machine must not go through a proxy set in the environment.
     options = (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0))
     channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
     worker = WorkerProcess(
         path,
         port,
         [f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"],
-        # Calls whose connection does not notice the death of the worker end with the channel.
+        # Closing the channel ends calls whose connection did not notice the end of the worker.
         on_end=channel.close,
     )
     try:

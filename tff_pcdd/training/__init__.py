@@ -1,25 +1,35 @@
-"""Experiments: settings, the round loop, what is kept between rounds and what is written.
+"""Experiments: their settings, the simulation in memory, and runs in a directory.
 
-from tff_pcdd.training import Experiment, ExperimentConfig
-summary = Experiment(ExperimentConfig(algorithm="fedgela"), "runs/fedgela").run()
+    from tff_pcdd.training import ExperimentConfig, run_experiment
+
+    config = ExperimentConfig.from_settings(algorithm="fedgela", rounds=10)
+    summary = run_experiment(config, "runs/fedgela")
 """
 
 from etils import epy
 
 # Settings are checked before TensorFlow is needed; the rest is imported when it is first used.
 with epy.lazy_api_imports(globals()):
-    from tff_pcdd.training.comparison import compare
-    from tff_pcdd.training.config import ExperimentConfig, RunOptions
-    from tff_pcdd.training.experiment import Experiment, evaluate_run
-    from tff_pcdd.training.grid_search import sweep
-    from tff_pcdd.training.runs import run_experiment
+    from tff_pcdd.training.callbacks import Callback
+    from tff_pcdd.training.config import EvaluationConfig, ExperimentConfig, TrainingConfig
+    from tff_pcdd.training.experiment import run_experiment
+    from tff_pcdd.training.history import History
+    from tff_pcdd.training.restored import evaluate_run, restore_run
+    from tff_pcdd.training.run import Run
+    from tff_pcdd.training.run_options import ComputeOptions, RunOptions
+    from tff_pcdd.training.simulation import Simulation
 
 __all__ = [
-    "Experiment",
+    "Callback",
+    "ComputeOptions",
+    "EvaluationConfig",
     "ExperimentConfig",
+    "History",
+    "Run",
     "RunOptions",
-    "compare",
+    "Simulation",
+    "TrainingConfig",
     "evaluate_run",
+    "restore_run",
     "run_experiment",
-    "sweep",
 ]

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
 from tff_pcdd.training import trees
 from tff_pcdd.training.client_store import ClientStateStore
 
@@ -19,12 +19,12 @@ _NAME = re.compile(r"round_(\d{6})\.npz")
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What is needed to go on after a round.
+    """What is needed to continue after a round.
 
     Attributes:
         round: number of the round, 1 for the first.
         server_state: the server's state after it.
-        totals: what was counted up to it, such as bytes sent.
+        totals: counts since the first round, such as bytes sent.
     """
 
     round: int
@@ -36,8 +36,8 @@ class CheckpointManager:
     """Writes checkpoints `round_NNNNNN.npz` atomically and keeps the newest.
 
     Args:
-        directory: where they go; made when the first is saved.
-        keep: how many to keep.
+        directory: where they are written; created when the first one is saved.
+        keep: how many of the newest are kept.
     """
 
     def __init__(self, directory: Path, keep: int):
@@ -58,7 +58,7 @@ class CheckpointManager:
         return self._directory / f"round_{round_number:06d}.json"
 
     def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
-        """Saves the state after a round; the oldest checkpoints beyond `keep` go."""
+        """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
         self._directory.mkdir(parents=True, exist_ok=True)
         versions, states = store.snapshot()
         manifest = {
@@ -67,7 +67,7 @@ class CheckpointManager:
             "inline": store.inline,
             "totals": checkpoint.totals,
         }
-        # The manifest first: a checkpoint counts from when its arrays are there.
+        # The manifest is written first: a checkpoint exists once its arrays do.
         files.write_text(self._manifest(checkpoint.round), json.dumps(manifest))
         trees.save_tree(self._path(checkpoint.round), [checkpoint.server_state, states])
         kept = self.rounds()[-self._keep :]
@@ -84,17 +84,17 @@ class CheckpointManager:
         store: ClientStateStore,
         round_number: int | None = None,
     ) -> Checkpoint:
-        """Loads a checkpoint, the newest by default, and brings the store back to it.
+        """Loads a checkpoint, by default the newest, and restores the store to it.
 
         Args:
             template: a server state of the right structure.
             client_template: a client state of the right structure.
-            store: to be restored.
-            round_number: which checkpoint.
+            store: the store of the client states.
+            round_number: the round of the checkpoint.
 
         Raises:
-            FileNotFoundError: there is no checkpoint, or not that one.
-            OptionError: it was written with the other kind of store.
+            FileNotFoundError: there is no checkpoint, or none of that round.
+            SettingError: it was written with the other kind of store.
             ValueError: it was written for another model or method.
         """
         rounds = self.rounds()
@@ -109,9 +109,8 @@ class CheckpointManager:
         versions = manifest["clients"]
         if manifest["inline"] != store.inline:
             given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
-            raise OptionError(
-                f"--client_store={given}: the run keeps its clients' states otherwise, "
-                f"go on with --client_store={kept}"
+            raise SettingError(
+                "client_store", given, f"the run keeps its client states in the other store, {kept}"
             )
         in_file = [client_template] * len(versions) if store.inline else []
         server_state, states = trees.load_tree(self._path(chosen), [template, in_file])

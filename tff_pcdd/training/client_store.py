@@ -1,7 +1,7 @@
-"""What clients keep between rounds, by client number, in memory or on disk.
+"""The states that clients keep between rounds, by client number, in memory or on disk.
 
-A client that was never written is given its initial state when it is first asked for, so that
-nothing grows with clients that do not take part.
+The initial state of a client is made whenever it is asked for before it was first stored, so the
+size of a store does not grow with clients that never take part.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ _FILES = "round_*.npz"
 
 
 class ClientStateStore(abc.ABC):
-    """States of clients, with a manifest of them that a checkpoint can hold.
+    """States of clients, and a manifest of them for a checkpoint.
 
     Args:
-        initial: makes the state of a client, by number, that never took part.
+        initial: makes the state of a client that has never taken part, from its number.
 
     Attributes:
         inline: whether a checkpoint contains the states themselves.
@@ -38,22 +38,22 @@ class ClientStateStore(abc.ABC):
 
     @abc.abstractmethod
     def put(self, client: int, state: Any, version: int) -> None:
-        """Keeps a client's state as of round `version`."""
+        """Stores a client's state after round `version`."""
 
     @abc.abstractmethod
     def snapshot(self) -> tuple[dict[str, int], list[Any]]:
-        """Versions by client, and the states to be put into the checkpoint in that order."""
+        """The rounds of all states by client, and the states that the checkpoint has to hold."""
 
     @abc.abstractmethod
     def restore(self, versions: Mapping[str, int], states: list[Any]) -> None:
-        """Goes back to what `snapshot` gave."""
+        """Restores what `snapshot` returned."""
 
     def forget_before(self, version: int) -> None:
-        """Drops what no checkpoint from round `version` on can ask for."""
+        """Drops states that no checkpoint of round `version` or later refers to."""
         del version
 
     def forget_after(self, version: int) -> None:
-        """Drops what rounds after `version` left, before they are computed again."""
+        """Drops states of rounds after `version`, which are about to be computed again."""
         del version
 
 
@@ -87,14 +87,14 @@ class MemoryStore(ClientStateStore):
 
 
 class DiskStore(ClientStateStore):
-    """Keeps each state in a file named after client and round; a checkpoint holds the names only.
+    """Keeps each state in a file of its own; a checkpoint holds only client and round.
 
-    Memory does not grow with the federation. A file is never written twice, so a run that is
-    killed in the middle of a round finds the states of its last checkpoint untouched.
+    Memory does not grow with the federation. No file is overwritten, so a run that is killed in
+    the middle of a round still has the states of its last checkpoint.
 
     Args:
         initial: as for any store.
-        directory: where the files go; made when first needed.
+        directory: of the files; created when it is first needed.
     """
 
     inline = False
@@ -128,7 +128,7 @@ class DiskStore(ClientStateStore):
         return {str(client): versions[-1] for client, versions in self._versions.items()}, []
 
     def restore(self, versions, states):
-        # Older and newer files stay: they belong to other checkpoints.
+        # Older and newer files belong to other checkpoints.
         self._versions = {}
         for client, newest in versions.items():
             folder = self._path(int(client), newest).parent

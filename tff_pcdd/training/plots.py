@@ -1,10 +1,9 @@
-"""Pictures of runs. Each function returns (figure, axes) so that a notebook can go on with them."""
+"""Pictures of runs. Each function returns (figure, axes), for a notebook to continue with."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -12,10 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tff_pcdd.training import sinks
-
-if TYPE_CHECKING:
-    from tff_pcdd.training.experiment import Experiment
+from tff_pcdd.training.history import History
 
 _LABELS = {
     "ga": "GA: global model, whole test set",
@@ -25,10 +21,10 @@ _LABELS = {
 }
 
 
-# Clients that a heat map can show, a line or two of pixels each.
+# Clients that a heat map can show with a line or two of pixels each.
 _MAX_LINES = 500
 
-# How many times the median the largest count may be before colours become logarithmic.
+# Colours become logarithmic if the largest count exceeds the median by more than this factor.
 _WIDE = 8
 
 
@@ -39,7 +35,7 @@ def save(figure: Figure, path: Path) -> None:
 
 
 def percent_axis(axes) -> None:
-    """Rounds to the right, percent upwards."""
+    """Labels the axes: rounds to the right, percent upwards."""
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
@@ -47,29 +43,28 @@ def percent_axis(axes) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
-def accuracy_curves(rows: Sequence[Mapping[str, str]], title: str):
-    """GA and PA over the rounds of one run, from the rows of its metrics file."""
+def accuracy_curves(history: History, title: str):
+    """GA and PA over the rounds of one run."""
     figure = Figure(figsize=(7, 4.2))
     axes = figure.subplots()
     for column, label in _LABELS.items():
-        points = [(int(row["round"]), float(row[column])) for row in rows if row.get(column)]
+        points = history.points(column)
         if points:
             style = "--" if column.endswith("masked") else "-"
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
     percent_axis(axes)
     axes.set_title(title)
-    # Below the axes: inside them a legend hides some curve of some run.
+    # Below the axes, because inside them the legend would hide a curve in some runs.
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     return figure, axes
 
 
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
-    """Who holds which class: a heat map of training samples, clients [K] by classes [C].
+    """Who holds which class: a heat map of training samples by client and class, [K, C].
 
-    Numbers stand in the cells while they can be read; labels thin out as clients become many. Of
-    more clients than there are lines on the picture every second, third, … is shown, in the order
-    of their largest classes, since nobody could find one by its number there. Where counts differ
-    by much the colours are logarithmic, or a few large ones would make all others look alike.
+    Cells show their numbers while these can be read. If there are more clients than lines in the
+    picture, every second, third, … is shown, sorted by their largest classes. If counts differ
+    widely, the colours are logarithmic, because otherwise all but the largest would look alike.
     """
     every = -(-len(counts) // _MAX_LINES)
     all_clients = len(counts)
@@ -80,7 +75,7 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
     norm = _color_norm(shown)
-    # The darker, the more; viridis ends in a yellow that grey cannot be mistaken for.
+    # Darker means more; the light end of viridis is yellow, which differs from the grey for none.
     colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
         shown,
@@ -123,61 +118,15 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:
-    """Clients in the order of their largest class, the purest of each first, empty ones last."""
+    """Clients sorted by their largest class and then by its share; empty clients come last."""
     sizes = counts.sum(axis=1)
     shares = counts.max(axis=1) / np.maximum(sizes, 1)
     return np.lexsort((-shares, counts.argmax(axis=1), sizes == 0))
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
-    """From 0 to the largest count, or from 1 on a logarithmic scale; zeros are masked."""
+    """A linear scale from 0, or a logarithmic one from 1 if counts differ widely; zeros are masked."""
     held = counts.compressed()
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())
     return Normalize(0, held.max(initial=1))
-
-
-def describe(config) -> str:
-    """The setting of an experiment in a few words."""
-    return f"{describe_data(config)}, {config.model}"
-
-
-def describe_data(config) -> str:
-    """The data of an experiment in a few words."""
-    return f"{config.dataset}, {describe_partition(config)}{_tail(config)}"
-
-
-def describe_dataset(config) -> str:
-    """The data set and its long tail, whoever holds it."""
-    return f"{config.dataset}{_tail(config)}"
-
-
-def _tail(config) -> str:
-    tailed = (config.imbalance_factor or 1) > 1
-    return f", imbalance factor {config.imbalance_factor:g}" if tailed else ""
-
-
-def describe_partition(config) -> str:
-    """Who holds what, in a few words."""
-    if config.partition == "class":
-        return f"P{config.num_clients}C{config.classes_per_client}"
-    if config.partition == "dirichlet":
-        return f"Dirichlet({config.concentration:g}), {config.num_clients} clients"
-    if config.partition == "iid":
-        return f"IID, {config.num_clients} clients"
-    return f"{config.max_clients or 'all'} natural clients"
-
-
-def plot_run(experiment: Experiment) -> None:
-    """Writes the pictures of a finished run into its folder `plots`."""
-    directory = experiment.output_dir / "plots"
-    rows = sinks.read_rows(experiment.output_dir / "metrics.csv")
-    setting = describe(experiment.config)
-    figure, _ = accuracy_curves(rows, f"{experiment.config.algorithm} on {setting}")
-    save(figure, directory / "accuracy.png")
-    figure, _ = class_counts(
-        experiment.federation.class_counts(),
-        experiment.federation.class_names,
-        describe_data(experiment.config),
-    )
-    save(figure, directory / "clients.png")

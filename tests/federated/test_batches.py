@@ -1,0 +1,62 @@
+"""Batches, seeds and counts, called without any federation."""
+
+import math
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd.federated import batches
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 4, 7])
+def test_steps_per_epoch(batch_size):
+    """A last batch with a single sample is skipped unless it is the only one."""
+    for size in range(20):
+        expected = math.ceil(size / batch_size)
+        if size % batch_size == 1 and size > batch_size:
+            expected -= 1
+        if batch_size == 1:
+            expected = size
+        actual = batches.steps_per_epoch(tf.constant(size), batch_size)
+        assert int(actual) == expected, size
+        assert actual.dtype == tf.int32
+
+
+def test_counts_of_classes_and_correct_answers():
+    logits = tf.constant([[0.0, 2, 1], [3, 0, 0], [0, 0, 1], [0, 1, 0]])
+    labels = tf.constant([1, 2, 2, 0])
+    np.testing.assert_array_equal(batches.count_classes(labels, 3), [1, 1, 2])
+    np.testing.assert_array_equal(batches.count_correct(logits, labels), [0, 1, 1])
+    empty = tf.zeros([0], tf.int32)
+    np.testing.assert_array_equal(batches.count_classes(empty, 3), [0, 0, 0])
+    np.testing.assert_array_equal(batches.count_correct(tf.zeros([0, 3]), empty), [0, 0, 0])
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513])
+def test_reduce_batches_sees_every_sample_once(size):
+    """In batches of 512, normalised as the input spec says."""
+    x = np.random.default_rng(0).normal(size=(size, *support.IMAGE)).astype(np.float32)
+    examples = OrderedDict(x=x, y=np.arange(size, dtype=np.int32))
+    seen = []
+
+    def function(total, x, y):
+        seen.append(x.shape)
+        return total[0] + tf.reduce_sum(x, axis=0), total[1] + tf.reduce_sum(y)
+
+    initial = (tf.zeros(support.IMAGE), tf.constant(0))
+    sums, labels = batches.reduce_batches(
+        function, initial, examples, support.training_spec("fedavg")
+    )
+    np.testing.assert_allclose(sums, x.sum(axis=0), rtol=1e-4, atol=1e-4)
+    assert int(labels) == size * (size - 1) // 2
+    assert len(seen) == math.ceil(size / 512)
+
+
+def test_fold_in_gives_different_seeds_for_different_numbers():
+    seed = tf.constant([3, 4])
+    derived = {tuple(batches.fold_in(seed, n).numpy()) for n in range(50)}
+    assert len(derived) == 50
+    np.testing.assert_array_equal(batches.fold_in(seed, 7), batches.fold_in(seed, 7))

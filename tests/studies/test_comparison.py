@@ -1,0 +1,286 @@
+"""A comparison: what is refused, what a failed run costs, what the tables say."""
+
+import csv
+import json
+
+import pytest
+
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import ExperimentConfig, campaign, comparison, comparison_tables
+
+
+def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
+    return [ExperimentConfig.from_settings(algorithm=a, seed=s, **settings) for a in algorithms for s in seeds]
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Replaces training by a summary and a metrics file; the folders that it was called for."""
+    folders = []
+
+    def run_experiment(config, folder, run=None, *, overwrite=False, label=""):
+        folders.append(folder)
+        if config.seed == 13:
+            raise ArithmeticError("thirteen")
+        if config.seed == 14:
+            raise OptionError("--seed=14: is not liked")
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config.to_json()))
+        (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
+        return {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
+
+    monkeypatch.setattr(campaign, "run_experiment", run_experiment)
+    return folders
+
+
+def table(text):
+    """The rows of a markdown table as dicts."""
+    head, rule, *body = text.splitlines()
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *body)]
+    assert {len(line) for line in (head, rule, *body)} == {len(head)}
+    return [dict(zip(cells[0], line, strict=True)) for line in cells[1:]]
+
+
+def runs_of(results, folder=None):
+    """Runs with given summaries: {method: [summary, …]}; None for a run that failed."""
+    return [
+        campaign.Run(ExperimentConfig.from_settings(algorithm=method, seed=seed), folder, summary=summary)
+        for method, summaries in results.items()
+        for seed, summary in enumerate(summaries)
+    ]
+
+
+def test_folders_of_methods_seeds_and_partitions(computed, tmp_path):
+    comparison.compare(configs(), tmp_path / "one")
+    wanted = [f"{m}/seed_{s}" for m in ("fedavg", "fedgela") for s in (0, 1)]
+    assert [str(p.relative_to(tmp_path / "one")) for p in computed] == wanted
+    computed.clear()
+    partitions = {"class_2": configs(), "iid": configs(partition="iid")}
+    result = comparison.compare(partitions, tmp_path / "two")
+    assert [str(p.relative_to(tmp_path / "two")) for p in computed] == [
+        f"{partition}/{run}" for partition in partitions for run in wanted
+    ]
+    assert result.report.count("| fedgela |") == 2
+    with open(tmp_path / "two" / "comparison.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["partition"], row["algorithm"], row["seed"]) for row in rows] == [
+        (partition, method, seed)
+        for partition in ("P10C2", "IID, 10 clients")
+        for method in ("fedavg", "fedgela")
+        for seed in ("0", "1")
+    ]
+    for name in ("comparison.png", "comparison_bars.png"):
+        assert (tmp_path / "two" / name).stat().st_size > 10_000
+
+
+def test_a_failed_run_loses_none_of_the_others(computed, tmp_path):
+    result = comparison.compare(configs(seeds=(13, 14, 2)), tmp_path)
+    assert len(computed) == 6
+    assert result.failures == [
+        f"{method} seed {seed}: {error}"
+        for method in ("fedavg", "fedgela")
+        for seed, error in (
+            (13, "ArithmeticError: thirteen"),
+            (14, "tff_pcdd.options.OptionError: --seed=14: is not liked"),
+        )
+    ]
+    failures = (tmp_path / "failures.txt").read_text()
+    assert failures.count("Traceback") == 4
+    with open(tmp_path / "comparison.csv", newline="") as file:
+        assert [row["seed"] for row in csv.DictReader(file)] == ["2", "2"]
+    assert "| 1 of 3 |" in (tmp_path / "comparison.md").read_text()
+    # Without the seeds that fail, the note of failures goes.
+    assert not comparison.compare(configs(seeds=(2,)), tmp_path).failures
+    assert not (tmp_path / "failures.txt").exists()
+
+
+def test_a_comparison_without_any_finished_run(computed, tmp_path):
+    result = comparison.compare(configs(seeds=(13,)), tmp_path)
+    assert len(result.failures) == 2
+    assert table(comparison_tables.accuracies(runs_of({"fedavg": [None]})))[0]["GA"] == "–"
+    assert not (tmp_path / "comparison.png").exists()
+
+
+def test_what_the_first_run_cannot_use_is_refused(computed, tmp_path):
+    with pytest.raises(OptionError, match="--seed=14: is not liked"):
+        comparison.compare(configs(seeds=(14, 2)), tmp_path / "out")
+    assert len(computed) == 1
+    assert not (tmp_path / "out").exists()
+
+
+def test_accuracies_are_mean_and_deviation_over_seeds():
+    rows = table(
+        comparison_tables.accuracies(
+            runs_of(
+                {
+                    "fedavg": [{"ga_final": 10.0, "pa_final": 90.0, "personal_epochs": 5}] * 2,
+                    "fedgela": [
+                        {"ga_final": 10.0, "pa_final": 95.04, "personal_epochs": 5},
+                        {"ga_final": 20.0, "pa_final": 94.96, "personal_epochs": 5},
+                    ],
+                    "fedmr": [{"ga_final": 33.33, "pa_final": None}, None],
+                    "fedge": [{"ga_final": 15.02, "pa_final": 95.0}],
+                }
+            )
+        )
+    )
+    assert [row["method"] for row in rows] == ["fedavg", "fedgela", "fedmr", "fedge"]
+    # Best and second best, those that look equal alike.
+    assert [row["GA"] for row in rows] == [
+        "10.0 ± 0.0",
+        "<ins>15.0 ± 5.0</ins>",
+        "**33.3**",
+        "<ins>15.0</ins>",
+    ]
+    assert [row["PA after"] for row in rows] == [
+        "<ins>90.0 ± 0.0</ins>",
+        "**95.0 ± 0.0**",
+        "–",
+        "**95.0**",
+    ]
+    assert [row["PA epochs"] for row in rows] == ["5", "5", "–", "–"]
+    assert [row["seeds"] for row in rows] == ["2", "2", "1 of 2", "1"]
+
+
+def test_of_two_methods_the_second_is_not_marked_and_one_alone_is_not_either():
+    for results, wanted in (
+        ({"fedavg": [{"ga_final": 1.0}], "fedmr": [{"ga_final": 2.0}]}, ["1.0", "**2.0**"]),
+        ({"fedavg": [{"ga_final": 1.0}]}, ["1.0"]),
+    ):
+        rows = table(comparison_tables.accuracies(runs_of(results)))
+        assert [row["GA"] for row in rows] == wanted
+
+
+def test_columns_of_the_round_that_validation_chose():
+    results = {
+        "fedavg": [{"ga_final": 50.0, "best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0}],
+        "fedmr": [{"ga_final": 55.0, "best_round": 4, "va_best": 62.0, "ga_at_best_round": 58.0}],
+    }
+    rows = table(comparison_tables.accuracies(runs_of(results)))
+    assert [row["GA there"] for row in rows] == ["**60.0**", "58.0"]
+    assert [row["VA, best round"] for row in rows] == ["61.0", "**62.0**"]
+    assert [row["PA after, there"] for row in rows] == ["–", "–"]
+    assert "GA there" not in comparison_tables.accuracies(runs_of({"fedavg": [{"ga_final": 1.0}]}))
+
+
+def write_curve(folder, values):
+    """A metrics file with an accuracy, or an empty cell, for every second round."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lines = [f"{2 * number},{value}" for number, value in enumerate(values, 1)]
+    (folder / "metrics.csv").write_text("\n".join(["round,ga", *lines]) + "\n")
+
+
+def test_rounds_to_the_best_of_fedavg(tmp_path):
+    """On curves averaged over seeds, FedAvg's best is (50 + 60) / 2 at round 6."""
+    curves = {
+        "fedavg": [(10, 20, 50, 40), (20, 30, 60, 50)],
+        "fedgela": [(50, 70, 80, 90), (70, 70, 80, 90)],
+        "fedmr": [(10, 20, 54, 55), (10, 20, 56, 54)],
+        "fedloge": [(10, 20, 30, 54), (10, 20, 30, 54)],
+        "fedge": [("", "", "", ""), ("", "", "", "")],
+    }
+    runs = []
+    for method, seeds in curves.items():
+        for seed, values in enumerate(seeds):
+            folder = tmp_path / method / str(seed)
+            write_curve(folder, values)
+            config = ExperimentConfig.from_settings(algorithm=method, seed=seed)
+            runs.append(campaign.Run(config, folder, summary={"rounds": 8}))
+    rows = table(comparison_tables.rounds_to_accuracy(runs))
+    assert [tuple(row.values()) for row in rows] == [
+        ("fedavg", "6", "1.0×", "55.0"),
+        ("fedgela", "2", "3.0×", "90.0"),
+        ("fedmr", "6", "1.0×", "55.0"),
+        ("fedloge", "not reached", "–", "54.0"),
+        ("fedge", "–", "–", "–"),
+    ]
+    assert "rounds to 55.0 %" in rows[0]
+    others = [run for run in runs if run.config.algorithm != "fedavg"]
+    assert comparison_tables.rounds_to_accuracy(others) == ""
+    assert "### Rounds to FedAvg's best" not in comparison_tables.document(others)
+    assert "### Rounds to FedAvg's best" in comparison_tables.document(runs)
+
+
+def test_heads_and_groups_of_classes():
+    fedloge = {
+        "ga_final": 60.0,
+        "ga_psi_final": 50.0,
+        "ga_many_final": 90.0,
+        "ga_few_final": 30.0,
+        "ga_psi_many_final": 95.0,
+        "ga_psi_few_final": 10.0,
+        "pa_few_final": 55.0,
+    }
+    fedavg = {"ga_final": 58.0, "ga_few_final": 20.0, "ga_many_final": 94.0, "pa_few_final": 50.0}
+    runs = runs_of({"fedavg": [fedavg], "fedloge": [fedloge, {**fedloge, "ga_final": 62.0}]})
+    rows = table(comparison_tables.heads_and_groups(runs))
+    assert [tuple(row.values()) for row in rows] == [
+        ("fedavg", "<ins>58.0</ins>", "<ins>94.0</ins>", "<ins>20.0</ins>", "50.0"),
+        ("fedloge", "**61.0 ± 1.0**", "90.0 ± 0.0", "**30.0 ± 0.0**", "**55.0 ± 0.0**"),
+        ("fedloge: psi", "50.0 ± 0.0", "**95.0 ± 0.0**", "10.0 ± 0.0", "–"),
+    ]
+    assert list(rows[0]) == ["method", "GA", "GA, many", "GA, few", "PA after, few"]
+    # Without anything that the table of accuracies lacks, there is none.
+    plain = runs_of({"fedavg": [{"ga_final": 58.0}], "fedloge": [None]})
+    assert comparison_tables.heads_and_groups(plain) == ""
+
+
+def test_costs():
+    summary = {
+        "rounds": 10,
+        "clients_per_round": 4,
+        "upload_bytes": 400_000,
+        "download_bytes": 80_000_000,
+        "personal_parameters_per_client": 0,
+        "seconds_per_round": 0.5,
+    }
+    other = {**summary, "personal_parameters_per_client": 12345, "seconds_per_round": 0.4}
+    old = {"seconds_per_round": 0.6, "rounds": 10, "upload_bytes": 1}
+    results = {"fedavg": [summary], "fedmr": [other, {**other, "seconds_per_round": 0.8}]}
+    rows = table(comparison_tables.costs(runs_of({**results, "fedloge": [old]})))
+    assert [tuple(row.values()) for row in rows] == [
+        ("fedavg", "0", "10.0", "2,000.0", "0.500", "1.00"),
+        ("fedmr", "12,345", "10.0", "2,000.0", "0.600 ± 0.200", "1.20"),
+        ("fedloge", "–", "–", "–", "0.600", "1.20"),
+    ]
+    alone = table(comparison_tables.costs(runs_of({"fedmr": [other]})))
+    assert alone[0]["time over FedAvg's"] == "–"
+
+
+def test_networks_that_differ_are_pointed_out():
+    alike = [campaign.Run(config, None) for config in configs(projection_dim=84)]
+    differing = [campaign.Run(config, None) for config in configs()]
+    assert "networks differ" not in comparison_tables.document(alike)
+    text = comparison_tables.document(differing)
+    assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
+
+
+@pytest.mark.parametrize(
+    ("chosen", "message"),
+    [
+        (configs(seeds=(0, 0)), "--algorithms, --seeds: name each method and each seed once"),
+        (configs(algorithms=("fedavg", "fedavg")), "--algorithms, --seeds: name each"),
+        ({"a": configs(), "b": configs()}, "--partitions: name each partition once"),
+    ],
+)
+def test_repetitions_are_refused(chosen, message, tmp_path):
+    with pytest.raises(OptionError, match=message):
+        comparison.compare(chosen, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def test_a_directory_of_others_is_refused(tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OptionError, match=r"is not empty and holds no comparison"):
+        comparison.compare(configs(), tmp_path)
+    with pytest.raises(OptionError, match=r"thesis.tex is a file"):
+        comparison.compare(configs(), tmp_path / "thesis.tex")
+
+
+def test_the_last_folder_is_checked_before_the_first_run(tmp_path):
+    (tmp_path / "fedavg").mkdir()
+    (tmp_path / "fedgela" / "seed_1").mkdir(parents=True)
+    (tmp_path / "fedgela" / "seed_1" / "thesis.tex").touch()
+    with pytest.raises(OptionError, match=r"fedgela/seed_1: is not empty and holds no run"):
+        comparison.compare(configs(), tmp_path)
+    assert not any((tmp_path / "fedavg").iterdir())

@@ -1,0 +1,85 @@
+"""Runs that are checked and described without data."""
+
+import json
+
+import pytest
+
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import ExperimentConfig, dry_run
+
+# Trainable parameters of a ResNet18 for colour images, and of 84 linear features behind its 512.
+RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
+
+
+@pytest.mark.parametrize(
+    ("settings", "line"),
+    [
+        (
+            {"dataset": "cifar10", "model": "resnet18", "algorithm": "fedgela", "seed": 3},
+            f"fedgela seed 3: cifar10, P10C2, 30 rounds, resnet18, {RESNET18 + PROJECTION:,} "
+            "parameters before the head",
+        ),
+        (
+            {
+                "dataset": "fashion_mnist",
+                "model": "resnet18",
+                "partition": "dirichlet",
+                "imbalance_factor": 100,
+            },
+            # One input channel in place of three, under 64 filters of 3×3.
+            "fedavg seed 0: fashion_mnist, Dirichlet(0.5), 10 clients, imbalance factor 100, "
+            f"30 rounds, resnet18, {RESNET18 - 2 * 9 * 64:,} parameters before the head",
+        ),
+    ],
+    ids=["projection", "grey images"],
+)
+def test_a_run_in_one_line(settings, line):
+    assert dry_run.describe(ExperimentConfig.from_settings(data_dir="/not/there", **settings)) == line
+
+
+def test_text():
+    config = ExperimentConfig.from_settings(
+        dataset="shakespeare", data_dir="/not/there", partition="natural", model="lstm", rounds=7
+    )
+    assert dry_run.describe(config).startswith(
+        "fedavg seed 0: shakespeare, all natural clients, 7 rounds, lstm, "
+    )
+
+
+@pytest.mark.parametrize(
+    ("settings", "message"),
+    [
+        ({"model": "lstm"}, "--model=lstm: needs text, the data are images of 8×8×1"),
+        (
+            {"dataset": "cifar100", "partition": "iid", "algorithm": "fedloge"},
+            "--projection_dim=0: fedloge needs at least 100 features for 100 classes, "
+            "--model=simple_cnn gives 84; give --projection_dim=512",
+        ),
+        (
+            {"dataset": "cifar10", "model": "efficientnet_b0", "pretrained_weights": "/no/file"},
+            "--pretrained_weights=/no/file",
+        ),
+    ],
+    ids=["model", "features", "weights"],
+)
+def test_what_the_backbone_refuses(settings, message):
+    with pytest.raises(OptionError, match=message):
+        dry_run.describe(ExperimentConfig.from_settings(**settings))
+
+
+def test_directories(tmp_path):
+    """One that holds another run is refused; where there is none, none is made."""
+    one, other = ExperimentConfig.from_settings(), ExperimentConfig.from_settings(rounds=31)
+    assert len(dry_run.compare([one], tmp_path / "new").splitlines()) == 1
+    assert not list(tmp_path.iterdir())
+    run = tmp_path / "comparison" / "fedavg" / "seed_0"
+    run.mkdir(parents=True)
+    (run / "config.json").write_text(json.dumps(other.to_json()))
+    for call in (
+        lambda **options: dry_run.train(one, run, **options),
+        lambda **options: dry_run.compare([one], tmp_path / "comparison", **options),
+    ):
+        with pytest.raises(OptionError, match=r"another --rounds \(there 31, here 30\)"):
+            call()
+        assert call(overwrite=True) == dry_run.describe(one)
+    assert (run / "config.json").exists()

@@ -1,0 +1,101 @@
+"""Tables and picture of a partition."""
+
+import csv
+import dataclasses
+
+import numpy as np
+import pytest
+
+from tff_pcdd import data
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import ExperimentConfig, partition_report
+
+CONFIG = ExperimentConfig.from_settings(num_clients=5, classes_per_client=3)
+
+
+@pytest.fixture(scope="module")
+def federation():
+    return CONFIG.data_config().build()
+
+
+def test_files_say_who_holds_what(federation, tmp_path):
+    report = partition_report.write(CONFIG, federation, tmp_path / "out")
+    assert (tmp_path / "out" / "clients.png").stat().st_size > 1000
+    assert (tmp_path / "out" / "partition.md").read_text() == report
+    with open(tmp_path / "out" / "partition.csv", newline="") as file:
+        header, *lines = csv.reader(file)
+    assert header == ["client", *federation.class_names]
+    assert [line[0] for line in lines] == list(federation.client_ids)
+    counts = np.array([[int(cell) for cell in line[1:]] for line in lines])
+    np.testing.assert_array_equal(counts, federation.class_counts())
+    partition_report.write(CONFIG, federation, tmp_path / "out")
+
+
+def test_summary(federation):
+    counts = federation.class_counts()
+    sizes = counts.sum(axis=1)
+    report = partition_report.summarize("digits, P5C3", federation)
+    assert report.startswith("# digits, P5C3\n")
+    assert "5 clients, 10 classes, 1438 training and 359 test samples." in report
+    assert f"| training samples | {sizes.min()} | {np.median(sizes):g} | {sizes.max()} |" in report
+    assert "| classes | 3 | 3 | 3 |" in report
+    for label in range(10):
+        lacking = 100 * np.mean(counts[:, label] == 0)
+        assert f"| {label} | {counts[:, label].sum()} | {lacking:.0f} % |" in report
+
+
+def test_summary_of_a_federation_with_gaps(federation):
+    """Clients and classes without samples, what loading left out, and names that break tables."""
+    gaps = dataclasses.replace(
+        federation,
+        clients=(
+            *federation.clients[:2],
+            data.ClientIndices("none", np.empty(0, np.int64), np.empty(0, np.int64)),
+        ),
+        class_names=("\n", "a|b", *federation.class_names[2:]),
+        notes={"empty_users": 4},
+    )
+    absent = (gaps.class_counts().sum(axis=0) == 0).sum()
+    assert absent
+    report = partition_report.summarize("gaps", gaps)
+    for line in (
+        "- 1 clients have no training samples",
+        "- 1 clients have no test samples and do not count in PA",
+        f"- {absent} classes have no training samples",
+        "- 4 empty users were left out",
+        "| training samples | 0 |",
+    ):
+        assert line in report
+    table = [line for line in report.splitlines() if line.startswith("|")]
+    assert len(table) == 2 + 3 + 2 + 10
+    assert any(line.startswith(r"| '\n' | ") for line in table)
+    assert any(line.startswith(r"| a\|b | ") for line in table)
+
+
+def test_many_classes_are_summed_up():
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 150, 40_000).astype(np.int32)
+    examples = data.Examples(np.zeros((40_000, 1, 1, 1), np.uint8), labels)
+    halves = np.array_split(np.argsort(labels, kind="stable"), 2)
+    many = data.Federation(
+        name="many",
+        num_classes=150,
+        class_names=tuple(map(str, range(150))),
+        input_spec=data.InputSpec("image", (1, 1, 1)),
+        train=examples,
+        test=examples,
+        clients=tuple(data.ClientIndices(str(k), half, half) for k, half in enumerate(halves)),
+    )
+    sizes = np.bincount(labels)
+    report = partition_report.summarize("many", many)
+    spread = f"| training samples | {sizes.min()} | {np.median(sizes):g} | {sizes.max()} |"
+    assert spread in report
+    assert "| clients that lack it (%) | 0 | 50 | 50 |" in report
+    assert report.count("\n") < 30
+
+
+def test_a_directory_of_others_is_refused(federation, tmp_path):
+    (tmp_path / "thesis.tex").touch()
+    with pytest.raises(OptionError, match="is not empty and holds no partition"):
+        partition_report.write(CONFIG, federation, tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -1,0 +1,129 @@
+"""A sweep: what it chooses, on what, and what it refuses."""
+
+import csv
+import json
+
+import pytest
+
+from tff_pcdd.options import OptionError
+from tff_pcdd.training import ExperimentConfig, campaign, grid_search, sweep_plots
+from tff_pcdd.training.grid_search import Outcome, Point
+
+# Validation and test accuracies by (rate, seed): the best on test data is not the best to choose.
+VALIDATION = {("0.01", 0): 50, ("0.01", 1): 60, ("0.1", 0): 80, ("0.1", 1): 20, ("1", 0): 40}
+TEST = {"0.01": 30.0, "0.1": 90.0, "1": 20.0}
+
+
+def point(rate, seeds=(0, 1), fraction=0.2):
+    return Point(
+        {"client_learning_rate": rate},
+        [
+            ExperimentConfig.from_settings(
+                client_learning_rate=float(rate), seed=seed, validation_fraction=fraction
+            )
+            for seed in seeds
+        ],
+    )
+
+
+POINTS = [point("0.01"), point("0.1"), point("1")]
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Replaces training by the accuracies above; the run that has none fails."""
+    folders = []
+
+    def run_experiment(config, folder, run=None, *, overwrite=False, label=""):
+        folders.append(folder)
+        rate = f"{config.client_learning_rate:g}"
+        value = VALIDATION[rate, config.seed]
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config.to_json()))
+        return {
+            "seed": config.seed,
+            "va_best": value,
+            "best_round": 3,
+            "ga_at_best_round": TEST[rate],
+            "pa_at_best_round": None,
+            "va_personal_best": 100 - value,
+            "best_personal_round": 4,
+        }
+
+    monkeypatch.setattr(campaign, "run_experiment", run_experiment)
+    return folders
+
+
+def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
+    result = grid_search.sweep(POINTS, tmp_path)
+    assert [str(folder.relative_to(tmp_path)) for folder in computed] == [
+        f"client_learning_rate={rate}/seed_{seed}" for rate in TEST for seed in (0, 1)
+    ]
+    assert result.best == {"client_learning_rate": "0.01"}
+    flags = (tmp_path / "best.flags").read_text()
+    assert flags == "--algorithm=fedavg\n--client_learning_rate=0.01\n"
+    lines = [line.replace(" ", "") for line in result.report.splitlines()]
+    assert "|**0.01**|**55.0±5.0**|**3±0**|**30.0±0.0**|**–**|**2**|" in lines
+    assert "|0.1|50.0±30.0|3±0|90.0±0.0|–|2|" in lines
+    # A point without all of its runs is reported and not chosen.
+    assert "|1|40.0|3|20.0|–|1of2|" in lines
+    assert result.failures == ["client_learning_rate=1 seed 1: KeyError: ('1', 1)"]
+    assert result.report in (tmp_path / "sweep.md").read_text().removeprefix("# ")
+    with open(tmp_path / "sweep.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [(row["client_learning_rate"], row["seed"], row["va_best"]) for row in rows] == [
+        (rate, str(seed), str(value)) for (rate, seed), value in VALIDATION.items()
+    ]
+    assert (tmp_path / "sweep.png").stat().st_size > 5_000
+
+
+def test_the_other_criterion(computed, tmp_path):
+    result = grid_search.sweep(POINTS, tmp_path, criterion="va_personal")
+    assert result.best == {"client_learning_rate": "0.1"}
+    assert "| 4 ± 0" in result.report.replace("**", "")
+
+
+@pytest.mark.parametrize(
+    ("points", "message"),
+    [
+        ([point("0.1", fraction=0.0)], "--validation_fraction=0: a sweep chooses on held-out"),
+        ([point("0.1"), point("0.1")], "--grid: name each value once"),
+    ],
+)
+def test_refusals(points, message, tmp_path):
+    with pytest.raises(OptionError, match=message):
+        grid_search.sweep(points, tmp_path / "out")
+    assert not (tmp_path / "out").exists()
+
+
+def outcomes(*names):
+    """Points of as many flags, with VA 0, 1, 2, … in the order of the grid."""
+    return [
+        Outcome(Point(dict(zip("abc", values, strict=False)), []), [v, v + 2.0], [1], [50.0], [], 2)
+        for v, values in enumerate(names)
+    ]
+
+
+def test_two_flags_are_a_map_with_a_frame():
+    some = outcomes(("1", "x"), ("1", "y"), ("2", "x"), ("2", "y"))
+    some[1] = some[1]._replace(validation=[])
+    figure, axes = sweep_plots.draw(some, some[2], "title")
+    figure.draw_without_rendering()
+    shown = {text.get_position(): text.get_text() for text in axes.texts}
+    assert shown == {(0, 0): "1.0", (1, 0): "–", (0, 1): "3.0", (1, 1): "4.0"}
+    (frame,) = axes.patches
+    assert (frame.get_x(), frame.get_y()) == (-0.5, 0.5)
+    assert (axes.get_xlabel(), axes.get_ylabel()) == ("b", "a")
+
+
+@pytest.mark.parametrize("flags", [1, 3])
+def test_other_grids_are_ranked(flags):
+    some = outcomes(*(tuple(f"{number}{flag}" for flag in range(flags)) for number in range(4)))
+    some[2] = some[2]._replace(validation=[], ga=[])
+    figure, axes = sweep_plots.draw(some, some[3], "title")
+    figure.draw_without_rendering()
+    names = [label.get_text() for label in axes.yaxis.get_ticklabels()]
+    assert [name.split("=")[1][0] for name in names] == ["3", "1", "0", "2"]
+    assert axes.yaxis.get_ticklabels()[0].get_fontweight() == "bold"
+    # The data line of the error bars of VA.
+    assert axes.containers[0].lines[0].get_xdata().tolist() == [4, 2, 1]

@@ -1,0 +1,32 @@
+"""tasks.train with a stopwatch: prints when the first round is finished, and the peak memory.
+
+python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
+"""
+
+import atexit
+import os
+
+from tff_pcdd.benchmarks.processes import peak_memory
+from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
+from tff_pcdd.cli import train
+
+
+def main():
+    """Runs tasks.train, with a line after every round."""
+    from tff_pcdd.training import Simulation
+
+    next_round = Simulation.next_round
+
+    def announced(simulation):
+        metrics = next_round(simulation)
+        print(FIRST_ROUND, flush=True)
+        return metrics
+
+    Simulation.next_round = announced
+    # Not from `getrusage`, which starts with the memory of the process that forked this one.
+    atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
+    train.run()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,87 @@
+"""Section `memory`: whether memory grows with the rounds when the cohort's size changes.
+
+python -m tff_pcdd.benchmarks.memory ROUNDS runs the rounds, in a process of its own, and prints json.
+"""
+
+from __future__ import annotations
+
+import gc
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table, Target
+
+_TEXT = """\
+{rounds} rounds of FedAvg on the runtime `inprocess` in a process of its own, cohorts of 2 to 12
+among 12 clients with 16 images of 8×8 each: what the process occupies after a round
+(/proc/self/statm)."""
+
+_ROUNDS, _QUICK_ROUNDS = 200, 24
+_SIZES = range(2, 13)
+_LIMIT = 1.05
+
+
+def run(plan: measure.Plan) -> Section:
+    """Runs the rounds, in another process unless the run is a quick one."""
+    rounds = _QUICK_ROUNDS if plan.quick else _ROUNDS
+    measure.note(f"memory: {rounds} rounds")
+    sizes = run_rounds(rounds) if plan.quick else _run_elsewhere(rounds)
+    early = rounds // 10
+    shown = sorted({early, rounds // 4, rounds // 2, rounds})
+    rows = [{"round": r, "memory_mb": sizes[r - 1]} for r in shown]
+    ratio = sizes[-1] / sizes[early - 1]
+    target = Target(f"memory after round {rounds} over round {early}", ratio, _LIMIT)
+    table = Table("Memory", {"round": "round", "memory (MB)": "memory_mb"}, rows)
+    return Section("Memory over rounds", _TEXT.format(rounds=rounds), [table], [target])
+
+
+def _run_elsewhere(rounds: int) -> list[float]:
+    module = "tff_pcdd.benchmarks.memory"
+    process = processes.start_module(module, str(rounds), stdout=subprocess.PIPE)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{module} exited with {process.returncode}")
+    return json.loads(output.splitlines()[-1])
+
+
+def resident_memory() -> float:
+    """What this process occupies, in MB."""
+    pages = int(Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
+
+
+def cohort_sizes(rounds: int) -> list[int]:
+    """A size for each round: every size once, in random order, again and again."""
+    generator = np.random.default_rng(0)
+    cycles = -(-rounds // len(_SIZES))
+    sizes = np.concatenate([generator.permutation(_SIZES) for _ in range(cycles)])
+    return sizes[:rounds].tolist()
+
+
+def run_rounds(rounds: int) -> list[float]:
+    """Memory after each round, in MB."""
+    from tff_pcdd.benchmarks.workloads import synthetic
+    from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
+
+    config = ExperimentConfig(
+        data=synthetic(16 * _SIZES[-1], _SIZES[-1], (8, 8, 1)),
+        training=TrainingConfig(local_epochs=1, batch_size=8),
+    )
+    measured = []
+    with Simulation(config) as simulation:
+        for size in cohort_sizes(rounds):
+            simulation.cohort_size = size
+            simulation.next_round()
+            gc.collect()
+            measured.append(resident_memory())
+    return measured
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_rounds(int(sys.argv[1]))))

@@ -1,0 +1,102 @@
+"""Section `methods`: a round of every method over a round of FedAvg with the same network."""
+
+from __future__ import annotations
+
+import statistics
+
+import tensorflow_federated as tff
+
+from tff_pcdd.benchmarks import measure
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
+from tff_pcdd import federated, methods
+from tff_pcdd.runtime import inprocess
+
+_TEXT = """\
+Each method's round alternates with a round of FedAvg that has the same projection in front of its
+head, on the runtime `inprocess`, at the method's default settings, after a first round (so that
+FedMR has its prototypes). The ratio is the median of the ratios within a repeat.
+{workload}."""
+
+_WORKLOAD = Workload("simple_cnn", 4, 320, 64, 2)
+_QUICK_WORKLOAD = Workload("simple_cnn", 2, 16, 8, 1)
+
+# A round takes a fraction of a second, so more of them are affordable, and needed.
+_ROUNDS_PER_REPEAT = 3
+
+_LIMITS = {
+    "fedge": 1.05,
+    "fedgela": 1.05,
+    "fedprox": 1.10,
+    "fedrod": 1.15,
+    "fedmr": 1.20,
+    "fedloge": 1.20,
+    "moon": 2.2,
+    "ditto": 2.2,
+}
+
+
+def run(plan: measure.Plan) -> Section:
+    """Measures every registered method but FedAvg, or one of them in a quick run."""
+    names = [name for name in methods.names() if name != "fedavg"]
+    names = ["fedmr"] if plan.quick else names
+    workload = _QUICK_WORKLOAD if plan.quick else _WORKLOAD
+    repeats = plan.repeats if plan.quick else plan.repeats * _ROUNDS_PER_REPEAT
+    context, previous = inprocess.create_context(), tff.framework.get_context_stack().current
+    tff.framework.set_default_context(context)
+    try:
+        rows = _measure(names, workload, repeats)
+    finally:
+        tff.framework.set_default_context(previous)
+        context.close()
+    measured = {row["method"]: row["ratio"] for row in rows if "ratio" in row}
+    targets = [
+        Target(f"round time of {name} over FedAvg's", measured.get(name), limit)
+        for name, limit in _LIMITS.items()
+        if name in names
+    ]
+    columns = {
+        "method": "method",
+        "seconds a round": "median",
+        "FedAvg's": "fedavg_median",
+        "ratio": "ratio",
+        "projection": "projection_dim",
+    }
+    if any("note" in row for row in rows):
+        columns[""] = "note"
+    picture = ("round time over FedAvg's", measured, 1.0)
+    table = Table("Methods", columns, rows)
+    return Section("Methods", _TEXT.format(workload=workload), [table], targets, picture)
+
+
+def _measure(names, workload, repeats) -> list[dict]:
+    fedavg = {}
+    rows = []
+    for number, name in enumerate(names, 1):
+        measure.note(f"methods: {name}, {number} of {len(names)}")
+        width = methods.get(name).projection_dim
+        if width not in fedavg:
+            fedavg[width] = _rounds(workload, "fedavg", width)
+        row = {"method": name, "projection_dim": width or "none"}
+        rows.append(row)
+        try:
+            contenders = {"fedavg": fedavg[width], name: _rounds(workload, name, width)}
+            seconds = measure.alternate(contenders, repeats)
+        # One broken method must not cost the numbers of all others.
+        except Exception as error:
+            row["note"] = f"failed: {error}".splitlines()[0]
+            measure.note(f"methods: {name} {row['note']}")
+            continue
+        row.update(
+            seconds=seconds[name],
+            fedavg_seconds=seconds["fedavg"],
+            median=statistics.median(seconds[name]),
+            fedavg_median=statistics.median(seconds["fedavg"]),
+            ratio=measure.paired_ratio(seconds[name], seconds["fedavg"]),
+        )
+    return rows
+
+
+def _rounds(workload: Workload, algorithm: str, projection_dim: int):
+    spec, clients = workload.build(algorithm, projection_dim=projection_dim)
+    return Rounds(federated.build_process(spec), clients).next

@@ -1,0 +1,79 @@
+"""The ceiling: a round of FedAvg as a TensorFlow user writes it, without TFF."""
+
+from __future__ import annotations
+
+import tensorflow as tf
+
+from tff_pcdd import data
+from tff_pcdd.data import transforms
+from tff_pcdd.federated import TrainingSpec, initialization
+from tff_pcdd.methods import cross_entropy
+
+
+def keras_model(spec: TrainingSpec) -> tf.keras.Model:
+    """FedAvg's network as one Keras model."""
+    with initialization.deferred() as first:
+        net = spec.network()
+    first.assign(net.parts, spec.task.seed)
+    backbone = net["backbone"]
+    return tf.keras.Model(backbone.inputs, net["head"](backbone.output))
+
+
+def dataset_of(examples: data.Examples, spec: TrainingSpec) -> tf.data.Dataset:
+    """A client's batches of (inputs, labels) of a round, shuffled anew in every pass."""
+    return (
+        tf.data.Dataset.from_tensor_slices((examples.x, examples.y))
+        .shuffle(len(examples))
+        .batch(spec.batch_size)
+        .repeat(spec.local_epochs)
+        .map(lambda x, y: (transforms.normalize(x, spec.input_spec), y))
+    )
+
+
+class PlainLoop:
+    """Clients one after the other: a Keras model, a `tf.function`, cached `tf.data` pipelines."""
+
+    def __init__(self, spec: TrainingSpec, clients: list[data.Examples]):
+        self._model = keras_model(spec)
+        self._optimizer = spec.optimizer
+        self._momenta = self._optimizer.momenta(self._model.trainable_variables)
+        self._clients = [
+            (len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients
+        ]
+        self.weights = [tf.identity(v) for v in self._model.variables]
+        # At once, because a Keras model stops working when another is made in a TF1 graph, and TFF
+        # makes all of its models there.
+        self._update.get_concrete_function(self.weights, self._clients[0][1])
+
+    def next(self) -> None:
+        """Computes a round."""
+        results = [self._update(self.weights, dataset) for _, dataset in self._clients]
+        sizes = tf.constant([float(size) for size, _ in self._clients])
+        self.weights = self._mean([weights for weights, _ in results], sizes)
+        tf.nest.map_structure(lambda tensor: tensor.numpy(), results[-1][1])
+
+    @tf.function(reduce_retracing=True)
+    def _update(self, weights, dataset):
+        """A client's new weights, and the sum of its losses."""
+        model, variables = self._model, self._model.trainable_variables
+        for variable, value in zip(model.variables, weights, strict=True):
+            variable.assign(value)
+        for momentum in self._momenta:
+            momentum.assign(tf.zeros_like(momentum))
+        total = 0.0
+        # A loop over the data set itself would become `Dataset.reduce`, which takes twice as long.
+        for x, y in iter(dataset):
+            with tf.GradientTape() as tape:
+                loss = cross_entropy(y, model(x, training=True))
+            gradients = tape.gradient(loss, variables)
+            self._optimizer.apply(gradients, variables, self._momenta)
+            total += loss
+        return [tf.identity(v) for v in model.variables], total
+
+    @tf.function
+    def _mean(self, results, sizes):
+        shares = tf.unstack(sizes / tf.reduce_sum(sizes))
+        return [
+            tf.add_n([value * share for value, share in zip(values, shares, strict=True)])
+            for values in zip(*results, strict=True)
+        ]

@@ -1,0 +1,108 @@
+"""Processes beside this one: workers, the model server, and how much memory processes occupy."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import signal
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+# Of a clone; an installed package has no server beside it.
+_ROOT = Path(__file__).resolve().parents[2]
+
+# The model server's own environment, and what is run there.
+SERVING_PYTHON = _ROOT / ".venv-serving" / "bin" / "python"
+SERVING_ADAPTER = _ROOT / "serving" / "adapter.py"
+
+
+def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
+    """Starts `python -m module`."""
+    command = [sys.executable, "-m", module, *arguments]
+    return subprocess.Popen(command, text=True, **options)
+
+
+@contextlib.contextmanager
+def workers(count: int) -> Iterator[list[tuple[str, int]]]:
+    """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
+    started = [
+        start_module("tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE)
+        for _ in range(count)
+    ]
+    try:
+        found = []
+        for process in started:
+            match = re.search(r"port (\d+)", process.stdout.readline())
+            if match is None:
+                raise RuntimeError(f"worker {process.pid} did not start")
+            found.append((f"localhost:{match[1]}", process.pid))
+        yield found
+    finally:
+        for process in started:
+            process.terminate()
+        for process in started:
+            process.wait()
+            process.stdout.close()
+
+
+@contextlib.contextmanager
+def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
+    """The server that `make serve` starts, on a free port: pair of its first line and the port."""
+    command = [SERVING_PYTHON, SERVING_ADAPTER, f"--export_dir={export_dir}", "--port=0"]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    try:
+        line = process.stdout.readline()
+        match = re.search(r":(\d+)/", line)
+        if match is None:
+            raise RuntimeError(f"the server of {export_dir} did not start")
+        yield line, int(match[1])
+    finally:
+        process.terminate()
+        process.wait()
+        process.stdout.close()
+
+
+def children(pid: int) -> list[int]:
+    """All processes below a process."""
+    parents = {}
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal():
+            with contextlib.suppress(OSError):
+                # The name, in parentheses, may hold anything.
+                fields = (entry / "stat").read_text().rpartition(")")[2].split()
+                parents[int(entry.name)] = int(fields[1])
+    found, pending = [], [pid]
+    while pending:
+        parent = pending.pop()
+        below = [child for child, its_parent in parents.items() if its_parent == parent]
+        found += below
+        pending += below
+    return found
+
+
+@contextlib.contextmanager
+def ended_afterwards() -> Iterator[None]:
+    """Ends the processes that were started below this one inside the block and still run.
+
+    They are left for whoever started them to wait for. That is TFF's context, when it is collected;
+    the signal that it sends before is one that a worker ignores if this is a background job.
+    """
+    before = set(children(os.getpid()))
+    try:
+        yield
+    finally:
+        for pid in set(children(os.getpid())) - before:
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+def peak_memory(pid: int) -> float:
+    """The most that a process has occupied so far, in MB; 0 if it is gone."""
+    with contextlib.suppress(OSError):
+        match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
+        if match:
+            return int(match[1]) / 1000
+    return 0.0

@@ -1,0 +1,169 @@
+"""Section `runtimes`: one FedAvg round on every runtime, beside plain TensorFlow and stock TFF."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import warnings
+from collections.abc import Callable
+
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd.benchmarks import measure, plain, processes
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
+from tff_pcdd import data, federated
+from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.runtime import inprocess, remote, worker
+
+_TEXT = """\
+`plain` is a TensorFlow training loop over the clients, one after the other: the ceiling.
+`inprocess` (the default, and with one client at a time), `tff` (TFF's C++ worker) and `remote` (two
+workers on this machine, one client at a time each) run this project's computations. `stock` is
+`tff.learning.algorithms.build_weighted_fed_avg` in TFF's own default context. Seconds are medians;
+a ratio is the median of the ratios within a repeat."""
+
+_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
+_QUICK_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
+
+# Bounds by workload: this contender, that one, how many times faster.
+_TARGETS = {
+    "simple_cnn": (("inprocess", "plain", 0.90), ("inprocess", "stock", 1.8)),
+    "resnet18": (("inprocess", "plain", 0.97),),
+}
+
+Contender = Callable[[], object]
+
+
+def run(plan: measure.Plan) -> Section:
+    """Measures all workloads."""
+    tables, targets, bars = [], [], {}
+    for workload in _QUICK_WORKLOADS if plan.quick else _WORKLOADS:
+        seconds, refused = _measure(workload, plan)
+        rows = [_row(name, seconds) for name in seconds]
+        rows += [{"contender": name, "note": reason} for name, reason in refused.items()]
+        tables.append(_table(workload, rows))
+        targets += _targets(workload, seconds)
+        bars.update(
+            {
+                f"{row['contender']}, {workload.model}": row["share"]
+                for row in rows[1:]
+                if "share" in row
+            }
+        )
+    picture = ("speed of a FedAvg round, as a share of the plain loop's", bars, 1.0)
+    return Section("Runtimes", _TEXT, tables, targets, picture)
+
+
+def _measure(workload, plan) -> tuple[dict[str, list[float]], dict[str, str]]:
+    """Seconds of each contender, and why others cannot take part."""
+    previous = tff.framework.get_context_stack().current
+    with contextlib.ExitStack() as stack:
+        stack.callback(tff.framework.set_default_context, previous)
+        stack.enter_context(processes.ended_afterwards())
+        contenders, refused = _contenders(workload, stack)
+        seconds = measure.alternate(contenders, plan.repeats, f"runtimes: {workload.model}")
+    return seconds, refused
+
+
+def _contenders(workload: Workload, stack: contextlib.ExitStack):
+    spec, clients = workload.build()
+    contenders: dict[str, Contender] = {"plain": plain.PlainLoop(spec, clients).next}
+    process = federated.build_process(spec)
+    addresses = [address for address, _ in stack.enter_context(processes.workers(2))]
+    contexts = {
+        "inprocess": inprocess.create_context(),
+        "inprocess, one at a time": inprocess.create_context(client_parallelism=1),
+        "tff": worker.create_context(),
+        "remote": remote.create_context(workers=addresses),
+    }
+    for context in contexts.values():
+        stack.callback(context.close)
+    for name, context in contexts.items():
+        contenders[name] = _within(context, lambda: Rounds(process, clients).next)
+    refused = {}
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always", UserWarning)
+        context = tff.backends.native.create_sync_local_cpp_execution_context()
+        try:
+            contenders["stock"] = _within(context, lambda: stock_rounds(spec, clients))
+        # Whatever TFF has against the model, it is what the report shows.
+        except Exception as error:
+            refused["stock"] = f"refused: {error}".splitlines()[0]
+    for reason in {str(warning.message) for warning in caught if "Batch" in str(warning.message)}:
+        measure.note(f"stock TFF warns: {reason}")
+    return contenders, refused
+
+
+def _within(context: tff.framework.SyncContext, make: Callable[[], Contender]) -> Contender:
+    """Makes a contender, and has it run, in a context of its own."""
+    tff.framework.set_default_context(context)
+    contender = make()
+
+    def call():
+        tff.framework.set_default_context(context)
+        contender()
+
+    return call
+
+
+def stock_rounds(spec: TrainingSpec, clients: list[data.Examples]) -> Contender:
+    """FedAvg as TFF offers it, with data sets of `tf.data`."""
+    datasets = [plain.dataset_of(c, spec) for c in clients]
+
+    def model_fn():
+        return tff.learning.models.from_keras_model(
+            plain.keras_model(spec),
+            loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
+            input_spec=datasets[0].element_spec,
+        )
+
+    optimizer = spec.optimizer
+    process = tff.learning.algorithms.build_weighted_fed_avg(
+        model_fn,
+        tff.learning.optimizers.build_sgdm(optimizer.learning_rate, optimizer.momentum),
+    )
+    state = process.initialize()
+
+    def next_round():
+        nonlocal state
+        state = process.next(state, datasets).state
+
+    return next_round
+
+
+def _row(name, seconds) -> dict:
+    row = {
+        "contender": name,
+        "seconds": seconds[name],
+        "median": statistics.median(seconds[name]),
+        "share": measure.paired_ratio(seconds["plain"], seconds[name]),
+    }
+    if "stock" in seconds:
+        row["over_stock"] = measure.paired_ratio(seconds["stock"], seconds[name])
+    return row
+
+
+def _table(workload, rows) -> Table:
+    columns = {
+        "contender": "contender",
+        "seconds a round": "median",
+        "speed / plain's": "share",
+        "speed / stock TFF's": "over_stock",
+        "": "note",
+    }
+    if not any("note" in row for row in rows):
+        del columns[""]
+    return Table(str(workload), columns, rows)
+
+
+def _targets(workload, seconds) -> list[Target]:
+    targets = []
+    for name, other, limit in _TARGETS[workload.model]:
+        value = None
+        if name in seconds and other in seconds:
+            value = measure.paired_ratio(seconds[other], seconds[name])
+        text = f"speed of {name} over {other}, {workload.model}"
+        targets.append(Target(text, value, limit, at_least=True))
+    return targets

@@ -1,0 +1,94 @@
+"""Section `startup`: how long a user waits for the first round, and what it takes in memory."""
+
+from __future__ import annotations
+
+import contextlib
+import statistics
+import subprocess
+import tempfile
+import time
+
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table
+
+# What tff_pcdd.benchmarks.first_round prints, the latter at its end and with a number behind.
+FIRST_ROUND = "first round finished"
+PEAK_MEMORY = "peak memory (MB):"
+
+_TEXT = """\
+`tasks.train --rounds=1` on digits, ten clients, five local epochs: seconds from the start of the
+process to the end of the first round, and to the end of the command (which evaluates, draws and
+saves). Memory is the peak of the process over the whole command, and that of its workers up to the
+first round, summed. `remote` has two workers that have just been started and wait. Medians of
+{repeats} runs, the runtimes in turn."""
+
+_RUNTIMES = ("inprocess", "tff", "remote")
+_MOST_REPEATS = 3
+
+
+def run(plan: measure.Plan) -> Section:
+    """Measures every runtime, or only the default in a quick run."""
+    runtimes = _RUNTIMES[:1] if plan.quick else _RUNTIMES
+    repeats = 1 if plan.quick else min(plan.repeats, _MOST_REPEATS)
+    runs: dict[str, list[dict]] = {runtime: [] for runtime in runtimes}
+    for repeat in range(repeats):
+        for runtime in runtimes:
+            measure.note(f"startup: {runtime}, {repeat + 1} of {repeats}")
+            runs[runtime].append(_train(runtime, plan.quick))
+    rows = [
+        {
+            "runtime": runtime,
+            **{
+                key: statistics.median(run[key] for run in runs_of_runtime)
+                for key in runs_of_runtime[0]
+            },
+            "runs": runs_of_runtime,
+        }
+        for runtime, runs_of_runtime in runs.items()
+    ]
+    columns = {
+        "runtime": "runtime",
+        "first round (s)": "first_round_seconds",
+        "whole command (s)": "seconds",
+        "process (MB)": "memory_mb",
+        "workers (MB)": "workers_memory_mb",
+    }
+    table = Table("Start-up", columns, rows)
+    return Section("Start-up and memory", _TEXT.format(repeats=repeats), [table])
+
+
+def _train(runtime: str, quick: bool) -> dict[str, float]:
+    """One run of tasks.train in a process of its own."""
+    with contextlib.ExitStack() as stack:
+        directory = stack.enter_context(tempfile.TemporaryDirectory())
+        arguments = ["--rounds=1", f"--runtime={runtime}", "--noprogress"]
+        arguments += [f"--output_dir={directory}"]
+        if quick:
+            arguments += ["--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1"]
+        workers = []
+        if runtime == "remote":
+            workers = stack.enter_context(processes.workers(2))
+            arguments.append(f"--workers={','.join(address for address, _ in workers)}")
+        start = time.perf_counter()
+        process = processes.start_module(
+            "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
+        )
+        first_round = memory = None
+        for line in process.stdout:
+            if line.strip() == FIRST_ROUND:
+                first_round = time.perf_counter() - start
+                pids = [*processes.children(process.pid), *(pid for _, pid in workers)]
+                workers_memory = sum(map(processes.peak_memory, pids))
+            elif line.startswith(PEAK_MEMORY):
+                memory = float(line.removeprefix(PEAK_MEMORY))
+        process.wait()
+        seconds = time.perf_counter() - start
+        process.stdout.close()
+    if process.returncode or first_round is None or memory is None:
+        raise RuntimeError(f"tasks.train --runtime={runtime} exited with {process.returncode}")
+    return {
+        "first_round_seconds": first_round,
+        "seconds": seconds,
+        "memory_mb": memory,
+        "workers_memory_mb": workers_memory,
+    }

@@ -1,0 +1,41 @@
+"""Runs the chosen sections and writes the report."""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import os
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+import tensorflow_federated as tff
+
+from tff_pcdd.benchmarks import SECTIONS, measure, report
+from tff_pcdd.runtime import inprocess
+
+
+def run(names: Sequence[str], plan: measure.Plan, output_dir: str | os.PathLike) -> str:
+    """Measures sections and writes benchmark.json, benchmark.md and benchmark.png.
+
+    The report is written after every section, so that an interrupted run leaves what it has.
+
+    Returns:
+        The report as a page.
+    """
+    # In place of the context that the import of TFF puts in force, and which complains when it is
+    # collected at the end of the process.
+    tff.framework.set_default_context(inprocess.create_context())
+    gc.collect()
+    machine, start = report.describe_machine(), time.perf_counter()
+    sections, page = {}, ""
+    for name in names:
+        sections[name] = importlib.import_module(SECTIONS[name]).run(plan)
+        settings = {
+            "repeats": plan.repeats,
+            "quick": plan.quick,
+            "sections": list(names),
+            "seconds": time.perf_counter() - start,
+        }
+        page = report.write(Path(output_dir), machine, settings, sections)
+    return page

@@ -1,0 +1,180 @@
+"""Trains several methods with several seeds on one or more partitions and compares them.
+
+    python -m tasks.compare --algorithms=fedavg,fedgela --seeds=0,1,2 --output_dir=runs/compare
+    python -m tasks.compare --algorithms=all --partitions=class:2,dirichlet:0.1,iid@20 …
+
+Takes the flags of tasks.train. Each run has a folder METHOD/seed_N, or PARTITION/METHOD/seed_N
+with --partitions; a finished run is not repeated, an interrupted one is resumed, and one that fails
+does not stop the others. Writes comparison.csv (a row per run), comparison.md (accuracies, rounds
+to FedAvg's best, costs), comparison.png (learning curves) and comparison_bars.png (GA and PA).
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from absl import flags as absl_flags
+
+from tff_pcdd import methods
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.data import partitions
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import option_fields
+
+_GROUP = "Comparison"
+
+
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(
+        absl_flags.DEFINE_list,
+        "algorithms",
+        ["fedavg", "fedgela"],
+        "Methods by name, or all.",
+        _GROUP,
+    )
+    experiments.define_seeds(flags, _GROUP)
+    flags.add(
+        absl_flags.DEFINE_list,
+        "partitions",
+        None,
+        f"Partitions, in place of --partition: {_notations()}; each may be followed by @CLIENTS to "
+        "set its number of clients, as in class:2@50.",
+        _GROUP,
+    )
+    experiments.define_output(flags)
+    experiments.define_experiment(flags, leave_out=("algorithm", "seed"))
+
+
+def _notations() -> str:
+    """How the registered partitions are written."""
+    return ", ".join(
+        f"{name}:{cls.main_option.upper()}" if cls.main_option else name
+        for name, cls in partitions.registry.classes().items()
+    )
+
+
+def read_algorithms(flags: Flags) -> list[str]:
+    """The methods of the comparison.
+
+    Raises:
+        SettingError: one is unknown, or none is given.
+    """
+    given = flags.required("algorithms")
+    if given == ["all"]:
+        return methods.names()
+    unknown = [name for name in given if name not in methods.names()]
+    if unknown:
+        raise SettingError(
+            "algorithms",
+            ",".join(given),
+            f"there is no {', '.join(unknown)}, choose from {', '.join(methods.names())}",
+        )
+    return given
+
+
+def read_partition(text: str) -> tuple[str, dict[str, Any]]:
+    """The folder and the settings of a partition in the notation of `--partitions`.
+
+    Raises:
+        SettingError: it is not one.
+
+    Example:
+        >>> read_partition("class:2@50")
+        ('class_2_50_clients', {'partition': 'class', 'classes_per_client': 2, 'num_clients': 50})
+    """
+    described, at, clients = text.partition("@")
+    name, colon, value = described.partition(":")
+    settings: dict[str, Any] = {"partition": name}
+    folder = name
+    try:
+        cls = partitions.get(name)
+        if bool(cls.main_option) != bool(colon):
+            raise ValueError(name)
+        if cls.main_option:
+            kinds = {field.name: field.metadata["type"] for field in option_fields(cls)}
+            settings[cls.main_option] = kinds[cls.main_option](value)
+            folder += f"_{settings[cls.main_option]:g}"
+        if at:
+            settings[cls.clients_option] = int(clients)
+            folder += f"_{int(clients)}_clients"
+    except ValueError:
+        raise SettingError(
+            "partitions", text, f"must be one of {_notations()}, each with or without @CLIENTS"
+        ) from None
+    return folder, settings
+
+
+def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
+    """The settings of every partition by its folder; a single unnamed one without `--partitions`.
+
+    Raises:
+        SettingError: a partition is not one, is named twice, or is also given by other flags.
+    """
+    if flags["partitions"] is None:
+        return {"": {}}
+    main_options = [cls.main_option for cls in partitions.registry.classes().values()]
+    for name in ("partition", *filter(None, main_options)):
+        if flags.is_given(name):
+            raise SettingError(name, flags[name], "cannot be combined with partitions")
+    given = flags.required("partitions")
+    read = [read_partition(text) for text in given]
+    if len(dict(read)) < len(read):
+        raise SettingError("partitions", ",".join(given), "name each partition once")
+    chosen = {settings["partition"] for _, settings in read}
+    return {
+        folder: {**_withdrawn(flags, settings["partition"], chosen), **settings}
+        for folder, settings in read
+    }
+
+
+def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping[str, None]:
+    """The flags that only another of the chosen partitions has, as settings that are not given."""
+    return {
+        setting.name: None
+        for setting in flags.settings.values()
+        if setting.chosen_by == "partition"
+        and partition not in setting.applies_to
+        and set(chosen) & set(setting.applies_to)
+    }
+
+
+def main(flags: Flags) -> None:
+    """Runs the comparison and prints its table."""
+    algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
+    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
+    configs = {
+        folder: [
+            experiments.read_config(flags, name, algorithms, seed=seed, **settings)
+            for name in algorithms
+            for seed in seeds
+        ]
+        for folder, settings in read_partitions(flags).items()
+    }
+    overwrite = flags["overwrite"]
+    if flags["dry_run"]:
+        from tff_pcdd.studies import dry_run
+
+        print(dry_run.compare(configs, output_dir, overwrite=overwrite))
+        return
+
+    from tff_pcdd.studies import compare
+
+    report, failures = compare(configs, output_dir, options, overwrite=overwrite)
+    print(report)
+    print(f"tables and pictures in {output_dir}")
+    if failures:
+        number = sum(map(len, configs.values()))
+        sys.exit(experiments.failed_runs("compare", failures, number, output_dir))
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    program.run(__doc__, define, main, argv)
+
+
+if __name__ == "__main__":
+    run()

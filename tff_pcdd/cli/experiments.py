@@ -1,0 +1,115 @@
+"""What the programs that deal with experiments share: their flags, and what these describe."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Sequence
+from typing import Any
+
+from absl import flags as absl_flags
+
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import build
+from tff_pcdd.training import ExperimentConfig, RunOptions
+
+
+def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
+    """Defines the flags of an experiment and of its run."""
+    flags.add_settings(ExperimentConfig, leave_out=leave_out)
+    flags.add_settings(RunOptions)
+
+
+def define_output(flags: Flags) -> None:
+    """Defines where the results of runs go, and whether there are any."""
+    flags.add(str, "output_dir", None, "Where the results go; required.")
+    flags.add(bool, "overwrite", False, "Drop the results that --output_dir holds already.")
+    flags.add(
+        bool,
+        "dry_run",
+        False,
+        "Only check all settings and print a line for each run; no data are read and nothing is "
+        "written.",
+    )
+
+
+def define_restored(flags: Flags, group: str) -> None:
+    """Defines which checkpoint of which run a program takes."""
+    flags.add(str, "run_dir", None, "Directory of the run; required.", group)
+    flags.add(
+        int, "checkpoint_round", None, "The checkpoint of this round, not the newest.", group
+    )
+    flags.add(
+        str, "data_dir", None, "Folder of the data set, if it has moved since the run.", group
+    )
+
+
+def define_seeds(flags: Flags, group: str) -> None:
+    """Defines the seeds of several runs."""
+    flags.add(absl_flags.DEFINE_list, "seeds", ["0"], "Seeds, integers from 0.", group)
+
+
+def read_config(
+    flags: Flags, algorithm: str | None = None, selected: Sequence[str] = (), **fixed: Any
+) -> ExperimentConfig:
+    """The experiment that the flags describe.
+
+    Args:
+        flags: of the program.
+        algorithm: the method; by default the one that the flags name.
+        selected: methods whose options may be typed beside it, when several are compared.
+        **fixed: flat settings that do not come from the flags; None withdraws a flag's value.
+
+    Raises:
+        SettingError: a flag cannot be used, or an option was typed for a method that was not
+            chosen. Flagfiles may contain those, so one file can serve several methods.
+    """
+    values = flags.given_settings(ExperimentConfig) | fixed
+    algorithm = algorithm or values.get("algorithm") or flags["algorithm"]
+    values["algorithm"] = algorithm
+    for name in list(values):
+        setting = flags.settings.get(name)
+        if setting is None or setting.chosen_by != "algorithm" or algorithm in setting.applies_to:
+            continue
+        if flags.is_typed(name) and not set(selected) & set(setting.applies_to):
+            raise SettingError(
+                name,
+                values[name],
+                f"applies to {', '.join(setting.applies_to)}, and the method is "
+                f"{', '.join(selected) or algorithm}",
+            )
+        del values[name]
+    return ExperimentConfig.from_settings(**values)
+
+
+def read_run_options(flags: Flags) -> RunOptions:
+    """How and where to run, as the flags say.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
+    return build(RunOptions, flags.given_settings(RunOptions))
+
+
+def read_seeds(flags: Flags) -> list[int]:
+    """The values of `--seeds`.
+
+    Raises:
+        SettingError: one is not an integer from 0, or none is given.
+    """
+    given = flags.required("seeds")
+    if not all(seed.isdecimal() for seed in given):
+        raise SettingError("seeds", ",".join(given), "must be integers from 0, such as 0,1,2")
+    return [int(seed) for seed in given]
+
+
+def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
+    """What a program that made many runs reports about those that failed."""
+    return (
+        f"{program}: error: {len(failures)} of {number} runs failed, the same command tries them "
+        f"again; tracebacks in {output_dir}/failures.txt\n" + "\n".join(failures)
+    )
+
+
+def percent(value: float | None) -> str:
+    """An accuracy in print; a dash if nothing was measured."""
+    return "–" if value is None else f"{value:.2f}"

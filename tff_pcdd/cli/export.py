@@ -1,0 +1,68 @@
+"""Exports the models of a run for serving: a SavedModel and a model card for each.
+
+    python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
+
+Writes global/1/, personal/<client id>/1/ and models.config, TensorFlow Serving's layout; see
+docs/serving.md. Personal models are those after the local epochs, which are computed once more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+from tff_pcdd.export import ExportOptions
+from tff_pcdd.settings import build
+from tff_pcdd.training import ComputeOptions, RunOptions
+from tff_pcdd.training.run_directory import read_config
+
+
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    experiments.define_restored(flags, "Run")
+    flags.add_settings(ExportOptions)
+    flags.add_settings(ComputeOptions)
+    flags.add(str, "export_dir", None, "Where the models go; required.")
+    flags.add(bool, "overwrite", False, "Replace models of the same --model_version.")
+
+
+def main(flags: Flags) -> None:
+    """Exports and prints what was written."""
+    run_dir, export_dir = flags.required("run_dir"), flags.required("export_dir")
+    options = build(ExportOptions, flags.given_settings(ExportOptions))
+    compute = build(ComputeOptions, flags.given_settings(ComputeOptions))
+    config = read_config(run_dir, flags["data_dir"])
+
+    from tff_pcdd.export import export_run
+
+    try:
+        exported = export_run(
+            config,
+            run_dir,
+            export_dir,
+            options,
+            RunOptions(compute=compute),
+            round_number=flags["checkpoint_round"],
+            overwrite=flags["overwrite"],
+        )
+    except FileNotFoundError as error:
+        raise SettingError("run_dir", run_dir, str(error)) from None
+    if not config.method.has_global_model:
+        print(f"no global model: {config.algorithm} trains personal ones only")
+    for model in exported:
+        accuracy = None if model.accuracy != model.accuracy else model.accuracy
+        print(
+            f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %"
+        )
+    print(f"models in {export_dir}")
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    program.run(__doc__, define, main, argv)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,177 @@
+"""The flags of a program: made from settings, grouped by headings, and printed by `--help`."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from absl import flags as absl_flags
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import Setting, describe
+
+_HELP = {"--help", "-h", "-help", "--helpshort"}
+
+# Which function of absl defines a flag of a type.
+_DEFINE = {
+    bool: absl_flags.DEFINE_boolean,
+    int: absl_flags.DEFINE_integer,
+    float: absl_flags.DEFINE_float,
+    str: absl_flags.DEFINE_string,
+}
+
+
+class Flags:
+    """The flags of one program, apart from those of other programs in the same process.
+
+    Args:
+        argv: the command line, with the program's name first.
+    """
+
+    def __init__(self, argv: Sequence[str]):
+        self._argv = list(argv)
+        self._values = absl_flags.FlagValues()
+        self._groups: dict[str, list[str]] = {}
+        self.settings: dict[str, Setting] = {}
+
+    # Definitions.
+
+    def add(self, kind: Any, name: str, default: Any, text: str, group: str = "Output") -> None:
+        """Defines a flag of the program's own.
+
+        Args:
+            kind: a type (bool, int, float, str), or one of absl's DEFINE functions.
+            name: without dashes.
+            default: None if there is none.
+            text: for `--help`.
+            group: the heading under which `--help` lists it.
+        """
+        _DEFINE.get(kind, kind)(name, default, text, flag_values=self._values)
+        self._groups.setdefault(group, []).append(name)
+
+    def add_choice(
+        self, name: str, default: str, choices: Sequence[str], text: str, group: str
+    ) -> None:
+        """Defines a flag of the program's own that has one of a few values."""
+        absl_flags.DEFINE_enum(name, default, list(choices), text, flag_values=self._values)
+        self._groups.setdefault(group, []).append(name)
+
+    def add_settings(
+        self, cls: type, *, groups: Collection[str] = (), leave_out: Collection[str] = ()
+    ) -> None:
+        """Defines a flag for each setting of a dataclass.
+
+        Args:
+            cls: its fields are made by the functions of `tff_pcdd.settings`.
+            groups: only the settings under these headings; all by default.
+            leave_out: names of settings that get no flag.
+        """
+        for setting in describe(cls):
+            if setting.name not in leave_out and (not groups or setting.group in groups):
+                self._add_setting(setting)
+
+    def _add_setting(self, setting: Setting) -> None:
+        text, group = setting.help, setting.group
+        if setting.chosen_by is not None:
+            owners = "|".join(setting.applies_to)
+            # The many options of methods get a heading for each method instead.
+            if setting.chosen_by == "algorithm":
+                group = f"Method {owners}"
+            else:
+                text = f"{text} Only with --{setting.chosen_by}={owners}."
+        if setting.choices:
+            self.add_choice(setting.name, setting.default, setting.choices, text, group)
+        else:
+            self.add(setting.type, setting.name, setting.default, text, group)
+        self.settings[setting.name] = setting
+
+    # Values.
+
+    def parse(self) -> None:
+        """Reads the command line.
+
+        Raises:
+            absl.flags.Error: a flag is unknown or cannot have its value.
+            SettingError: an argument is not a flag.
+        """
+        rest = self._values(self._argv)
+        if rest[1:]:
+            raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._values
+
+    def __getitem__(self, name: str) -> Any:
+        """The value of a flag, its default if it was not given."""
+        return self._values[name].value
+
+    def is_given(self, name: str) -> bool:
+        """Whether the command line or a flagfile names the flag."""
+        return name in self._values and bool(self._values[name].present)
+
+    def is_typed(self, name: str) -> bool:
+        """Whether the command line itself names the flag, not only a flagfile."""
+        typed = {argument.lstrip("-").partition("=")[0] for argument in self._argv[1:]}
+        return bool(typed & {name, f"no{name}"})
+
+    def given_settings(self, cls: type) -> dict[str, Any]:
+        """The settings of a dataclass that the command line or a flagfile names."""
+        names = [setting.name for setting in describe(cls)]
+        return {name: self[name] for name in names if self.is_given(name)}
+
+    def parse_value(self, name: str, text: str) -> Any:
+        """What a flag's value would be for a text.
+
+        Raises:
+            ValueError: the flag cannot have it.
+        """
+        return self._values[name].parser.parse(text)
+
+    def required(self, name: str) -> Any:
+        """The value of a flag that has to be given.
+
+        Raises:
+            SettingError: it is not.
+        """
+        value = self[name]
+        if value in (None, "", []):
+            raise SettingError(name, None, "is required")
+        return value
+
+    # Help.
+
+    def asks_for_help(self) -> bool:
+        """Whether the command line asks for help only."""
+        return bool(_HELP & set(self._argv[1:]))
+
+    def help(self, doc: str) -> str:
+        """The text of `--help`.
+
+        Args:
+            doc: describes the program.
+        """
+        parts = [
+            doc.strip(),
+            "Boolean flags are switched off by --no<flag>; --flagfile=PATH reads flags from a file.",
+        ]
+        for group, names in self._groups.items():
+            parts.append("\n".join([f"{group}:", *map(self._describe, names)]))
+        return "\n\n".join(parts)
+
+    def _describe(self, name: str) -> str:
+        flag = self._values[name]
+        default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
+        if flag.flag_type() == "bool":
+            default = f" [{str(flag.default).lower()}]"
+        text = textwrap.fill(
+            flag.help.splitlines()[0], 96, initial_indent=" " * 6, subsequent_indent=" " * 6
+        )
+        return f"  --{name}{default}\n{text}"
+
+
+def shown(error: SettingError, flags: Mapping | Flags) -> str:
+    """An error as the command line shows it: a setting that is a flag gets its dashes."""
+    if not error.setting:
+        return error.reason
+    return f"--{error}" if error.setting in flags else str(error)

@@ -1,0 +1,46 @@
+"""Shows who holds which class, before anything is trained.
+
+    python -m tasks.partition --dataset=digits --partition=class --output_dir=runs/partition
+
+Takes the data flags of tasks.train. Writes clients.png, partition.csv (training samples by client
+and class) and partition.md.
+"""
+
+from __future__ import annotations
+
+import pathlib
+from collections.abc import Sequence
+
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.training import ExperimentConfig
+
+
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(str, "output_dir", None, "Where the results go; required.")
+    flags.add_settings(
+        ExperimentConfig,
+        groups=("Data", "Seeds"),
+        leave_out=("model_seed", "cohort_seed", "batch_seed"),
+    )
+
+
+def main(flags: Flags) -> None:
+    """Draws the partition and prints its summary."""
+    config = experiments.read_config(flags, "fedavg")
+    output_dir = flags.required("output_dir")
+
+    from tff_pcdd.studies import partition_report
+
+    partition_report.check_directory(pathlib.Path(output_dir))
+    print(partition_report.write(config.data, config.data.build(), output_dir))
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    program.run(__doc__, define, main, argv)
+
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,121 @@
+"""Runs a program: modules of the user's, flags, help, one-line errors, exit statuses."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import signal
+import sys
+from collections.abc import Callable, Sequence
+
+from absl import flags as absl_flags
+from absl import logging
+
+from tff_pcdd.cli.flags import Flags, shown
+from tff_pcdd.data.transforms import broken_images
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
+
+
+def run(
+    doc: str,
+    define: Callable[[Flags], None],
+    main: Callable[[Flags], None],
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Runs a program and turns expected errors into one line and an exit status.
+
+    Status 2 means that the command cannot be used, 1 that it failed, 130 that it was interrupted,
+    143 that it was terminated.
+
+    Args:
+        doc: describes the program, for `--help`.
+        define: defines its flags. Modules named by `--import` have been imported by then, so that
+            the components they register have flags too.
+        main: does the work.
+        argv: the command line; that of the process by default.
+
+    Raises:
+        SystemExit: with the status, unless the program succeeds.
+    """
+    argv = list(sys.argv if argv is None else argv)
+    name = os.path.splitext(os.path.basename(argv[0]))[0]
+
+    def fail(message: str, status: int) -> None:
+        line = " ".join(str(message).split())
+        print(f"{name}: error: {line}", file=sys.stderr)
+        sys.exit(status)
+
+    flags = Flags(argv)
+    try:
+        _import_modules(argv)
+        define(flags)
+        flags.add(
+            absl_flags.DEFINE_multi_string,
+            "import",
+            None,
+            "Python modules of your own that register methods, data sets, partitions, backbones, "
+            "aggregators, metrics or runtimes; give the flag again for another module.",
+            "Program",
+        )
+        flags.add(int, "verbosity", None, "Log messages up to this level of absl.", "Program")
+        if flags.asks_for_help():
+            print(flags.help(doc))
+            sys.exit(0)
+        flags.parse()
+    except absl_flags.Error as error:
+        fail(str(error).removeprefix("ERROR:: "), 2)
+    except SettingError as error:
+        fail(shown(error, flags), 2)
+    # TFF and tfds report every step that they take, which would bury the progress bar.
+    level = flags["verbosity"]
+    logging.set_verbosity(logging.WARNING if level is None else level)
+    # Not absl's app.run: TensorFlow, imported within it, looks for GPUs before it has switched to
+    # eager execution, and Keras then cannot build models outside of a graph.
+    logging.use_absl_handler()
+    _terminate_like_an_exception()
+    try:
+        main(flags)
+    except SettingError as error:
+        fail(shown(error, flags), 2)
+    except DataError as error:
+        fail(str(error), 2)
+    except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
+        fail(str(error), 1)
+    except KeyboardInterrupt:
+        print(f"{name}: interrupted; the same command resumes it", file=sys.stderr)
+        sys.exit(130)
+    except Exception as error:
+        broken = broken_images(str(error))
+        if broken is None:
+            raise
+        fail(broken, 1)
+
+
+def _import_modules(argv: Sequence[str]) -> None:
+    """Imports the modules that `--import` names, from the working directory too.
+
+    Raises:
+        SettingError: a module cannot be found.
+    """
+    names = []
+    for position, argument in enumerate(argv[1:], 1):
+        flag, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-") and flag == "import":
+            names.append(value if equals else "".join(argv[position + 1 : position + 2]))
+    if names and os.getcwd() not in sys.path:
+        sys.path.append(os.getcwd())
+    for name in names:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            raise SettingError("import", name, str(error)) from None
+
+
+def _terminate_like_an_exception() -> None:
+    """Lets SIGTERM end the program by an exception, so that workers and files are closed."""
+
+    def terminate(*_):
+        sys.exit(143)
+
+    signal.signal(signal.SIGTERM, terminate)

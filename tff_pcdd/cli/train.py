@@ -1,0 +1,50 @@
+"""Trains one federated method on one data set, and resumes where an earlier run stopped.
+
+    python -m tasks.train --algorithm=fedgela --dataset=digits --output_dir=runs/fedgela
+
+Writes config.json, metrics.csv, summary.json, checkpoints/, plots/*.png and TensorBoard events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli.flags import Flags
+
+
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    experiments.define_output(flags)
+    experiments.define_experiment(flags)
+
+
+def main(flags: Flags) -> None:
+    """Trains as the flags say and prints the summary."""
+    config, options = experiments.read_config(flags), experiments.read_run_options(flags)
+    output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
+    if flags["dry_run"]:
+        from tff_pcdd.studies import dry_run
+
+        print(dry_run.train(config, output_dir, overwrite=overwrite))
+        return
+
+    from tff_pcdd.training import run_experiment
+
+    summary = run_experiment(config, output_dir, options, overwrite=overwrite)
+    names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
+    ga, best, pa, before = (experiments.percent(summary[name]) for name in names)
+    print(
+        f"{config.algorithm}: GA {ga} (best {best}), PA {pa} (before local steps {before}) % "
+        f"after {summary['rounds']} rounds, {summary['seconds_per_round']:.3g} s a round; "
+        f"results in {output_dir}"
+    )
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    program.run(__doc__, define, main, argv)
+
+
+if __name__ == "__main__":
+    run()

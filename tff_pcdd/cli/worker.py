@@ -1,0 +1,134 @@
+"""Starts a worker for the runtime `remote`.
+
+    python -m tasks.worker --port=8001
+
+and then, as often as there are machines or cores to share the clients among,
+
+    python -m tasks.train --runtime=remote --workers=localhost:8001,localhost:8002 ...
+
+A worker runs what it is sent, for everyone who can reach its port: there is neither authentication
+nor encryption. So it listens on this machine only, unless it is told otherwise with --bind and
+--insecure. To use workers on other machines, prefer a tunnel such as
+
+    ssh -L 8001:localhost:8001 other-machine
+
+It runs until it is interrupted (Ctrl-C or SIGTERM).
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+from collections.abc import Sequence
+
+from tff_pcdd.cli import program
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import RuntimeStartError, exposure, process
+
+_GROUP = "Worker"
+
+
+def define(flags: Flags) -> None:
+    """Defines the program's flags."""
+    flags.add(int, "port", None, "Port to listen on, 0 for any free one; required.", _GROUP)
+    flags.add(
+        str,
+        "bind",
+        "127.0.0.1",
+        "Address of the network interface to listen on, such as 127.0.0.1, ::1, 0.0.0.0 or "
+        "10.0.0.5. An address that other machines can reach needs --insecure.",
+        _GROUP,
+    )
+    flags.add(
+        bool,
+        "insecure",
+        False,
+        "Accept that everyone who can reach the port can run programs here: the worker's gRPC has "
+        "no authentication.",
+        _GROUP,
+    )
+    flags.add_choice(
+        "engine",
+        "inprocess",
+        ("inprocess", "tff"),
+        "What computes: inprocess (like the runtime of that name, on GPUs if there are any) or tff "
+        "(TFF's C++ worker, which listens on every network interface and needs --insecure).",
+        _GROUP,
+    )
+    flags.add(
+        int,
+        "client_parallelism",
+        None,
+        "Clients that train at the same time; by default chosen from cores and devices with the "
+        "engine inprocess, and all with tff.",
+        _GROUP,
+    )
+    flags.add(
+        str,
+        "devices",
+        None,
+        "Devices among which clients are distributed, such as GPU:0,GPU:1, with the engine "
+        "inprocess; all GPUs, or else the CPU, by default.",
+        _GROUP,
+    )
+
+
+def main(flags: Flags) -> None:
+    """Listens until the process is interrupted."""
+    port, bind, engine = flags.required("port"), flags["bind"], flags["engine"]
+    if not 0 <= port < 2**16:
+        raise SettingError("port", port, f"must be from 0 to {2**16 - 1}")
+    exposure.check_bind(bind, flags["insecure"], engine)
+    parallelism, devices = flags["client_parallelism"], flags["devices"]
+    try:
+        if engine == "tff":
+            become_tff_worker(port, parallelism)
+        else:
+            serve_inprocess(bind, port, parallelism, devices)
+    except RuntimeStartError as error:
+        raise SettingError("port", port, str(error)) from error
+
+
+def become_tff_worker(port: int, client_parallelism: int | None) -> None:
+    """Replaces this process by TFF's C++ worker."""
+    binary = process.find_binary()
+    port = port or process.unused_port()
+    process.check_port(port)
+    limit = client_parallelism or -1
+    print(f"A worker starts on port {port} of every network interface.", flush=True)
+    os.execv(
+        binary,
+        [str(binary), f"--port={port}", f"--max_concurrent_computation_calls={limit}"],
+    )
+
+
+def serve_inprocess(
+    bind: str, port: int, client_parallelism: int | None, devices: str | None
+) -> None:
+    """Serves the runtime `inprocess` until the process is interrupted."""
+    from tff_pcdd.runtime import inprocess, service
+
+    context = inprocess.create_context(
+        client_parallelism=client_parallelism,
+        devices=tuple(devices.split(",")) if devices else (),
+    )
+    server, port = service.serve(context.executor_factory, bind, port)
+    print(f"A worker is ready on port {port} of {bind}.", flush=True)
+    ended = threading.Event()
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, lambda *_: ended.set())
+    ended.wait()
+    server.stop(grace=None)
+    # A computation under way has nobody left to report to, and is not waited for.
+    os._exit(0)
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script."""
+    program.run(__doc__, define, main, argv)
+
+
+if __name__ == "__main__":
+    run()

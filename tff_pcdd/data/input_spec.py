@@ -1,0 +1,126 @@
+"""How raw inputs become model inputs, as data that checkpoints and exports can store."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping
+from typing import Any
+
+from tff_pcdd.errors import DataError
+
+IMAGE, IMAGE_FILE, TEXT = "image", "image_file", "text"
+
+_DTYPES = {IMAGE: ("uint8", "float32"), IMAGE_FILE: ("string",), TEXT: ("uint8", "int32")}
+
+
+@dataclasses.dataclass(frozen=True)
+class InputSpec:
+    """How raw inputs become model inputs; see `transforms.normalize` and `transforms.augment`.
+
+    Attributes:
+        kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read) or TEXT (ids).
+        shape: of one input: (height, width, channels), or (length,) for text.
+        dtype: of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
+            "string" for paths.
+        scale: factor that pixels are multiplied by first.
+        mean: per channel, subtracted after scaling; None for 0.
+        std: per channel, the divisor after that; None for 1.
+        crop_padding: pixels added on every side before a random crop back to `shape`; 0 for none.
+        padding_mode: "zeros" or "reflect", how the padding is filled.
+        flip: whether images are mirrored at random.
+        rotation: largest angle in degrees of a random rotation in either direction.
+        vocabulary: of text, one character per id; the id after the last stands for any other
+            character.
+        resize: of image files, the length in pixels that the shorter side is scaled to before the
+            centre is cropped; None for the smallest scaled image that covers `shape`.
+
+    Raises:
+        DataError: if a field is out of bounds or does not fit the others.
+
+    Example:
+        >>> spec = InputSpec("image", (8, 8, 1), scale=1 / 16)
+        >>> InputSpec.from_dict(spec.to_dict()) == spec
+        True
+    """
+
+    kind: str
+    shape: tuple[int, ...]
+    dtype: str = "uint8"
+    scale: float = 1.0
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    crop_padding: int = 0
+    padding_mode: str = "zeros"
+    flip: bool = False
+    rotation: float = 0.0
+    vocabulary: str | None = None
+    resize: int | None = None
+
+    def __post_init__(self) -> None:
+        if self.kind not in _DTYPES:
+            raise DataError(f"kind={self.kind!r}: choose one of {', '.join(_DTYPES)}")
+        if self.dtype not in _DTYPES[self.kind]:
+            raise DataError(
+                f"dtype={self.dtype!r}: {self.kind} inputs are {' or '.join(_DTYPES[self.kind])}"
+            )
+        for name in ("shape", "mean", "std"):
+            value = getattr(self, name)
+            if value is not None:
+                object.__setattr__(self, name, tuple(value))
+        rank = 1 if self.kind == TEXT else 3
+        if len(self.shape) != rank or any(size < 1 for size in self.shape):
+            raise DataError(f"shape={self.shape}: {self.kind} inputs need {rank} positive sizes")
+        for name in ("mean", "std"):
+            value = getattr(self, name)
+            if value is not None and len(value) != self.shape[-1]:
+                raise DataError(
+                    f"{name}={value}: needs one value for each of {self.shape[-1]} channels"
+                )
+        if self.std is not None and min(self.std) <= 0:
+            raise DataError(f"std={self.std}: must be greater than 0")
+        if self.padding_mode not in ("zeros", "reflect"):
+            raise DataError(f"padding_mode={self.padding_mode!r}: choose zeros or reflect")
+        if self.crop_padding < 0 or self.rotation < 0:
+            raise DataError(
+                f"crop_padding={self.crop_padding}, rotation={self.rotation}: must not be negative"
+            )
+        if self.resize is not None and self.resize < max(self.shape[:2]):
+            raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
+        if self.kind == TEXT and not self.vocabulary:
+            raise DataError("text inputs need a vocabulary")
+
+    @property
+    def augments(self) -> bool:
+        """Whether `transforms.augment` changes anything."""
+        return bool(self.crop_padding or self.flip or self.rotation)
+
+    @property
+    def raw_shape(self) -> tuple[int, ...]:
+        """Shape of one raw input; a path is a scalar."""
+        return () if self.kind == IMAGE_FILE else self.shape
+
+    @property
+    def model_dtype(self) -> str:
+        """Type of the model input."""
+        return "int32" if self.kind == TEXT else "float32"
+
+    @property
+    def vocabulary_size(self) -> int | None:
+        """Number of text ids, including the one for unknown characters; None for images."""
+        return len(self.vocabulary) + 1 if self.vocabulary else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Plain values for JSON."""
+        return dataclasses.asdict(self)
+
+    @classmethod
+    def from_dict(cls, values: Mapping[str, Any]) -> InputSpec:
+        """The inverse of `to_dict`; accepts lists, which JSON makes of tuples.
+
+        Raises:
+            DataError: if a field is unknown, missing or out of bounds.
+        """
+        try:
+            return cls(**values)
+        except TypeError as error:
+            raise DataError(f"not an input spec: {error}") from error

@@ -1,0 +1,168 @@
+"""Partitions: how samples are divided among clients; one registered class per scheme and file.
+
+A partition of your own is a registered class with a method `split`:
+
+    >>> import dataclasses
+    >>> import numpy as np
+    >>> from tff_pcdd.data import load_federation, partitions
+    >>> @partitions.register
+    ... @dataclasses.dataclass(frozen=True)
+    ... class Blocks(partitions.NumClients):
+    ...     name = "blocks"
+    ...
+    ...     def split(self, train_labels, test_labels, num_classes, seed):
+    ...         train, test = (
+    ...             tuple(np.array_split(np.arange(len(labels)), self.num_clients))
+    ...             for labels in (train_labels, test_labels)
+    ...         )
+    ...         return partitions.Split(train, test)
+    >>> [len(client.train) for client in load_federation("digits", "blocks", 3).clients]
+    [480, 479, 479]
+
+Fields made by `tff_pcdd.settings.option` become settings of the partition. An instance of a class
+that is not registered can be passed to `DataConfig(partition=...)`.
+
+The built-in schemes work in two steps. First a count matrix says how many samples of each class
+each client receives, then the samples of each class are shuffled and dealt out by these counts. The
+local test sets are dealt by the same matrix, scaled to the test set, so a client is tested on the
+distribution that it trains on. Parts are disjoint and complete unless stated otherwise.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+import numpy as np
+
+from tff_pcdd.data import sources
+from tff_pcdd.data.federation import ClientIndices
+from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
+from tff_pcdd.errors import SettingError
+from tff_pcdd.registry import Component, Registry
+from tff_pcdd.settings import option
+
+
+@dataclasses.dataclass(frozen=True)
+class Split:
+    """A partition of a training and a test set.
+
+    Attributes:
+        train: for each client the sorted int64 indices of its training samples.
+        test: for each client the sorted int64 indices of its test samples.
+    """
+
+    train: tuple[np.ndarray, ...]
+    test: tuple[np.ndarray, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class Partition(Component):
+    """Base class of partitions; a subclass implements `split`, or `divide` if it needs users.
+
+    Attributes:
+        main_option: field set by the value in short notations such as `dirichlet:0.1`; None if
+            there is none.
+        clients_option: field set by the number of clients in short notations such as `class:2@50`;
+            None if there is none.
+        keeps_users: whether clients are made of the users of the data set.
+    """
+
+    main_option: ClassVar[str | None] = None
+    clients_option: ClassVar[str | None] = None
+    keeps_users: ClassVar[bool] = False
+
+    def check(self, source: DataSource) -> None:
+        """Refuses data sets that cannot be divided in this way, before they are loaded.
+
+        Raises:
+            SettingError: if a setting does not fit the data set.
+        """
+        if self.keeps_users and not source.info.has_users:
+            classes = sources.registry.classes()
+            with_users = [name for name, cls in classes.items() if cls.info.has_users]
+            raise SettingError(
+                "partition",
+                self.name,
+                f"the samples of {source.name} do not belong to users; those of "
+                f"{', '.join(with_users)} do",
+            )
+
+    def request(self, seed: int) -> LoadRequest:
+        """Which part of the data set has to be loaded."""
+        return LoadRequest(seed=seed)
+
+    def divide(self, data: PooledData, seed: int) -> list[ClientIndices]:
+        """Divides the samples among clients.
+
+        Args:
+            data: the samples; if there are users, their indices refer to them.
+            seed: a non-negative integer, the only source of randomness.
+
+        Returns:
+            The clients, named "0", "1", … with leading zeros, so that names sort in this order.
+
+        Raises:
+            SettingError: if a setting does not fit the samples.
+        """
+        split = self.split(data.train.y, data.test.y, len(data.class_names), seed)
+        digits = len(str(len(split.train) - 1))
+        return [
+            ClientIndices(f"{k:0{digits}d}", *parts)
+            for k, parts in enumerate(zip(split.train, split.test, strict=True))
+        ]
+
+    def split(
+        self, train_labels: np.ndarray, test_labels: np.ndarray, num_classes: int, seed: int
+    ) -> Split:
+        """Divides the samples by their labels.
+
+        Args:
+            train_labels: class of each training sample, int32 [n].
+            test_labels: class of each test sample, int32 [m].
+            num_classes: number of classes, C.
+            seed: a non-negative integer, the only source of randomness.
+
+        Raises:
+            SettingError: if a setting does not fit the samples.
+        """
+        raise NotImplementedError
+
+    def known_clients(self) -> int | None:
+        """The number of clients; None if it depends on the data."""
+        return None
+
+    def describe(self) -> str:
+        """The partition in a few words, for titles and tables."""
+        clients = self.known_clients()
+        return self.name if clients is None else f"{self.name}, {clients} clients"
+
+
+@dataclasses.dataclass(frozen=True)
+class NumClients(Partition):
+    """Base class of partitions with a given number of clients."""
+
+    clients_option = "num_clients"
+
+    num_clients: int = option(10, "Number of clients in the federation.", minimum=1, group="Data")
+
+    def known_clients(self) -> int | None:
+        return self.num_clients
+
+
+registry: Registry[Partition] = Registry("partition", "tff_pcdd.data.partitions")
+register = registry.register
+names = registry.names
+get = registry.get
+create = registry.create
+
+__all__ = [
+    "NumClients",
+    "Partition",
+    "Split",
+    "create",
+    "get",
+    "names",
+    "register",
+    "registry",
+]

@@ -1,0 +1,97 @@
+"""Checks and array operations that several partitions share."""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from tff_pcdd.errors import DataError, SettingError
+
+# Streams of randomness. Each has a generator of its own, so that the training part does not depend
+# on whether a test set is divided along with it.
+OWNERS, TRAIN, TEST = range(3)
+
+
+def generator(seed: int, stream: int) -> np.random.Generator:
+    """The generator of one stream."""
+    return np.random.default_rng([seed, stream])
+
+
+def check_arguments(
+    train_labels: npt.ArrayLike,
+    test_labels: npt.ArrayLike | None,
+    num_clients: int,
+    seed: int,
+    num_classes: int | None,
+) -> tuple[np.ndarray, np.ndarray, int]:
+    """Checks the arguments that all partitions have.
+
+    Returns:
+        Both label arrays as int64, the second empty if there are no test labels, and the number of
+        classes.
+
+    Raises:
+        SettingError: if `num_clients` or `seed` is out of bounds.
+        DataError: if labels are not a vector of integers from 0 to `num_classes` - 1, or there are
+            no training samples.
+    """
+    check_positive("num_clients", num_clients)
+    if seed != int(seed) or seed < 0:
+        raise SettingError("seed", seed, "must be a non-negative integer")
+    train = _check_labels("training", train_labels)
+    test = _check_labels("test", [] if test_labels is None else test_labels)
+    if not train.size:
+        raise DataError("there are no training samples to divide")
+    largest = max(int(labels.max()) for labels in (train, test) if labels.size)
+    if num_classes is None:
+        num_classes = largest + 1
+    elif largest >= num_classes:
+        raise DataError(f"label {largest} does not fit num_classes={num_classes}")
+    return train, test, num_classes
+
+
+def _check_labels(part: str, labels: npt.ArrayLike) -> np.ndarray:
+    labels = np.asarray(labels)
+    if labels.ndim != 1 or (labels.size and labels.dtype.kind not in "iu"):
+        raise DataError(
+            f"{part} labels have shape {labels.shape} and type {labels.dtype}: one integer per "
+            "sample is needed"
+        )
+    if labels.size and labels.min() < 0:
+        raise DataError(f"{part} labels: {labels.min()} is negative")
+    return labels.astype(np.int64)
+
+
+def check_positive(name: str, value: int) -> None:
+    """Raises SettingError unless the value of this argument is a positive integer."""
+    if value != int(value) or value < 1:
+        raise SettingError(name, value, "must be a positive integer")
+
+
+def deal(
+    labels: np.ndarray, counts: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """Shuffles each class and gives client k `counts[k, c]` samples of class c.
+
+    Args:
+        labels: class of each sample, [n].
+        counts: number of samples, [clients, classes]; column c sums to the size of class c.
+        rng: the source of randomness.
+
+    Returns:
+        For each client the sorted indices of its samples.
+    """
+    owner = np.empty(len(labels), np.int64)
+    for c in range(counts.shape[1]):
+        members = np.flatnonzero(labels == c)
+        if members.size:
+            owner[rng.permutation(members)] = np.repeat(np.arange(len(counts)), counts[:, c])
+    return tuple(np.split(np.argsort(owner, kind="stable"), np.cumsum(counts.sum(axis=1))[:-1]))
+
+
+def cut(proportions: np.ndarray, size: int) -> np.ndarray:
+    """Divides `size` samples by proportions that sum to 1: integer counts that sum to `size`."""
+    # The margin keeps a share that is a whole number in exact arithmetic from losing a sample.
+    ends = np.floor(np.cumsum(proportions) * size + 1e-6).astype(np.int64)
+    ends[np.flatnonzero(proportions)[-1] :] = size
+    return np.diff(np.minimum(ends, size), prepend=0)

@@ -1,0 +1,263 @@
+"""Proportions of each class over the clients, drawn from a symmetric Dirichlet distribution.
+
+Sources: FedGELA (Fan et al., NeurIPS 2023) for the capped partition of training and test sets,
+FedMR (Fan et al., TMLR 2024) for the smallest client, FedLoGe (Xiao et al., ICLR 2024) for the
+sample-wise partition and its overlapping local test sets.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+import numpy.typing as npt
+
+from tff_pcdd.data.partitions import NumClients, Split, register
+from tff_pcdd.data.partitions._dealing import (
+    OWNERS,
+    TEST,
+    TRAIN,
+    check_arguments,
+    cut,
+    deal,
+    generator,
+)
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import option
+
+# Number of draws before giving up on a large enough smallest client.
+_MAX_TRIES = 500
+
+_LOCAL_TESTS = ("disjoint", "overlapping")
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Dirichlet(NumClients):
+    """Dirichlet proportions of each class over the clients; see `split_dirichlet`."""
+
+    name = "dirichlet"
+    main_option = "concentration"
+
+    concentration: float = option(
+        0.5,
+        "Concentration of the Dirichlet distribution; small values give uneven clients.",
+        above=0,
+        group="Data",
+    )
+    min_samples: int = option(
+        10,
+        "Smallest number of training samples of a client; the partition is redrawn until every "
+        "client has as many.",
+        minimum=0,
+        group="Data",
+    )
+    assignment: str = option(
+        "class",
+        "What is drawn: class draws the proportions of each class over the clients (FedGELA), "
+        "sample draws a client for each sample (FedLoGe).",
+        choices=("class", "sample"),
+        group="Data",
+    )
+    local_test: str = option(
+        "disjoint",
+        "Local test sets of the clients: disjoint, or overlapping, where each client draws its own "
+        "(FedLoGe).",
+        choices=_LOCAL_TESTS,
+        group="Data",
+    )
+
+    def split(
+        self, train_labels: np.ndarray, test_labels: np.ndarray, num_classes: int, seed: int
+    ) -> Split:
+        return split_dirichlet(
+            train_labels,
+            test_labels,
+            self.num_clients,
+            self.concentration,
+            seed,
+            self.min_samples,
+            num_classes,
+            self.assignment,
+            self.local_test,
+        )
+
+    def describe(self) -> str:
+        return f"Dirichlet({self.concentration:g}), {self.num_clients} clients"
+
+
+def partition_dirichlet(
+    labels: npt.ArrayLike,
+    num_clients: int,
+    concentration: float,
+    seed: int,
+    min_samples: int = 10,
+    assignment: str = "class",
+) -> list[np.ndarray]:
+    """Divides every class among the clients by proportions from a symmetric Dirichlet.
+
+    Args:
+        labels: integer class of each sample, [n].
+        num_clients: the number of clients.
+        concentration: of the Dirichlet; small is uneven, 10,000 is close to even.
+        seed: a non-negative integer, the only source of randomness.
+        min_samples: the draw is repeated until every client has at least as many samples.
+        assignment: "class" cuts each class at the proportions, and gives nothing more to a client
+            that already holds its even share n / num_clients (FedGELA, FedMR); "sample" draws a
+            client for each sample, without that cap (FedLoGe).
+
+    Returns:
+        For each client the sorted indices of its samples; disjoint and complete.
+
+    Raises:
+        SettingError: if an argument is out of bounds or no draw reaches `min_samples`.
+        DataError: if labels are not a vector of non-negative integers, or there are none.
+    """
+    split = split_dirichlet(
+        labels, None, num_clients, concentration, seed, min_samples, assignment=assignment
+    )
+    return list(split.train)
+
+
+def split_dirichlet(
+    train_labels: npt.ArrayLike,
+    test_labels: npt.ArrayLike | None,
+    num_clients: int,
+    concentration: float,
+    seed: int,
+    min_samples: int = 10,
+    num_classes: int | None = None,
+    assignment: str = "class",
+    local_test: str = "disjoint",
+) -> Split:
+    """Divides training and test set by the same Dirichlet proportions.
+
+    This differs from FedGELA's code in two ways. The code divides the test set with a cap and a
+    rounding of its own; here it follows the counts of the training set, so no client is tested on
+    a class for which it has no training samples. And small clients are drawn again (the paper's "at
+    least one batch").
+
+    Args:
+        train_labels: integer class of each training sample, [n].
+        test_labels: the same for the test samples, [m], or None.
+        num_clients: the number of clients.
+        concentration: of the Dirichlet.
+        seed: a non-negative integer, the only source of randomness.
+        min_samples: smallest number of training samples of a client; 0 accepts every draw.
+        num_classes: C; by default one more than the largest label.
+        assignment: "class" or "sample", see `partition_dirichlet`.
+        local_test: "disjoint" divides the test samples of each class in the ratio of the training
+            samples; "overlapping" draws int(n_kc / n · m) test samples of class c for client k
+            without replacement (at most all of them), independently for each client, so that
+            clients share samples (FedLoGe's code).
+
+    Returns:
+        The `Split`; its test parts are empty without `test_labels`.
+
+    Raises:
+        SettingError, DataError: see `partition_dirichlet`.
+    """
+    train, test, num_classes = check_arguments(
+        train_labels, test_labels, num_clients, seed, num_classes
+    )
+    _check_settings(concentration, min_samples, assignment, local_test)
+    if num_clients * min_samples > len(train):
+        raise SettingError(
+            "num_clients",
+            num_clients,
+            f"with min_samples={min_samples}, {num_clients * min_samples} training samples are "
+            f"needed, but there are only {len(train)}",
+        )
+    train_sizes = np.bincount(train, minlength=num_classes)
+    draw = _ASSIGNMENTS[assignment]
+    rng = generator(seed, OWNERS)
+    smallest = -1
+    for _ in range(_MAX_TRIES):
+        counts = draw(train_sizes, num_clients, concentration, rng)
+        smallest = max(smallest, counts.sum(axis=1).min())
+        if smallest >= min_samples:
+            break
+    else:
+        raise SettingError(
+            "concentration",
+            concentration,
+            f"in {_MAX_TRIES} draws for {num_clients} clients, the smallest client had at most "
+            f"{smallest} training samples (min_samples={min_samples}); use a larger concentration, "
+            "fewer clients or a smaller min_samples",
+        )
+    parts = deal(train, counts, generator(seed, TRAIN))
+    test_rng = generator(seed, TEST)
+    if local_test == "overlapping":
+        return Split(parts, _draw_overlapping(test, counts, test_rng))
+    test_sizes = np.bincount(test, minlength=num_classes)
+    test_counts = np.zeros_like(counts)
+    for c in range(num_classes):
+        # A class without training samples has no owner: it is divided evenly.
+        weights = counts[:, c] if train_sizes[c] else np.ones(num_clients)
+        test_counts[:, c] = cut(weights / weights.sum(), test_sizes[c])
+    return Split(parts, deal(test, test_counts, test_rng))
+
+
+def _check_settings(
+    concentration: float, min_samples: int, assignment: str, local_test: str
+) -> None:
+    if not (np.isfinite(concentration) and concentration > 0):
+        raise SettingError("concentration", concentration, "must be a finite number greater than 0")
+    if min_samples < 0:
+        raise SettingError("min_samples", min_samples, "must not be negative")
+    for name, value, choices in (
+        ("assignment", assignment, tuple(_ASSIGNMENTS)),
+        ("local_test", local_test, _LOCAL_TESTS),
+    ):
+        if value not in choices:
+            raise SettingError(name, value, f"choose one of {', '.join(choices)}")
+
+
+def _draw_capped(
+    sizes: np.ndarray, num_clients: int, concentration: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Class by class, only among clients below their even share: int64 [clients, classes].
+
+    FedGELA draws for all clients, sets the proportions of full ones to zero and renormalises. What
+    remains of a symmetric Dirichlet is a symmetric Dirichlet again, so drawing for the others alone
+    is equivalent, and cannot divide by zero.
+    """
+    counts = np.zeros((num_clients, len(sizes)), np.int64)
+    held = np.zeros(num_clients, np.int64)
+    for c, size in enumerate(sizes):
+        below = np.flatnonzero(held * num_clients < sizes.sum())
+        if not size or not below.size:
+            continue
+        counts[below, c] = cut(rng.dirichlet(np.full(below.size, concentration)), size)
+        held += counts[:, c]
+    return counts
+
+
+def _draw_samples(
+    sizes: np.ndarray, num_clients: int, concentration: float, rng: np.random.Generator
+) -> np.ndarray:
+    """A client for each sample, so counts are multinomial: int64 [clients, classes]."""
+    alpha = np.full(num_clients, concentration)
+    return np.stack([rng.multinomial(size, rng.dirichlet(alpha)) for size in sizes], axis=1)
+
+
+_ASSIGNMENTS = {"class": _draw_capped, "sample": _draw_samples}
+
+
+def _draw_overlapping(
+    labels: np.ndarray, train_counts: np.ndarray, rng: np.random.Generator
+) -> tuple[np.ndarray, ...]:
+    """FedLoGe's local test sets: int(n_kc / n · m) samples of each class; clients may share."""
+    wanted = train_counts * len(labels) // train_counts.sum()
+    members = [np.flatnonzero(labels == c) for c in range(train_counts.shape[1])]
+    return tuple(
+        np.sort(
+            np.concatenate(
+                [
+                    rng.choice(of_class, min(number, of_class.size), replace=False)
+                    for of_class, number in zip(members, row, strict=True)
+                ]
+            ).astype(np.int64)
+        )
+        for row in wanted
+    )

@@ -1,0 +1,210 @@
+"""Helpers for data sets of image files that a table lists.
+
+Examples hold paths; `transforms.normalize` and `transforms.augment` read and decode them batch by
+batch. Missing files are reported on loading, broken ones when their batch is read.
+"""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from tff_pcdd.data.federation import ClientIndices, Examples
+from tff_pcdd.data.input_spec import IMAGE_FILE
+from tff_pcdd.data.sources import IMAGENET, DatasetInfo, DirectorySource, ImageSource
+from tff_pcdd.errors import DataError, SettingError
+
+_SUFFIXES = (".jpg", ".jpeg", ".png")
+
+# Names of columns with the same meaning.
+_ALIASES = {"image": "image_id", "user": "user_id"}
+
+
+@dataclasses.dataclass(frozen=True)
+class ImageListSource(ImageSource, DirectorySource):
+    """Base class of data sets of image files."""
+
+    def directory(self) -> pathlib.Path:
+        """The directory that holds the data set.
+
+        Raises:
+            DataError: if it does not exist.
+        """
+        root = pathlib.Path(self.data_dir or "").expanduser()
+        if not root.is_dir():
+            raise DataError(f"dataset {self.name}: data_dir={root} is not a directory")
+        return root
+
+    def labels(self, texts: Sequence[str], table: pathlib.Path) -> np.ndarray:
+        """Labels of a table as int32 classes.
+
+        Raises:
+            DataError: if one is not a class of this data set; names the table.
+        """
+        try:
+            labels = np.array(texts, np.float64)
+        except ValueError as error:
+            raise DataError(f"{table}: a label is not a number: {error}") from error
+        wrong = (labels < 0) | (labels >= self.info.num_classes) | (labels != np.floor(labels))
+        if wrong.any():
+            raise DataError(
+                f"{table}: label {texts[np.argmax(wrong)]} is not an integer within 0 to "
+                f"{self.info.num_classes - 1}"
+            )
+        return labels.astype(np.int32)
+
+
+def image_info(
+    name: str, num_classes: int, size: int, resize: int, *, has_users: bool
+) -> DatasetInfo:
+    """What the sets have in common: colour images of `size` pixels with ImageNet's statistics."""
+    mean, std = IMAGENET
+    return DatasetInfo(
+        name,
+        IMAGE_FILE,
+        num_classes,
+        (size, size, 3),
+        has_users=has_users,
+        needs_data_dir=True,
+        mean=mean,
+        std=std,
+        flip=True,
+        resize=resize,
+    )
+
+
+def choose_users(
+    train: Examples,
+    test: Examples,
+    users: tuple[ClientIndices, ...],
+    number: int | None,
+    seed: int,
+    root: pathlib.Path,
+) -> tuple[Examples, Examples, tuple[ClientIndices, ...]]:
+    """Keeps `number` users, drawn by the seed, and only the samples that they hold.
+
+    A test set without users is kept whole.
+
+    Raises:
+        SettingError: if there are fewer users.
+    """
+    if number is None:
+        return train, test, users
+    if number > len(users):
+        raise SettingError("max_clients", number, f"{root} has only {len(users)} users")
+    rng = np.random.default_rng(seed)
+    chosen = [users[i] for i in np.sort(rng.choice(len(users), number, replace=False))]
+    train, train_rows = _gather(train, [user.train for user in chosen])
+    test_rows = [user.test for user in chosen]
+    if any(rows.size for rows in test_rows):
+        test, test_rows = _gather(test, test_rows)
+    names = [user.client_id for user in chosen]
+    return train, test, tuple(map(ClientIndices, names, train_rows, test_rows))
+
+
+def _gather(examples: Examples, rows: Sequence[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
+    ends = np.cumsum([len(part) for part in rows])
+    return examples.take(np.concatenate(rows)), np.split(np.arange(ends[-1]), ends[:-1])
+
+
+def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[ClientIndices, ...]:
+    """The samples of each user, in the order of the names.
+
+    Args:
+        train_users: the user of each training sample.
+        test_users: the same for the test samples.
+    """
+    names = np.array([*train_users, *test_users])
+    unique, owners = np.unique(names, return_inverse=True)
+    parts = []
+    for part in (owners[: len(train_users)], owners[len(train_users) :]):
+        ends = np.cumsum(np.bincount(part, minlength=len(unique)))
+        parts.append(np.split(np.argsort(part, kind="stable"), ends[:-1]))
+    return tuple(map(ClientIndices, unique.tolist(), *parts))
+
+
+def first_existing(root: pathlib.Path, names: Sequence[str]) -> pathlib.Path:
+    """The first of these files or folders that exists.
+
+    Raises:
+        DataError: if none does.
+    """
+    for name in names:
+        if (root / name).exists():
+            return root / name
+    raise DataError(f"{root} holds no {' or '.join(names)}")
+
+
+def read_text(path: pathlib.Path) -> str:
+    """The text of a file.
+
+    Raises:
+        DataError: if it cannot be read; names the file.
+    """
+    try:
+        return path.read_text(encoding="utf-8-sig")
+    except (OSError, UnicodeDecodeError) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+
+
+def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]]:
+    """Rows of a CSV file that has at least the `needed` columns.
+
+    Raises:
+        DataError: if a column or a value is missing, or there are no rows; names the file.
+    """
+    reader = csv.DictReader(read_text(path).splitlines())
+    columns = reader.fieldnames or []
+    renamed = [name if name in needed else _ALIASES.get(name, name) for name in columns]
+    missing = [name for name in needed if name not in renamed]
+    if missing:
+        raise DataError(f"{path}: column {missing[0]!r} is missing, there are {', '.join(columns)}")
+    reader.fieldnames = renamed
+    rows = list(reader)
+    if not rows:
+        raise DataError(f"{path}: the table is empty")
+    for number, row in enumerate(rows, 2):
+        if any(not row[name] for name in needed):
+            raise DataError(f"{path}: line {number} lacks a value")
+    return rows
+
+
+def existing_files(root: pathlib.Path, names: Sequence[str], table: pathlib.Path) -> np.ndarray:
+    """Full paths as bytes; each folder is listed once.
+
+    Raises:
+        DataError: if files do not exist; names the table and the first of them.
+    """
+    folders: dict[str, set[str]] = {}
+    missing = []
+    for name in names:
+        folder, file = os.path.split(name)
+        if folder not in folders:
+            try:
+                folders[folder] = set(os.listdir(root / folder))
+            except OSError:
+                folders[folder] = set()
+        if file not in folders[folder]:
+            missing.append(name)
+    if missing:
+        raise DataError(describe_missing(table, missing, str(root)))
+    return np.array([os.fsencode(root / name) for name in names])
+
+
+def describe_missing(table: pathlib.Path, names: Sequence[str], place: str) -> str:
+    """The message about files that a table lists and `place` does not hold."""
+    more = f" and {len(names) - 1} more" if len(names) > 1 else ""
+    return f"{table} lists {names[0]}{more}, not found in {place}"
+
+
+def image_files(root: pathlib.Path) -> Iterator[pathlib.Path]:
+    """All image files in a directory and the folders in it."""
+    for folder, _, names in os.walk(root):
+        for name in names:
+            if name.lower().endswith(_SUFFIXES):
+                yield pathlib.Path(folder, name)

@@ -1,0 +1,160 @@
+"""FEMNIST and Shakespeare as LEAF defines them: arrays, classes, input specs.
+
+LEAF: A Benchmark for Federated Settings; S. Caldas et al.; 2018. LEAF's JSON files and the copies
+in TFF's cache hold the same samples in different containers.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import string
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+
+from tff_pcdd.data.federation import ClientIndices, Examples
+from tff_pcdd.data.input_spec import InputSpec
+from tff_pcdd.data.sources import DataSource, ImageSource, PooledData, TextSource
+
+# LEAF's alphabet. The id of a character is its position; any other character has the next id.
+ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklmnopqrstuvwxyz}"
+
+# Characters in an input.
+SEQUENCE = 80
+
+
+class Format(NamedTuple):
+    """What differs between LEAF's data sets.
+
+    Attributes:
+        parse: converts a user's `x` and `y` of a JSON file into arrays; raises ValueError with
+            the reason if they have another form.
+        shape: shape of one input.
+        class_names: names of the classes of the largest edition.
+        class_numbers: number of classes of each edition, ascending.
+    """
+
+    parse: Callable[[Any, Any], tuple[np.ndarray, np.ndarray]]
+    shape: tuple[int, ...]
+    class_names: tuple[str, ...]
+    class_numbers: tuple[int, ...]
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafFormat(DataSource):
+    """Base class of sources whose samples are in one of LEAF's formats."""
+
+    format: ClassVar[Format]
+
+    def stored_spec(self, dtype: np.dtype) -> InputSpec:
+        """The input spec for raw inputs of this type."""
+        raise NotImplementedError
+
+    def pool(
+        self,
+        parts: Sequence[Examples],
+        users: Sequence[ClientIndices],
+        num_classes: int | None = None,
+        notes: Mapping[str, int] | None = None,
+    ) -> PooledData:
+        """Makes pooled data of the samples of users.
+
+        Args:
+            parts: training and test examples.
+            users: the samples of each user.
+            num_classes: by default that of the smallest edition that has all the labels.
+            notes: see `PooledData`.
+        """
+        x_type = np.result_type(*(part.x for part in parts))
+        train, test = (
+            Examples(as_floats(part.x) if part.x.dtype != x_type else part.x, part.y)
+            for part in parts
+        )
+        if num_classes is None:
+            largest = max(int(part.y.max(initial=0)) for part in parts)
+            num_classes = next(number for number in self.format.class_numbers if number > largest)
+        return PooledData(
+            train=train,
+            test=test,
+            class_names=self.format.class_names[:num_classes],
+            input_spec=self.stored_spec(x_type),
+            users=tuple(users),
+            notes=dict(notes or {}),
+        )
+
+
+def grey_levels(pixels: np.ndarray) -> np.ndarray:
+    """Pixels in [0, 1] as uint8 if all are grey levels k/255 to three decimals, else as float32."""
+    levels = np.round(pixels * 255)
+    # Three decimals are off by 0.0005 at most, a quarter of the distance between grey levels.
+    if levels.min() >= 0 and levels.max() <= 255 and np.abs(pixels - levels / 255).max() <= 5.01e-4:
+        return levels.astype(np.uint8)
+    return pixels.astype(np.float32)
+
+
+def as_floats(levels: np.ndarray) -> np.ndarray:
+    """Grey levels 0 to 255 as float32 pixels in [0, 1]."""
+    return levels.astype(np.float32) / np.float32(255)
+
+
+def character_ids(text: str) -> np.ndarray:
+    """The uint8 id of each character, [len(text)]."""
+    codes = np.frombuffer(text.encode("utf-32-le", "surrogatepass"), "<u4")
+    return _ID_OF_CODE[np.minimum(codes, len(_ID_OF_CODE) - 1)]
+
+
+# The last of 129 codes stands for everything beyond ASCII.
+_ID_OF_CODE = np.full(129, len(ALPHABET), np.uint8)
+_ID_OF_CODE[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET))
+
+
+def _parse_images(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    if {len(image) for image in x} != {784}:
+        raise ValueError("every image needs 784 numbers")
+    pixels = np.asarray(x)
+    labels = np.asarray(y)
+    if pixels.dtype.kind not in "if" or not np.isfinite(pixels).all():
+        raise ValueError("pixels must be finite numbers")
+    if labels.dtype.kind not in "if" or (labels != np.floor(labels)).any():
+        raise ValueError("labels must be integers")
+    return grey_levels(pixels.reshape(-1, 28, 28, 1)), labels.astype(np.int32)
+
+
+def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not all(isinstance(line, str) and len(line) == SEQUENCE for line in x):
+        raise ValueError(f"every input needs {SEQUENCE} characters")
+    if not all(isinstance(character, str) and len(character) == 1 for character in y):
+        raise ValueError("every label needs one character")
+    inputs = character_ids("".join(x)).reshape(-1, SEQUENCE)
+    return inputs, character_ids("".join(y)).astype(np.int32)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafImages(ImageSource, LeafFormat):
+    """FEMNIST: 28 × 28 × 1, white paper is 1.0; digits, then A to Z, then a to z."""
+
+    format = Format(
+        _parse_images,
+        (28, 28, 1),
+        tuple(string.digits + string.ascii_uppercase + string.ascii_lowercase),
+        (10, 36, 62),
+    )
+
+    def stored_spec(self, dtype: np.dtype) -> InputSpec:
+        return self.image_spec(str(dtype), 1 / 255 if dtype == np.uint8 else 1.0)
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafText(TextSource, LeafFormat):
+    """Shakespeare: ids of 80 characters; the label is the id of the next character."""
+
+    format = Format(
+        _parse_text,
+        (SEQUENCE,),
+        (*ALPHABET, "<unknown>"),
+        (len(ALPHABET), len(ALPHABET) + 1),
+    )
+
+    def stored_spec(self, dtype: np.dtype) -> InputSpec:
+        return self.text_spec(str(dtype))

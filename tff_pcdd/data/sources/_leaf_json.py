@@ -1,0 +1,196 @@
+"""Finds the data of users in LEAF's JSON files without parsing whole files.
+
+Parsed as a whole, a file's numbers would take twenty times the memory of the arrays. Instead the
+file is mapped into memory and scanned for the byte range of each user's data, so that users can be
+parsed one at a time.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import mmap
+import os
+import pathlib
+import re
+from collections.abc import Callable, Iterator
+from typing import Any, NamedTuple
+
+from tff_pcdd.errors import DataError
+
+
+class Entry(NamedTuple):
+    """Where the data of a user are stored.
+
+    Attributes:
+        path: the file.
+        start: first byte of the data.
+        end: byte after the last one.
+        size: number of samples, as the file states it.
+    """
+
+    path: pathlib.Path
+    start: int
+    end: int
+    size: int
+
+
+def index(folder: str | os.PathLike) -> dict[str, Entry]:
+    """Finds the data of every user in a directory of JSON files.
+
+    Returns:
+        Entries by user id, in the order of the files.
+
+    Raises:
+        DataError: if the directory or a file is missing, empty, not JSON or inconsistent; names
+            the file, and the user if there is one.
+    """
+    folder = pathlib.Path(folder)
+    if not folder.is_dir():
+        raise DataError(f"{folder} is not a directory of LEAF's JSON files")
+    paths = sorted(folder.glob("*.json"))
+    if not paths:
+        raise DataError(f"{folder} holds no JSON file")
+    entries: dict[str, Entry] = {}
+    for path in paths:
+        for user, entry in _index_file(path).items():
+            if user in entries:
+                raise DataError(f"{path}: user {user!r} is also in {entries[user].path}")
+            entries[user] = entry
+    return entries
+
+
+@contextlib.contextmanager
+def mapped(path: pathlib.Path) -> Iterator[mmap.mmap]:
+    """Maps a file into memory, read-only.
+
+    Raises:
+        DataError: if the file is empty or cannot be read.
+    """
+    with contextlib.ExitStack() as stack:
+        try:
+            file = stack.enter_context(open(path, "rb"))
+            text = stack.enter_context(mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ))
+        except (OSError, ValueError) as error:  # an empty file cannot be mapped
+            raise DataError(f"{path} cannot be read: {error}") from error
+        yield text
+
+
+def parse(
+    text: mmap.mmap, start: int, end: int, path: pathlib.Path, user: str | None = None
+) -> Any:
+    """Parses the JSON value in a byte range; `path` and `user` are for the message.
+
+    Raises:
+        DataError: if the bytes are not JSON.
+    """
+    try:
+        return json.loads(text[start:end])
+    except (ValueError, RecursionError) as error:
+        where = f"user {user!r}: " if user is not None else ""
+        raise DataError(f"{path}: {where}not JSON: {error} after byte {start}") from error
+
+
+# What the scan for the end of an object or a list stops at; strings are skipped as a whole.
+_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
+_STOPS = {
+    b"{": re.compile(_TEXT + rb"|\{|\}", re.DOTALL),
+    b"[": re.compile(_TEXT + rb"|\[|\]", re.DOTALL),
+}
+_KEY = re.compile(rb"\s*(" + _TEXT + rb")\s*:\s*", re.DOTALL)
+_SCALAR = re.compile(_TEXT + rb"|[^\s,\]}\"]+", re.DOTALL)
+_NEXT = re.compile(rb"\s*([,}])")
+_OPENING = re.compile(rb"\s*\{")
+_CLOSING = re.compile(rb"\s*\}")
+
+
+def _index_file(path: pathlib.Path) -> dict[str, Entry]:
+    places: dict[str, tuple[int, int]] = {}
+    values: dict[str, Any] = {}
+
+    def note_user(user: str, start: int) -> int:
+        if user in places:
+            raise DataError(f"{path}: user {user!r} has data twice")
+        places[user] = start, _end_of_value(text, start, path)
+        return places[user][1]
+
+    def note_key(key: str, start: int) -> int:
+        if key == "user_data":
+            values[key] = None
+            return _walk(text, start, path, note_user)
+        end = _end_of_value(text, start, path)
+        if key in ("users", "num_samples"):
+            values[key] = parse(text, start, end, path)
+        return end
+
+    with mapped(path) as text:
+        end = _walk(text, 0, path, note_key)
+        if text[end:].strip():
+            raise DataError(f"{path}: not JSON: there is text after the end at byte {end}")
+    missing = [key for key in ("users", "num_samples", "user_data") if key not in values]
+    if missing:
+        raise DataError(f"{path}: key {missing[0]!r} is missing")
+    users, sizes = values["users"], values["num_samples"]
+    if not isinstance(users, list) or not isinstance(sizes, list) or len(users) != len(sizes):
+        raise DataError(f"{path}: users and num_samples must be lists of the same length")
+    users = list(map(str, users))
+    if len(set(users)) < len(users):
+        raise DataError(f"{path}: users lists a name twice")
+    entries = {}
+    for user, size in zip(users, sizes, strict=True):
+        if user not in places:
+            raise DataError(f"{path}: user {user!r} has no entry in user_data")
+        start, end = places.pop(user)
+        # Arrays are allocated by these sizes; a sample takes a byte of JSON at least.
+        if type(size) is not int or not 0 <= size <= end - start:
+            raise DataError(f"{path}: user {user!r}: num_samples={size} does not fit the data")
+        entries[user] = Entry(path, start, end, size)
+    if places:
+        raise DataError(f"{path}: user {next(iter(places))!r} of user_data is not among users")
+    return entries
+
+
+def _walk(text: mmap.mmap, start: int, path: pathlib.Path, visit: Callable[[str, int], int]) -> int:
+    """Walks through the object at `start` and returns its end.
+
+    `visit(key, start of the value)` has to return the end of the value.
+    """
+    opening = _OPENING.match(text, start)
+    if not opening:
+        raise DataError(f"{path}: not JSON at byte {start}: an object should start here")
+    closing = _CLOSING.match(text, opening.end())
+    if closing:
+        return closing.end()
+    position = opening.end()
+    while True:
+        key = _KEY.match(text, position)
+        if not key:
+            raise DataError(f"{path}: not JSON at byte {position}: there should be a key here")
+        end = visit(parse(text, *key.span(1), path), key.end())
+        following = _NEXT.match(text, end)
+        if not following:
+            raise DataError(f"{path}: not JSON at byte {end}: the file may be truncated")
+        position = following.end()
+        if following[1] == b"}":
+            return position
+
+
+def _end_of_value(text: mmap.mmap, start: int, path: pathlib.Path) -> int:
+    opening = text[start : start + 1]
+    stops = _STOPS.get(opening)
+    if stops is None:
+        scalar = _SCALAR.match(text, start)
+        if not scalar:
+            raise DataError(f"{path}: not JSON at byte {start}: there should be a value here")
+        return scalar.end()
+    depth = 0
+    for stop in stops.finditer(text, start):
+        token = text[stop.start() : stop.start() + 1]
+        if token == b'"':
+            continue
+        depth += 1 if token == opening else -1
+        if not depth:
+            return stop.end()
+    raise DataError(
+        f"{path}: not JSON: the value that starts at byte {start} has no end; the file is truncated"
+    )

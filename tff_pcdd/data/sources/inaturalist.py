@@ -1,0 +1,70 @@
+"""iNaturalist-User-120k: species photographed by 9,275 users, images of iNaturalist 2017.
+
+Federated Visual Classification with Real-World Data Distribution; T.-M. H. Hsu, H. Qi, M. Brown;
+ECCV 2020. The directory, or a folder `inaturalist-*` in it, holds the authors' tables
+`federated_train*.csv` and `test*.csv` with the columns image_id, class and user_id (or image, class
+and user). Images are found by their name anywhere below the directory. The authors' test table
+names no users; then clients have no local test set.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+
+import numpy as np
+
+from tff_pcdd.data.federation import Examples
+from tff_pcdd.data.sources import LoadRequest, PooledData, register
+from tff_pcdd.data.sources._image_lists import (
+    ImageListSource,
+    by_user,
+    choose_users,
+    describe_missing,
+    image_files,
+    image_info,
+    read_table,
+)
+from tff_pcdd.errors import DataError
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class INaturalist(ImageListSource):
+    """iNaturalist-User-120k with 1203 species, which have no names here."""
+
+    info = image_info("inaturalist", 1203, 224, 256, has_users=True)
+
+    def load(self, request: LoadRequest) -> PooledData:
+        root = self.directory()
+        files = {path.stem: path for path in image_files(root)}
+        parts: list[Examples] = []
+        users: list[list[str]] = []
+        for pattern in ("federated_train*.csv", "test*.csv"):
+            found = sorted([*root.glob(pattern), *root.glob(f"inaturalist-*/{pattern}")])
+            if len(found) != 1:
+                raise DataError(f"{root} holds {len(found)} tables {pattern}, one is needed")
+            needed = ("image_id", "class") if parts else ("image_id", "class", "user_id")
+            rows = read_table(found[0], needed)
+            # An id is a file name without extension; tables may add the folder and the extension.
+            stems = [os.path.basename(row["image_id"]) for row in rows]
+            stems = [stem[: -len(".jpg")] if stem.endswith(".jpg") else stem for stem in stems]
+            missing = [stem for stem in stems if stem not in files]
+            if missing:
+                place = f"{root} and the folders in it"
+                raise DataError(describe_missing(found[0], missing, place))
+            paths = np.array([os.fsencode(files[stem]) for stem in stems])
+            parts.append(Examples(paths, self.labels([row["class"] for row in rows], found[0])))
+            users.append([row["user_id"] for row in rows if row.get("user_id")])
+        if len(users[1]) < len(parts[1]):
+            users[1] = []
+        train, test, clients = choose_users(
+            *parts, by_user(*users), request.max_clients, request.seed, root
+        )
+        return PooledData(
+            train,
+            test,
+            class_names=tuple(map(str, range(self.info.num_classes))),
+            input_spec=self.image_spec(),
+            users=clients,
+        )

@@ -1,0 +1,168 @@
+"""Image sets prepared by TensorFlow Datasets: CIFAR-10, CIFAR-100, SVHN and Fashion-MNIST.
+
+Means and standard deviations of the channels are those of FedGELA's code. FedMR and FedLoGe use the
+same, except that FedLoGe normalises CIFAR-10-LT with those of ImageNet
+(`input_normalization="imagenet"`).
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+import re
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.data.federation import Examples
+from tff_pcdd.data.input_spec import IMAGE
+from tff_pcdd.data.sources import (
+    DatasetInfo,
+    DirectorySource,
+    ImageSource,
+    LoadRequest,
+    PooledData,
+    register,
+)
+from tff_pcdd.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class TfdsSource(ImageSource, DirectorySource):
+    """A prepared copy of a TensorFlow data set; nothing is downloaded."""
+
+    def load(self, request: LoadRequest) -> PooledData:
+        folder = _find(self.name, self.data_dir)
+        import tensorflow_datasets as tfds
+
+        try:
+            builder = tfds.builder_from_directory(folder)
+            class_names = tuple(builder.info.features["label"].names)
+            train, test = (_decode_split(builder, split, self.info) for split in ("train", "test"))
+        except DataError:
+            raise
+        # Every layer below raises its own types for an incomplete copy.
+        except Exception as error:
+            reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+            raise DataError(
+                f"dataset {self.name}: the copy in {folder} is unreadable or incomplete "
+                f"({reason}); prepare it again with TensorFlow Datasets"
+            ) from error
+        return PooledData(train, test, class_names=class_names, input_spec=self.image_spec())
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Cifar10(TfdsSource):
+    """CIFAR-10."""
+
+    info = DatasetInfo(
+        "cifar10",
+        IMAGE,
+        10,
+        (32, 32, 3),
+        mean=(0.4914, 0.4822, 0.4465),
+        std=(0.2470, 0.2435, 0.2615),
+        flip=True,
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Cifar100(TfdsSource):
+    """CIFAR-100 with its 100 fine labels."""
+
+    info = DatasetInfo(
+        "cifar100",
+        IMAGE,
+        100,
+        (32, 32, 3),
+        mean=(0.5070751592, 0.4865488733, 0.4409178434),
+        std=(0.2673342859, 0.2564384629, 0.2761504713),
+        flip=True,
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class SvhnCropped(TfdsSource):
+    """Street View House Numbers, cropped digits."""
+
+    info = DatasetInfo(
+        "svhn_cropped",
+        IMAGE,
+        10,
+        (32, 32, 3),
+        mean=(0.4376821, 0.4437697, 0.47280442),
+        std=(0.19803012, 0.20101562, 0.19703614),
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FashionMnist(TfdsSource):
+    """Fashion-MNIST."""
+
+    info = DatasetInfo("fashion_mnist", IMAGE, 10, (28, 28, 1), flip=True)
+
+
+def _find(name: str, data_dir: str | None) -> pathlib.Path:
+    """The folder of the newest prepared version.
+
+    TensorFlow Datasets would search the network for a missing set, and wait for it.
+
+    Raises:
+        DataError: if there is none; says what is missing and where.
+    """
+    root = pathlib.Path(
+        data_dir or os.environ.get("TFDS_DATA_DIR") or pathlib.Path.home() / "tensorflow_datasets"
+    )
+    root = root.expanduser()
+    wanted = (
+        "a copy prepared by TensorFlow Datasets is needed there, "
+        f"{name}/<version>/dataset_info.json"
+    )
+    if not root.is_dir():
+        raise DataError(f"dataset {name}: data_dir={root} is not a directory; {wanted}")
+    if not (root / name).is_dir():
+        raise DataError(f"dataset {name}: data_dir={root} has no folder {name}; {wanted}")
+    versions = [
+        path for path in (root / name).iterdir() if re.fullmatch(r"\d+\.\d+\.\d+", path.name)
+    ]
+    if not versions:
+        raise DataError(f"dataset {name}: {root / name} holds no complete version; {wanted}")
+    newest = max(versions, key=lambda path: [int(number) for number in path.name.split(".")])
+    if not (newest / "dataset_info.json").is_file():
+        raise DataError(f"dataset {name}: {newest} has no dataset_info.json; {wanted}")
+    return newest
+
+
+def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
+    """Decodes one split into arrays that are allocated once."""
+    import tensorflow as tf
+    import tensorflow_datasets as tfds
+
+    if split not in builder.info.splits:
+        raise DataError(f"dataset {info.name}: {builder.data_path} has no split {split}")
+    number = builder.info.splits[split].num_examples
+    # With this setting a split with more or fewer samples than announced is an error.
+    samples = builder.as_dataset(
+        split=split,
+        shuffle_files=False,
+        decoders={"image": tfds.decode.SkipDecoding()},
+        read_config=tfds.ReadConfig(try_autocache=False, assert_cardinality=True),
+    )
+
+    def decode(sample: Any) -> tuple[Any, Any]:
+        image = tf.io.decode_image(sample["image"], info.shape[-1], expand_animations=False)
+        return tf.ensure_shape(image, info.shape), sample["label"]
+
+    x = np.empty((number, *info.shape), np.uint8)
+    y = np.empty(number, np.int32)
+    done = 0
+    for images, labels in samples.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(1000):
+        x[done : done + len(images)] = images
+        y[done : done + len(labels)] = labels
+        done += len(labels)
+    return Examples(x, y)

@@ -1,0 +1,234 @@
+"""EMNIST and Shakespeare by user, from the cache of TFF's own loaders.
+
+`tff.simulation.datasets.emnist` and `.shakespeare` download an SQLite file once and read it from
+then on. Here the file has to exist already: nothing is downloaded. Both sets come from LEAF, so
+their samples are described in `_leaf_formats`. TFF is imported when one of them is loaded.
+
+EMNIST's images are 28 × 28 × 1, white paper is 1.0. Shakespeare's samples are snippets of text,
+from which LEAF's samples are made: a user's snippets are joined by line breaks, and every character
+that follows 80 others is the label of a sample whose input is these 80 characters. Users with too
+little text for a single sample are left out and counted in the notes (`empty_users`).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import pathlib
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+
+from tff_pcdd.data.federation import ClientIndices, Examples
+from tff_pcdd.data.input_spec import IMAGE, TEXT
+from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
+from tff_pcdd.data.sources._leaf_formats import (
+    ALPHABET,
+    SEQUENCE,
+    LeafFormat,
+    LeafImages,
+    LeafText,
+    as_floats,
+    character_ids,
+    grey_levels,
+)
+from tff_pcdd.errors import DataError, SettingError
+
+# Number of samples that are taken out of TensorFlow at a time.
+_CHUNK = 10_000
+
+Arrays = tuple[np.ndarray, np.ndarray]
+
+
+@dataclasses.dataclass(frozen=True)
+class TffCacheSource(LeafFormat, DirectorySource):
+    """A data set in the cache of TFF's loaders.
+
+    Attributes:
+        file_name: of the cached copy.
+        loader: module of `tff.simulation.datasets` that makes the copy.
+        fixed_num_classes: number of classes; None if it follows from the labels.
+    """
+
+    file_name: ClassVar[str]
+    loader: ClassVar[str]
+    fixed_num_classes: ClassVar[int | None] = None
+
+    def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
+        """TFF's client data of the training and of the test part."""
+        raise NotImplementedError
+
+    def samples(self, dataset: Any) -> Arrays:
+        """Inputs and labels of one user's `tf.data.Dataset`."""
+        raise NotImplementedError
+
+    def load(self, request: LoadRequest) -> PooledData:
+        folder = pathlib.Path(self.data_dir or pathlib.Path.home() / ".tff").expanduser()
+        file = folder / self.file_name
+        # Without the file, TFF's loader would turn to the network.
+        if not file.is_file():
+            raise DataError(
+                f"dataset {self.name}: data_dir={folder} has no {self.file_name}, TFF's cached "
+                "copy; create it with "
+                f"tff.simulation.datasets.{self.loader}.load_data(cache_dir=...)"
+            )
+        with _readable(self.name, file):
+            return self._read(self.client_data(folder), request, file)
+
+    def _read(self, parts: Sequence[Any], request: LoadRequest, file: pathlib.Path) -> PooledData:
+        """Reads one user after the other until enough of them have samples.
+
+        Args:
+            parts: TFF's client data of the training and of the test part.
+            request: which users to read.
+            file: for messages.
+        """
+        members = [set(part.client_ids) for part in parts]
+        # Drawn by name, so that the choice does not depend on the order in the file.
+        users = sorted(members[0] | members[1])
+        wanted = request.max_clients or len(users)
+        order = users
+        if request.max_clients is not None:
+            order = np.random.default_rng(request.seed).permutation(users).tolist()
+        chosen: dict[str, list[Arrays]] = {}
+        silent = 0
+        for user in order:
+            if len(chosen) == wanted:
+                break
+            own = [
+                self.samples(part.create_tf_dataset_for_client(user))
+                if user in ids
+                else _nothing(self.format.shape)
+                for part, ids in zip(parts, members, strict=True)
+            ]
+            if any(len(labels) for _, labels in own):
+                chosen[user] = own
+            else:
+                silent += 1
+        if not chosen:
+            raise DataError(f"{file}: no user has any sample")
+        if len(chosen) < wanted and request.max_clients is not None:
+            raise SettingError(
+                "max_clients", wanted, f"{file} has only {len(chosen)} users with samples"
+            )
+        names = sorted(chosen)
+        (train, train_rows), (test, test_rows) = (
+            _join([chosen[user][part] for user in names]) for part in (0, 1)
+        )
+        clients = [
+            ClientIndices(user, *rows)
+            for user, *rows in zip(names, train_rows, test_rows, strict=True)
+        ]
+        notes = {"empty_users": silent} if silent else {}
+        return self.pool((train, test), clients, self.fixed_num_classes, notes)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Emnist(LeafImages, TffCacheSource):
+    file_name = "emnist_all.sqlite"
+    loader = "emnist"
+    only_digits: ClassVar[bool]
+
+    def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
+        import tensorflow_federated as tff
+
+        return tff.simulation.datasets.emnist.load_data(self.only_digits, cache_dir=str(folder))
+
+    def samples(self, dataset: Any) -> Arrays:
+        return _images(dataset)
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class TffEmnist(_Emnist):
+    """TFF's EMNIST with digits and letters."""
+
+    info = DatasetInfo("tff_emnist", IMAGE, 62, LeafImages.format.shape, has_users=True)
+    fixed_num_classes = 62
+    only_digits = False
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class TffEmnistDigits(_Emnist):
+    """TFF's EMNIST with digits alone."""
+
+    info = DatasetInfo("tff_emnist_digits", IMAGE, 10, LeafImages.format.shape, has_users=True)
+    fixed_num_classes = 10
+    only_digits = True
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class TffShakespeare(LeafText, TffCacheSource):
+    """TFF's Shakespeare."""
+
+    info = DatasetInfo(
+        "tff_shakespeare",
+        TEXT,
+        len(ALPHABET),
+        LeafText.format.shape,
+        has_users=True,
+        vocabulary=ALPHABET,
+    )
+    file_name = "shakespeare.sqlite"
+    loader = "shakespeare"
+
+    def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
+        import tensorflow_federated as tff
+
+        return tff.simulation.datasets.shakespeare.load_data(cache_dir=str(folder))
+
+    def samples(self, dataset: Any) -> Arrays:
+        return _windows(dataset)
+
+
+@contextlib.contextmanager
+def _readable(name: str, file: pathlib.Path) -> Iterator[None]:
+    """Every layer below raises its own types for an incomplete file."""
+    try:
+        yield
+    except (DataError, SettingError, ImportError):
+        raise
+    except Exception as error:
+        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
+        raise DataError(
+            f"dataset {name}: {file} is unreadable or incomplete ({reason}); "
+            "delete it and let TFF download it again"
+        ) from error
+
+
+def _nothing(shape: tuple[int, ...]) -> Arrays:
+    return np.empty((0, *shape), np.uint8), np.empty(0, np.int32)
+
+
+def _join(samples: Sequence[Arrays]) -> tuple[Examples, list[np.ndarray]]:
+    """Users' inputs and labels in one pair of arrays, and the rows of each user."""
+    inputs, labels = ([pair[place] for pair in samples] for place in (0, 1))
+    if len({x.dtype for x in inputs}) > 1:
+        inputs = [as_floats(x) if x.dtype == np.uint8 else x for x in inputs]
+    ends = np.cumsum([len(y) for y in labels])
+    rows = [np.arange(end - len(y), end) for y, end in zip(labels, ends, strict=True)]
+    return Examples(np.concatenate(inputs), np.concatenate(labels)), rows
+
+
+def _images(dataset: Any) -> Arrays:
+    """Images [n, 28, 28, 1], uint8 if they are grey levels, and int32 labels [n]."""
+    chunks = list(dataset.batch(_CHUNK).as_numpy_iterator())
+    if not chunks:
+        return _nothing(LeafImages.format.shape)
+    pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
+    labels = np.concatenate([chunk["label"] for chunk in chunks])
+    return grey_levels(pixels[..., None]), labels
+
+
+def _windows(dataset: Any) -> Arrays:
+    """Inputs, uint8 [n, 80], and labels, int32 [n], of a user's snippets."""
+    chunks = dataset.batch(_CHUNK).as_numpy_iterator()
+    snippets = [snippet.decode("utf-8", "replace") for x in chunks for snippet in x["snippets"]]
+    ids = character_ids("\n".join(snippets))
+    if len(ids) <= SEQUENCE:
+        return _nothing(LeafText.format.shape)
+    windows = np.lib.stride_tricks.sliding_window_view(ids, SEQUENCE)[:-1]
+    return windows.copy(), ids[SEQUENCE:].astype(np.int32)

@@ -1,0 +1,196 @@
+"""From raw batches to model inputs: TensorFlow functions for use inside a graph.
+
+Raw inputs are kept as they are stored (uint8 pixels, ids, paths) and become floats only here, which
+saves memory and transfers. The order in training is `normalize(augment(x, spec, seed), spec)`:
+augmentation comes first, so padding has the value of a black pixel, as in the PIL pipelines of
+FedGELA and FedMR.
+"""
+
+from __future__ import annotations
+
+import re
+
+from etils import epy
+
+from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+_BROKEN = "image files are missing or broken:"
+
+
+def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """Turns a raw batch into the model's input.
+
+    Args:
+        x: raw inputs as described by `spec`, [batch, *spec.raw_shape]; for image files also images
+            that have already been decoded.
+        spec: the input spec.
+
+    Returns:
+        float32 (x · scale - mean) / std for images, int32 ids for text; [batch, *spec.shape].
+
+    Raises:
+        tf.errors.InvalidArgumentError: at run time, if an image file cannot be decoded; names it.
+    """
+    if spec.kind == TEXT:
+        return tf.cast(x, tf.int32)
+    x = tf.cast(_pixels(x, spec), tf.float32) * spec.scale
+    if spec.mean is not None:
+        x -= _row(spec.mean, spec)
+    if spec.std is not None:
+        x /= _row(spec.std, spec)
+    return x
+
+
+def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
+    """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
+
+    On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
+    pixel would take longer than the rest of the normalisation.
+    """
+    return tf.constant([channels] * spec.shape[1], tf.float32)
+
+
+def augment(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
+    """Crops, mirrors and rotates each image of a raw batch at random.
+
+    Args:
+        x: raw inputs, [batch, *spec.raw_shape].
+        spec: the input spec, which selects the augmentations; text, and images whose spec selects
+            none, are returned unchanged.
+        seed: int32 [2], the only source of randomness.
+
+    Returns:
+        The batch in its raw type and shape; image files are decoded, [batch, *spec.shape].
+
+    Raises:
+        tf.errors.InvalidArgumentError: at run time, if an image file cannot be decoded; names it.
+    """
+    if spec.kind == TEXT or not spec.augments:
+        return x
+    x = _pixels(x, spec)
+    seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
+    if spec.crop_padding:
+        x = _crop(x, spec, seeds[0])
+    if spec.flip:
+        mirrored = tf.random.stateless_uniform([tf.shape(x)[0], 1, 1, 1], seeds[1]) < 0.5
+        x = tf.where(mirrored, x[:, :, ::-1], x)
+    if spec.rotation:
+        x = _rotate(x, spec.rotation, seeds[2])
+    return x
+
+
+def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """The pixels of image files, decoded; any other input unchanged."""
+    if spec.kind != IMAGE_FILE or x.dtype != tf.string:
+        return x
+    number = tf.shape(x, tf.int64)[0]
+    # TensorFlow's own error does not name the broken file. A data set can skip failing elements, so
+    # that the missing ones are known afterwards; it also decodes in parallel.
+    images = (
+        tf.data.Dataset.from_tensor_slices(x)
+        .enumerate()
+        .map(
+            lambda i, path: (i, decode_image(tf.io.read_file(path), spec)),
+            num_parallel_calls=tf.data.AUTOTUNE,
+        )
+        .ignore_errors()
+    )
+    # One extra element, because a batch must not be empty.
+    last = tf.data.Dataset.from_tensors((number, tf.zeros(spec.shape, tf.uint8)))
+    indices, images = images.concatenate(last).batch(number + 1).get_single_element()
+    decoded = tf.scatter_nd(indices[:, None], tf.ones_like(indices), [number + 1]) > 0
+    broken = tf.boolean_mask(x, ~decoded[:-1])
+    # Not `==`, which compares objects in the graphs that TFF traces.
+    check = tf.debugging.Assert(tf.equal(tf.size(broken), 0), [_BROKEN, broken], summarize=3)
+    with tf.control_dependencies([check] if check is not None else []):
+        return tf.reshape(images[:-1], [-1, *spec.shape])
+
+
+def broken_images(message: str) -> str | None:
+    """Extracts the names of broken image files from the message of a failed computation.
+
+    Args:
+        message: error message of any runtime.
+
+    Returns:
+        One line that names the files; None if the message is not about image files.
+    """
+    found = re.search(re.escape(_BROKEN) + r"\] \[(.*?)\]\s*(?:\[\[|$)", message, re.DOTALL)
+    return f"{_BROKEN} {found[1]}" if found else None
+
+
+def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """Decodes an image file, scales it and crops its centre.
+
+    Args:
+        contents: bytes of a JPEG, PNG, GIF or BMP file, a string scalar.
+        spec: the input spec, of which `shape` and `resize` are used.
+
+    Returns:
+        uint8 of the static shape `spec.shape`.
+
+    Raises:
+        tf.errors.InvalidArgumentError: at run time, if the bytes are not an image.
+    """
+    height, width, channels = spec.shape
+    image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
+    size = tf.cast(tf.shape(image)[:2], tf.float32)
+    if spec.resize:
+        factor = spec.resize / tf.reduce_min(size)
+    else:
+        factor = tf.reduce_max(tf.constant([height, width], tf.float32) / size)
+    scaled = tf.maximum(tf.cast(tf.round(size * factor), tf.int32), [height, width])
+    image = tf.image.resize(image, scaled, antialias=True)
+    image = tf.image.resize_with_crop_or_pad(image, height, width)
+    return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
+
+
+def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
+    """Pads every side and crops a window of the original size at a random position."""
+    height, width, _ = spec.shape
+    pad = spec.crop_padding
+    mode = {"zeros": "CONSTANT", "reflect": "REFLECT"}[spec.padding_mode]
+    padded = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]], mode)
+    corner = tf.random.stateless_uniform(
+        [tf.shape(x)[0], 2], seed, maxval=2 * pad + 1, dtype=tf.int32
+    )
+    rows = corner[:, :1] + tf.range(height)
+    columns = corner[:, 1:] + tf.range(width)
+    padded = tf.gather(padded, rows, axis=1, batch_dims=1)
+    return tf.gather(padded, columns, axis=2, batch_dims=1)
+
+
+def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:
+    """Rotates every image about its centre; nearest neighbour, zeros outside."""
+    height, width = x.shape[1], x.shape[2]
+    radians = degrees * 3.141592653589793 / 180
+    angle = tf.random.stateless_uniform([tf.shape(x)[0]], seed, -radians, radians)
+    cos, sin = tf.cos(angle), tf.sin(angle)
+    middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
+    zero = tf.zeros_like(angle)
+    # Output pixel (u, v) shows input pixel (cos·u - sin·v + a, sin·u + cos·v + b), where
+    # the offsets a, b keep the centre in place.
+    transforms = tf.stack(
+        [
+            cos,
+            -sin,
+            middle_x - cos * middle_x + sin * middle_y,
+            sin,
+            cos,
+            middle_y - sin * middle_x - cos * middle_y,
+            zero,
+            zero,
+        ],
+        axis=1,
+    )
+    return tf.raw_ops.ImageProjectiveTransformV3(
+        images=x,
+        transforms=transforms,
+        output_shape=tf.constant([height, width], tf.int32),
+        fill_value=tf.constant(0.0),
+        interpolation="NEAREST",
+        fill_mode="CONSTANT",
+    )

@@ -1,0 +1,276 @@
+"""Pictures of diagnostics. Each function returns (figure, axes)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from tff_pcdd.diagnostics import geometry, tsne
+from tff_pcdd.diagnostics.measurement import Diagnostics
+
+# The measurements of evaluated rounds, with the columns `round` and `diag_…`.
+Rows = Iterable[Mapping[str, Any]]
+
+# Endings of the columns of angles: how a line is called and drawn.
+_ANGLES = {
+    "{}": ("global model, all pairs", "black", "-"),
+    "{}_min": ("global model, closest pair", "black", ":"),
+    "local_{}_existing": ("local models, among existing classes", "tab:green", "-"),
+    "local_{}_missing": ("local models, among missing classes", "tab:red", "-"),
+    "local_{}_between": ("local models, existing to missing", "tab:orange", "-"),
+}
+_COLLAPSE = {
+    "NC1: variability within classes": {"nc1": "trace(Σ_W Σ_B⁺) / C"},
+    "NC2: class means become a simplex ETF": {
+        "nc2_equinorm": "lengths: coefficient of variation",
+        "nc2_equiangularity": "cosines: standard deviation",
+        "nc2_maximal_angle": "cosines: distance from -1/(C-1)",
+    },
+    "NC3: classifier against class means": {"nc3": "distance of directions (0 to 2)"},
+    "NC4: classifier against nearest class mean": {"nc4": "share of samples in disagreement"},
+}
+
+
+def _line(axes, rows: Rows, column: str, **style) -> bool:
+    """Draws a column over the rounds; whether there was anything to draw."""
+    name = f"diag_{column}"
+    points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
+    if points:
+        axes.plot(*zip(*points, strict=True), marker=".", **style)
+    return bool(points)
+
+
+def _rounds_axis(axes, label: str, title: str) -> None:
+    axes.set_xlabel("round")
+    axes.set_ylabel(label)
+    axes.set_title(title, fontsize=10)
+    axes.grid(alpha=0.3)
+    axes.xaxis.get_major_locator().set_params(integer=True)
+
+
+def angle_curves(rows: Rows, num_classes: int, title: str):
+    """Mean angles between classifier vectors and between class means over the rounds."""
+    figure = Figure(figsize=(12, 4.8), layout="constrained")
+    panels = figure.subplots(1, 2, sharey=True)
+    kinds = {
+        "angle_classifier": "classifier vectors",
+        "angle_features": "class means of features",
+    }
+    for axes, (kind, name) in zip(panels, kinds.items(), strict=True):
+        drawn = [
+            _line(axes, rows, ending.format(kind), label=label, color=color, linestyle=style)
+            for ending, (label, color, style) in _ANGLES.items()
+        ]
+        if not any(drawn):
+            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+        angle = geometry.simplex_angle(num_classes)
+        axes.axhline(
+            angle, color="tab:blue", linestyle="--", label=f"simplex ETF, {angle:.1f}°", zorder=1
+        )
+        _rounds_axis(axes, "angle (degrees)", name)
+        axes.yaxis.set_tick_params(labelleft=True)
+    panels[1].set_ylim(0, 180)
+    panels[1].set_yticks(range(0, 181, 30))
+    handles, labels = panels[1].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncols=3)
+    figure.suptitle(title)
+    return figure, panels
+
+
+def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
+    """FedMR's eigenvalue variance and the effective rank over the rounds, and the last spectrum.
+
+    Args:
+        rows: of the metrics file.
+        eigenvalues: [C, k] after the last round, descending.
+        title: what was run.
+    """
+    figure = Figure(figsize=(14, 4.2), layout="constrained")
+    variance, rank, spectrum = figure.subplots(1, 3)
+    if _line(variance, rows, "eigen_variance", color="tab:blue"):
+        variance.set_yscale("log")
+    _rounds_axis(variance, "variance of the 50 largest", "spread of a class's eigenvalues")
+    _line(rank, rows, "eigen_effective_rank", color="tab:blue")
+    rank.set_ylim(bottom=0)
+    _rounds_axis(rank, "effective rank (Σλ)² / Σλ²", "dimensions that a class fills")
+    known = eigenvalues[np.isfinite(eigenvalues).all(axis=1)]
+    totals = known.sum(axis=1, keepdims=True)
+    shares = 100 * known[totals[:, 0] > 0] / totals[totals[:, 0] > 0]
+    if len(shares):
+        # Where the samples of a class end, eigenvalues are 0 and not worth a place.
+        shares = shares[:, : max(int((shares.mean(axis=0) > 0.1).sum()), 1)]
+        order = np.arange(1, shares.shape[1] + 1)
+        spectrum.fill_between(
+            order,
+            shares.min(axis=0),
+            shares.max(axis=0),
+            alpha=0.2,
+            linewidth=0,
+            label="all classes",
+        )
+        spectrum.plot(order, shares.mean(axis=0), marker=".", label="mean over classes")
+        spectrum.legend(fontsize=8)
+    spectrum.set_ylim(bottom=0)
+    spectrum.set_xlabel("eigenvalue, largest first")
+    spectrum.set_ylabel("share of the class's variance (%)")
+    spectrum.set_title("spectrum after the last round", fontsize=10)
+    spectrum.grid(alpha=0.3)
+    figure.suptitle(title)
+    return figure, (variance, rank, spectrum)
+
+
+def collapse_curves(rows: Rows, title: str):
+    """The measures of neural collapse over the rounds."""
+    figure = Figure(figsize=(10, 7), layout="constrained")
+    panels = figure.subplots(2, 2)
+    for axes, (name, columns) in zip(panels.flat, _COLLAPSE.items(), strict=True):
+        drawn = [_line(axes, rows, column, label=label) for column, label in columns.items()]
+        low, high = axes.get_ylim()
+        if name.startswith("NC1") and any(drawn) and high > 10 * max(low, 0.01):
+            axes.set_yscale("log")
+        else:
+            axes.set_ylim(bottom=0)
+        single = len(columns) == 1
+        _rounds_axis(axes, next(iter(columns.values())) if single else "", name)
+        if not any(drawn):
+            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+        elif not single:
+            axes.legend(fontsize=8)
+    figure.suptitle(f"{title}: 0 is full collapse, on test samples")
+    return figure, panels
+
+
+# Where a label may stand beside its point.
+_SIDES = (
+    ((-5, 0), {"ha": "right", "va": "center"}),
+    ((5, 0), {"ha": "left", "va": "center"}),
+    ((0, 4), {"ha": "center", "va": "bottom"}),
+    ((0, -4), {"ha": "center", "va": "top"}),
+)
+
+
+def norms_and_counts(
+    classifiers: Mapping[str, np.ndarray],
+    counts: np.ndarray,
+    class_names: Sequence[str],
+    title: str,
+):
+    """Norms of classifier columns against the classes' training samples, one point per class.
+
+    Args:
+        classifiers: [C, d] by name, "" for the main one.
+        counts: training samples [C].
+        class_names: written beside the points while they are few.
+        title: what was run.
+    """
+    figure = Figure(figsize=(5.2 * max(len(classifiers), 1), 4.2), layout="constrained")
+    panels = np.atleast_1d(figure.subplots(1, max(len(classifiers), 1)))
+    for axes, (name, vectors) in zip(panels, classifiers.items(), strict=False):
+        norms = geometry.norms(vectors)
+        axes.scatter(counts, norms)
+        if len(counts) <= 30:
+            # Labels of points next to each other go to different sides.
+            for place, label in enumerate(np.lexsort((norms, counts))):
+                offset, sides = _SIDES[place % len(_SIDES)]
+                axes.annotate(
+                    class_names[label],
+                    (counts[label], norms[label]),
+                    offset,
+                    textcoords="offset points",
+                    fontsize=7,
+                    **sides,
+                )
+        correlation = geometry.log_count_correlation(norms, counts)
+        text = "none to speak of" if np.isnan(correlation) else f"{correlation:.2f}"
+        heading = f"{name} head, " if name else ""
+        axes.set_title(f"{heading}correlation with log counts: {text}", fontsize=10)
+        axes.set_xlabel("training samples of the class")
+        axes.set_ylabel("norm of the class's classifier vector")
+        if counts.min() > 0 and counts.max() > 5 * counts.min():
+            axes.set_xscale("log")
+        axes.set_ylim(0, 1.15 * norms.max() or 1)
+        axes.grid(alpha=0.3)
+    figure.suptitle(title)
+    return figure, panels
+
+
+def feature_statistics(features: np.ndarray, title: str):
+    """Mean and variance of each feature, sorted.
+
+    Args:
+        features: [n, d].
+        title: what was run.
+    """
+    each = geometry.feature_statistics(features)
+    figure = Figure(figsize=(10, 4), layout="constrained")
+    panels = figure.subplots(1, 2)
+    for axes, name in zip(panels, ("mean", "variance"), strict=True):
+        values = np.sort(getattr(each, name))[::-1]
+        axes.plot(np.arange(1, len(values) + 1), values, marker=".", linewidth=0.8)
+        axes.axhline(0, color="black", linewidth=0.8)
+        axes.set_xlabel("feature, largest first")
+        axes.set_ylabel(f"{name} over the test samples")
+        axes.grid(alpha=0.3)
+    figure.suptitle(f"{title}: {int(each.constant.sum())} of {len(each.mean)} features constant")
+    return figure, panels
+
+
+def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[str], title: str):
+    """Samples on the plane where t-SNE put them, coloured by class.
+
+    Args:
+        points: [n, 2]; nothing is drawn where they are NaN.
+        labels: int [n].
+        class_names: one for each class, listed beside the map while they are few.
+        title: what was run.
+    """
+    figure = Figure(figsize=(7, 5.2), layout="constrained")
+    axes = figure.subplots()
+    few = len(class_names) <= 20
+    colors = matplotlib.colormaps["tab10" if len(class_names) <= 10 else "tab20" if few else "hsv"]
+    for label, name in enumerate(class_names):
+        color = colors(label if few else label / len(class_names))
+        own = points[labels == label]
+        axes.scatter(*own.T, s=14, alpha=0.8, linewidths=0, color=color, label=name)
+    if few:
+        figure.legend(loc="outside right upper", title="class", markerscale=2)
+    if not np.isfinite(points).any():
+        axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+    axes.set_xticks([])  # only who is near whom means anything
+    axes.set_yticks([])
+    axes.set_title(f"silhouette of the classes {tsne.silhouette(points, labels):.2f}", fontsize=10)
+    figure.suptitle(f"{title}: t-SNE of the test features")
+    return figure, axes
+
+
+def figures(
+    diagnostics: Diagnostics, rows: Rows, state: Any, class_names: Sequence[str], title: str
+) -> dict[str, Figure]:
+    """All pictures of the diagnostics that a run measures.
+
+    Args:
+        diagnostics: what is measured.
+        rows: the measurements of the evaluated rounds.
+        state: the server's state after the last round.
+        class_names: C names.
+        title: what was run.
+
+    Returns:
+        Figures by the names of the diagnostics.
+    """
+    view = diagnostics.look(state)
+    draw = {
+        "angles": lambda: angle_curves(rows, view.num_classes, title),
+        "eigen": lambda: eigenvalue_curves(rows, view.eigenvalues, title),
+        "nc": lambda: collapse_curves(rows, title),
+        "norms": lambda: norms_and_counts(view.classifiers, view.class_counts, class_names, title),
+        "features": lambda: feature_statistics(view.features, title),
+        "tsne": lambda: feature_map(
+            tsne.project(view.mapped().features), view.mapped().labels, class_names, title
+        ),
+    }
+    return {name: draw[name]()[0] for name in diagnostics.names}

@@ -1,0 +1,19 @@
+"""Aggregators: how the clients' changes of the shared weights are combined.
+
+    tff_pcdd.federated.aggregators.names()
+    tff_pcdd.federated.aggregators.create("dp", noise_multiplier=0.5)
+
+They are TFF's own aggregators with the settings of `tff.learning`, except that a cohort without
+samples changes nothing here, where `tff.learning` would divide by zero. To add one, subclass
+`Aggregator` and decorate the class with `register`. From Python, any factory of TFF's can be used by
+wrapping it in a `TffAggregator`.
+"""
+
+from tff_pcdd.federated.aggregators.aggregator import Aggregator, register, registry
+from tff_pcdd.federated.aggregators.own import TffAggregator
+
+names = registry.names
+get = registry.get
+create = registry.create
+
+__all__ = ["Aggregator", "TffAggregator", "create", "get", "names", "register", "registry"]

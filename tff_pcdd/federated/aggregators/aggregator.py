@@ -1,0 +1,92 @@
+"""The base class of aggregators, and their registry."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epy
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.registry import Component, Registry
+
+# The command line lists all aggregators; --help must not wait for TensorFlow Federated.
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+FLOAT_BYTES = 4
+GROUP = "Aggregation"
+
+
+@dataclasses.dataclass(frozen=True)
+class Aggregator(Component):
+    """Combines the clients' changes of the shared weights; subclasses implement `factory`."""
+
+    def factory(
+        self, cohort_size: int
+    ) -> tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory:
+        """TFF's aggregation factory.
+
+        Args:
+            cohort_size: expected number of clients in a round.
+
+        Raises:
+            SettingError: the settings cannot be used with a cohort of this size.
+        """
+        raise NotImplementedError
+
+    def check(
+        self, method_name: str, update_sizes: Sequence[int], sum_names: Sequence[str]
+    ) -> None:
+        """Refuses methods whose upload is not aggregated by this aggregator alone.
+
+        Args:
+            method_name: name of the method.
+            update_sizes: entries of each tensor of the change of the shared weights.
+            sum_names: names of what clients send besides, which is summed without the aggregator.
+
+        Raises:
+            SettingError: there is nothing to aggregate, or something besides it.
+        """
+        if not update_sizes:
+            raise SettingError(
+                registry.setting, self.name, f"clients of {method_name} send no weights"
+            )
+        if sum_names:
+            raise SettingError(
+                registry.setting,
+                self.name,
+                f"clients of {method_name} also send {', '.join(sum_names)}, which would not be "
+                f"aggregated this way; choose {registry.setting}=mean or another method",
+            )
+
+    def upload_bytes(self, sizes: Sequence[int]) -> int:
+        """Bytes that a client sends as the change of its weights.
+
+        Args:
+            sizes: entries of each tensor.
+        """
+        return sum(self._tensor_bytes(size) for size in sizes)
+
+    def privacy(self, num_clients: int, cohort_size: int, rounds: int) -> dict[str, Any]:
+        """The privacy guarantee of the shared weights, for the summary of a run.
+
+        Args:
+            num_clients: clients of the federation.
+            cohort_size: clients in a round.
+            rounds: rounds that have been computed.
+
+        Returns:
+            Numbers by name; empty without a guarantee.
+        """
+        del num_clients, cohort_size, rounds
+        return {}
+
+    def _tensor_bytes(self, size: int) -> int:
+        """Bytes of a tensor with so many entries."""
+        return size * FLOAT_BYTES
+
+
+registry: Registry[Aggregator] = Registry("aggregator", "tff_pcdd.federated.aggregators")
+register = registry.register

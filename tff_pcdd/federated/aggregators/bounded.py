@@ -1,0 +1,63 @@
+"""Zeroing and clipping of the clients' changes, which several aggregators share."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+
+from etils import epy
+
+from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+# Settings of tff.learning. A change becomes zero if its largest entry is greater than a threshold,
+# an increased estimate of the 0.98 quantile of the largest entries; the first threshold is 21.
+_ZEROING = {
+    "initial_estimate": 10.0,
+    "target_quantile": 0.98,
+    "learning_rate": math.log(10.0),
+    "multiplier": 2.0,
+    "increment": 1.0,
+}
+# The L2 norm to which changes are clipped.
+_CLIPPING = {"initial_estimate": 1.0, "target_quantile": 0.8, "learning_rate": 0.2}
+
+
+@dataclasses.dataclass(frozen=True)
+class BoundedAggregator(Aggregator):
+    """An aggregator before which changes are zeroed and clipped."""
+
+    zeroing: bool = option(
+        True,
+        "Set changes with an entry far larger than usual to zero.",
+        group=GROUP,
+        setting="aggregator_zeroing",
+    )
+    clipping: bool = option(
+        True,
+        "Clip changes to an L2 norm that four out of five changes do not exceed.",
+        group=GROUP,
+        setting="aggregator_clipping",
+    )
+
+    def _bounded(
+        self, inner: tff.aggregators.WeightedAggregationFactory, *, secure: bool = False
+    ) -> tff.aggregators.WeightedAggregationFactory:
+        """Zeroing, then clipping, before another aggregator.
+
+        Args:
+            inner: the aggregator.
+            secure: whether norms and counts are summed securely as well.
+        """
+        estimate = tff.aggregators.PrivateQuantileEstimationProcess.no_noise
+        count = tff.aggregators.SecureSumFactory(1, 0) if secure else None
+        if self.clipping:
+            norm = estimate(**_CLIPPING, secure_estimation=secure)
+            inner = tff.aggregators.clipping_factory(norm, inner, clipped_count_sum_factory=count)
+        if self.zeroing:
+            norm = estimate(**_ZEROING, secure_estimation=secure)
+            inner = tff.aggregators.zeroing_factory(norm, inner, zeroed_count_sum_factory=count)
+        return inner

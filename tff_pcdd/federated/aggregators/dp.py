@@ -1,0 +1,121 @@
+"""Client-level differential privacy: clipped changes, equal weights, noise on their sum."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from typing import Any
+
+from etils import epy
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator, register
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import dp_accounting
+    import tensorflow_federated as tff
+
+# Standard deviation of the noise on the number of clipped changes, per client of a cohort, if the
+# clipping norm adapts; the default of tff.aggregators, which does not export it.
+_CLIPPED_COUNT_NOISE = 0.05
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class DP(Aggregator):
+    """The mean with differential privacy, as `tff.learning.dp_aggregator`."""
+
+    name = "dp"
+
+    noise_multiplier: float = option(
+        1.0,
+        "Standard deviation of the noise on the sum of changes, divided by the clipping norm.",
+        minimum=0,
+        group=GROUP,
+    )
+    clip: float = option(
+        1.0,
+        "L2 norm to which a client's change is clipped; 0 follows the median of the norms, which "
+        "needs about 20 clients per round or more.",
+        minimum=0,
+        group=GROUP,
+    )
+    delta: float = option(
+        1e-5,
+        "δ for which ε is reported; should be less than 1 / number of clients.",
+        above=0,
+        maximum=0.1,
+        group=GROUP,
+    )
+
+    @classmethod
+    def prefix(cls) -> str:
+        return "dp_"
+
+    def factory(self, cohort_size: int) -> tff.aggregators.UnweightedAggregationFactory:
+        """TFF's aggregation factory; the sum is divided by `cohort_size`, whoever takes part."""
+        private = tff.aggregators.DifferentiallyPrivateFactory
+        if self.clip:
+            return private.gaussian_fixed(self.noise_multiplier, cohort_size, self.clip)
+        limit = 2 * _CLIPPED_COUNT_NOISE * cohort_size
+        if self.noise_multiplier >= limit:
+            raise SettingError(
+                "dp_noise_multiplier",
+                self.noise_multiplier,
+                f"must be less than {limit:g} with an adaptive clipping norm (dp_clip=0) and "
+                f"{cohort_size} clients in a round; use less noise, more clients or a fixed norm",
+            )
+        return private.gaussian_adaptive(self.noise_multiplier, cohort_size)
+
+    def privacy(self, num_clients: int, cohort_size: int, rounds: int) -> dict[str, Any]:
+        """ε and δ of the shared weights.
+
+        Args:
+            num_clients: clients of the federation.
+            cohort_size: clients in a round.
+            rounds: rounds that have been computed.
+
+        Returns:
+            `dp_epsilon`, None if it is infinite, and `dp_delta`.
+        """
+        epsilon = self.epsilon(num_clients, cohort_size, rounds)
+        return {
+            "dp_epsilon": epsilon if math.isfinite(epsilon) else None,
+            "dp_delta": self.delta,
+        }
+
+    def epsilon(self, num_clients: int, cohort_size: int, rounds: int) -> float:
+        """ε of (ε, δ)-differential privacy of the shared weights.
+
+        Two federations are neighbors if they differ in the data of one client, which in one of them
+        contributes nothing. Cohorts are drawn without replacement. The result is the smaller of two
+        values of ε: one that holds even if the cohorts are known, and one that is amplified by
+        sampling and holds if they are secret.
+
+        Args:
+            num_clients: clients of the federation.
+            cohort_size: clients in a round.
+            rounds: rounds that have been computed.
+
+        Returns:
+            ε; infinity without noise.
+        """
+        if not self.noise_multiplier:
+            return math.inf
+        events = [dp_accounting.GaussianDpEvent(self.noise_multiplier)]
+        if cohort_size < num_clients:
+            # If the client is not drawn, another one takes its place in the cohort, which changes
+            # the sum by up to twice the clipping norm.
+            replaced = dp_accounting.GaussianDpEvent(self.noise_multiplier / 2)
+            events.append(
+                dp_accounting.SampledWithoutReplacementDpEvent(num_clients, cohort_size, replaced)
+            )
+        return min(self._epsilon(event, rounds) for event in events)
+
+    def _epsilon(self, event: dp_accounting.DpEvent, rounds: int) -> float:
+        accountant = dp_accounting.rdp.RdpAccountant(
+            neighboring_relation=dp_accounting.NeighboringRelation.REPLACE_ONE
+        )
+        accountant.compose(dp_accounting.SelfComposedDpEvent(event, rounds))
+        return accountant.get_epsilon(self.delta)

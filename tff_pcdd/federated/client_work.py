@@ -1,0 +1,86 @@
+"""One client's part of a training round, in plain TensorFlow."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tff_pcdd.federated import initialization
+from tff_pcdd.federated.batches import reduce_batches
+from tff_pcdd.federated.local_training import LocalTraining, moved_by
+from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import WeightsChange, read, subtract
+from tff_pcdd.methods.network import Network
+
+
+class ClientWork:
+    """Local training of one client at a time.
+
+    Args:
+        spec: what is computed in a round.
+
+    Attributes:
+        update: `update(message, state, data)`, a `tf.function`; see `_update`.
+    """
+
+    def __init__(self, spec: TrainingSpec) -> None:
+        self._spec = spec
+        with initialization.zeros():
+            self._net = spec.network()
+            self._phases = spec.method.phases(self._net, spec.local_epochs)
+            self._training = LocalTraining(spec, self._net, moved_by(self._phases))
+        self.update: Callable[..., Any] = tf.function(self._update)
+
+    @property
+    def net(self) -> Network:
+        """The network; after `update` it holds the client's local model."""
+        return self._net
+
+    def _update(
+        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> OrderedDict[str, Any]:
+        """Trains a client for one round.
+
+        Args:
+            message: from the server, see `tff_pcdd.federated.state`.
+            state: the client's state.
+            data: `train` examples; `seed` int32 [2], a function of seed, round and client;
+                `cohort_index` int32.
+
+        Returns:
+            An ordered dict:
+                update: the `WeightsChange`.
+                weight: float32 scalar, the client's weight in the mean over the cohort.
+                sums: what else the client sends, to be summed.
+                state: the client's new state.
+                metrics: loss and metrics summed over samples, and the number of `samples`.
+                sent: float32 scalar, the share of `sums` that is not zero.
+        """
+        method, net, weights = self._spec.method, self._net, message["weights"]
+        client = self._training.begin(message, state, data, self._phases)
+        totals = self._training.run(self._phases, data["train"], client, data["seed"])
+        upload = method.upload(
+            net,
+            client,
+            lambda function, initial: reduce_batches(function, initial, data["train"], self._spec),
+        )
+        return OrderedDict(
+            update=WeightsChange(
+                trainable=method.update(net, client),
+                statistics=subtract(net.shared.statistics, weights["statistics"]),
+                mirrored=subtract(net.mirrored.all, weights["mirrored"]),
+            ),
+            weight=tf.cast(method.weight(client), tf.float32),
+            sums=ordered(upload.sums),
+            state=OrderedDict(
+                personal=read(net.kept),
+                own=ordered(upload.state),
+                participations=state["participations"] + 1,
+            ),
+            metrics=totals,
+            sent=tf.cast(upload.sent, tf.float32),
+        )

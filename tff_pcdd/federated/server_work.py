@@ -1,0 +1,99 @@
+"""The server's part of a training round, in plain TensorFlow."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tff_pcdd.federated import initialization
+from tff_pcdd.federated.batches import fold_in
+from tff_pcdd.federated.local_training import LocalTraining
+from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import WeightsChange, add, load, read
+from tff_pcdd.methods.contract import Method, Phase
+
+# Part of the seeds of what the server draws for itself.
+_SERVER_DRAWS = 1 << 21
+
+
+class ServerWork:
+    """The server's step between two broadcasts.
+
+    Args:
+        spec: what is computed in a round.
+
+    Attributes:
+        step: `step(state, change, sums, cohort_size)`, a `tf.function`; see `_step`.
+    """
+
+    def __init__(self, spec: TrainingSpec) -> None:
+        self._method = spec.method
+        learns = type(spec.method).server_learning is not Method.server_learning
+        self._training = _ServerTraining(spec) if learns else None
+        self.step: Callable[..., Any] = tf.function(self._step)
+
+    def _step(
+        self,
+        state: Mapping[str, Any],
+        change: WeightsChange,
+        sums: Mapping[str, Any],
+        cohort_size: tf.Tensor,
+    ) -> tuple[OrderedDict[str, Any], OrderedDict[str, Any]]:
+        """Updates the server with what the cohort sent.
+
+        Args:
+            state: the server's state: `weights`, `server` and `round`.
+            change: the aggregate of the clients' `WeightsChange`.
+            sums: the clients' `sums`, summed.
+            cohort_size: float32 scalar.
+
+        Returns:
+            The new weights and the server's new own tensors.
+        """
+        weights, server = state["weights"], state["server"]
+        if self._training is not None:
+            server = self._training.learn(state, change, sums)
+        trainable, server = self._method.server_update(
+            weights["trainable"], change.trainable, server, sums, cohort_size
+        )
+        weights = OrderedDict(
+            trainable=trainable,
+            statistics=add(weights["statistics"], change.statistics),
+            mirrored=add(weights["mirrored"], change.mirrored),
+            fixed=weights["fixed"],
+        )
+        return weights, ordered(server)
+
+
+class _ServerTraining:
+    """Training at the server, with the clients' optimizer and epochs."""
+
+    def __init__(self, spec: TrainingSpec) -> None:
+        self._spec = spec
+        with initialization.zeros():
+            self._net = spec.network()
+            self._training = LocalTraining(spec, self._net, self._net.trainable)
+
+    def learn(
+        self, state: Mapping[str, Any], change: WeightsChange, sums: Mapping[str, Any]
+    ) -> dict[str, Any]:
+        """The server's own tensors after the method's `server_learning`."""
+        spec, net, weights = self._spec, self._net, state["weights"]
+        server = state["server"]
+        seed = fold_in(tf.constant([spec.task.seed, _SERVER_DRAWS]), state["round"])
+
+        def learn(x, y, loss, number):
+            examples = {"x": x, "y": y}
+            data = {"train": examples, "seed": fold_in(seed, number), "cohort_index": 0}
+            message = {"weights": weights, "server": server, "round": state["round"]}
+            own = {"personal": read(net.kept), "own": {}, "participations": 0}
+            phases = [Phase(net.trainable, spec.local_epochs, loss)]
+            client = self._training.begin(message, own, data, phases)
+            self._training.run(phases, examples, client, data["seed"])
+
+        load(net, weights)
+        return spec.method.server_learning(net, server, change.trainable, sums, spec.task, learn)

@@ -1,0 +1,93 @@
+"""Initial states of server and clients, and the message from one to the other.
+
+All are ordered dicts of tensors:
+
+    server state    {"weights": weights, "server": {...}, "round": int32}; in a process also
+                    "aggregator", the state of the aggregator
+    message         {"weights": weights, "server": {...}, "round": int32}
+    client state    {"personal": [...], "own": {...}, "participations": int32}
+
+`server` and `own` are the tensors of the method, see `Method.server_state` and
+`Method.client_state`; `weights` as in `tff_pcdd.federated.weights`.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import tensorflow as tf
+
+from tff_pcdd.federated import initialization
+from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import read, weights_of
+from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.network import Network
+
+
+def ordered(value: Any) -> Any:
+    """Replaces dicts by ordered dicts with sorted keys at every level, so that types are stable."""
+    if isinstance(value, Mapping):
+        return OrderedDict((key, ordered(value[key])) for key in sorted(value))
+    if isinstance(value, (list, tuple)):
+        return [ordered(element) for element in value]
+    return value
+
+
+def make_message(method: Method, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """What the server sends to the clients, for a training round and for a personal evaluation.
+
+    Args:
+        method: the federated method.
+        state: the server's state.
+    """
+    return OrderedDict(
+        weights=state["weights"],
+        server=ordered(method.broadcast(state["server"])),
+        round=state["round"],
+    )
+
+
+def initial_weights(spec: TrainingSpec) -> OrderedDict[str, list[tf.Tensor]]:
+    """The initial weights, a function of the task's seed."""
+    return _with_initial_values(spec, weights_of)
+
+
+def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
+    """What the server keeps besides the weights before the first round."""
+    return _with_initial_values(spec, lambda net: ordered(spec.method.server_state(net, spec.task)))
+
+
+def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str, Any]:
+    """The state of a client that never took part.
+
+    Args:
+        spec: what is computed in a round.
+        seed: int32 [2], the client's own.
+    """
+
+    def state(net: Network, seed: tf.Tensor) -> OrderedDict[str, Any]:
+        return OrderedDict(
+            personal=[
+                *spec.method.initial_personal(net, seed),
+                *read(net.mirrored.all),
+            ],
+            own=ordered(spec.method.client_state(net, spec.task, seed)),
+            participations=tf.zeros([], tf.int32),
+        )
+
+    return _with_initial_values(spec, state, seed)
+
+
+def _with_initial_values(spec: TrainingSpec, compute: Callable[..., Any], *arguments: Any) -> Any:
+    """`compute(net, *arguments)` for a network with its initial values."""
+    with initialization.deferred() as first:
+        net = spec.network()
+
+    @tf.function
+    def run(*arguments):
+        first.assign(net.parts, spec.task.seed)
+        return compute(net, *arguments)
+
+    return run(*arguments)

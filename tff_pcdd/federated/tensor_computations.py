@@ -1,0 +1,144 @@
+"""The TensorFlow of a method as TFF computations, before anything is placed."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+
+import numpy as np
+import tensorflow_federated as tff
+
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.client_work import ClientWork
+from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
+from tff_pcdd.federated.server_work import ServerWork
+from tff_pcdd.federated.training_spec import TrainingSpec
+
+_SEED = tff.TensorType(np.int32, [2])
+
+
+@dataclasses.dataclass(frozen=True)
+class TensorComputations:
+    """What server and clients compute, one TFF computation for each step.
+
+    Attributes:
+        initial_weights: ( → weights)
+        initial_server: ( → server tensors)
+        initial_client_state: (seed → client state)
+        make_message: (weights, server tensors, round → message)
+        local_update: (message, client state, client data → result of `ClientWork.update`)
+        server_update: (state without the aggregator's, change, sums, cohort size
+            → weights, server tensors, round)
+        evaluate_global: (weights, examples → counts)
+        evaluate_personal, evaluate_before: (message, client state, client data → counts)
+    """
+
+    initial_weights: tff.Computation
+    initial_server: tff.Computation
+    initial_client_state: tff.Computation
+    make_message: tff.Computation
+    local_update: tff.Computation
+    server_update: tff.Computation
+    evaluate_global: tff.Computation
+    evaluate_personal: tff.Computation
+    evaluate_before: tff.Computation
+
+
+def examples_type(spec: TrainingSpec) -> tff.Type:
+    """The type of examples as stored."""
+    # TFF's dtype of strings is np.str_.
+    dtype = np.dtype("str" if spec.input_spec.dtype == "string" else spec.input_spec.dtype).type
+    return tff.to_type(
+        OrderedDict(
+            x=tff.TensorType(dtype, [None, *spec.input_spec.raw_shape]),
+            y=tff.TensorType(np.int32, [None]),
+        )
+    )
+
+
+def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
+    """The type of a client's data.
+
+    Args:
+        spec: what is computed in a round.
+        parts: "train", and to evaluate also "test" and "validation".
+    """
+    examples = examples_type(spec)
+    return tff.to_type(
+        OrderedDict(
+            **dict.fromkeys(parts, examples), seed=_SEED, cohort_index=tff.TensorType(np.int32)
+        )
+    )
+
+
+def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
+    """Traces everything that a method computes."""
+
+    @tff.tensorflow.computation
+    def initial_weights():
+        return states.initial_weights(spec)
+
+    @tff.tensorflow.computation
+    def initial_server():
+        return states.initial_server(spec)
+
+    @tff.tensorflow.computation(_SEED)
+    def initial_client_state(seed):
+        return states.initial_client_state(spec, seed)
+
+    weights_type = initial_weights.type_signature.result
+    server_type = initial_server.type_signature.result
+    client_state_type = initial_client_state.type_signature.result
+
+    @tff.tensorflow.computation(weights_type, server_type, np.int32)
+    def make_message(weights, server, round_number):
+        state = {"weights": weights, "server": server, "round": round_number}
+        return states.make_message(spec.method, state)
+
+    message_type = make_message.type_signature.result
+
+    @tff.tensorflow.computation(message_type, client_state_type, client_data_type(spec, "train"))
+    def local_update(message, state, data):
+        return ClientWork(spec).update(message, state, data)
+
+    # Validation samples are evaluated together with the test samples, because the training before
+    # the evaluation is what takes time.
+    parts = ("train", "test", "validation") if spec.validation else ("train", "test")
+
+    @tff.tensorflow.computation(message_type, client_state_type, client_data_type(spec, *parts))
+    def evaluate_personal(message, state, data):
+        return PersonalEvaluation(spec).evaluate(message, state, data)
+
+    @tff.tensorflow.computation(
+        message_type, client_state_type, client_data_type(spec, "train", "test")
+    )
+    def evaluate_before(message, state, data):
+        return PersonalEvaluation(spec).evaluate_before(message, state, data)
+
+    @tff.tensorflow.computation(weights_type, examples_type(spec))
+    def evaluate_global(weights, examples):
+        return GlobalEvaluation(spec).evaluate(weights, examples)
+
+    result_type = local_update.type_signature.result
+
+    @tff.tensorflow.computation(
+        OrderedDict(weights=weights_type, server=server_type, round=np.int32),
+        result_type["update"],
+        result_type["sums"],
+        np.float32,
+    )
+    def server_update(state, change, sums, cohort_size):
+        weights, server = ServerWork(spec).step(state, change, sums, cohort_size)
+        return weights, server, state["round"] + 1
+
+    return TensorComputations(
+        initial_weights=initial_weights,
+        initial_server=initial_server,
+        initial_client_state=initial_client_state,
+        make_message=make_message,
+        local_update=local_update,
+        server_update=server_update,
+        evaluate_global=evaluate_global,
+        evaluate_personal=evaluate_personal,
+        evaluate_before=evaluate_before,
+    )

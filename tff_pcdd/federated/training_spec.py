@@ -1,0 +1,41 @@
+"""What is computed in a round, as one value."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from tff_pcdd.federated.optimizer import SGD
+from tff_pcdd.methods.contract import Method, TaskSpec
+from tff_pcdd.methods.network import Network
+
+
+@dataclasses.dataclass(frozen=True)
+class TrainingSpec:
+    """Everything that determines what a round computes.
+
+    Attributes:
+        method: the federated method.
+        task: what is learned.
+        input_spec: `tff_pcdd.data.InputSpec` of the stored examples.
+        optimizer: the clients' optimizer.
+        local_epochs: passes over a client's samples per round.
+        batch_size: samples per step.
+        eval_batch_size: samples per forward pass in evaluation.
+        jit_compile: whether the local step is compiled with XLA.
+        validation: whether clients bring validation samples to the evaluation of personal models.
+    """
+
+    method: Method
+    task: TaskSpec
+    input_spec: Any
+    optimizer: SGD
+    local_epochs: int = 5
+    batch_size: int = 32
+    eval_batch_size: int = 512
+    jit_compile: bool = False
+    validation: bool = False
+
+    def network(self) -> Network:
+        """Makes the method's network with fresh variables."""
+        return Network(self.method.build(self.task), self.method, self.task)

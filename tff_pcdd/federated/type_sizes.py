@@ -1,0 +1,28 @@
+"""Sizes of values by their TFF type."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import tensorflow_federated as tff
+
+
+def tensors_of(type_spec: tff.Type) -> list[tff.TensorType]:
+    """The tensors that a type consists of, in order."""
+    if isinstance(type_spec, tff.TensorType):
+        return [type_spec]
+    return [tensor for element in type_spec.children() for tensor in tensors_of(element)]
+
+
+def tensor_sizes(type_spec: tff.Type) -> list[int]:
+    """Entries of each tensor of a type whose shapes are all known."""
+    return [math.prod(tensor.shape) for tensor in tensors_of(type_spec)]
+
+
+def count_bytes(type_spec: tff.Type) -> int:
+    """Bytes of a value of a type whose shapes are all known."""
+    return sum(
+        math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
+        for tensor in tensors_of(type_spec)
+    )

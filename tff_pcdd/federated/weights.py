@@ -1,0 +1,87 @@
+"""A network's variables as tensors that are sent between server and clients.
+
+Weights are an ordered dict of lists of tensors, by placement:
+
+    {"trainable": [...], "statistics": [...], "mirrored": [...], "fixed": [...]}
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import tensorflow as tf
+
+from tff_pcdd.methods.network import Network
+
+
+class WeightsChange(NamedTuple):
+    """The change of the averaged weights, of one client or of a cohort.
+
+    A named tuple, because `tf.nest` keeps the order of its fields but sorts the keys of dicts;
+    aggregators sum the squares of all entries in this order.
+
+    Attributes:
+        trainable: change of the shared trainable variables, as `Method.update` returns it.
+        statistics: change of the shared statistics.
+        mirrored: change of all mirrored variables.
+    """
+
+    trainable: Sequence[tf.Tensor]
+    statistics: Sequence[tf.Tensor]
+    mirrored: Sequence[tf.Tensor]
+
+
+def assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    """Sets every variable to its value."""
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
+
+
+def read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
+    """The values of variables, as tensors that later assignments do not change."""
+    return [tf.identity(variable) for variable in variables]
+
+
+def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
+    """The weights of a network: all variables that the server has."""
+    return OrderedDict(
+        trainable=read(net.shared.trainable),
+        statistics=read(net.shared.statistics),
+        mirrored=read(net.mirrored.all),
+        fixed=read(net.fixed),
+    )
+
+
+def load(
+    net: Network,
+    weights: Mapping[str, Sequence[tf.Tensor]],
+    personal: Sequence[tf.Tensor] | None = None,
+) -> None:
+    """Sets a network's variables.
+
+    Args:
+        net: the network.
+        weights: as `weights_of` returns them.
+        personal: values of the variables that a client keeps (`Network.kept`); None leaves the
+            personal variables unchanged and the mirrored ones as in `weights`.
+    """
+    assign(net.shared.trainable, weights["trainable"])
+    assign(net.shared.statistics, weights["statistics"])
+    assign(net.mirrored.all, weights["mirrored"])
+    assign(net.fixed, weights["fixed"])
+    if personal is not None:
+        assign(net.kept, personal)
+
+
+def add(values: Sequence[tf.Tensor], changes: Sequence[tf.Tensor]) -> list[tf.Tensor]:
+    """Sums of values and their changes."""
+    return [value + change for value, change in zip(values, changes, strict=True)]
+
+
+def subtract(
+    values: Sequence[tf.Tensor | tf.Variable], others: Sequence[tf.Tensor]
+) -> list[tf.Tensor]:
+    """Differences of values and others."""
+    return [value - other for value, other in zip(values, others, strict=True)]

@@ -1,0 +1,362 @@
+"""The contract of a federated method; every default is that of FedAvg.
+
+A method is a frozen dataclass whose options are its hyperparameters. It is plain TensorFlow: the
+federated computations around it (`tff_pcdd.federated`) decide where and when its parts run. A
+subclass overrides only what differs from FedAvg:
+
+    part                        hooks                   default (FedAvg)
+    model                       build, embed,           backbone and linear head; features of
+                                least_features          any width
+    placement of variables      placement               all shared: broadcast and averaged
+    constants of a client       constants               none
+    local loss and steps        loss, phases            cross-entropy; all trainable variables
+    client state                client_state,           none
+                                initial_personal
+    before training             begin                   nothing
+    server state                server_state            none besides the weights
+    communication               broadcast, update,      the weights; their change, weighted by
+                                weight, upload          the number of samples; nothing else
+    server step                 server_learning,        no training at the server; the mean
+                                server_update           change is added to the weights
+    global model                global_logits           logits of the head
+    personal model              personalize,            the global model, before and after the
+                                personal_logits,        local epochs
+                                personal_phases
+    diagnostics                 global_classifiers      the matrix of the head
+
+Example, FedProx in full:
+
+    @register
+    @dataclasses.dataclass(frozen=True)
+    class FedProx(Method):
+        name = "fedprox"
+        mu: float = option(0.01, "Weight of the proximal term.", minimum=0)
+
+        def loss(self, net, batch, client):
+            distance = sum(
+                tf.nn.l2_loss(w - anchor)
+                for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
+            )
+            loss, metrics = super().loss(net, batch, client)
+            return loss + self.mu * distance, metrics
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, ClassVar, NamedTuple
+
+from etils import epy
+
+from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head
+from tff_pcdd.registry import Component, Registry
+
+# The command line lists all methods; --help must not wait for TensorFlow.
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class TaskSpec:
+    """What is learned, as far as a method needs to know it.
+
+    Attributes:
+        num_classes: C, the number of classes of the federation.
+        feature_dim: d, the width of the backbone's output.
+        backbone: makes a fresh Keras model that maps a batch of inputs to features [batch, d].
+        class_counts: int64 [K, C], training samples of each client and class. The simulation knows
+            them; a method may use sums over the federation (FedGELA's normalizer), but never the
+            row of a single client.
+        seed: seed of everything that is drawn when the model is made.
+        num_rounds: planned rounds, for schedules.
+        cohort_size: maximum number of clients in a round.
+        server_samples: `server_samples(n)` returns inputs as stored and int32 labels of n training
+            samples of each class, for methods whose server holds a small balanced set.
+        personal_norms: clients keep their batch normalization, whatever the method.
+    """
+
+    num_classes: int
+    feature_dim: int
+    backbone: Callable[[], tf.keras.Model]
+    class_counts: Any
+    seed: int = 0
+    num_rounds: int = 1
+    cohort_size: int = 1
+    server_samples: Callable[[int], tuple[Any, Any]] | None = None
+    personal_norms: bool = False
+
+
+class Batch(NamedTuple):
+    """A mini-batch as the loss receives it.
+
+    Attributes:
+        x: model inputs, float32 [batch, …] (normalized and augmented).
+        y: labels, int32 [batch].
+        seed: int32 [2], different for every step of every client and round.
+    """
+
+    x: tf.Tensor
+    y: tf.Tensor
+    seed: tf.Tensor
+
+
+class Client(NamedTuple):
+    """What is known at a client while it trains or is evaluated.
+
+    Attributes:
+        class_counts: float32 [C], the client's training samples of each class.
+        constants: what `Method.constants` computed from them, once per round.
+        anchor: the shared trainable variables as they were broadcast.
+        state: the client's own tensors, see `Method.client_state`.
+        server: what `Method.broadcast` sent besides the weights.
+        round: int32 scalar, 0 for the first round.
+        steps: int32 scalar, optimizer steps that the client takes in this round.
+        seed: int32 [2], different for every client and round; batches have seeds of their own.
+        cohort_index: int32 scalar, the client's position in the cohort, from 0.
+        optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+    """
+
+    class_counts: tf.Tensor
+    constants: Mapping[str, tf.Tensor]
+    anchor: Sequence[tf.Tensor]
+    state: Mapping[str, Any]
+    server: Mapping[str, Any]
+    round: tf.Tensor
+    steps: tf.Tensor
+    seed: tf.Tensor
+    cohort_index: tf.Tensor | int = 0
+    optimizer: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Phase:
+    """A stage of local training.
+
+    Attributes:
+        variables: those that are trained.
+        epochs: passes over the client's samples.
+        loss: as `Method.loss`.
+        learning_rate: step size, if it is not that of the clients' optimizer.
+    """
+
+    variables: Sequence[tf.Variable]
+    epochs: int
+    loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
+    learning_rate: float | None = None
+
+
+class Upload(NamedTuple):
+    """What a client returns besides its weights.
+
+    Attributes:
+        sums: named tensors that the server receives summed over the cohort.
+        state: the client's new own tensors, with the structure that `Method.client_state` returned.
+        sent: float32 scalar, the share of `sums` that the client has to send because the rest is
+            zero; only this share is counted in the reported bytes.
+    """
+
+    sums: Mapping[str, tf.Tensor]
+    state: Mapping[str, Any]
+    sent: tf.Tensor | float = 1.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Method(Component):
+    """FedAvg, in parts that a method may replace. See the module's docstring.
+
+    Attributes:
+        name: the name by which it is chosen; its settings are called `<name>_<option>`.
+        metric_names: names of the scalars that `loss` returns besides the loss; their means are
+            reported as metrics of the round.
+        degenerate: options under which the method equals FedAvg bit for bit; None if there are
+            none.
+        projection_dim: default width of a linear layer behind the backbone; 0 for none.
+        has_global_model: whether there is one model for all clients, on which GA can be measured.
+    """
+
+    metric_names: ClassVar[tuple[str, ...]] = ()
+    degenerate: ClassVar[Mapping[str, Any] | None] = None
+    projection_dim: ClassVar[int] = 0
+    has_global_model: ClassVar[bool] = True
+
+    @classmethod
+    def prefix(cls) -> str:
+        return f"{cls.name}_"
+
+    # The model.
+
+    def build(self, task: TaskSpec) -> dict[str, tf.keras.layers.Layer]:
+        """Makes the named Keras pieces of the network, with fresh variables each time."""
+        return {"backbone": task.backbone(), "head": linear_head(task)}
+
+    def least_features(self, num_classes: int) -> int:
+        """The smallest width of features that the method's classifier can work with."""
+        del num_classes
+        return 1
+
+    def embed(self, net: Network, x: tf.Tensor, training: bool) -> tf.Tensor:
+        """Features [batch, d] that the global classifier receives."""
+        return net["backbone"](x, training=training)
+
+    def placement(self, part: str, layer: tf.keras.layers.Layer) -> Placement:
+        """The placement of the variables that `layer`, somewhere inside piece `part`, owns."""
+        del part, layer
+        return Placement.SHARED
+
+    # Local training.
+
+    def begin(self, net: Network, client: Client) -> None:
+        """Fills scratch variables from the loaded weights, before training or evaluation."""
+        del net, client
+
+    def constants(self, class_counts: tf.Tensor, task: TaskSpec) -> dict[str, tf.Tensor]:
+        """Tensors that depend on the client's class counts, float32 [C]; computed once a round."""
+        del class_counts, task
+        return {}
+
+    def loss(
+        self, net: Network, batch: Batch, client: Client
+    ) -> tuple[tf.Tensor, dict[str, tf.Tensor]]:
+        """The scalar training loss of a batch, and the scalars listed in `metric_names`."""
+        del client
+        logits = net["head"](self.embed(net, batch.x, training=True))
+        return cross_entropy(batch.y, logits), {}
+
+    def phases(self, net: Network, epochs: int) -> list[Phase]:
+        """The stages of local training in order; each starts with zero momentum."""
+        return [Phase(net.trainable, epochs, self.loss)]
+
+    # State and communication.
+
+    def server_state(self, net: Network, task: TaskSpec) -> dict[str, Any]:
+        """Initial tensors that the server keeps besides the weights; `net` has its first values."""
+        del net, task
+        return {}
+
+    def broadcast(self, server: Mapping[str, Any]) -> dict[str, Any]:
+        """The part of the server's own tensors that is sent to the clients."""
+        return dict(server)
+
+    def client_state(self, net: Network, task: TaskSpec, seed: tf.Tensor) -> dict[str, Any]:
+        """Initial own tensors of a client, besides its variables; `seed` is int32 [2]."""
+        del net, task, seed
+        return {}
+
+    def initial_personal(self, net: Network, seed: tf.Tensor) -> list[tf.Tensor]:
+        """Initial values of a client's personal variables, by default the same for all clients."""
+        del seed
+        return [tf.identity(variable) for variable in net.personal.all]
+
+    def update(self, net: Network, client: Client) -> list[tf.Tensor]:
+        """The change of the shared trainable variables that the client uploads."""
+        return [w - anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)]
+
+    def weight(self, client: Client) -> tf.Tensor:
+        """The client's weight in the mean over the cohort, float32 scalar."""
+        return tf.reduce_sum(client.class_counts)
+
+    def upload(self, net: Network, client: Client, reduce: Callable[..., Any]) -> Upload:
+        """What the client returns after training besides the change of its weights.
+
+        Args:
+            net: the network after local training.
+            client: as during training.
+            reduce: `reduce(function, initial)` folds `function(total, x, y)` over the client's
+                training samples in large batches, in order and without augmentation.
+        """
+        del net, reduce
+        return Upload({}, dict(client.state))
+
+    def server_learning(
+        self,
+        net: Network,
+        server: Mapping[str, Any],
+        change: Sequence[tf.Tensor],
+        sums: Mapping[str, tf.Tensor],
+        task: TaskSpec,
+        learn: Callable[..., None],
+    ) -> dict[str, Any]:
+        """Training at the server, before its step.
+
+        Args:
+            net: the network as it was broadcast.
+            server: the server's own tensors before the round.
+            change: weighted mean over the cohort of the clients' `update`.
+            sums: the clients' `Upload.sums`, summed.
+            task: what is learned; `task.server_samples` gives the server's own samples.
+            learn: `learn(x, y, loss, number)` trains all trainable variables of `net`, starting
+                from the broadcast weights, on stored inputs x and labels y with the clients'
+                optimizer and epochs. Different numbers give different random draws.
+
+        Returns:
+            The server's own tensors, as `server_update` will receive them.
+        """
+        del net, change, sums, task, learn
+        return dict(server)
+
+    def server_update(
+        self,
+        weights: Sequence[tf.Tensor],
+        change: Sequence[tf.Tensor],
+        server: Mapping[str, Any],
+        sums: Mapping[str, tf.Tensor],
+        cohort_size: tf.Tensor,
+    ) -> tuple[list[tf.Tensor], dict[str, Any]]:
+        """The server's step.
+
+        Args:
+            weights: shared trainable variables before the round.
+            change: weighted mean over the cohort of the clients' `update`.
+            server: the server's own tensors, as `server_learning` returned them.
+            sums: the clients' `Upload.sums`, summed.
+            cohort_size: float32 scalar, number of clients in the round.
+
+        Returns:
+            The new weights and the server's new own tensors.
+        """
+        del sums, cohort_size
+        return [w + delta for w, delta in zip(weights, change, strict=True)], dict(server)
+
+    # The resulting models.
+
+    def global_logits(self, net: Network, x: tf.Tensor) -> dict[str, tf.Tensor]:
+        """Logits [batch, C] of the global model in eval mode; GA is measured on the entry "".
+
+        Further entries are heads evaluated in the same pass, reported as `ga_<name>`.
+        """
+        return {"": net["head"](self.embed(net, x, training=False))}
+
+    def personalize(self, net: Network, client: Client) -> None:
+        """Turns the loaded weights into the client's personal model, before any local step."""
+        del net, client
+
+    def personal_logits(self, net: Network, x: tf.Tensor, client: Client) -> tf.Tensor:
+        """Logits [batch, C] of the client's personal model, in eval mode."""
+        del client
+        return self.global_logits(net, x)[""]
+
+    def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
+        """Local training of the personal model before it is evaluated a second time.
+
+        By default all variables that local training may move are fine-tuned by plain cross-entropy,
+        as the papers do for methods whose product is the global model.
+        """
+        return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
+
+    # For diagnostics.
+
+    def global_classifiers(self, net: Network) -> dict[str, tf.Tensor]:
+        """Matrices [d, C] of linear classifiers of the features that `embed` returns.
+
+        The entry "" belongs to the global model; it is absent if the method does not classify by a
+        linear head. Further entries are reported under their names.
+        """
+        head = net.parts.get("head")
+        matrix = getattr(head, "kernel", getattr(head, "etf", None))
+        return {} if matrix is None else {"": matrix}
+
+
+registry: Registry[Method] = Registry("algorithm", "tff_pcdd.methods")
+register = registry.register

@@ -1,0 +1,185 @@
+"""The network that a method trains, and the pieces most methods build it from."""
+
+from __future__ import annotations
+
+import enum
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, NamedTuple
+
+from etils import epy
+
+# The command line lists all methods; --help must not wait for TensorFlow.
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import layers
+
+if TYPE_CHECKING:
+    from tff_pcdd.methods.contract import Method, TaskSpec
+
+
+class Placement(enum.Enum):
+    """Where a variable lives between rounds."""
+
+    SHARED = "shared"  # broadcast by the server, trained by clients, averaged
+    PERSONAL = "personal"  # kept by the client from round to round, never uploaded
+    # Kept by the client like a personal variable, and uploaded as well: the cohort's mean completes
+    # the global model and is where a client starts that never trained. It does not replace the
+    # values that other clients keep.
+    MIRRORED = "mirrored"
+    FIXED = "fixed"  # the same everywhere, never trained, never averaged
+    SCRATCH = "scratch"  # temporary, filled by `Method.begin`; neither kept nor sent
+
+
+class Variables(NamedTuple):
+    """Variables of one placement.
+
+    Attributes:
+        trainable: those that an optimizer moves.
+        statistics: those that layers update, such as moving averages.
+    """
+
+    trainable: list[tf.Variable]
+    statistics: list[tf.Variable]
+
+    @property
+    def all(self) -> list[tf.Variable]:
+        return [*self.trainable, *self.statistics]
+
+
+class Network:
+    """The Keras pieces that a method trains, with their variables sorted by placement.
+
+    Pieces are accessed by name: `net["backbone"](x, training=True)`.
+
+    Args:
+        parts: the pieces by name. Those that are not built yet are built for features [batch, d].
+        method: gives each variable its placement.
+        task: what is learned.
+
+    Attributes:
+        shared: variables that are broadcast and averaged.
+        mirrored: variables that the client keeps and whose mean completes the global model.
+        personal: variables that only the client has.
+        fixed: variables that never change.
+    """
+
+    def __init__(
+        self, parts: Mapping[str, tf.keras.layers.Layer], method: Method, task: TaskSpec
+    ) -> None:
+        self._parts = dict(parts)
+        self.shared = Variables([], [])
+        self.personal = Variables([], [])
+        self.mirrored = Variables([], [])
+        self.fixed: list[tf.Variable] = []
+        for name, part in self._parts.items():
+            if not part.built:
+                part.build((None, task.feature_dim))
+            trainable = {id(variable) for variable in part.trainable_weights}
+            for variable, owner in _owned_weights(part):
+                placement = _placement(method, task, name, owner)
+                self._place(variable, placement, id(variable) in trainable)
+
+    def _place(self, variable: tf.Variable, placement: Placement, trainable: bool) -> None:
+        if placement is Placement.FIXED:
+            self.fixed.append(variable)
+        elif placement is not Placement.SCRATCH:
+            group = getattr(self, placement.value)
+            (group.trainable if trainable else group.statistics).append(variable)
+
+    def __getitem__(self, part: str) -> tf.keras.layers.Layer:
+        return self._parts[part]
+
+    @property
+    def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
+        """The pieces by name."""
+        return self._parts
+
+    def copies(self, prefix: str) -> list[tuple[tf.Variable, tf.Variable]]:
+        """Pairs (variable of piece `name`, the same variable of piece `<prefix><name>`)."""
+        return [
+            pair
+            for name in self._parts
+            if f"{prefix}{name}" in self._parts
+            for pair in zip(
+                self._parts[name].weights, self._parts[f"{prefix}{name}"].weights, strict=True
+            )
+        ]
+
+    @property
+    def variables(self) -> list[tf.Variable]:
+        """All variables of every placement, piece by piece."""
+        return [variable for part in self._parts.values() for variable in part.variables]
+
+    @property
+    def kept(self) -> list[tf.Variable]:
+        """All variables that the client keeps between rounds."""
+        return [*self.personal.all, *self.mirrored.all]
+
+    @property
+    def common(self) -> list[tf.Variable]:
+        """The variables of the global model that local training may move."""
+        return [*self.shared.trainable, *self.mirrored.trainable]
+
+    @property
+    def trainable(self) -> list[tf.Variable]:
+        """All variables that local training may move."""
+        return [*self.common, *self.personal.trainable]
+
+
+def _placement(
+    method: Method, task: TaskSpec, part: str, layer: tf.keras.layers.Layer
+) -> Placement:
+    """The method's placement of a layer, unless clients keep their batch normalization."""
+    placement = method.placement(part, layer)
+    if task.personal_norms and placement is Placement.SHARED and is_batch_norm(layer):
+        return Placement.MIRRORED
+    return placement
+
+
+def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
+    """Whether a layer is a batch normalization, recognized by its type and not by its name."""
+    return isinstance(layer, (layers.BatchNormalization, tf.keras.layers.BatchNormalization))
+
+
+def _owned_weights(
+    part: tf.keras.layers.Layer,
+) -> Iterable[tuple[tf.Variable, tf.keras.layers.Layer]]:
+    """Pairs of a weight and the innermost layer that owns it, in the order of `part.weights`."""
+    owner: dict[int, tf.keras.layers.Layer] = {}
+    for layer in (part, *part.submodules):
+        if not isinstance(layer, tf.keras.layers.Layer):
+            continue
+        for weight in layer.weights:
+            known = owner.get(id(weight))
+            if known is None or len(layer.weights) < len(known.weights):
+                owner[id(weight)] = layer
+    return [(weight, owner[id(weight)]) for weight in part.weights]
+
+
+def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
+    """Mean cross-entropy of integer labels [batch] and logits [batch, C]."""
+    return tf.reduce_mean(
+        tf.nn.sparse_softmax_cross_entropy_with_logits(labels=labels, logits=logits)
+    )
+
+
+def linear_head(task: TaskSpec, feature_dim: int | None = None) -> tf.keras.layers.Dense:
+    """A linear classifier of features [batch, d]; weights uniform in ±1/sqrt(d), bias 0.
+
+    Args:
+        task: gives the number of classes.
+        feature_dim: d, if it is not that of the backbone.
+    """
+    uniform = tf.keras.initializers.VarianceScaling(1 / 3, "fan_in", "uniform")
+    head = tf.keras.layers.Dense(task.num_classes, kernel_initializer=uniform, dtype="float32")
+    head.build((None, feature_dim or task.feature_dim))
+    return head
+
+
+def projection(task: TaskSpec, width: int) -> tf.keras.Sequential:
+    """Two dense layers, d → d → width, which contrastive methods put before the head."""
+    hidden = tf.keras.layers.Dense(task.feature_dim, "relu", kernel_initializer="he_uniform")
+    model = tf.keras.Sequential([hidden, tf.keras.layers.Dense(width, dtype="float32")])
+    model.build((None, task.feature_dim))
+    return model

@@ -1,0 +1,115 @@
+"""Several methods, seeds and partitions side by side."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tff_pcdd import files
+from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import comparison_plots, comparison_tables, study
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
+
+_CSV = "comparison.csv"
+
+
+class Comparison(NamedTuple):
+    """The result of a comparison.
+
+    Attributes:
+        report: the tables of accuracies, as Markdown.
+        failures: a line for each run that failed.
+    """
+
+    report: str
+    failures: list[str]
+
+
+def compare(
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
+    output_dir: str | os.PathLike,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+) -> Comparison:
+    """Runs experiments that differ in method, seed and partition, and writes the comparison.
+
+    Tables are written again after every run, pictures at the end. A run that fails is left for the
+    next call, and the others go on.
+
+    Args:
+        configs: the experiments, whose folders are METHOD/seed_N; or, for each partition, under the
+            name of its folder, those on it, whose folders are PARTITION/METHOD/seed_N.
+        output_dir: gets these folders, comparison.csv, .md and .png, comparison_bars.png, and
+            failures.txt if runs failed.
+        options: how and where they are computed.
+        overwrite: repeat what the directory holds already.
+
+    Raises:
+        SettingError: two experiments would share a folder, or the first cannot be run.
+        DataError: the first experiment's data cannot be read.
+        RuntimeStartError: the runtime cannot be started.
+    """
+    directory = Path(output_dir)
+    runs = study.run_all(
+        plan(configs, directory, overwrite=overwrite),
+        directory,
+        options,
+        overwrite=overwrite,
+        after_each=lambda runs: _write_tables(directory, runs),
+    )
+    _draw(directory, runs)
+    return Comparison(comparison_tables.report(runs), study.failures(runs))
+
+
+def plan(
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
+    output_dir: str | os.PathLike,
+    *,
+    overwrite: bool = False,
+) -> list[StudyRun]:
+    """The runs of a comparison, before any is computed; takes the arguments of `compare`.
+
+    Raises:
+        SettingError: two experiments would share a folder, or a folder cannot take its run.
+    """
+    directory = Path(output_dir)
+    by_folder = configs if isinstance(configs, Mapping) else {"": configs}
+    partitions = {group[0].data.partition.describe() for group in by_folder.values()}
+    if len(partitions) < len(by_folder):
+        raise SettingError("partitions", None, "name each partition once")
+    runs = []
+    for name, group in by_folder.items():
+        for config in group:
+            folder = directory / name / config.algorithm / f"seed_{config.seed}"
+            where = f" on {config.data.partition.describe()}" if len(partitions) > 1 else ""
+            runs.append(StudyRun(config, folder, f"{config.algorithm} seed {config.seed}{where}"))
+    if len({item.folder for item in runs}) < len(runs):
+        raise SettingError("algorithms and seeds", None, "name each method and each seed once")
+    study.check(runs, directory, holds="comparison", known={_CSV}, overwrite=overwrite)
+    return runs
+
+
+def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
+    files.write_text(directory / "comparison.md", comparison_tables.document(runs))
+    rows = [
+        {"partition": item.config.data.partition.describe(), **item.summary}
+        for item in runs
+        if item.summary
+    ]
+    study.write_csv(directory / _CSV, rows)
+
+
+def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
+    results: dict[str, dict[str, list[History]]] = {}
+    for item in runs:
+        if item.summary:
+            methods = results.setdefault(item.config.data.partition.describe(), {})
+            methods.setdefault(item.config.algorithm, []).append(item.history())
+    if results:
+        title = comparison_tables.common_setting(runs)
+        plots.save(comparison_plots.curves(results, title)[0], directory / "comparison.png")
+        plots.save(comparison_plots.bars(results, title)[0], directory / "comparison_bars.png")

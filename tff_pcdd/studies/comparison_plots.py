@@ -1,0 +1,177 @@
+"""Pictures of a comparison. Each function returns (figure, axes).
+
+`results` holds, for each partition and each method on it, the histories of its runs.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from tff_pcdd.training import History, plots
+
+Results = Mapping[str, Mapping[str, Sequence[History]]]
+
+# Everything is held against it, so it is black and drawn last.
+_BASELINE = "fedavg"
+
+# More curves than this with their bands would cover one another.
+_MAX_BANDS = 6
+
+_COLUMNS_OF_PANELS = 3
+
+
+def curves(results: Results, title: str):
+    """GA over the rounds, averaged over seeds: a panel for each partition.
+
+    The legend of a single panel lists methods by their last value, best first, as the curves end.
+    """
+    names = _methods(results)
+    styles = _styles(names)
+    figure, panels = _panels(results, width=7.5, height=max(4.8, 0.24 * len(names)))
+    last: dict[str, float] = {}
+    for axes, (partition, methods) in zip(panels, results.items(), strict=True):
+        for method, runs in methods.items():
+            rounds = [number for number, _ in runs[0].points("ga")]
+            values = np.array([[value for _, value in run.points("ga")] for run in runs])
+            if not rounds:
+                continue
+            mean, spread = values.mean(axis=0), values.std(axis=0)
+            last[method] = mean[-1]
+            axes.plot(rounds, mean, label=method, **styles[method])
+            if len(methods) <= _MAX_BANDS and len(runs) > 1:
+                axes.fill_between(
+                    rounds,
+                    mean - spread,
+                    mean + spread,
+                    alpha=0.15,
+                    color=styles[method]["color"],
+                    linewidth=0,
+                )
+        plots.percent_axis(axes)
+        axes.set_ylabel("GA (%)")
+        _name_panel(axes, partition, results)
+    handles = {
+        label: handle
+        for axes in panels
+        for handle, label in zip(*axes.get_legend_handles_labels(), strict=True)
+    }
+    order = [name for name in names if name in handles]
+    if len(panels) == 1:
+        order.sort(key=lambda name: -last[name])
+    labels = [f"{name}  {last[name]:.1f}" if len(panels) == 1 else name for name in order]
+    figure.legend([handles[name] for name in order], labels, fontsize=8, loc="outside right upper")
+    figure.suptitle(f"{title}\nGA: accuracy on the whole test set{_several(results)}", fontsize=11)
+    return figure, panels
+
+
+def bars(results: Results, title: str):
+    """GA and PA after the last round: a panel for each partition, two bars for each method.
+
+    Two marks beside the bar of PA show PA before any local step, also when only the client's own
+    classes can be predicted.
+    """
+    names = _methods(results)
+    figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
+    shades = matplotlib.colormaps["cividis"]
+    shown = {
+        "ga": ("GA: global model", -0.2, {"color": shades(0.25)}),
+        "pa": ("PA after local epochs", 0.2, {"color": shades(0.85)}),
+    }
+    marks = {
+        # The circle is wide enough to be seen around the diamond where both are equal.
+        "pa_before": (
+            "PA before local steps",
+            {"marker": "o", "markerfacecolor": "white", "markersize": 7},
+        ),
+        "pa_before_masked": ("PA before, own classes only", {"marker": "D", "markersize": 3.5}),
+    }
+    for axes, (partition, methods) in zip(panels, results.items(), strict=True):
+        positions = np.arange(len(methods))
+        for column, (label, shift, style) in shown.items():
+            mean, spread = _finals(methods, column)
+            whiskers = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
+            if np.any(np.array(spread) > 0):
+                whiskers["xerr"] = spread
+            axes.barh(positions + shift, mean, 0.4, label=label, **style, **whiskers)
+        for column, (label, style) in marks.items():
+            mean, _ = _finals(methods, column)
+            axes.plot(
+                mean,
+                positions + 0.2,
+                linestyle="",
+                markeredgecolor="black",
+                color="black",
+                markeredgewidth=0.8,
+                label=label,
+                **style,
+            )
+        axes.set_yticks(positions, methods, fontsize=9)
+        axes.set_ylim(len(methods) - 0.4, -0.6)
+        axes.set_xlim(0, 102)
+        axes.set_xlabel("accuracy (%)")
+        axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
+        _name_panel(axes, partition, results)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(
+        handles, labels, fontsize=8, loc="outside lower center", ncol=2 if len(panels) == 1 else 4
+    )
+    figure.suptitle(f"{title}\nafter the last round{_several(results, 'whiskers')}", fontsize=11)
+    return figure, panels
+
+
+def _methods(results: Results) -> list[str]:
+    return list(dict.fromkeys(name for methods in results.values() for name in methods))
+
+
+def _styles(names: Sequence[str]) -> dict[str, dict]:
+    """A colour and line style for each method, the same in every panel."""
+    styles = {}
+    others = [name for name in names if name != _BASELINE]
+    for number, name in enumerate(others):
+        # There are ten colours; the next ten methods have them with another style.
+        styles[name] = {
+            "color": f"C{number % 10}",
+            "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
+            "linewidth": 1.5,
+        }
+    styles[_BASELINE] = {"color": "black", "linestyle": "-", "linewidth": 2.2, "zorder": 3}
+    return styles
+
+
+def _panels(results: Results, width: float, height: float):
+    columns = min(len(results), _COLUMNS_OF_PANELS)
+    lines = math.ceil(len(results) / columns)
+    figure = Figure(figsize=(width * columns + 1.5, height * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, squeeze=False).ravel()
+    for axes in panels[len(results) :]:
+        axes.remove()
+    return figure, panels[: len(results)]
+
+
+def _name_panel(axes, partition: str, results: Results) -> None:
+    """A heading over each of several panels; that of a single one stands over the picture."""
+    if len(results) > 1:
+        axes.set_title(partition, fontsize=10)
+
+
+def _finals(methods, column: str):
+    """Mean and deviation over runs of a column in the last row, NaN where it is empty."""
+    lasts = [[run.column(column)[-1] for run in runs] for runs in methods.values()]
+    finals = [[np.nan if value is None else value for value in values] for values in lasts]
+    return [np.mean(values) for values in finals], [np.std(values) for values in finals]
+
+
+def _several(results: Results, spread: str = "bands") -> str:
+    """What a title adds where there are several seeds."""
+    methods = list(results.values())
+    if max(len(runs) for group in methods for runs in group.values()) == 1:
+        return ""
+    if spread == "bands" and max(map(len, methods)) > _MAX_BANDS:
+        return ", mean over seeds"
+    return f", mean over seeds ({spread}: standard deviation)"

@@ -1,0 +1,289 @@
+"""The tables of a comparison, as markdown: accuracies, rounds to an accuracy, costs."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd import methods
+from tff_pcdd.studies import comparison_notes as notes
+from tff_pcdd.studies import tables
+
+if TYPE_CHECKING:
+    from tff_pcdd.studies.study import StudyRun
+
+# The method that rounds and times are held against.
+_BASELINE = "fedavg"
+
+# Columns of accuracies: key of the summary, heading.
+_ACCURACIES = {
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+}
+# Further ones where samples were held out.
+_VALIDATED = {
+    "va_best": "VA, best round",
+    "ga_at_best_round": "GA there",
+    "pa_at_best_round": "PA after, there",
+}
+# Groups of classes by size, where a data set's classes differ.
+_GROUPS = ("many", "medium", "few")
+
+def common_setting(runs: Sequence[StudyRun]) -> str:
+    """The setting that all runs share, in a few words."""
+    config = runs[0].config
+    if len(_by_partition(runs)) == 1:
+        return config.describe()
+    return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
+
+
+def report(runs: Sequence[StudyRun]) -> str:
+    """The tables of accuracies alone, as a terminal shows them."""
+    by_partition = _by_partition(runs)
+    parts = [common_setting(runs)]
+    for partition, group in by_partition.items():
+        if len(by_partition) > 1:
+            parts.append(partition)
+        parts.append(accuracies(group, marked=False))
+    return "\n\n".join(parts)
+
+
+def document(runs: Sequence[StudyRun]) -> str:
+    """All tables with their notes: the text of comparison.md."""
+    by_partition = _by_partition(runs)
+    parts = [f"# {common_setting(runs)}"]
+    if len(by_partition) > 1:
+        parts += ["## All partitions", overview(by_partition)]
+    for partition, group in by_partition.items():
+        parts += [f"## {partition}", "### Accuracy", accuracies(group)]
+        if by_heads := heads_and_groups(group):
+            parts += [notes.HEADS_TITLE, by_heads]
+        if by_rounds := rounds_to_accuracy(group):
+            parts += [notes.ROUNDS_TITLE, by_rounds]
+        parts += ["### Cost", costs(group)]
+    optional = {notes.HEADS_TITLE: notes.HEADS, notes.ROUNDS_TITLE: notes.ROUNDS}
+    meanings = [note for title, note in optional.items() if title in parts]
+    parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
+    parts += ["## What is equal", _fairness(runs)]
+    return "\n\n".join(parts) + "\n"
+
+
+def _fairness(runs: Sequence[StudyRun]) -> str:
+    """What the methods of a seed share, and whether their networks differ."""
+    by_width: dict[int, list[str]] = {}
+    for run in runs:
+        names = by_width.setdefault(run.config.model.projection_dim or 0, [])
+        if run.config.algorithm not in names:
+            names.append(run.config.algorithm)
+    if len(by_width) == 1:
+        return notes.FAIRNESS
+    widths = "; ".join(
+        f"{'of width ' + str(width) if width else 'none'}: {', '.join(names)}"
+        for width, names in sorted(by_width.items())
+    )
+    return (
+        f"{notes.FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
+        f"({widths}); --projection_dim gives all the same."
+    )
+
+
+def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
+    """GA and PA of every method on every partition."""
+    columns = {}
+    for partition, group in by_partition.items():
+        for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
+            columns[f"{partition}: {heading}"] = {
+                method: _values(runs, key) for method, runs in _by_method(group).items()
+            }
+    names = list(dict.fromkeys(name for column in columns.values() for name in column))
+    marked = [_mark({name: column.get(name, []) for name in names}) for column in columns.values()]
+    body = [[_name(method), *(cells[method] for cells in marked)] for method in names]
+    return tables.markdown([["method", *columns], *body])
+
+
+def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
+    """Mean ± deviation of every accuracy; runs of one partition.
+
+    Args:
+        runs: of one partition.
+        marked: whether the best of a column is bold and the second best underlined.
+    """
+    by_method = _by_method(runs)
+    columns = []
+    headings = _headings(runs)
+    for key in headings:
+        values = {method: _values(group, key) for method, group in by_method.items()}
+        plain = {method: tables.spread(column, 1) for method, column in values.items()}
+        columns.append(_mark(values) if marked else plain)
+    lines = [["method", *headings.values(), "PA epochs", "seeds"]]
+    for method, group in by_method.items():
+        finished = sum(run.summary is not None for run in group)
+        seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
+        epochs = _number(_values(group, "personal_epochs"), "d")
+        lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
+    return tables.markdown(lines)
+
+
+def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
+    """The columns of accuracies, with those after the best round where there is one."""
+    validated = any("best_round" in (run.summary or ()) for run in runs)
+    return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
+
+
+def heads_and_groups(runs: Sequence[StudyRun]) -> str:
+    """GA of every head that methods report, with many, medium and few classes where they differ in
+    size; runs of one partition. Empty where the table of accuracies says as much.
+    """
+    rows = {}
+    for method, group in _by_method(runs).items():
+        rows[_name(method)] = group, "ga"
+        for head in _further_heads(group):
+            rows[f"{method}: {head}"] = group, f"ga_{head}"
+    columns = {"GA": {name: _values(group, f"{ga}_final") for name, (group, ga) in rows.items()}}
+    for part in _GROUPS:
+        columns[f"GA, {part}"] = {
+            name: _values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
+        }
+    for part in _GROUPS:
+        columns[f"PA after, {part}"] = {
+            name: _values(group, f"pa_{part}_final") if ga == "ga" else []
+            for name, (group, ga) in rows.items()
+        }
+    columns = {heading: column for heading, column in columns.items() if any(column.values())}
+    if len(columns) <= 1 and len(rows) == len(_by_method(runs)):
+        return ""
+    cells = [_mark(column) for column in columns.values()]
+    body = [[name, *(column[name] for column in cells)] for name in rows]
+    return tables.markdown([["method", *columns], *body])
+
+
+def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
+    """Names of the heads that a method's runs report beside the first, in their order."""
+    keys = [key for run in runs for key in run.summary or ()]
+    names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
+    return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in _GROUPS))
+
+
+def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
+    """Rounds until FedAvg's best GA, and the speed-up; runs of one partition.
+
+    Empty without runs of FedAvg.
+    """
+    curves = {method: _mean_curve(group) for method, group in _by_method(runs).items()}
+    if not curves.get(_BASELINE):
+        return ""
+    target = max(curves[_BASELINE].values())
+    reached = {
+        method: next((number for number, value in curve.items() if value >= target), None)
+        for method, curve in curves.items()
+    }
+    lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
+    for method, number in reached.items():
+        rounds, speedup = "not reached", tables.NO_VALUE
+        if number is not None:
+            rounds, speedup = str(number), f"{reached[_BASELINE] / number:.1f}×"
+        best = _number(curves[method].values(), ".1f", max)
+        lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
+    return tables.markdown(lines)
+
+
+def costs(runs: Sequence[StudyRun]) -> str:
+    """What a method costs beside its accuracy; runs of one partition."""
+    by_method = _by_method(runs)
+    baseline = _values(by_method.get(_BASELINE, []), "seconds_per_round")
+    lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
+    for method, group in by_method.items():
+        seconds = _values(group, "seconds_per_round")
+        ratio = tables.NO_VALUE
+        if seconds and baseline:
+            ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
+        lines.append(
+            [
+                _name(method),
+                _number(_values(group, "personal_parameters_per_client"), ",d"),
+                _number(_per_client(group, "upload_bytes"), ",.1f"),
+                _number(_per_client(group, "download_bytes"), ",.1f"),
+                tables.spread(seconds, 3),
+                ratio,
+            ]
+        )
+    return tables.markdown(lines)
+
+
+def _by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    return _group(runs, lambda run: run.config.data.partition.describe())
+
+
+def _by_method(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    return _group(runs, lambda run: run.config.algorithm)
+
+
+def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
+    groups: dict[str, list] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def _name(method: str) -> str:
+    return method if methods.get(method).has_global_model else f"{method} †"
+
+
+def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
+    """A value of every finished run; none at all where one of them has none."""
+    values = [run.summary.get(key) for run in runs if run.summary]
+    return [] if None in values else values
+
+
+def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
+    """kB of a client in a round."""
+    finished = [run.summary for run in runs if run.summary]
+    if not all(summary.get("clients_per_round") for summary in finished):
+        return []
+    return [
+        summary[key] / summary["rounds"] / summary["clients_per_round"] / 1000
+        for summary in finished
+    ]
+
+
+def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
+    """GA by round, averaged over seeds."""
+    curves = [
+        dict(run.history().points("ga")) for run in runs if run.summary
+    ]
+    return {
+        number: statistics.fmean(curve[number] for curve in curves)
+        for number in (curves[0] if curves else ())
+        if all(number in curve for curve in curves)
+    }
+
+
+def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """Cells of a column where larger is better: best bold, second best underlined.
+
+    What looks equal in print is marked alike.
+    """
+    means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
+    ranks = sorted(set(means.values()), reverse=True)
+    cells = {}
+    for name, values in column.items():
+        cell = tables.spread(values, 1)
+        # Of two methods the second is the last.
+        if name in means and len(means) > 1 and means[name] == ranks[0]:
+            cell = f"**{cell}**"
+        elif name in means and len(means) > 2 and means[name] == ranks[1]:
+            cell = f"<ins>{cell}</ins>"
+        cells[name] = cell
+    return cells
+
+
+def _number(values, form: str, reduce: Callable = statistics.fmean) -> str:
+    values = list(values)
+    if not values:
+        return tables.NO_VALUE
+    return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)

@@ -1,0 +1,57 @@
+"""Points of a sweep, and how they came out."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tff_pcdd.training import ExperimentConfig
+
+
+class Point(NamedTuple):
+    """One combination of settings that a sweep tries.
+
+    Attributes:
+        settings: the values of the grid's settings, as text on a command line.
+        configs: the experiments with these settings, one for each seed.
+    """
+
+    settings: Mapping[str, str]
+    configs: Sequence[ExperimentConfig]
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{flag}={value}" for flag, value in self.settings.items())
+
+
+class Outcome(NamedTuple):
+    """The results of a point's runs.
+
+    Attributes:
+        point: its settings and experiments.
+        validation: the accuracy on held-out samples in the best round of each finished run.
+        rounds, ga, pa: these rounds, and the test accuracies in them, if they were measured.
+        seeds: the number of runs that were planned.
+    """
+
+    point: Point
+    validation: list[float]
+    rounds: list[int]
+    ga: list[float]
+    pa: list[float]
+    seeds: int
+
+    @property
+    def complete(self) -> bool:
+        return len(self.validation) == self.seeds
+
+    @property
+    def score(self) -> float:
+        return statistics.fmean(self.validation)
+
+
+def choose(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The point with the best mean over seeds, the first of equals; incomplete points cannot win."""
+    complete = [outcome for outcome in outcomes if outcome.complete]
+    return max(complete, key=lambda outcome: outcome.score, default=None)

@@ -1,0 +1,123 @@
+"""Tables and a picture of who holds which class."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+from pathlib import Path
+
+import numpy as np
+
+from tff_pcdd import data, files
+from tff_pcdd.training import plots
+
+# Classes that a table lists one by one.
+_MAX_CLASSES = 100
+
+
+def write(
+    config: data.DataConfig, federation: data.Federation, output_dir: str | os.PathLike
+) -> str:
+    """Writes clients.png, partition.csv and partition.md.
+
+    Args:
+        config: the settings that the federation was made from.
+        federation: the clients and their samples.
+        output_dir: made where needed.
+
+    Returns:
+        The summary, as markdown.
+
+    Raises:
+        SettingError: the directory cannot be used.
+    """
+    directory = Path(output_dir)
+    check_directory(directory)
+    directory.mkdir(parents=True, exist_ok=True)
+    counts = federation.class_counts()
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["client", *federation.class_names])
+    for client_id, row in zip(federation.client_ids, counts, strict=True):
+        writer.writerow([client_id, *row])
+    files.write_text(directory / "partition.csv", text.getvalue())
+    setting = config.describe()
+    figure, _ = plots.class_counts(counts, federation.class_names, setting)
+    plots.save(figure, directory / "clients.png")
+    report = summarize(setting, federation)
+    files.write_text(directory / "partition.md", report)
+    return report
+
+
+def check_directory(directory: Path) -> None:
+    """Refuses a directory that holds something else than a partition."""
+    files.check_output(directory, "partition", lambda path: path.name == "partition.csv")
+
+
+def summarize(setting: str, federation: data.Federation) -> str:
+    """Sizes of the clients, and how many lack each class, as markdown."""
+    counts, tests = federation.class_counts(), federation.test_class_counts()
+    lacking = (counts == 0).mean(axis=0)
+    validation = len(federation.validation_examples())
+    kinds = f"{validation} validation and " if validation else "and "
+    lines = [
+        f"# {setting}",
+        "",
+        f"{federation.num_clients} clients, {federation.num_classes} classes, "
+        f"{counts.sum()} training {kinds}{len(federation.test)} test samples.",
+        *_warnings(federation, counts, tests),
+        "",
+        "| of a client | smallest | median | largest |",
+        "|---|---|---|---|",
+        _spread("training samples", counts.sum(axis=1)),
+        _spread("test samples", tests.sum(axis=1)),
+        _spread("classes", (counts > 0).sum(axis=1)),
+        "",
+    ]
+    if federation.num_classes > _MAX_CLASSES:
+        lines += [
+            "| of a class | smallest | median | largest |",
+            "|---|---|---|---|",
+            _spread("training samples", counts.sum(axis=0)),
+            _spread("clients that lack it (%)", np.round(100 * lacking)),
+            "",
+            "Class by class: partition.csv.",
+        ]
+    else:
+        lines += [
+            "| class | training samples | clients that lack it |",
+            "|---|---|---|",
+            *(
+                f"| {name} | {total} | {100 * missing:.0f} % |"
+                for name, total, missing in zip(
+                    map(_cell, federation.class_names), counts.sum(axis=0), lacking, strict=True
+                )
+            ),
+        ]
+    return "\n".join(lines) + "\n"
+
+
+def _spread(name: str, values: np.ndarray) -> str:
+    numbers = (f"{value:.12g}" for value in (values.min(), np.median(values), values.max()))
+    return f"| {name} | {' | '.join(numbers)} |"
+
+
+def _cell(name: str) -> str:
+    """A class name as it can stand in a table: characters of text may be bars and line ends."""
+    return name.replace("|", "\\|") if name.strip() else repr(name)
+
+
+def _warnings(federation, counts, tests) -> list[str]:
+    """What a reader should know before training: clients without samples, what was left out."""
+    found = {
+        "clients have no training samples": (counts.sum(axis=1) == 0).sum(),
+        "clients have no test samples and do not count in PA": (tests.sum(axis=1) == 0).sum(),
+        "classes have no training samples": (counts.sum(axis=0) == 0).sum(),
+        **{
+            f"{name.replace('_', ' ')} were left out": number
+            for name, number in federation.notes.items()
+        },
+    }
+    lines = [f"- {number} {text}" for text, number in found.items() if number]
+    return ["", *lines] if lines else []

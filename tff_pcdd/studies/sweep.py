@@ -1,0 +1,168 @@
+"""A grid of settings, of which the best is chosen on held-out samples."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from tff_pcdd import files
+from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import study, sweep_plots, tables
+from tff_pcdd.studies.outcomes import Outcome, Point, choose
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.training import RunOptions, plots
+
+_CSV = "sweep.csv"
+
+# The accuracies on held-out samples by which a point may be chosen, and the names of the rounds in
+# which they were best.
+CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
+
+_NOTES = {
+    "va": "VA: accuracy of the global model on the samples that all clients held out",
+    "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
+    "epochs, on the samples that the client held out",
+}
+
+
+class Sweep(NamedTuple):
+    """The result of a sweep.
+
+    Attributes:
+        report: the table, as markdown.
+        best: the chosen settings; None if no point has all of its runs.
+        failures: a line for each run that failed.
+    """
+
+    report: str
+    best: Mapping[str, str] | None
+    failures: list[str]
+
+
+def sweep(
+    points: Sequence[Point],
+    output_dir: str | os.PathLike,
+    options: RunOptions | None = None,
+    *,
+    criterion: str = "va",
+    overwrite: bool = False,
+) -> Sweep:
+    """Runs every point of a grid with every seed and chooses the best on held-out samples.
+
+    Args:
+        points: what is tried, with the same settings in the same order.
+        output_dir: gets SETTING=VALUE,…/seed_N for each run, sweep.csv, .md and .png, best.flags with
+            the chosen settings, and, where runs failed, failures.txt.
+        options: how and where they are computed.
+        criterion: a key of `CRITERIA`.
+        overwrite: repeat what the directory holds already.
+
+    Raises:
+        SettingError: nothing is held out, two points are the same, or the first cannot be run.
+        DataError: the first experiment's data cannot be read.
+        RuntimeStartError: the runtime cannot be started.
+    """
+    directory = Path(output_dir)
+    runs = study.run_all(
+        plan(points, directory, overwrite=overwrite),
+        directory,
+        options,
+        overwrite=overwrite,
+        after_each=lambda runs: _write_csv(directory, points, runs),
+    )
+    outcomes = _outcomes(points, runs, criterion)
+    best = choose(outcomes)
+    title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"
+    report = table(outcomes, best)
+    note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: in that round, on test "
+    note += "data, on which nothing is chosen. In %, mean ± standard deviation over seeds."
+    files.write_text(directory / "sweep.md", f"# {title}\n\n{report}\n\n{note}\n")
+    if any(outcome.validation for outcome in outcomes):
+        plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / "sweep.png")
+    if best is not None:
+        _write_flags(directory / "best.flags", best.point)
+    return Sweep(
+        f"{title}\n\n{report}", best.point.settings if best else None, study.failures(runs)
+    )
+
+
+def plan(
+    points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
+) -> list[StudyRun]:
+    """The runs of a sweep, none of them computed; takes the arguments of `sweep`.
+
+    Raises:
+        SettingError: nothing is held out, two points are the same, or a folder cannot take its run.
+    """
+    configs = [config for point in points for config in point.configs]
+    if not all(config.data.validation_fraction for config in configs):
+        raise SettingError(
+            "validation_fraction", 0, "a sweep chooses on held-out samples; set a share such as 0.2"
+        )
+    if len({point.name for point in points}) < len(points):
+        raise SettingError("grid", None, "name each value once")
+    directory = Path(output_dir)
+    runs = []
+    for point in points:
+        for config in point.configs:
+            folder = directory / point.name / f"seed_{config.seed}"
+            runs.append(StudyRun(config, folder, f"{point.name} seed {config.seed}"))
+    study.check(runs, directory, holds="sweep", known={_CSV}, overwrite=overwrite)
+    return runs
+
+
+def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str) -> list[Outcome]:
+    chosen = CRITERIA[criterion]
+    outcomes, remaining = [], iter(runs)
+    for point in points:
+        group = [next(remaining) for _ in point.configs]
+        summaries = [run.summary for run in group if run.summary]
+
+        def values(key, summaries=summaries):
+            return [s[key] for s in summaries if s.get(key) is not None]
+
+        outcomes.append(
+            Outcome(
+                point,
+                validation=values(f"{criterion}_best"),
+                rounds=values(chosen),
+                ga=values(f"ga_at_{chosen}"),
+                pa=values(f"pa_at_{chosen}"),
+                seeds=len(point.configs),
+            )
+        )
+    return outcomes
+
+
+def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
+    """A row for each point, with the best one in bold."""
+    lines = [[*outcomes[0].point.settings, "VA", "best round", "GA there", "PA there", "seeds"]]
+    for outcome in outcomes:
+        finished = len(outcome.validation)
+        seeds = str(finished) if outcome.complete else f"{finished} of {outcome.seeds}"
+        cells = [
+            *outcome.point.settings.values(),
+            tables.spread(outcome.validation, 1),
+            tables.spread(outcome.rounds, 0),
+            tables.spread(outcome.ga, 1),
+            tables.spread(outcome.pa, 1),
+            seeds,
+        ]
+        lines.append([f"**{cell}**" for cell in cells] if outcome is best else cells)
+    return tables.markdown(lines)
+
+
+def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:
+    settings = [point.settings for point in points for _ in point.configs]
+    rows = [
+        {**flags, **run.summary} for flags, run in zip(settings, runs, strict=True) if run.summary
+    ]
+    study.write_csv(directory / _CSV, rows)
+
+
+def _write_flags(path: Path, point: Point) -> None:
+    """A flagfile with the method and the chosen settings."""
+    flags = {"algorithm": point.configs[0].algorithm, **point.settings}
+    files.write_text(path, "".join(f"--{name}={value}\n" for name, value in flags.items()))

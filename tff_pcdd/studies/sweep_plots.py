@@ -1,0 +1,109 @@
+"""The picture of a sweep: a map for a grid of two settings, otherwise a line for each point."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import matplotlib
+import numpy as np
+from matplotlib.figure import Figure
+
+from tff_pcdd.studies.outcomes import Outcome
+
+# VA is a dot that fits into the hollow marks of the others where they are equal.
+_MARKS = {
+    "validation": (
+        "VA, the criterion",
+        {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},
+    ),
+    "ga": (
+        "GA in that round",
+        {"marker": "s", "color": "C0", "markerfacecolor": "white", "markersize": 8},
+    ),
+    "pa": (
+        "PA in that round",
+        {"marker": "D", "color": "C1", "markerfacecolor": "white", "markersize": 6},
+    ),
+}
+
+
+def draw(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
+    """Accuracy on held-out samples at every point; returns (figure, axes)."""
+    if len(outcomes[0].point.settings) == 2:
+        return grid(outcomes, best, title)
+    return ranking(outcomes, best, title)
+
+
+def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
+    """A map of two settings, with numbers in its cells and a frame around the best."""
+    first, second = outcomes[0].point.settings
+    down, across = (
+        list(dict.fromkeys(outcome.point.settings[flag] for outcome in outcomes))
+        for flag in (first, second)
+    )
+    values = np.full((len(down), len(across)), np.nan)
+    for outcome in outcomes:
+        cell = _cell(outcome, down, across)
+        values[cell] = np.mean(outcome.validation) if outcome.validation else np.nan
+    figure = Figure(figsize=(3 + 0.9 * len(across), 2.2 + 0.55 * len(down)), layout="constrained")
+    axes = figure.subplots()
+    shades = matplotlib.colormaps["viridis"].with_extremes(bad="#eeeeee")
+    image = axes.imshow(np.ma.masked_invalid(values), aspect="auto", cmap=shades)
+    figure.colorbar(image, ax=axes, label="VA (%), mean over seeds")
+    middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    for (line, column), value in np.ndenumerate(values):
+        text = "–" if np.isnan(value) else f"{value:.1f}"
+        dark = not value < middle
+        axes.text(column, line, text, ha="center", va="center", color="black" if dark else "white")
+    if best is not None:
+        line, column = _cell(best, down, across)
+        axes.add_patch(
+            matplotlib.patches.Rectangle(
+                (column - 0.5, line - 0.5), 1, 1, fill=False, edgecolor="red", linewidth=2.5
+            )
+        )
+    axes.set_xticks(range(len(across)), across)
+    axes.set_yticks(range(len(down)), down)
+    axes.set_xlabel(second)
+    axes.set_ylabel(first)
+    figure.suptitle(title, fontsize=10)
+    return figure, axes
+
+
+def _cell(outcome: Outcome, down: Sequence[str], across: Sequence[str]) -> tuple[int, int]:
+    first, second = outcome.point.settings.values()
+    return down.index(first), across.index(second)
+
+
+def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
+    """A line for each point, best first, with VA and, beside it, the test accuracies."""
+    ranked = sorted(outcomes, key=lambda outcome: -outcome.score if outcome.validation else np.inf)
+    figure = Figure(figsize=(7.5, 1.8 + 0.32 * len(ranked)), layout="constrained")
+    axes = figure.subplots()
+    for name, (label, style) in _MARKS.items():
+        points = [
+            (np.mean(values), line, np.std(values))
+            for line, outcome in enumerate(ranked)
+            if (values := getattr(outcome, name))
+        ]
+        if points:
+            mean, lines, spread = zip(*points, strict=True)
+            axes.errorbar(
+                mean,
+                lines,
+                xerr=spread,
+                linestyle="",
+                capsize=2,
+                label=label,
+                **style,
+            )
+    names = [outcome.point.name.replace(",", ", ") for outcome in ranked]
+    axes.set_yticks(range(len(ranked)), names, fontsize=8)
+    for outcome, tick in zip(ranked, axes.yaxis.get_ticklabels(), strict=True):
+        tick.set_fontweight("bold" if outcome is best else "normal")
+    axes.set_ylim(len(ranked) - 0.4, -0.6)
+    axes.set_xlabel("accuracy (%), mean over seeds, whiskers: standard deviation")
+    axes.grid(axis="x", alpha=0.3)
+    figure.legend(fontsize=8, loc="outside lower center", ncol=len(_MARKS))
+    figure.suptitle(title, fontsize=10)
+    return figure, axes

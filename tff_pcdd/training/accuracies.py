@@ -1,0 +1,131 @@
+"""From the counts of an evaluation to named accuracies: the columns of metrics.csv."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+
+from tff_pcdd import data, evaluation
+from tff_pcdd.evaluation.metrics import Metric
+
+# Columns of metrics.csv for the counts of a personal evaluation.
+PERSONAL_COLUMNS = {
+    "after": "pa",
+    "before": "pa_before",
+    "after_masked": "pa_masked",
+    "before_masked": "pa_before_masked",
+}
+# Of these, the ones that are also reported for many, medium and few classes, and by other metrics.
+_DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
+# Columns for the counts on what clients held out.
+_VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Groups:
+    """Many, medium and few classes; empty where classes are of similar size.
+
+    Attributes:
+        federation: the classes of each group, by their sizes in the federation.
+        clients: for each client the classes of each group, by their sizes at the client.
+    """
+
+    federation: Mapping[str, Sequence[int]]
+    clients: Sequence[Mapping[str, Sequence[int]]]
+
+    @classmethod
+    def of(cls, class_counts: np.ndarray) -> Groups:
+        """Groups the classes if the largest has at least twice as many samples as the smallest.
+
+        Args:
+            class_counts: training samples of each client and class, [K, C].
+        """
+        totals = class_counts.sum(axis=0)
+        if totals.max() < 2 * max(totals.min(), 1):
+            return cls({}, [])
+        return cls(
+            data.class_groups(totals)._asdict(),
+            [data.class_groups(own)._asdict() for own in class_counts],
+        )
+
+
+def global_accuracies(
+    total: np.ndarray,
+    heads: Mapping[str, np.ndarray],
+    groups: Groups,
+    metrics: Sequence[Metric] = (),
+) -> dict[str, float]:
+    """Accuracies of the global model, in percent.
+
+    Args:
+        total: test samples by class, [C].
+        heads: correctly classified samples by class, [C], for each head; "head" is the main one.
+        groups: of classes.
+        metrics: measured for the main head, beside the accuracy.
+    """
+    results = {}
+    for head, correct in heads.items():
+        column = _head_column(head)
+        correct = np.asarray(correct)
+        results[column] = evaluation.accuracy(correct, total)
+        by_group = evaluation.group_accuracy(correct, total, groups.federation)
+        results.update({f"{column}_{name}": value for name, value in by_group.items()})
+    for metric in metrics:
+        results[f"{metric.name}_ga"] = metric.measure(np.asarray(heads["head"]), total)
+    return results
+
+
+def personal_accuracies(
+    counts: Mapping[str, np.ndarray], groups: Groups, metrics: Sequence[Metric] = ()
+) -> dict[str, float]:
+    """Mean accuracies of the personal models on their clients' own samples, in percent.
+
+    Args:
+        counts: for each kind of count, its values by client and class, [K, C].
+        groups: of classes; those of a client are formed by the sizes at the client.
+        metrics: measured beside the accuracy, as means over clients.
+    """
+    total = counts["total"]
+    results = {
+        column: evaluation.personal_accuracy(counts[key], total)
+        for key, column in PERSONAL_COLUMNS.items()
+    }
+    for key, column in _DETAILED_COLUMNS.items():
+        if groups.clients:
+            by_group = evaluation.personal_group_accuracy(counts[key], total, groups.clients)
+            results.update({f"{column}_{name}": value for name, value in by_group.items()})
+        for metric in metrics:
+            values = [metric.measure(*of_client) for of_client in zip(counts[key], total)]
+            results[f"{metric.name}_{column}"] = _mean(values)
+    if "validation_total" in counts:
+        for key, column in _VALIDATION_COLUMNS.items():
+            held_out = counts["validation_total"]
+            results[column] = evaluation.personal_accuracy(counts[key], held_out)
+    return results
+
+
+def columns(
+    heads: Sequence[str], groups: Groups, metrics: Sequence[Metric], *, validation: bool
+) -> list[str]:
+    """The names of all accuracies that an experiment can report, in the order of metrics.csv."""
+    of_heads = [_head_column(head) for head in heads]
+    return [
+        *of_heads,
+        *PERSONAL_COLUMNS.values(),
+        *(("va", *_VALIDATION_COLUMNS.values()) if validation else ()),
+        *(f"{head}_{group}" for head in of_heads for group in groups.federation),
+        *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
+        *(f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())),
+    ]
+
+
+def _head_column(head: str) -> str:
+    return "ga" if head == "head" else f"ga_{head}"
+
+
+def _mean(values: Sequence[float]) -> float:
+    """Mean of the values that are defined; NaN where none is."""
+    defined = [value for value in values if value == value]
+    return float(np.mean(defined)) if defined else float("nan")

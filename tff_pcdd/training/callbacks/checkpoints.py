@@ -1,0 +1,25 @@
+"""Checkpoints while a run goes on."""
+
+from __future__ import annotations
+
+from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
+
+
+class SaveCheckpoints(Callback):
+    """Saves a checkpoint after every so many rounds, and after the last one.
+
+    Args:
+        manager: writes the checkpoints.
+        every: rounds between two checkpoints.
+    """
+
+    def __init__(self, manager: CheckpointManager, every: int):
+        self._manager = manager
+        self._every = every
+
+    def on_round(self, run, row):
+        simulation = run.simulation
+        if run.is_due(self._every):
+            checkpoint = Checkpoint(simulation.round, simulation.state, simulation.totals)
+            self._manager.save(checkpoint, simulation.store)

@@ -1,0 +1,23 @@
+"""metrics.csv: a row for each evaluated round."""
+
+from __future__ import annotations
+
+from tff_pcdd import files
+from tff_pcdd.training import history
+from tff_pcdd.training.callbacks import Callback
+
+FILE = "metrics.csv"
+
+
+class CsvLog(Callback):
+    """Appends each row of the history to metrics.csv as it is measured."""
+
+    def on_start(self, run):
+        # Rows that follow the checkpoint, or were cut off by a kill, are computed again.
+        text = history.csv_text(run.history.columns, run.history)
+        files.write_text(run.directory / FILE, text)
+
+    def on_round(self, run, row):
+        if row is not None:
+            with open(run.directory / FILE, "a", newline="") as file:
+                file.write(history.csv_text(run.history.columns, [row], header=False))

@@ -1,0 +1,31 @@
+"""Pictures of a finished run."""
+
+from __future__ import annotations
+
+from tff_pcdd.diagnostics import plots as diagnostic_plots
+from tff_pcdd.training import plots
+from tff_pcdd.training.callbacks import Callback
+
+FOLDER = "plots"
+
+
+class Pictures(Callback):
+    """Draws accuracies, the clients' classes, and the diagnostics that were asked for."""
+
+    def on_end(self, run):
+        if not run.finished:
+            return
+        folder, config, federation = run.directory / FOLDER, run.config, run.simulation.federation
+        title = f"{config.algorithm} on {config.describe()}"
+        figure, _ = plots.accuracy_curves(run.history, title)
+        plots.save(figure, folder / "accuracy.png")
+        figure, _ = plots.class_counts(
+            federation.class_counts(), federation.class_names, config.data.describe()
+        )
+        plots.save(figure, folder / "clients.png")
+        if run.diagnostics is not None:
+            figures = diagnostic_plots.figures(
+                run.diagnostics, run.history, run.simulation.state, federation.class_names, title
+            )
+            for name, figure in figures.items():
+                plots.save(figure, folder / f"diag_{name}.png")

@@ -1,0 +1,113 @@
+"""What was measured in the rounds of a run: typed columns in memory, and as a csv file."""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+# Columns of integers; all others hold floats.
+_INTEGERS = ("round", "upload_bytes", "download_bytes")
+
+Row = dict[str, "int | float | None"]
+
+
+class History:
+    """The measurements of a run, a row for each evaluated round.
+
+    `round`, `upload_bytes` and `download_bytes` are integers, all other values floats with nine
+    significant digits, which is what a csv file keeps: so the history of a resumed run equals that
+    of a run that was never interrupted. A value that was not measured, or is NaN, is None.
+
+    Args:
+        columns: the names of the columns, the first of which is "round".
+
+    Example:
+        >>> history = History(["round", "ga"])
+        >>> _ = history.append({"round": 1, "ga": 41.25})
+        >>> _ = history.append({"round": 2})
+        >>> history.column("ga")
+        [41.25, None]
+        >>> history.points("ga")
+        [(1, 41.25)]
+    """
+
+    def __init__(self, columns: Sequence[str]):
+        self.columns = list(columns)
+        self._rows: list[Row] = []
+
+    def append(self, values: Mapping[str, Any]) -> Row:
+        """Adds a row; columns that `values` lacks are None in it. Returns the row."""
+        row = {name: _value(name, values.get(name)) for name in self.columns}
+        self._rows.append(row)
+        return row
+
+    def add_columns(self, names: Iterable[str]) -> None:
+        """Adds columns that are not there yet behind the others."""
+        for name in names:
+            if name not in self.columns:
+                self.columns.append(name)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[Row]:
+        return iter(self._rows)
+
+    def __getitem__(self, index: int) -> Row:
+        return self._rows[index]
+
+    def column(self, name: str) -> list[Any]:
+        """The values of a column; None where there are none, also for an unknown column."""
+        return [row.get(name) for row in self._rows]
+
+    def points(self, name: str) -> list[tuple[int, Any]]:
+        """The pairs (round, value) of a column, without missing values."""
+        return [(row["round"], row[name]) for row in self._rows if row.get(name) is not None]
+
+    @classmethod
+    def read(cls, path: Path, *, before: int | None = None) -> History:
+        """Reads a csv file; a last line that was cut off is left out.
+
+        Args:
+            path: the file; without it the history is empty and has no columns.
+            before: leave out the rows of this round and later ones.
+        """
+        if not path.exists():
+            return cls([])
+        text = path.read_text()
+        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
+        history = cls(reader.fieldnames or [])
+        for row in reader:
+            if before is None or int(row["round"]) < before:
+                history.append({name: value or None for name, value in row.items()})
+        return history
+
+
+def _value(name: str, value: Any) -> Any:
+    if value is None:
+        return None
+    if name in _INTEGERS:
+        return int(value)
+    number = float(value)
+    return float(f"{number:.9g}") if number == number else None
+
+
+def format_value(value: Any) -> str:
+    """A value as text in a csv file; empty if it is None or NaN."""
+    if value is None or (isinstance(value, float) and value != value):
+        return ""
+    return f"{value:.9g}" if isinstance(value, float) else str(value)
+
+
+def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header=True) -> str:
+    """Rows as the text of a csv file."""
+    text = io.StringIO()
+    writer = csv.DictWriter(text, columns, lineterminator="\n")
+    if header:
+        writer.writeheader()
+    for row in rows:
+        writer.writerow({name: format_value(row.get(name)) for name in columns})
+    return text.getvalue()

@@ -1,0 +1,247 @@
+"""A run: an experiment in a directory, which can be interrupted and resumed.
+
+However a run was stopped, it continues from its last checkpoint when it is started again with the
+same settings and directory, and ends with the numbers of a run that was never stopped.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import os
+import shutil
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import data, files
+from tff_pcdd.diagnostics import Diagnostics
+from tff_pcdd.training import accuracies
+from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
+from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
+from tff_pcdd.training.callbacks.csv_log import CsvLog
+from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
+from tff_pcdd.training.callbacks.pictures import Pictures
+from tff_pcdd.training.callbacks.progress import Progress
+from tff_pcdd.training.callbacks.tensorboard import TensorBoard
+from tff_pcdd.training.checkpoints import CheckpointManager
+from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.history import History
+from tff_pcdd.training.run_directory import write_config, write_summary
+from tff_pcdd.training.run_options import RunOptions
+from tff_pcdd.training.simulation import Simulation
+from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
+
+_CLIENT_STATES = "client_states"
+
+
+class Run:
+    """One experiment in one directory. Nothing is written before `train` is called.
+
+    Args:
+        config: what is computed.
+        directory: where the results go; see `run_directory.check_directory`.
+        options: how and where it is computed, and what is written.
+        federation: the clients and their samples; by default they are loaded as `config` says.
+        callbacks: called beside the built-in ones.
+        label: what precedes the progress bar; the method's name by default.
+
+    Attributes:
+        config, directory, label: as given.
+        simulation: the computations and their state.
+        diagnostics: what measures the geometry of features and classifiers; None if not asked for.
+        history: the measurements of all rounds so far.
+        last_round: the round after which the run ends.
+        finished: whether the last round has been computed.
+
+    Raises:
+        SettingError: the settings cannot be used with the data.
+        DataError: the data cannot be read.
+        RuntimeStartError: the runtime cannot be started.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        directory: str | os.PathLike,
+        options: RunOptions | None = None,
+        *,
+        federation: data.Federation | None = None,
+        callbacks: Sequence[Callback] = (),
+        label: str = "",
+    ):
+        self.config = config
+        self.directory = Path(directory)
+        self.label = label or config.algorithm
+        self._options = options = options or RunOptions()
+        store: Any = MemoryStore
+        if options.client_store == "disk":
+            store = functools.partial(DiskStore, directory=self.directory / _CLIENT_STATES)
+        self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        self.simulation.start()
+        names = options.diagnostic_names()
+        self.diagnostics = (
+            Diagnostics(self.simulation.spec, self.simulation.federation, names) if names else None
+        )
+        self.history = History(self._columns())
+        self.last_round = config.training.rounds
+        self._checkpoints = CheckpointManager(
+            self.directory / "checkpoints", options.keep_checkpoints
+        )
+        self._callbacks = [*self._built_in_callbacks(callbacks)]
+
+    def _built_in_callbacks(self, own: Sequence[Callback]):
+        yield CsvLog()
+        if self._options.tensorboard:
+            yield TensorBoard()
+        if patience := self.config.evaluation.early_stopping_patience:
+            yield EarlyStopping(patience)
+        yield from own
+        yield SaveCheckpoints(self._checkpoints, self._options.checkpoint_every)
+        yield Pictures()
+        if self._options.progress:
+            yield Progress()
+
+    def _columns(self) -> list[str]:
+        """Columns of metrics.csv, which are known before the first round is computed."""
+        simulation = self.simulation
+        return [
+            "round",
+            *accuracies.columns(
+                simulation.process.heads,
+                simulation.groups,
+                self.config.evaluation.metrics,
+                validation=simulation.spec.validation,
+            ),
+            "train_loss",
+            *self.config.method.metric_names,
+            "seconds",
+            "upload_bytes",
+            "download_bytes",
+            *(self.diagnostics.columns() if self.diagnostics else ()),
+        ]
+
+    @property
+    def finished(self) -> bool:
+        """Whether the last round has been computed and recorded."""
+        return self.simulation.round >= self.last_round and bool(
+            len(self.history) and self.history[-1]["round"] == self.simulation.round
+        )
+
+    def is_due(self, every: int) -> bool:
+        """Whether something happens now that happens every so many rounds, and in the last one."""
+        current = self.simulation.round
+        return current == self.last_round or (every > 0 and current % every == 0)
+
+    def stop_after(self, round_number: int) -> None:
+        """Ends the run after a round, if it does not end before."""
+        self.last_round = min(self.last_round, max(round_number, self.simulation.round))
+
+    def restore(self, round_number: int | None = None) -> None:
+        """Goes to a checkpoint, by default to the newest.
+
+        Raises:
+            FileNotFoundError: there is none.
+            SettingError: the client states are kept in the other kind of store.
+        """
+        simulation = self.simulation
+        checkpoint = self._checkpoints.load(
+            simulation.invoke(simulation.process.initialize),
+            simulation.initial_client_state(0),
+            simulation.store,
+            round_number,
+        )
+        simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
+
+    def train(self, *, overwrite: bool = False) -> dict[str, Any]:
+        """Trains until the last round, from the newest checkpoint if there is one.
+
+        Args:
+            overwrite: drop what the directory holds.
+
+        Returns:
+            The summary, as in summary.json.
+
+        Raises:
+            SettingError: another process is writing to the directory.
+        """
+        if overwrite and self.directory.exists():
+            with files.locked(self.directory):
+                shutil.rmtree(self.directory)
+        with files.locked(self.directory), contextlib.closing(self.simulation):
+            self._prepare()
+            with contextlib.ExitStack() as stack:
+                for callback in self._callbacks:
+                    callback.on_start(self)
+                    stack.callback(callback.on_end, self)
+                while self.simulation.round < self.last_round:
+                    self._next_round()
+            summary = self._summarize()
+            write_summary(self.directory, summary)
+        return summary
+
+    def _prepare(self) -> None:
+        """Writes the settings and goes to where an earlier process stopped."""
+        files.remove_leftovers(self.directory)
+        write_config(self.directory, self.config)
+        simulation = self.simulation
+        if self._checkpoints.rounds():
+            self.restore()
+        simulation.store.forget_after(simulation.round)
+        earlier = History.read(self.directory / METRICS, before=simulation.round + 1)
+        # An earlier process may have measured more, or less.
+        self.history.add_columns(earlier.columns if len(earlier) else ())
+        for row in earlier:
+            self.history.append(row)
+
+    def _next_round(self) -> None:
+        measured = self.simulation.next_round()
+        results = self._evaluate()
+        row = None
+        if results:
+            row = self.history.append({"round": self.simulation.round, **results, **measured})
+        for callback in self._callbacks:
+            callback.on_round(self, row)
+
+    def _evaluate(self) -> dict[str, float]:
+        """The evaluations that are due after the current round."""
+        results: dict[str, float] = {}
+        if self.is_due(self.config.evaluation.eval_every):
+            results |= self.simulation.evaluate_global()
+            results |= self.diagnose(slow=self.simulation.round == self.last_round)
+        if self.is_due(self.config.evaluation.personal_eval_every or 0):
+            results |= self.simulation.evaluate_personal()
+        return results
+
+    def diagnose(self, *, slow: bool = True) -> dict[str, float]:
+        """The diagnostics of the current state, those that take seconds only if `slow`."""
+        if self.diagnostics is None:
+            return {}
+        simulation = self.simulation
+        clients = [
+            (simulation.store.get(client), simulation.client_data(client))
+            for client in self.diagnostics.clients
+        ]
+        return self.diagnostics.measure(simulation.state, clients, slow=slow)
+
+    def _summarize(self) -> dict[str, Any]:
+        simulation, config = self.simulation, self.config
+        process = simulation.process
+        return {
+            "algorithm": config.algorithm,
+            "seed": config.seed,
+            "rounds": simulation.round,
+            **summarize_accuracies(self.history),
+            "seconds_per_round": typical_seconds(self.history),
+            **simulation.totals,
+            "clients_per_round": simulation.cohort_size,
+            "personal_bytes_per_client": process.personal_bytes,
+            "personal_parameters_per_client": process.personal_parameters,
+            "personal_epochs": process.personal_epochs,
+            **config.aggregator.privacy(
+                simulation.federation.num_clients, simulation.cohort_size, simulation.round
+            ),
+            "config_digest": config.digest(),
+        }

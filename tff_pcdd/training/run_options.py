@@ -1,0 +1,81 @@
+"""How and where an experiment is computed; nothing here changes its results."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tff_pcdd import runtime
+from tff_pcdd.diagnostics import names as diagnostic_names
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import check_options, choice, option, part
+
+
+@dataclasses.dataclass(frozen=True)
+class ComputeOptions:
+    """Where computations run, and how they are compiled.
+
+    Raises:
+        SettingError: a value is unknown or out of bounds.
+    """
+
+    runtime: runtime.RuntimeConfig = choice(
+        runtime.registry,
+        "inprocess",
+        "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "
+        "any), tff (TFF's C++ worker on this machine), remote (TFF workers on other machines, see "
+        "workers).",
+        group="Runtime",
+    )
+    jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
+    eval_batch_size: int = option(
+        512, "Samples in a forward pass of evaluation.", minimum=1, group="Runtime"
+    )
+
+    def __post_init__(self):
+        check_options(self)
+
+
+@dataclasses.dataclass(frozen=True)
+class RunOptions:
+    """What a run computes with, and what it writes beside its results.
+
+    Raises:
+        SettingError: a value is unknown or out of bounds.
+    """
+
+    compute: ComputeOptions = part(ComputeOptions)
+    diagnostics: str | None = option(
+        None,
+        "Numbers and pictures of the geometry of features and classifiers, separated by commas: "
+        f"{', '.join(diagnostic_names())}. See docs/diagnostics.md.",
+        type=str,
+        group="Evaluation",
+    )
+    checkpoint_every: int = option(
+        1, "Rounds between two checkpoints.", minimum=1, group="Output"
+    )
+    keep_checkpoints: int = option(
+        3, "How many of the newest checkpoints are kept.", minimum=1, group="Output"
+    )
+    client_store: str = option(
+        "memory",
+        "Where client states are kept between rounds: memory, or disk for large federations.",
+        choices=("memory", "disk"),
+        group="Output",
+    )
+    tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
+    progress: bool = option(True, "Show a progress bar.", group="Output")
+
+    def __post_init__(self):
+        check_options(self)
+        for name in self.diagnostic_names():
+            if name not in diagnostic_names():
+                raise SettingError(
+                    "diagnostics",
+                    self.diagnostics,
+                    f"{name!r} is not one of {', '.join(diagnostic_names())}",
+                )
+
+    def diagnostic_names(self) -> list[str]:
+        """The diagnostics that are asked for."""
+        return [name.strip() for name in self.diagnostics.split(",")] if self.diagnostics else []

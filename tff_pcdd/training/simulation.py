@@ -1,0 +1,319 @@
+"""A federation in memory: rounds of a method, and evaluation of its models.
+
+    config = ExperimentConfig.from_settings(algorithm="fedgela", clients_per_round=4)
+    simulation = Simulation(config)
+    for _ in range(10):
+        simulation.next_round()
+    simulation.evaluate()["ga"]
+
+Nothing is written, and nothing outside of the object changes: directories, checkpoints and
+callbacks are the business of a run (see `run`).
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data, federated, runtime
+from tff_pcdd.errors import SettingError
+from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.methods import TaskSpec
+from tff_pcdd.training import accuracies
+from tff_pcdd.training.accuracies import Groups
+from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
+from tff_pcdd.training.cohorts import derive_seed, sample_cohort, server_samples
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.run_options import ComputeOptions
+
+# Keep apart seeds that are derived from the same numbers for different purposes.
+_BATCHES, _CLIENTS = 1, 2
+
+
+def training_spec(
+    config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
+) -> TrainingSpec:
+    """What is computed in a round of an experiment, given its data.
+
+    Raises:
+        SettingError: the backbone cannot take the inputs, or has too few features.
+    """
+    compute = compute or ComputeOptions()
+    spec, backbone = federation.input_spec, config.model.backbone
+    make_backbone = functools.partial(
+        backbone.build,
+        spec.shape,
+        projection_dim=config.model.projection_dim,
+        vocabulary_size=spec.vocabulary_size,
+        weights=backbone.initial_values(spec.shape),
+    )
+    with tf.Graph().as_default():
+        feature_dim = make_backbone().output_shape[-1]
+    config.check_features(feature_dim, federation.num_classes)
+    return TrainingSpec(
+        method=config.method,
+        task=TaskSpec(
+            num_classes=federation.num_classes,
+            feature_dim=feature_dim,
+            backbone=make_backbone,
+            class_counts=federation.class_counts(),
+            seed=config.model.seed,
+            num_rounds=config.training.rounds,
+            cohort_size=config.training.clients_per_round or federation.num_clients,
+            server_samples=lambda per_class: server_samples(
+                federation.training_examples(), config.data.seed, per_class
+            ),
+            personal_norms=config.model.bn == "personal",
+        ),
+        input_spec=spec,
+        optimizer=config.training.optimizer,
+        local_epochs=config.training.local_epochs,
+        batch_size=config.training.batch_size,
+        eval_batch_size=compute.eval_batch_size,
+        jit_compile=compute.jit_compile,
+        validation=any(client.validation.size for client in federation.clients),
+    )
+
+
+class Simulation:
+    """A method's computations, a federation, the clients' states and the server's state.
+
+    Args:
+        config: what is computed. Its components may be objects of your own, registered or not.
+        federation: the clients and their samples; by default they are loaded as `config` says.
+        compute: where computations run.
+        store: makes the store of the client states from a function that gives the initial state of
+            a client; in memory by default.
+
+    Attributes:
+        config, federation: as given, or loaded.
+        spec: what is computed in a round.
+        process: the TFF computations.
+        cohort_size: clients in a round.
+        round: how many rounds have been computed.
+        state: the server's state after that round.
+        store: the clients' states after that round.
+        totals: bytes that clients have sent and received so far.
+
+    Raises:
+        SettingError: the settings cannot be used with the data.
+        DataError: the data cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        federation: data.Federation | None = None,
+        *,
+        compute: ComputeOptions | None = None,
+        store: Callable[[Callable[[int], Any]], ClientStateStore] = MemoryStore,
+    ):
+        self.config = config
+        self.federation = config.data.build() if federation is None else federation
+        num_clients = self.federation.num_clients
+        if empty := self.federation.clients_without_train:
+            logging.warning("%d of %d clients have no training samples", empty, num_clients)
+        if config.training.clients_per_round > num_clients:
+            raise SettingError(
+                "clients_per_round",
+                config.training.clients_per_round,
+                f"the federation has only {num_clients} clients",
+            )
+        self.cohort_size = config.training.clients_per_round or num_clients
+        self._compute = compute or ComputeOptions()
+        self.spec = training_spec(config, self.federation, self._compute)
+        self.process = federated.build_process(self.spec, config.aggregator)
+        self.groups = Groups.of(self.federation.class_counts())
+        self.store = store(self._initial_client_state)
+        self.round = 0
+        self.totals = {"upload_bytes": 0, "download_bytes": 0}
+        self._state: Any = None
+
+    @functools.cached_property
+    def _context(self) -> Any:
+        return self._compute.runtime.create_context()
+
+    def start(self) -> None:
+        """Starts the runtime, which happens by itself when the first computation is invoked.
+
+        Raises:
+            SettingError: the runtime cannot be used with its settings.
+            RuntimeStartError: the runtime cannot be started.
+        """
+        _ = self._context
+
+    def invoke(self, computation: Callable, *arguments: Any) -> Any:
+        """Calls a TFF computation on the runtime of this simulation."""
+        with runtime.installed(self._context):
+            return computation(*arguments)
+
+    def close(self) -> None:
+        """Releases the runtime's resources; the next computation would start it again."""
+        context = self.__dict__.pop("_context", None)
+        if hasattr(context, "close"):
+            context.close()
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> Any:
+        """The server's state; before the first round the initial one."""
+        if self._state is None:
+            self._state = self.invoke(self.process.initialize)
+        return self._state
+
+    def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
+        """Continues from the state after a round; the store is restored separately."""
+        self.round, self._state = round_number, state
+        self.totals = {name: totals.get(name, 0) for name in self.totals}
+
+    # One round.
+
+    def _initial_client_state(self, client: int) -> Any:
+        seed = derive_seed(self.config.model.seed, client, _CLIENTS)
+        return self.invoke(self.process.initial_client_state, seed)
+
+    def initial_client_state(self, client: int) -> Any:
+        """The state of a client that has not taken part in any round."""
+        return self._initial_client_state(client)
+
+    def client_data(
+        self, client: int, cohort_index: int = 0, **parts: data.Examples
+    ) -> OrderedDict[str, Any]:
+        """What a client computes with in the next round.
+
+        Args:
+            client: its number.
+            cohort_index: its place in the cohort.
+            **parts: further examples under their names, such as `test`.
+        """
+        train, _ = self.federation.client_examples(client)
+        return OrderedDict(
+            train=_examples(train),
+            **{name: _examples(part) for name, part in parts.items()},
+            seed=derive_seed(self.config.training.batch_seed, self.round, client, _BATCHES),
+            cohort_index=np.int32(cohort_index),
+        )
+
+    def next_round(self) -> dict[str, Any]:
+        """Computes the next round.
+
+        Returns:
+            The mean training loss and the method's own metrics over the cohort's samples, `seconds`
+            of computation, `upload_bytes` and `download_bytes` of the whole cohort.
+        """
+        cohort = sample_cohort(
+            self.config.training.cohort_seed,
+            self.round,
+            self.federation.num_clients,
+            self.cohort_size,
+        )
+        state = self.state
+        states = [self.store.get(client) for client in cohort]
+        newcomers = sum(int(own["participations"]) == 0 for own in states)
+        clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        start = time.perf_counter()
+        self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
+        seconds = time.perf_counter() - start
+        self.round += 1
+        for client, own in zip(cohort, states, strict=True):
+            self.store.put(client, own, self.round)
+        sums = {name: float(total) for name, total in metrics["sums"].items()}
+        samples = max(sums.pop("samples"), 1.0)
+        traffic = {
+            "upload_bytes": self.process.update_bytes * len(cohort)
+            + round(self.process.extra_bytes * float(metrics["sent"])),
+            "download_bytes": self.process.download_bytes * len(cohort)
+            + self.process.fixed_bytes * newcomers,
+        }
+        for name, size in traffic.items():
+            self.totals[name] += size
+        return {
+            "train_loss": sums.pop("loss") / samples,
+            **{name: total / samples for name, total in sums.items()},
+            "seconds": seconds,
+            **traffic,
+        }
+
+    # Evaluation.
+
+    def evaluate(self) -> dict[str, float]:
+        """The accuracies of the global model and of all personal models, in percent."""
+        return {**self.evaluate_global(), **self.evaluate_personal()}
+
+    def evaluate_global(self) -> dict[str, float]:
+        """Accuracies of the global model, in percent.
+
+        `ga` is measured on the whole test set; `va` on all samples that clients held out. For a
+        method without a global model they are means over the clients of their personal models'
+        accuracies before any local step, the convention of FedGELA's tables.
+        """
+        metrics = self.config.evaluation.metrics
+        total, heads = self._global_counts(self.federation.test)
+        results = accuracies.global_accuracies(total, heads, self.groups, metrics)
+        if self.spec.validation:
+            total, heads = self._global_counts(self.federation.validation_examples())
+            no_groups = Groups({}, [])
+            held_out = accuracies.global_accuracies(total, {"head": heads["head"]}, no_groups)
+            results["va"] = held_out["ga"]
+        return results
+
+    def evaluate_personal(self) -> dict[str, float]:
+        """Mean accuracies of the personal models on their clients' own samples, in percent."""
+        metrics = self.config.evaluation.metrics
+        return accuracies.personal_accuracies(self.personal_counts(), self.groups, metrics)
+
+    def personal_counts(self) -> dict[str, np.ndarray]:
+        """Counts of correctly classified samples of every client and class, [K, C] each."""
+        return self._count_clients(self.process.evaluate_personal, self._own_parts)
+
+    def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
+        """The state and the data from which a client's personal model is made and evaluated."""
+        return self.store.get(client), self.client_data(client, **self._own_parts(client))
+
+    def _global_counts(self, examples: data.Examples) -> tuple[np.ndarray, Mapping[str, Any]]:
+        """Samples by class, and correctly classified samples by head and class."""
+        if self.spec.method.has_global_model:
+            counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
+            return np.asarray(counts["total"]), counts["correct"]
+        counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
+        # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
+        return counts["total"].sum(axis=0), {"head": counts["before"].sum(axis=0)}
+
+    def _own_parts(self, client: int) -> dict[str, data.Examples]:
+        """The samples on which a client's personal model is evaluated."""
+        parts = {"test": self.federation.client_examples(client)[1]}
+        if self.spec.validation:
+            parts["validation"] = self.federation.validation_examples(client)
+        return parts
+
+    def _count_clients(
+        self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]
+    ) -> dict[str, np.ndarray]:
+        """Runs an evaluation on `parts(client)` of all clients, as many at a time as in a round."""
+        chunks: list[Mapping[str, np.ndarray]] = []
+        clients: Sequence[int] = range(self.federation.num_clients)
+        for start in range(0, len(clients), self.cohort_size):
+            chunk = clients[start : start + self.cohort_size]
+            chunks += self.invoke(
+                computation,
+                self.state,
+                [self.store.get(client) for client in chunk],
+                [self.client_data(client, **parts(client)) for client in chunk],
+            )
+        return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+
+
+def _examples(examples: data.Examples) -> OrderedDict[str, np.ndarray]:
+    return OrderedDict(x=examples.x, y=examples.y)

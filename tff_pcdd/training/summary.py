@@ -1,0 +1,57 @@
+"""Final and best accuracies of a run: pure functions of its history."""
+
+from __future__ import annotations
+
+import statistics
+from typing import Any
+
+from tff_pcdd.training.history import History
+
+# What the names of accuracies begin with: global, personal, validation.
+_TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
+
+
+def summarize_accuracies(history: History) -> dict[str, Any]:
+    """The final and the best value of every accuracy.
+
+    The best value of a column is the largest of all evaluated rounds, for each column by itself. It
+    says how far a run came, not what could have been chosen without looking at the test set.
+
+    Args:
+        history: of a run with at least one evaluated round.
+
+    Returns:
+        For every accuracy NAME `NAME_final` and `NAME_best`; `ga_second_half`, the mean GA over
+        the second half of the rounds; with held-out samples also the best round by them and the
+        test accuracies in that round. None for what was not measured.
+    """
+    last = history[-1]
+    summary: dict[str, Any] = {}
+    for name in history.columns:
+        if name.startswith(_ACCURACIES):
+            summary[f"{name}_final"] = last[name]
+            summary[f"{name}_best"] = max((value for _, value in history.points(name)), default=None)
+    for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
+        if f"{name}_final" in summary:
+            summary[name] = summary[f"{name}_final"]
+    half = last["round"] / 2
+    second_half = [value for number, value in history.points("ga") if number > half]
+    summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
+    summary |= _at_best_round(history, "va", "best_round")
+    return summary | _at_best_round(history, "va_personal", "best_personal_round")
+
+
+def _at_best_round(history: History, column: str, name: str) -> dict[str, Any]:
+    """The first round with the best value of a column, and the test accuracies in it."""
+    measured = [row for row in history if row.get(column) is not None]
+    if not measured:
+        return {}
+    best = max(measured, key=lambda row: row[column])
+    tested = [key for key in best if key.startswith(_TEST)]
+    return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
+
+
+def typical_seconds(history: History) -> float:
+    """The median time of a round, without the first, which includes tracing, if there are more."""
+    seconds = history.column("seconds")
+    return statistics.median(seconds[1:] or seconds)
