@@ -9,6 +9,8 @@ TEST_WORKERS ?= 2
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving
+# So does the documentation site.
+DOCS_VENV := .venv-docs
 EXPORT_DIR = exported
 HOST = 127.0.0.1
 PORT = 8501
@@ -17,12 +19,12 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo test lint format notebooks serve install install-serving clean
+.PHONY: demo test lint format notebooks serve docs install install-serving install-docs clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
 
-test: install install-serving lint
+test: install install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
@@ -42,12 +44,18 @@ serve: install-serving
 notebooks: install
 	$(BIN)/python colab/execute.py
 
+# The documentation site, in build/docs.
+docs: install-docs
+	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
+
 install: $(VENV)/.installed
 
 install-serving: $(SERVING_VENV)/.installed
 
+install-docs: $(DOCS_VENV)/.installed
+
 # The stamps are newer than the locks once all of them is installed.
-$(VENV)/.installed: requirements.lock setup.py
+$(VENV)/.installed: requirements.lock pyproject.toml
 	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
@@ -61,5 +69,12 @@ $(SERVING_VENV)/.installed: serving/requirements.lock
 		-r serving/requirements.lock
 	@touch $@
 
+$(DOCS_VENV)/.installed: docs/requirements.lock
+	@$(CHECK_PYTHON)
+	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
+		-r docs/requirements.lock
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage

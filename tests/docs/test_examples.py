@@ -1,0 +1,23 @@
+"""The Python code of the guides runs as it stands."""
+
+from __future__ import annotations
+
+import pathlib
+import re
+
+import pytest
+
+_GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
+
+
+@pytest.mark.parametrize("guide", ["own_data", "own_method"])
+def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    text = (_GUIDES / f"{guide}.md").read_text(encoding="utf-8")
+    # Blocks with a title are programs of their own, which parse the command line.
+    blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
+    names = {"__name__": guide}
+    for block in blocks:
+        exec(compile(block, f"{guide}.md", "exec"), names)
+    assert blocks
+    assert capsys.readouterr().out

@@ -1,0 +1,96 @@
+"""The documentation holds every public name, and what it and the code refer to exists."""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import pathlib
+import re
+import sys
+
+import pytest
+
+from tff_pcdd.registry import Registry
+
+_ROOT = pathlib.Path(__file__).resolve().parents[2]
+_TEXTS = ("*.md", "*.py", "*.flags", "*.toml", "*.yml", "*.ipynb", "Makefile")
+
+
+def _load_public_names():
+    path = _ROOT / "docs" / "hooks" / "public_names.py"
+    spec = importlib.util.spec_from_file_location("public_names", path)
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["public_names"] = module  # dataclasses look their module up
+    spec.loader.exec_module(module)
+    return module
+
+
+_MODULES = _load_public_names().public_modules(_ROOT / "tff_pcdd")
+
+
+def _texts():
+    """Text files of the clone; not what was installed, built or written by runs."""
+    skipped = {"build", "dist", "runs", "exported", "tmp", "node_modules"}
+    for pattern in _TEXTS:
+        for path in sorted(_ROOT.rglob(pattern)):
+            parts = path.relative_to(_ROOT).parts
+            if not any(part in skipped or part.startswith(".") for part in parts):
+                yield path
+
+
+@pytest.mark.parametrize("module", _MODULES, ids=lambda module: module.name)
+def test_public_names_exist(module):
+    imported = importlib.import_module(module.name)
+    for name in module.names:
+        assert hasattr(imported, name)
+    if hasattr(imported, "__all__"):
+        assert sorted(imported.__all__) == sorted(module.names)
+
+
+@pytest.mark.parametrize("module", _MODULES, ids=lambda module: module.name)
+def test_registered_components_are_public(module):
+    registry = getattr(importlib.import_module(module.name), "registry", None)
+    if not isinstance(registry, Registry):
+        pytest.skip("has no registry")
+    listed = {*module.names, *(name for _, classes in module.components for name in classes)}
+    package = f"{module.name}."
+    built_in = {cls.__name__ for cls in registry.classes().values()
+                if f"{cls.__module__}.".startswith(package)}  # fmt: skip
+    assert built_in <= listed
+
+
+def test_pages_that_are_mentioned_exist():
+    missing = {
+        f"{path.relative_to(_ROOT)}: {page}"
+        for path in _texts()
+        for page in re.findall(r"\bdocs/[\w./-]+\.md\b", path.read_text(encoding="utf-8"))
+        if not (_ROOT / page).is_file()
+    }
+    assert not missing
+
+
+def test_links_lead_to_files():
+    missing = set()
+    for path in [p for p in _texts() if p.suffix in (".md", ".ipynb")]:
+        for target in re.findall(r"\]\((?!\w+:|#)([^)\s#]+)", path.read_text(encoding="utf-8")):
+            if not (path.parent / target).exists():
+                missing.add(f"{path.relative_to(_ROOT)}: {target}")
+    assert not missing
+
+
+def test_pictures_are_small_and_used():
+    pages = "".join(path.read_text(encoding="utf-8") for path in (_ROOT / "docs").rglob("*.md"))
+    pages += (_ROOT / "README.md").read_text(encoding="utf-8")
+    pictures = sorted((_ROOT / "docs" / "images").iterdir())
+    assert pictures
+    for path in pictures:
+        assert path.suffix == ".png"
+        assert path.stat().st_size <= 200_000
+        assert f"images/{path.name}" in pages
+
+
+def test_flagfiles_that_pages_name_exist():
+    pages = [*(_ROOT / "docs").rglob("*.md"), _ROOT / "README.md"]
+    for path in pages:
+        for flagfile in re.findall(r"--flagfile=(flags/\S+\.flags)", path.read_text("utf-8")):
+            assert (_ROOT / flagfile).is_file(), f"{path.name}: {flagfile}"
