@@ -1,9 +1,9 @@
 """Studies of many runs: comparisons of methods, sweeps over settings, and looks at partitions.
 
-    from tff_pcdd.studies import compare
+from tff_pcdd.studies import compare
 
-    configs = [ExperimentConfig.from_settings(algorithm=name) for name in ("fedavg", "fedgela")]
-    print(compare(configs, "runs/compare").report)
+configs = [ExperimentConfig.from_settings(algorithm=name) for name in ("fedavg", "fedgela")]
+print(compare(configs, "runs/compare").report)
 """
 
 from etils import epy
