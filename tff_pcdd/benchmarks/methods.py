@@ -6,10 +6,10 @@ import statistics
 
 import tensorflow_federated as tff
 
+from tff_pcdd import federated, methods
 from tff_pcdd.benchmarks import measure
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import Rounds, Workload
-from tff_pcdd import federated, methods
 from tff_pcdd.runtime import inprocess
 
 _TEXT = """\

@@ -10,10 +10,10 @@ from collections.abc import Callable
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_pcdd import data, federated
 from tff_pcdd.benchmarks import measure, plain, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import Rounds, Workload
-from tff_pcdd import data, federated
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.runtime import inprocess, remote, worker
 

@@ -15,10 +15,10 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
+from tff_pcdd import export
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table
 from tff_pcdd.benchmarks.workloads import Workload
-from tff_pcdd import export
 from tff_pcdd.training import RunOptions, run_experiment
 
 _TITLE = "Serving"

@@ -7,8 +7,7 @@ from collections import OrderedDict
 
 import numpy as np
 
-from tff_pcdd import data, federated
-from tff_pcdd import methods, models
+from tff_pcdd import data, federated, methods, models
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.training import ExperimentConfig, TrainingConfig
 from tff_pcdd.training.cohorts import derive_seed
