@@ -1,6 +1,7 @@
 """Section `memory`: whether memory grows with the rounds when the cohort's size changes.
 
-python -m tff_pcdd.benchmarks.memory ROUNDS runs the rounds, in a process of its own, and prints json.
+`python -m tff_pcdd.benchmarks.memory ROUNDS` runs the rounds in a process of its own and prints
+JSON.
 """
 
 from __future__ import annotations

@@ -153,7 +153,7 @@ class Flags:
         """
         parts = [
             doc.strip(),
-            "Boolean flags are switched off by --no<flag>; --flagfile=PATH reads flags from a file.",
+            "--no<flag> switches a Boolean flag off; --flagfile=PATH reads flags from a file.",
         ]
         for group, names in self._groups.items():
             parts.append("\n".join([f"{group}:", *map(self._describe, names)]))

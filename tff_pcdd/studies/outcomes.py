@@ -52,6 +52,6 @@ class Outcome(NamedTuple):
 
 
 def choose(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The point with the best mean over seeds, the first of equals; incomplete points cannot win."""
+    """The point with the best mean over seeds, the first of equals; incomplete ones cannot win."""
     complete = [outcome for outcome in outcomes if outcome.complete]
     return max(complete, key=lambda outcome: outcome.score, default=None)

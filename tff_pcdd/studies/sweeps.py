@@ -53,8 +53,8 @@ def sweep(
 
     Args:
         points: what is tried, with the same settings in the same order.
-        output_dir: gets SETTING=VALUE,…/seed_N for each run, sweep.csv, .md and .png, best.flags with
-            the chosen settings, and, where runs failed, failures.txt.
+        output_dir: gets SETTING=VALUE,…/seed_N for each run, sweep.csv, .md and .png, best.flags
+            with the chosen settings, and failures.txt if runs failed.
         options: how and where they are computed.
         criterion: a key of `CRITERIA`.
         overwrite: repeat what the directory holds already.

@@ -97,7 +97,9 @@ def personal_accuracies(
             by_group = evaluation.personal_group_accuracy(counts[key], total, groups.clients)
             results.update({f"{column}_{name}": value for name, value in by_group.items()})
         for metric in metrics:
-            values = [metric.measure(*of_client) for of_client in zip(counts[key], total)]
+            values = [
+                metric.measure(*of_client) for of_client in zip(counts[key], total, strict=True)
+            ]
             results[f"{metric.name}_{column}"] = _mean(values)
     if "validation_total" in counts:
         for key, column in _VALIDATION_COLUMNS.items():

@@ -125,7 +125,7 @@ def _by_largest_class(counts: np.ndarray) -> np.ndarray:
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
-    """A linear scale from 0, or a logarithmic one from 1 if counts differ widely; zeros are masked."""
+    """A linear scale, or a logarithmic one if counts differ widely; zeros are masked."""
     held = counts.compressed()
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())

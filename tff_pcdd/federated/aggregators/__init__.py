@@ -5,8 +5,8 @@
 
 They are TFF's own aggregators with the settings of `tff.learning`, except that a cohort without
 samples changes nothing here, where `tff.learning` would divide by zero. To add one, subclass
-`Aggregator` and decorate the class with `register`. From Python, any factory of TFF's can be used by
-wrapping it in a `TffAggregator`.
+`Aggregator` and decorate the class with `register`. From Python, `TffAggregator` wraps any factory
+of TFF's.
 """
 
 from tff_pcdd.federated.aggregators.aggregator import Aggregator, register, registry
