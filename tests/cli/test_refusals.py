@@ -43,7 +43,10 @@ TRAIN = [
     (["--classes_per_client=11"], "--classes_per_client=11: digits has only 10 classes"),
     (["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
     (["--clients_per_round=11"], "--clients_per_round=11: there are only num_clients=10 clients"),
-    (["--max_train_samples=9"], "--max_train_samples=9: must be at least the number of clients, 10"),
+    (
+        ["--max_train_samples=9"],
+        "--max_train_samples=9: must be at least the number of clients",
+    ),
     # flags of something not chosen
     (["--fedgela_scale=2"], "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg"),
     (["--concentration=0.5"], "--concentration=0.5: applies only with partition=dirichlet"),
@@ -89,11 +92,31 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
-    ("compare", ["--partitions=shards"], "--partitions=shards: must be one of class:CLASSES_PER_CLIENT"),
-    ("compare", ["--partitions=class"], "--partitions=class: must be one of class:CLASSES_PER_CLIENT"),
-    ("compare", ["--partitions=iid:3"], "--partitions=iid:3: must be one of class:CLASSES_PER_CLIENT"),
-    ("compare", ["--partitions=class:x"], "--partitions=class:x: must be one of class:CLASSES_PER_CLIENT"),
-    ("compare", ["--partitions=iid@"], "--partitions=iid@: must be one of class:CLASSES_PER_CLIENT"),
+    (
+        "compare",
+        ["--partitions=shards"],
+        "--partitions=shards: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=class"],
+        "--partitions=class: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=iid:3"],
+        "--partitions=iid:3: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=class:x"],
+        "--partitions=class:x: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=iid@"],
+        "--partitions=iid@: must be one of class:CLASSES",
+    ),
     ("compare", ["--partitions="], "--partitions: is required"),
     ("compare", ["--partitions=class:11"], "--classes_per_client=11: digits has only 10 classes"),
     (
@@ -120,7 +143,11 @@ OTHERS = [
     ("sweep", ["--grid=learning_rate=1"], "--grid=learning_rate=1: must be a flag of tasks.train"),
     ("sweep", ["--grid=rounds"], "--grid=rounds: must be a flag of tasks.train"),
     ("sweep", ["--grid=seed=0,1"], "--grid=seed=0,1: must be a flag of tasks.train"),
-    ("sweep", ["--grid=fedgela_scale=1"], "--grid=fedgela_scale=1: must be a flag of tasks.train that may differ between runs of fedavg"),
+    (
+        "sweep",
+        ["--grid=fedgela_scale=1"],
+        "--grid=fedgela_scale=1: must be a flag of tasks.train that may differ between",
+    ),
     ("sweep", ["--grid=rounds=2,x"], "--grid=rounds=2,x: "),
     ("sweep", ["--grid=rounds=2,2"], "--grid=rounds=2,2: name each value once"),
     ("sweep", ["--grid=rounds=2", "--rounds=3"], "--grid=rounds=2: rounds is given twice"),
