@@ -31,6 +31,7 @@ test: install install-serving install-docs lint
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: install
 	$(BIN)/ruff format .
@@ -77,4 +78,5 @@ $(DOCS_VENV)/.installed: docs/requirements.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .coverage \
+		.mypy_cache .pytest_cache .ruff_cache

@@ -99,6 +99,8 @@ def read_partition(text: str) -> tuple[str, dict[str, Any]]:
             settings[cls.main_option] = kinds[cls.main_option](value)
             folder += f"_{settings[cls.main_option]:g}"
         if at:
+            if cls.clients_option is None:
+                raise ValueError(name)
             settings[cls.clients_option] = int(clients)
             folder += f"_{int(clients)}_clients"
     except ValueError:

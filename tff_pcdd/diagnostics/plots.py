@@ -235,7 +235,7 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
     for label, name in enumerate(class_names):
         color = colors(label if few else label / len(class_names))
         own = points[labels == label]
-        axes.scatter(*own.T, s=14, alpha=0.8, linewidths=0, color=color, label=name)
+        axes.scatter(own[:, 0], own[:, 1], s=14, alpha=0.8, linewidths=0, color=color, label=name)
     if few:
         figure.legend(loc="outside right upper", title="class", markerscale=2)
     if not np.isfinite(points).any():

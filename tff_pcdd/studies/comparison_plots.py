@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -78,11 +79,11 @@ def bars(results: Results, title: str):
     names = _methods(results)
     figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
     shades = matplotlib.colormaps["cividis"]
-    shown = {
+    shown: dict[str, tuple[str, float, dict[str, Any]]] = {
         "ga": ("GA: global model", -0.2, {"color": shades(0.25)}),
         "pa": ("PA after local epochs", 0.2, {"color": shades(0.85)}),
     }
-    marks = {
+    marks: dict[str, tuple[str, dict[str, Any]]] = {
         # The circle is wide enough to be seen around the diamond where both are equal.
         "pa_before": (
             "PA before local steps",
@@ -94,7 +95,7 @@ def bars(results: Results, title: str):
         positions = np.arange(len(methods))
         for column, (label, shift, style) in shown.items():
             mean, spread = _finals(methods, column)
-            whiskers = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
+            whiskers: dict[str, Any] = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
             if np.any(np.array(spread) > 0):
                 whiskers["xerr"] = spread
             axes.barh(positions + shift, mean, 0.4, label=label, **style, **whiskers)

@@ -183,11 +183,12 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         method: next((number for number, value in curve.items() if value >= target), None)
         for method, curve in curves.items()
     }
+    baseline = reached[_BASELINE]
     lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
     for method, number in reached.items():
         rounds, speedup = "not reached", tables.NO_VALUE
-        if number is not None:
-            rounds, speedup = str(number), f"{reached[_BASELINE] / number:.1f}×"
+        if number is not None and baseline is not None:
+            rounds, speedup = str(number), f"{baseline / number:.1f}×"
         best = _number(curves[method].values(), ".1f", max)
         lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.markdown(lines)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -11,7 +12,7 @@ from matplotlib.figure import Figure
 from tff_pcdd.studies.outcomes import Outcome
 
 # VA is a dot that fits into the hollow marks of the others where they are equal.
-_MARKS = {
+_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "validation": (
         "VA, the criterion",
         {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},

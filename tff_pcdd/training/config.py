@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
@@ -114,6 +114,22 @@ class EvaluationConfig:
             object.__setattr__(self, "personal_eval_every", self.eval_every)
 
 
+class Seeds(NamedTuple):
+    """The seed of each source of randomness.
+
+    Attributes:
+        data: of the partition and of all other random choices of samples.
+        model: of the initial weights.
+        cohorts: of the cohorts.
+        batches: of the order of samples.
+    """
+
+    data: int
+    model: int
+    cohorts: int
+    batches: int
+
+
 @dataclasses.dataclass(frozen=True)
 class ExperimentConfig:
     """Everything that determines the results of an experiment.
@@ -191,6 +207,13 @@ class ExperimentConfig:
     def algorithm(self) -> str:
         """The name of the method."""
         return self.method.name
+
+    @property
+    def seeds(self) -> Seeds:
+        """The seed of each source of randomness; the common seed where none was given."""
+        training = self.training
+        given = (self.data.seed, self.model.seed, training.cohort_seed, training.batch_seed)
+        return Seeds(*(self.seed if seed is None else seed for seed in given))
 
     def describe(self) -> str:
         """The data and the backbone in a few words."""

@@ -11,7 +11,8 @@ from typing import Any
 # Columns of integers; all others hold floats.
 _INTEGERS = ("round", "upload_bytes", "download_bytes")
 
-Row = dict[str, "int | float | None"]
+# Integers, floats, or None.
+Row = dict[str, Any]
 
 
 class History:
@@ -40,7 +41,7 @@ class History:
 
     def append(self, values: Mapping[str, Any]) -> Row:
         """Adds a row; columns that `values` lacks are None in it. Returns the row."""
-        row = {name: _value(name, values.get(name)) for name in self.columns}
+        row: Row = {name: _value(name, values.get(name)) for name in self.columns}
         self._rows.append(row)
         return row
 

@@ -50,7 +50,7 @@ def training_spec(
     make_backbone = functools.partial(
         backbone.build,
         spec.shape,
-        projection_dim=config.model.projection_dim,
+        projection_dim=config.model.projection_dim or 0,
         vocabulary_size=spec.vocabulary_size,
         weights=backbone.initial_values(spec.shape),
     )
@@ -64,11 +64,11 @@ def training_spec(
             feature_dim=feature_dim,
             backbone=make_backbone,
             class_counts=federation.class_counts(),
-            seed=config.model.seed,
+            seed=config.seeds.model,
             num_rounds=config.training.rounds,
             cohort_size=config.training.clients_per_round or federation.num_clients,
             server_samples=lambda per_class: server_samples(
-                federation.training_examples(), config.data.seed, per_class
+                federation.training_examples(), config.seeds.data, per_class
             ),
             personal_norms=config.model.bn == "personal",
         ),
@@ -181,7 +181,7 @@ class Simulation:
     # One round.
 
     def _initial_client_state(self, client: int) -> Any:
-        seed = derive_seed(self.config.model.seed, client, _CLIENTS)
+        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
         return self.invoke(self.process.initial_client_state, seed)
 
     def initial_client_state(self, client: int) -> Any:
@@ -202,7 +202,7 @@ class Simulation:
         return OrderedDict(
             train=_examples(train),
             **{name: _examples(part) for name, part in parts.items()},
-            seed=derive_seed(self.config.training.batch_seed, self.round, client, _BATCHES),
+            seed=derive_seed(self.config.seeds.batches, self.round, client, _BATCHES),
             cohort_index=np.int32(cohort_index),
         )
 
@@ -214,7 +214,7 @@ class Simulation:
             of computation, `upload_bytes` and `download_bytes` of the whole cohort.
         """
         cohort = sample_cohort(
-            self.config.training.cohort_seed,
+            self.config.seeds.cohorts,
             self.round,
             self.federation.num_clients,
             self.cohort_size,
@@ -280,7 +280,7 @@ class Simulation:
 
     def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
         """The state and the data from which a client's personal model is made and evaluated."""
-        return self.store.get(client), self.client_data(client, **self._own_parts(client))
+        return self.store.get(client), self.client_data(client, 0, **self._own_parts(client))
 
     def _global_counts(self, examples: data.Examples) -> tuple[np.ndarray, Mapping[str, Any]]:
         """Samples by class, and correctly classified samples by head and class."""
@@ -310,7 +310,7 @@ class Simulation:
                 computation,
                 self.state,
                 [self.store.get(client) for client in chunk],
-                [self.client_data(client, **parts(client)) for client in chunk],
+                [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
         return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
 

@@ -12,8 +12,7 @@ from tff_pcdd.training.callbacks import Callback
 class Progress(Callback):
     """Shows the latest accuracies and the time left, on standard error."""
 
-    def __init__(self):
-        self._bar: tqdm.tqdm | None = None
+    _bar: tqdm.tqdm  # Made by `on_start`, which knows the number of rounds.
 
     def on_start(self, run):
         self._bar = tqdm.tqdm(
