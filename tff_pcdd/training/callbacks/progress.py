@@ -20,7 +20,7 @@ class Progress(Callback):
             initial=run.simulation.round,
             desc=run.label,
             unit="round",
-            # In a log file, a line now and then; on a terminal, a moving bar.
+            # In a log file, every update is a new line, so there are fewer of them.
             mininterval=0.5 if sys.stderr.isatty() else 10,
         )
 
