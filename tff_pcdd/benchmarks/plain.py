@@ -37,9 +37,7 @@ class PlainLoop:
         self._model = keras_model(spec)
         self._optimizer = spec.optimizer
         self._momenta = self._optimizer.momenta(self._model.trainable_variables)
-        self._clients = [
-            (len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients
-        ]
+        self._clients = [(len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients]
         self.weights = [tf.identity(v) for v in self._model.variables]
         # At once, because a Keras model stops working when another is made in a TF1 graph, and TFF
         # makes all of its models there.

@@ -29,7 +29,9 @@ def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
 def workers(count: int) -> Iterator[list[tuple[str, int]]]:
     """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
     started = [
-        start_module("tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE)
+        start_module(
+            "tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE
+        )
         for _ in range(count)
     ]
     try:

@@ -28,9 +28,7 @@ def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) 
     """
 
     class Synthetic(data.sources.ImageSource):
-        info = data.DatasetInfo(
-            "synthetic", "image", _NUM_CLASSES, shape, mean=(0.5,) * shape[-1]
-        )
+        info = data.DatasetInfo("synthetic", "image", _NUM_CLASSES, shape, mean=(0.5,) * shape[-1])
 
         def load(self, request):
             generator = np.random.default_rng(0)
@@ -111,7 +109,9 @@ class Rounds:
     def next(self) -> None:
         """Computes a round."""
         data_of_round = [
-            OrderedDict(train=examples, seed=derive_seed(0, self._round, k), cohort_index=np.int32(k))
+            OrderedDict(
+                train=examples, seed=derive_seed(0, self._round, k), cohort_index=np.int32(k)
+            )
             for k, examples in enumerate(self._examples)
         ]
         self.state, self._client_states, _ = self._process.next(

@@ -35,9 +35,7 @@ def define_output(flags: Flags) -> None:
 def define_restored(flags: Flags, group: str) -> None:
     """Defines which checkpoint of which run a program takes."""
     flags.add(str, "run_dir", None, "Directory of the run; required.", group)
-    flags.add(
-        int, "checkpoint_round", None, "The checkpoint of this round, not the newest.", group
-    )
+    flags.add(int, "checkpoint_round", None, "The checkpoint of this round, not the newest.", group)
     flags.add(
         str, "data_dir", None, "Folder of the data set, if it has moved since the run.", group
     )

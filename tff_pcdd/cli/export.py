@@ -53,9 +53,7 @@ def main(flags: Flags) -> None:
         print(f"no global model: {config.algorithm} trains personal ones only")
     for model in exported:
         accuracy = None if model.accuracy != model.accuracy else model.accuracy
-        print(
-            f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %"
-        )
+        print(f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %")
     print(f"models in {export_dir}")
 
 

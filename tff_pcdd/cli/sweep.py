@@ -91,9 +91,7 @@ def main(flags: Flags) -> None:
     """Runs the sweep and prints its table."""
     grid, seeds = read_grid(flags), experiments.read_seeds(flags)
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
-    points = [
-        dict(zip(grid, texts, strict=True)) for texts in itertools.product(*grid.values())
-    ]
+    points = [dict(zip(grid, texts, strict=True)) for texts in itertools.product(*grid.values())]
     configs = [
         [
             experiments.read_config(

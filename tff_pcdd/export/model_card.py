@@ -40,9 +40,7 @@ _RUN_ACCURACIES = {
 }
 
 
-def text(
-    run: Run, accuracies: Mapping[str, float], client: int | None, stage: str
-) -> str:
+def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: str) -> str:
     """The model card, in Markdown.
 
     Args:

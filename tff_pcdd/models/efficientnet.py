@@ -4,59 +4,112 @@ EfficientNet: Rethinking Model Scaling for Convolutional Neural Networks; M. Tan
 the network of `tf.keras.applications` without its classifier, for images of at least 32×32 pixels:
 global average pooling, d = 1280. FedGELA and FedMR train it on Fed-ISIC2019.
 
-Two things differ from the network in Keras:
+It differs from the network in Keras in two ways:
 
-- It takes images as `tff_pcdd.data` normalises them. The layers that turn 0…255 into such values
-  are left out. The weights that Keras offers for ImageNet expect ImageNet's mean and deviation:
-  train with --input_normalization=imagenet from them.
-- Dropping of blocks (stochastic depth, 0 to 0.2) is a function of the step's seed.
+- It takes images that `tff_pcdd.data` has normalised, so the layers that normalise pixel values
+  from 0 to 255 are left out. Keras' weights for ImageNet expect ImageNet's mean and standard
+  deviation: set input_normalization=imagenet when training from them.
+- Which blocks are dropped (stochastic depth, rates from 0 to 0.2) is a function of the step's seed.
 
-Batch normalisation is Keras' own, with momentum 0.99 and epsilon 1e-3. From their first values its
-moving averages need hundreds of local steps, so that the network in eval mode lags behind at the
-start, unless it begins with pretrained weights or has --normalization=group.
+Batch normalisation is Keras' own, with momentum 0.99 and epsilon 1e-3. Its moving averages need
+hundreds of local steps to adapt, so evaluation lags behind training at the start, unless training
+starts from pretrained weights or uses normalization=group.
 """
 
 from __future__ import annotations
 
 import copy
+import dataclasses
 import functools
+from collections.abc import Sequence
 from typing import Any
 
-import tensorflow as tf
+import numpy as np
+from etils import epy
 
-from tff_pcdd.layers import StatelessDropout
-from tff_pcdd.models.registry import number_of_groups, project, register
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
+from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
+from tff_pcdd.models.building import number_of_groups, project
+from tff_pcdd.settings import option
 
-_SMALLEST = 32
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import layers
 
 # Layers of Keras' network that normalise its input.
 _INPUT_LAYERS = ("Rescaling", "Normalization")
 
 
-def _original(input_shape: tuple[int, ...]) -> tf.keras.Model:
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class EfficientNetB0(NormalizationOption, ImageBackbone):
+    """EfficientNet-B0, 4,007,548 trainable parameters with three input channels."""
+
+    name = "efficientnet_b0"
+    min_side = 32
+
+    pretrained_weights: str | None = option(
+        None,
+        "File of weights of Keras' EfficientNetB0(include_top=False) to start from; those for "
+        "ImageNet expect input_normalization=imagenet.",
+        type=str,
+        group="Model",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.pretrained_weights is not None and self.normalization != "batch":
+            reason = "applies only with normalization=batch"
+            raise SettingError("pretrained_weights", self.pretrained_weights, reason)
+
+    def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
+        config = _network_config(input_shape, self.normalization)
+        network = tf.keras.Model.from_config(copy.deepcopy(config))
+        features = project(network.output, projection_dim)
+        return tf.keras.Model(network.input, features, name=self.name)
+
+    def initial_values(self, input_shape: Sequence[int]) -> list[np.ndarray] | None:
+        """The pretrained weights, if there are any; see `Backbone.initial_values`."""
+        if self.pretrained_weights is None:
+            return None
+        made: list[tf.Variable] = []
+
+        def record(next_creator, **kwargs):
+            made.append(next_creator(**kwargs))
+            return made[-1]
+
+        with tf.variable_creator_scope(record):
+            model = self.build(input_shape)
+        _load_weights(model, tuple(input_shape), self.pretrained_weights)
+        # Outside of graphs, Keras also makes counters of steps, which are not weights.
+        weights = {id(variable) for variable in model.weights}
+        return [variable.numpy() for variable in made if id(variable) in weights]
+
+
+def _keras_network(input_shape: tuple[int, ...]) -> tf.keras.Model:
     return tf.keras.applications.EfficientNetB0(
         include_top=False, weights=None, input_shape=input_shape, pooling="avg"
     )
 
 
 @functools.lru_cache
-def _config(input_shape: tuple[int, ...], norm: str) -> dict[str, Any]:
-    """The network as Keras describes it, with other layers in place of some."""
-    # In a graph that is thrown away, so that nothing is drawn and nothing left behind.
+def _network_config(input_shape: tuple[int, ...], normalization: str) -> dict[str, Any]:
+    """The configuration of Keras' network, with some layers replaced."""
+    # In a temporary graph, so that no initial values are drawn and no memory is kept.
     with tf.Graph().as_default():
-        original = _original(input_shape)
+        original = _keras_network(input_shape)
         config = original.get_config()
     for description in config["layers"]:
-        # It would make variables before the network is wired, in another order.
+        # It would make the variables before the layers are connected, in another order.
         description.pop("build_config", None)
         kind, name = description["class_name"], description["name"]
         if kind in _INPUT_LAYERS:
             layer = tf.keras.layers.Activation("linear", name=name)
         elif kind == "Dropout":
             settings = description["config"]
-            layer = StatelessDropout(settings["rate"], settings["noise_shape"], name=name)
-        elif kind == "BatchNormalization" and norm == "group":
+            layer = layers.StatelessDropout(settings["rate"], settings["noise_shape"], name=name)
+        elif kind == "BatchNormalization" and normalization == "group":
             groups = number_of_groups(original.get_layer(name).gamma.shape[0])
             layer = tf.keras.layers.GroupNormalization(groups, epsilon=1e-5, name=name)
         else:
@@ -65,41 +118,18 @@ def _config(input_shape: tuple[int, ...], norm: str) -> dict[str, Any]:
     return config
 
 
-@register("efficientnet_b0")
-def efficientnet_b0(
-    input_shape: tuple[int, ...], projection_dim: int = 0, norm: str = "batch"
-) -> tf.keras.Model:
-    """EfficientNet-B0, 4,007,548 trainable parameters with three input channels."""
-    if min(input_shape[:2]) < _SMALLEST:
-        raise OptionError(
-            f"--model=efficientnet_b0: needs images of at least {_SMALLEST}×{_SMALLEST} pixels, "
-            f"the data has {input_shape}"
-        )
-    network = tf.keras.Model.from_config(copy.deepcopy(_config(input_shape, norm)))
-    features = project(network.output, projection_dim)
-    return tf.keras.Model(network.input, features, name="efficientnet_b0")
-
-
-def load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str) -> None:
-    """Loads a file of weights of Keras' EfficientNetB0(include_top=False) into a backbone.
-
-    Args:
-        model: from `efficientnet_b0`, with batch normalisation and without projection.
-        input_shape: of its images.
-        path: the file.
-
-    Raises:
-        OptionError: the file cannot be read, or is of another network.
-    """
-    original = _original(input_shape)
+def _load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str) -> None:
+    """Loads weights of Keras' EfficientNetB0(include_top=False) into a model without projection."""
+    original = _keras_network(input_shape)
     try:
         original.load_weights(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, tf.errors.OpError) as error:
-        reason = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        raise OptionError(
-            f"--pretrained_weights={path}: is not a readable file of weights of Keras' "
-            f"EfficientNetB0(include_top=False): {reason}"
-        ) from error
+        cause = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+        reason = (
+            "is not a readable file of weights of Keras' EfficientNetB0(include_top=False): "
+            f"{cause}"
+        )
+        raise SettingError("pretrained_weights", path, reason) from error
     for layer in model.layers:
         if layer.weights:
             layer.set_weights(original.get_layer(layer.name).get_weights())

@@ -1,18 +1,31 @@
-"""A network of fully connected layers, the cheapest for images: 120 – 84, ReLU, d = 84.
+"""A network of fully connected layers, the cheapest backbone for images: 120 – 84, ReLU, d = 84.
 
-The widths are those behind Simple-CNN's convolutions. A projection takes the place of the layer of
-84, as it does there.
+The widths are those of Simple-CNN's fully connected layers. As in Simple-CNN, a projection takes
+the place of the layer of 84.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_pcdd.models.registry import dense, project, register
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.models.backbone import ImageBackbone, registry
+from tff_pcdd.models.building import dense, project
+
+with epy.lazy_imports():
+    import tensorflow as tf
 
 
-@register("mlp")
-def mlp(input_shape: tuple[int, ...], projection_dim: int = 0) -> tf.keras.Model:
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class MLP(ImageBackbone):
     """Fully connected layers for images of any size."""
-    inputs = tf.keras.Input(input_shape)
-    h = dense(120, activation="relu")(tf.keras.layers.Flatten()(inputs))
-    h = project(h, projection_dim) if projection_dim else dense(84, activation="relu")(h)
-    return tf.keras.Model(inputs, h, name="mlp")
+
+    name = "mlp"
+
+    def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
+        inputs = tf.keras.Input(input_shape)
+        h = dense(120, activation="relu")(tf.keras.layers.Flatten()(inputs))
+        h = project(h, projection_dim) if projection_dim else dense(84, activation="relu")(h)
+        return tf.keras.Model(inputs, h, name=self.name)

@@ -1,19 +1,27 @@
 """Wide residual network, WRN-28-10.
 
-Wide Residual Networks; S. Zagoruyko, N. Komodakis; BMVC 2016; as FedMR's experiments on CIFAR-100
-have it: normalisation and ReLU before each convolution, dropout of 0.3 between the two of a block,
-convolutions with bias, a last normalisation that takes 0.9 of every batch into its averages,
-global average pooling, d = 640.
+Wide Residual Networks; S. Zagoruyko, N. Komodakis; BMVC 2016; as in FedMR's experiments on
+CIFAR-100: normalisation and ReLU before each convolution, dropout of 0.3 between the two
+convolutions of a block, convolutions with bias, global average pooling, d = 640. The last batch
+normalisation takes 0.9 of every batch's statistics into its moving averages.
 
 Convolutions start from He's normal distribution over the fan-out, biases at 0. Padding is explicit,
 see `resnet`.
 """
 
-import tensorflow as tf
+from __future__ import annotations
 
-from tff_pcdd.layers import StatelessDropout
-from tff_pcdd.models.registry import normalize, project, register
-from tff_pcdd.options import OptionError
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
+from tff_pcdd.models.building import normalize, project
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import layers
 
 _DEPTH, _WIDTH, _DROPOUT = 28, 10, 0.3
 
@@ -21,48 +29,49 @@ _DEPTH, _WIDTH, _DROPOUT = 28, 10, 0.3
 _LAST_MOMENTUM = 0.1
 
 
-def _conv(x, filters: int, size: int, stride: int = 1):
+def _conv(x: tf.Tensor, filters: int, size: int, stride: int = 1) -> tf.Tensor:
     he = tf.keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
     if size > 1:
         x = tf.keras.layers.ZeroPadding2D(size // 2)(x)
     return tf.keras.layers.Conv2D(filters, size, strides=stride, kernel_initializer=he)(x)
 
 
-def wide_block(x: tf.Tensor, filters: int, stride: int, norm: str = "batch") -> tf.Tensor:
+def wide_block(x: tf.Tensor, filters: int, stride: int, normalization: str = "batch") -> tf.Tensor:
     """Two 3×3 convolutions with dropout between them, and a shortcut of the block's raw input.
 
     Args:
         x: Keras tensor [batch, height, width, channels].
         filters: channels of the output.
         stride: of the second convolution and the shortcut.
-        norm: "batch" or "group".
+        normalization: "batch" or "group".
 
     Returns:
         Keras tensor [batch, ceil(height/stride), ceil(width/stride), filters].
     """
     relu = tf.keras.layers.ReLU
-    h = _conv(relu()(normalize(x, norm)), filters, 3)
-    h = StatelessDropout(_DROPOUT)(h)
-    h = _conv(relu()(normalize(h, norm)), filters, 3, stride)
+    h = _conv(relu()(normalize(x, normalization)), filters, 3)
+    h = layers.StatelessDropout(_DROPOUT)(h)
+    h = _conv(relu()(normalize(h, normalization)), filters, 3, stride)
     if stride != 1 or x.shape[-1] != filters:
         x = _conv(x, filters, 1, stride)
     return tf.keras.layers.Add()([h, x])
 
 
-@register("wide_resnet")
-def wide_resnet(
-    input_shape: tuple[int, ...], projection_dim: int = 0, norm: str = "batch"
-) -> tf.keras.Model:
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class WideResNet(NormalizationOption, ImageBackbone):
     """WRN-28-10; 36,546,980 trainable parameters with a linear head for 100 classes."""
-    if min(input_shape[:2]) < 8:
-        raise OptionError(
-            f"--model=wide_resnet: needs images of at least 8×8 pixels, the data has {input_shape}"
-        )
-    inputs = tf.keras.Input(input_shape)
-    h = _conv(inputs, 16, 3)
-    for stage in range(3):
-        for number in range((_DEPTH - 4) // 6):
-            h = wide_block(h, 16 * _WIDTH * 2**stage, 2 if stage and not number else 1, norm)
-    h = tf.keras.layers.ReLU()(normalize(h, norm, momentum=_LAST_MOMENTUM))
-    h = tf.keras.layers.GlobalAveragePooling2D()(h)
-    return tf.keras.Model(inputs, project(h, projection_dim), name="wide_resnet")
+
+    name = "wide_resnet"
+    min_side = 8
+
+    def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
+        inputs = tf.keras.Input(input_shape)
+        h = _conv(inputs, 16, 3)
+        for stage in range(3):
+            for number in range((_DEPTH - 4) // 6):
+                stride = 2 if stage and not number else 1
+                h = wide_block(h, 16 * _WIDTH * 2**stage, stride, self.normalization)
+        h = normalize(h, self.normalization, momentum=_LAST_MOMENTUM)
+        h = tf.keras.layers.GlobalAveragePooling2D()(tf.keras.layers.ReLU()(h))
+        return tf.keras.Model(inputs, project(h, projection_dim), name=self.name)

@@ -28,6 +28,7 @@ from typing import Any
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _graphs, _interpreter, _tff_private, _values
 
 _COMPUTATIONS_KEPT = 64
@@ -64,7 +65,8 @@ def create_context(
         default_num_clients: number of clients if no argument is placed at clients.
 
     Raises:
-        ValueError: if a device does not exist, or a number is out of range.
+        SettingError: TensorFlow has no such device, or `client_parallelism` is not positive.
+        ValueError: `default_num_clients` is negative.
     """
     logical = {
         device.name.removeprefix("/device:"): device.name
@@ -72,9 +74,8 @@ def create_context(
     }
     for name in devices:
         if name.removeprefix("/device:") not in logical:
-            raise ValueError(
-                f"TensorFlow has no device {name!r}; choose from {', '.join(logical)}."
-            )
+            reason = f"TensorFlow has no device {name}, only {', '.join(logical)}"
+            raise SettingError("devices", ",".join(devices), reason)
     names = [logical[name.removeprefix("/device:")] for name in devices]
     names = names or [name for name in logical.values() if "GPU" in name] or [_HOST]
     if client_parallelism is None:
@@ -82,7 +83,7 @@ def create_context(
         cores = min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_PARALLELISM)
         client_parallelism = max(len(names), cores if "CPU" in names[0] else 1)
     if client_parallelism < 1:
-        raise ValueError(f"client_parallelism must be positive, found {client_parallelism}.")
+        raise SettingError("client_parallelism", client_parallelism, "must be at least 1")
     if default_num_clients < 0:
         raise ValueError(f"default_num_clients must not be negative, found {default_num_clients}.")
     return InProcessContext(_Factory(_Workers(names, client_parallelism), default_num_clients))

@@ -33,6 +33,7 @@ import grpc
 import tensorflow_federated as tff
 from absl import logging
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import RuntimeStartError, WorkersLostError
 from tff_pcdd.runtime._tff_private import Executor, ExecutorValue
 from tff_pcdd.runtime.process import CHANNEL_OPTIONS, ping
@@ -351,6 +352,18 @@ class RemoteContext(tff.framework.SyncExecutionContext):
             worker.close()
 
 
+def _check_addresses(workers: Sequence[str]) -> None:
+    if isinstance(workers, str) or not workers:
+        raise SettingError("workers", workers or None, "name at least one worker as host:port")
+    given = ",".join(workers)
+    if len(set(workers)) < len(workers):
+        raise SettingError("workers", given, "a worker is named twice")
+    for address in workers:
+        host, _, port = address.rpartition(":")
+        if not host or not port.isdecimal():
+            raise SettingError("workers", given, f"{address!r} is not of the form host:port")
+
+
 def create_context(
     *,
     workers: Sequence[str],
@@ -372,19 +385,12 @@ def create_context(
         `tff_pcdd.runtime.WorkersLostError` when no worker is left.
 
     Raises:
-        ValueError: if an argument is invalid.
+        SettingError: `workers` or `worker_timeout` cannot be used.
         RuntimeStartError: if a worker does not answer.
     """
-    if isinstance(workers, str) or not workers:
-        raise ValueError(f"workers={workers!r}: must be a list of at least one 'host:port'.")
-    if len(set(workers)) < len(workers):
-        raise ValueError(f"workers={workers!r}: contains a worker twice.")
-    for address in workers:
-        host, _, port = address.rpartition(":")
-        if not host or not port.isdecimal():
-            raise ValueError(f"workers={workers!r}: {address!r} does not have the form host:port.")
+    _check_addresses(workers)
     if worker_timeout <= 0:
-        raise ValueError(f"worker_timeout={worker_timeout}: must be greater than 0.")
+        raise SettingError("worker_timeout", worker_timeout, "must be greater than 0")
 
     connections = [RemoteWorker(address, worker_timeout) for address in workers]
     deadline = time.monotonic() + start_timeout

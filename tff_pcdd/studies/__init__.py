@@ -1,9 +1,9 @@
 """Studies of many runs: comparisons of methods, sweeps over settings, and looks at partitions.
 
-    from tff_pcdd.studies import compare
+from tff_pcdd.studies import compare
 
-    configs = [ExperimentConfig.from_settings(algorithm=name) for name in ("fedavg", "fedgela")]
-    print(compare(configs, "runs/compare").report)
+configs = [ExperimentConfig.from_settings(algorithm=name) for name in ("fedavg", "fedgela")]
+print(compare(configs, "runs/compare").report)
 """
 
 from etils import epy
@@ -11,6 +11,6 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.studies.comparison import Comparison, compare
     from tff_pcdd.studies.outcomes import Outcome, Point
-    from tff_pcdd.studies.sweep import Sweep, sweep
+    from tff_pcdd.studies.sweeps import Sweep, sweep
 
 __all__ = ["Comparison", "Outcome", "Point", "Sweep", "compare", "sweep"]

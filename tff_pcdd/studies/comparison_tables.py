@@ -34,6 +34,7 @@ _VALIDATED = {
 # Groups of classes by size, where a data set's classes differ.
 _GROUPS = ("many", "medium", "few")
 
+
 def common_setting(runs: Sequence[StudyRun]) -> str:
     """The setting that all runs share, in a few words."""
     config = runs[0].config
@@ -253,9 +254,7 @@ def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
 
 def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
     """GA by round, averaged over seeds."""
-    curves = [
-        dict(run.history().points("ga")) for run in runs if run.summary
-    ]
+    curves = [dict(run.history().points("ga")) for run in runs if run.summary]
     return {
         number: statistics.fmean(curve[number] for curve in curves)
         for number in (curves[0] if curves else ())

@@ -17,8 +17,8 @@ from pathlib import Path
 from etils import epy
 
 from tff_pcdd.models import Backbone
-from tff_pcdd.studies import comparison
-from tff_pcdd.studies import sweep as sweeps
+from tff_pcdd.studies import comparison, sweeps
+from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory
 
@@ -54,7 +54,7 @@ def compare(
 
 
 def sweep(
-    points: Sequence[sweeps.Point], output_dir: str | os.PathLike, *, overwrite: bool = False
+    points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
     """Checks the runs of a sweep; takes the arguments of `sweep`. Returns a line for each.
 

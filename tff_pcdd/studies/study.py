@@ -47,7 +47,12 @@ class StudyRun:
 
 
 def check(
-    runs: Sequence[StudyRun], directory: Path, *, holds: str, known: Collection[str], overwrite: bool
+    runs: Sequence[StudyRun],
+    directory: Path,
+    *,
+    holds: str,
+    known: Collection[str],
+    overwrite: bool,
 ) -> None:
     """Refuses a directory that cannot take all of its runs, before the first of them.
 

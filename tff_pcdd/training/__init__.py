@@ -1,9 +1,9 @@
 """Experiments: their settings, the simulation in memory, and runs in a directory.
 
-    from tff_pcdd.training import ExperimentConfig, run_experiment
+from tff_pcdd.training import ExperimentConfig, run_experiment
 
-    config = ExperimentConfig.from_settings(algorithm="fedgela", rounds=10)
-    summary = run_experiment(config, "runs/fedgela")
+config = ExperimentConfig.from_settings(algorithm="fedgela", rounds=10)
+summary = run_experiment(config, "runs/fedgela")
 """
 
 from etils import epy

@@ -19,7 +19,16 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.federated import SGD, aggregators
 from tff_pcdd.models import ModelConfig
-from tff_pcdd.settings import build, check_options, choice, describe, flatten, option, part, selection
+from tff_pcdd.settings import (
+    build,
+    check_options,
+    choice,
+    describe,
+    flatten,
+    option,
+    part,
+    selection,
+)
 
 # Widths of the projection that are tried where a method's own width is too small for the number of
 # classes: the published width for CIFAR-100, and one for ImageNet and iNaturalist.
@@ -47,10 +56,18 @@ class TrainingConfig:
     batch_size: int = option(32, "Samples in a local step.", minimum=1, group="Training")
     optimizer: SGD = part(SGD)
     cohort_seed: int | None = option(
-        None, "Seed of the cohorts; the value of seed by default.", type=int, minimum=0, group="Seeds"
+        None,
+        "Seed of the cohorts; the value of seed by default.",
+        type=int,
+        minimum=0,
+        group="Seeds",
     )
     batch_seed: int | None = option(
-        None, "Seed of the order of samples; the value of seed by default.", type=int, minimum=0, group="Seeds"
+        None,
+        "Seed of the order of samples; the value of seed by default.",
+        type=int,
+        minimum=0,
+        group="Seeds",
     )
 
     def __post_init__(self):

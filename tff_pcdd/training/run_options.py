@@ -51,9 +51,7 @@ class RunOptions:
         type=str,
         group="Evaluation",
     )
-    checkpoint_every: int = option(
-        1, "Rounds between two checkpoints.", minimum=1, group="Output"
-    )
+    checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1, group="Output")
     keep_checkpoints: int = option(
         3, "How many of the newest checkpoints are kept.", minimum=1, group="Output"
     )

@@ -30,7 +30,9 @@ def summarize_accuracies(history: History) -> dict[str, Any]:
     for name in history.columns:
         if name.startswith(_ACCURACIES):
             summary[f"{name}_final"] = last[name]
-            summary[f"{name}_best"] = max((value for _, value in history.points(name)), default=None)
+            summary[f"{name}_best"] = max(
+                (value for _, value in history.points(name)), default=None
+            )
     for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
         if f"{name}_final" in summary:
             summary[name] = summary[f"{name}_final"]

@@ -1,0 +1,186 @@
+"""The base classes of backbones, and the registry of those that are chosen by name."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+from collections.abc import Iterator, Sequence
+from typing import Any, ClassVar
+
+import numpy as np
+from etils import epy
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.registry import Component, Registry
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+@dataclasses.dataclass(frozen=True)
+class Backbone(Component):
+    """A recipe for a Keras model from inputs to features.
+
+    Subclass `ImageBackbone` or `TextBackbone`, which check the kind of input.
+    """
+
+    def build(
+        self,
+        input_shape: Sequence[int],
+        *,
+        projection_dim: int = 0,
+        vocabulary_size: int | None = None,
+        weights: Sequence[np.ndarray] | None = None,
+    ) -> tf.keras.Model:
+        """Builds the model with fresh variables.
+
+        Args:
+            input_shape: shape of one input, (height, width, channels) of images or (length,) of
+                text.
+            projection_dim: width of a linear layer at the end; 0 for none. Some backbones put it in
+                the place of their last layer.
+            vocabulary_size: number of different ids in text; None for images.
+            weights: initial values of the first variables that are made, from `initial_values`;
+                the others, such as those of a projection, keep their own initialisers.
+
+        Returns:
+            A Keras model from float32 images or int32 ids [batch, *input_shape] to features,
+            float32 [batch, d].
+
+        Raises:
+            SettingError: the backbone does not take such inputs, or its output is not of shape
+                [batch, d].
+        """
+        with _starting_from(weights or ()):
+            model = self._make(tuple(input_shape), projection_dim, vocabulary_size)
+        self._check_features(model.output_shape)
+        return model
+
+    def initial_values(self, input_shape: Sequence[int]) -> Sequence[np.ndarray] | None:
+        """Reads the values that training starts from, such as pretrained weights.
+
+        Call this outside of graphs, and pass the result to `build`.
+
+        Args:
+            input_shape: shape of one input.
+
+        Returns:
+            Values of the backbone's variables, without a projection's, in the order in which
+            `build` makes them; None if they start from their initialisers.
+
+        Raises:
+            SettingError: the values cannot be read or do not fit the network.
+        """
+        return None
+
+    def _make(
+        self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
+    ) -> tf.keras.Model:
+        """Checks the kind of input and makes the model."""
+        raise NotImplementedError
+
+    def _check_features(self, shape: Any) -> None:
+        if len(shape) != 2 or not isinstance(shape[-1], int):
+            reason = f"its output must have shape [batch, d] with a fixed d, but has shape {shape}"
+            raise SettingError(registry.setting, self.name, reason)
+
+
+registry: Registry[Backbone] = Registry("model", "tff_pcdd.models")
+
+
+class ImageBackbone(Backbone):
+    """A backbone for images; subclasses define `network`.
+
+    Attributes:
+        min_side: the smallest height and width, in pixels, that the network can process.
+    """
+
+    min_side: ClassVar[int] = 1
+
+    def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
+        """Makes the Keras model.
+
+        Args:
+            input_shape: (height, width, channels).
+            projection_dim: width of a linear layer at the end, which `project` appends; 0 for none.
+
+        Returns:
+            A Keras model from [batch, *input_shape] to features [batch, d].
+        """
+        raise NotImplementedError
+
+    def _make(
+        self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
+    ) -> tf.keras.Model:
+        if vocabulary_size is not None or len(input_shape) == 1:
+            reason = f"needs images as input; the data are text of {input_shape[0]} characters"
+            raise SettingError(registry.setting, self.name, reason)
+        side = self.min_side
+        if side > 1 and (len(input_shape) != 3 or min(input_shape[:2]) < side):
+            reason = f"needs images of at least {side}×{side} pixels; these are {input_shape}"
+            raise SettingError(registry.setting, self.name, reason)
+        return self.network(input_shape, projection_dim)
+
+
+class TextBackbone(Backbone):
+    """A backbone for text; subclasses define `network`."""
+
+    def network(
+        self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int
+    ) -> tf.keras.Model:
+        """Makes the Keras model.
+
+        Args:
+            input_shape: (length,).
+            projection_dim: width of a linear layer at the end, which `project` appends; 0 for none.
+            vocabulary_size: number of different ids.
+
+        Returns:
+            A Keras model from int32 ids [batch, length] to features [batch, d].
+        """
+        raise NotImplementedError
+
+    def _make(
+        self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
+    ) -> tf.keras.Model:
+        if vocabulary_size is None:
+            reason = f"needs text; the data are images of {'×'.join(map(str, input_shape))}"
+            raise SettingError(registry.setting, self.name, reason)
+        return self.network(input_shape, projection_dim, vocabulary_size)
+
+
+@dataclasses.dataclass(frozen=True)
+class NormalizationOption:
+    """Mixin for backbones with normalisation layers."""
+
+    normalization: str = option(
+        "batch",
+        "Normalisation layers: batch, whose moving statistics are averaged with the weights, or "
+        "group, which has no moving statistics.",
+        choices=("batch", "group"),
+        group="Model",
+    )
+
+
+@contextlib.contextmanager
+def _starting_from(values: Sequence[np.ndarray]) -> Iterator[None]:
+    """The first variables made inside start with these values, in the order given.
+
+    The values replace the variables' initialisers. So this also works in a graph, and a variable
+    creator scope around this one may still override them (`federated.initialization` does so for
+    networks whose variables are assigned later).
+    """
+    remaining = iter(values)
+
+    def create(next_creator, **kwargs):
+        value = next(remaining, None)
+        if value is not None:
+            kwargs["initial_value"] = functools.partial(
+                tf.constant_initializer(value), value.shape, dtype=value.dtype
+            )
+        return next_creator(**kwargs)
+
+    with tf.variable_creator_scope(create):
+        yield

@@ -1,0 +1,57 @@
+"""The settings of the model."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.models.backbone import Backbone, registry
+from tff_pcdd.settings import check_options, choice, option
+
+
+@dataclasses.dataclass(frozen=True)
+class ModelConfig:
+    """Which backbone is trained, and how it is combined with a method's head.
+
+    Attributes:
+        backbone: a registered backbone, or a `KerasBackbone` around a function of your own.
+        projection_dim: width of a linear layer between backbone and head; None for the method's
+            default.
+        bn: what happens to the clients' batch normalisation.
+        seed: seed of the initial weights; None for the common seed.
+
+    Raises:
+        SettingError: a value is of the wrong type or out of bounds.
+    """
+
+    backbone: Backbone = choice(registry, "simple_cnn", "The backbone.", group="Model")
+    projection_dim: int | None = option(
+        None,
+        "Width of a linear layer between backbone and head; 0 for none. By default FedGE, FedGELA "
+        "and FedMR have one of 84, and FedGE and FedGELA one of 512 or 2048 if there are more "
+        "classes.",
+        type=int,
+        minimum=0,
+        group="Model",
+    )
+    bn: str = option(
+        "averaged",
+        "Batch normalisation layers of clients: averaged like other weights, or personal, kept by "
+        "each client while the global model uses the clients' mean (FedBN).",
+        choices=("averaged", "personal"),
+        group="Model",
+    )
+    seed: int | None = option(
+        None,
+        "Seed of the initial weights; the common seed by default.",
+        type=int,
+        minimum=0,
+        group="Seeds",
+        setting="model_seed",
+    )
+
+    def __post_init__(self):
+        check_options(self)
+        if not isinstance(self.backbone, Backbone):
+            reason = "must be a Backbone, from `models.create` or `models.KerasBackbone`"
+            raise SettingError(registry.setting, self.backbone, reason)

@@ -1,0 +1,1 @@
+"""The built-in runtimes: a name and settings each, cheap to import."""

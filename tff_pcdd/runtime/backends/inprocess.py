@@ -1,0 +1,51 @@
+"""Runtime `inprocess`: TensorFlow in this Python process, on CPU or GPU."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+
+from etils import epy
+
+from tff_pcdd.runtime.config import RuntimeConfig, join_names, registry, split_names
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class InProcess(RuntimeConfig):
+    """Runs clients on threads of this process; see `tff_pcdd.runtime.inprocess`.
+
+    From Python, `devices` may also be a list or a tuple.
+    """
+
+    name = "inprocess"
+
+    client_parallelism: int | None = option(
+        None,
+        "Clients that train at the same time; by default one per GPU or one per CPU core.",
+        type=int,
+        minimum=1,
+        group="Runtime",
+    )
+    devices: str | Sequence[str] | None = option(
+        None,
+        "Devices among which clients are distributed in turn, such as GPU:0,GPU:1; by default all "
+        "GPUs, or else the CPU.",
+        type=str,
+        group="Runtime",
+    )
+
+    def __post_init__(self):
+        object.__setattr__(self, "devices", join_names(self.devices))
+        super().__post_init__()
+
+    def create_context(self) -> tff.framework.SyncContext:
+        from tff_pcdd.runtime import inprocess
+
+        return inprocess.create_context(
+            client_parallelism=self.client_parallelism, devices=split_names(self.devices)
+        )

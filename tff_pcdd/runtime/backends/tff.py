@@ -1,0 +1,25 @@
+"""Runtime `tff`: the C++ worker that ships with TFF, on this machine."""
+
+from __future__ import annotations
+
+import dataclasses
+
+from etils import epy
+
+from tff_pcdd.runtime.config import RuntimeConfig, registry
+
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class LocalWorker(RuntimeConfig):
+    """Starts a worker process and ends it with the context; see `tff_pcdd.runtime.worker`."""
+
+    name = "tff"
+
+    def create_context(self) -> tff.framework.SyncContext:
+        from tff_pcdd.runtime import worker
+
+        return worker.create_context()

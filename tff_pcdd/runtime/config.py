@@ -1,0 +1,50 @@
+"""The base class of runtimes' settings, and the registry of runtimes."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from typing import Any
+
+from etils import epy
+
+from tff_pcdd.registry import Component, Registry
+
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+
+@dataclasses.dataclass(frozen=True)
+class RuntimeConfig(Component):
+    """A runtime's name and settings; subclasses define `create_context`.
+
+    The module of a subclass has to be cheap to import, so it imports TFF and other heavy modules
+    inside of `create_context`.
+    """
+
+    def create_context(self) -> tff.framework.SyncContext:
+        """Starts the runtime.
+
+        Returns:
+            An execution context of TFF, for `runtime.installed`. Its method `close`, if it has one,
+            frees what it holds: threads, processes, connections.
+
+        Raises:
+            SettingError: a setting cannot be used on this machine.
+            RuntimeStartError: the runtime cannot be started.
+        """
+        raise NotImplementedError
+
+
+registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backends")
+
+
+def join_names(value: Any) -> Any:
+    """Joins a list or tuple of names by commas, as settings have them; keeps any other value."""
+    return ",".join(map(str, value)) if isinstance(value, (list, tuple)) else value
+
+
+def split_names(value: str | Sequence[str] | None) -> list[str]:
+    """The names in a setting that separates them by commas."""
+    names = value.split(",") if isinstance(value, str) else value or ()
+    return [name.strip() for name in names]
