@@ -8,7 +8,6 @@ FedGELA and FedMR.
 
 from __future__ import annotations
 
-
 from etils import epy
 
 from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
