@@ -47,7 +47,7 @@ class RunOptions:
     diagnostics: str | None = option(
         None,
         "Measurements and pictures of the geometry of features and classifiers, comma-separated: "
-        f"{', '.join(diagnostic_names())}. See docs/diagnostics.md.",
+        f"{', '.join(diagnostic_names())}. See docs/how-to/diagnostics.md.",
         type=str,
         group="Evaluation",
     )
