@@ -83,4 +83,5 @@ $(DOCS_VENV)/.installed: docs/requirements.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .coverage \
+		.mypy_cache .pytest_cache .ruff_cache

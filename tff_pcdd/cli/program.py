@@ -1,4 +1,4 @@
-"""Runs a program: modules of the user's, flags, help, one-line errors, exit statuses."""
+"""The frame of every program: the user's modules, flags, help, errors and exit statuses."""
 
 from __future__ import annotations
 
@@ -26,15 +26,15 @@ def run(
 ) -> None:
     """Runs a program and turns expected errors into one line and an exit status.
 
-    Status 2 means that the command cannot be used, 1 that it failed, 130 that it was interrupted,
-    143 that it was terminated.
+    Status 2 means that a flag or the data cannot be used, 1 that the program failed, 130 that it
+    was interrupted, and 143 that it was terminated.
 
     Args:
-        doc: describes the program, for `--help`.
-        define: defines its flags. Modules named by `--import` have been imported by then, so that
-            the components they register have flags too.
+        doc: the description of the program in `--help`.
+        define: defines the flags. It is called after the modules named by `--import` have been
+            imported, so that the components that these register have flags too.
         main: does the work.
-        argv: the command line; that of the process by default.
+        argv: the command line; by default that of the process.
 
     Raises:
         SystemExit: with the status, unless the program succeeds.
@@ -60,11 +60,11 @@ def run(
             absl_flags.DEFINE_multi_string,
             "import",
             None,
-            "Python modules of your own that register methods, data sets, partitions, backbones, "
-            "aggregators, metrics or runtimes; give the flag again for another module.",
+            "A Python module of your own that registers methods, data sets, partitions, backbones, "
+            "aggregators, metrics or runtimes; repeat the flag for further modules.",
             "Program",
         )
-        flags.add(int, "verbosity", None, "Log messages up to this level of absl.", "Program")
+        flags.add(int, "verbosity", None, "Show log messages up to this level of absl.", "Program")
         if flags.asks_for_help():
             print(flags.help(doc))
             sys.exit(0)
@@ -73,11 +73,11 @@ def run(
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
         fail(shown(error, flags), 2)
-    # TFF and tfds report every step that they take, which would bury the progress bar.
+    # TFF and tfds log every step, which would disturb the progress bar.
     level = flags["verbosity"]
     logging.set_verbosity(logging.WARNING if level is None else level)
-    # Not absl's app.run: TensorFlow, imported within it, looks for GPUs before it has switched to
-    # eager execution, and Keras then cannot build models outside of a graph.
+    # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
+    # to eager execution, and Keras then cannot build models outside of a graph.
     logging.use_absl_handler()
     _terminate_like_an_exception()
     try:
@@ -135,7 +135,7 @@ def _import_modules(argv: Sequence[str]) -> None:
 
 
 def _terminate_like_an_exception() -> None:
-    """Lets SIGTERM end the program by an exception, so that workers and files are closed."""
+    """Turns SIGTERM into an exception, so that workers and files are closed."""
 
     def terminate(*_):
         sys.exit(143)
