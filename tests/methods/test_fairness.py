@@ -109,7 +109,7 @@ def _phases(name):
 
 
 def test_settings_differ_in_the_method_alone():
-    """Seeds of data, model, cohorts and batches, optimiser, epochs; all but the projection."""
+    """Seeds of data, model, cohorts and batches, optimizer, epochs; all but the projection."""
     expected = dataclasses.asdict(ExperimentConfig.from_settings(algorithm="fedavg", seed=3))
     for name in methods.names():
         settings = dataclasses.asdict(ExperimentConfig.from_settings(algorithm=name, seed=3))

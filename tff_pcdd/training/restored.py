@@ -86,10 +86,4 @@ def _evaluate(run: Run) -> dict[str, Any]:
     }
     if run.diagnostics:
         results["diagnostics"] = run.diagnose()
-<<<<<<< HEAD
-    # Accuracies without samples are NaN, which JSON does not have.
-    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
-=======
->>>>>>> t1
     return results

@@ -136,20 +136,15 @@ class Run:
         return current == self.last_round or (every > 0 and current % every == 0)
 
     def stop_after(self, round_number: int) -> None:
-<<<<<<< HEAD
-        """Ends the run after this round, unless it ends earlier."""
-        self.last_round = min(self.last_round, max(round_number, self.simulation.round))
-=======
-        """Ends the run after a round, if it does not end before.
+        """Ends the run after this round, unless it ends earlier.
 
-        The last round has to be evaluated. If that round is over and was not, the next one is the
-        last.
+        The last round has to be evaluated. If the given round is over and was not evaluated, the
+        run ends after the next one.
         """
         current = self.simulation.round
         evaluated = len(self.history) and self.history[-1]["round"] == current
         earliest = current if evaluated else current + 1
         self.last_round = min(self.last_round, max(round_number, earliest))
->>>>>>> t1
 
     def restore(self, round_number: int | None = None) -> None:
         """Loads a checkpoint, by default the newest.
