@@ -3,7 +3,7 @@
     python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
 
 Writes global/1/, personal/<client id>/1/ and models.config, TensorFlow Serving's layout; see
-docs/serving.md. Personal models are those after the local epochs, which are computed once more.
+docs/how-to/serving.md. Personal models are those after the local epochs, which are computed again.
 """
 
 from __future__ import annotations

@@ -37,8 +37,12 @@ class FederatedProcess:
     """The computations of one method on one task.
 
     Attributes:
-        initialize, initial_client_state, next, evaluate_global, evaluate_personal,
-            evaluate_before: TFF computations, see the module's docstring.
+        initialize: the server's first state; see the module's docstring for all computations.
+        initial_client_state: the first state of a client.
+        next: a round.
+        evaluate_global: counts of the global model.
+        evaluate_personal: counts of the clients' personal models, before and after local epochs.
+        evaluate_before: counts of the clients' personal models before the local epochs.
         update_bytes: bytes that one client sends in a round as the change of its weights.
         extra_bytes: bytes that it sends besides, in a round in which it does.
         download_bytes: bytes that one client receives in every round.

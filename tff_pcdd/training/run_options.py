@@ -47,7 +47,7 @@ class RunOptions:
     diagnostics: str | None = option(
         None,
         "Numbers and pictures of the geometry of features and classifiers, separated by commas: "
-        f"{', '.join(diagnostic_names())}. See docs/diagnostics.md.",
+        f"{', '.join(diagnostic_names())}. See docs/how-to/diagnostics.md.",
         type=str,
         group="Evaluation",
     )
