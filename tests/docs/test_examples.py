@@ -18,6 +18,6 @@ def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
     blocks = re.findall(r"^```python\n(.*?)^```$", text, re.M | re.S)
     names = {"__name__": guide}
     for block in blocks:
-        exec(compile(block, f"{guide}.md", "exec"), names)
+        exec(compile(block, f"{guide}.md", "exec", dont_inherit=True), names)
     assert blocks
     assert capsys.readouterr().out
