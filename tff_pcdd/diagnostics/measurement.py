@@ -1,10 +1,10 @@
 """Numbers that show why a method works, from the geometry of its features and its classifier.
 
-The setting `diagnostics` adds columns `diag_…` to metrics.csv after every evaluated round, which
-docs/how-to/diagnostics.md explains. They are computed from the global model on up to 2,000 test
-samples, and the angles also from the local models of up to three clients. The t-SNE map takes
-seconds; it is computed from 1,000 samples, after the last round only. Diagnostics do not influence
-a run: they share neither randomness nor variables with it.
+The setting `diagnostics` adds columns `diag_…` to metrics.csv after every evaluated round;
+docs/how-to/diagnostics.md explains each of them. They are computed from the global model on up to
+2,000 test samples, and the angles also from the local models of up to three clients. The t-SNE map
+takes seconds; it is computed from 1,000 samples, after the last round only. Diagnostics do not
+influence a run: they share neither randomness nor variables with it.
 """
 
 from __future__ import annotations

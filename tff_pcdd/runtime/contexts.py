@@ -119,9 +119,17 @@ def installed(context: C) -> Iterator[C]:
         The context.
 
     Example:
-        >>> context = create("inprocess", client_parallelism=2).create_context()
-        >>> with installed(context):
-        ...     state = process.initialize()
+        >>> import tensorflow as tf
+        >>> import tensorflow_federated as tff
+        >>> from tff_pcdd import runtime
+        >>> @tff.tensorflow.computation(tf.int32)
+        ... def double(x):
+        ...     return 2 * x
+        >>> context = runtime.create("inprocess", client_parallelism=2).create_context()
+        >>> with runtime.installed(context):
+        ...     print(double(21))
+        42
+        >>> context.close()
     """
     stack = tff.framework.get_context_stack()
     outermost = not hasattr(_thread, "default")
