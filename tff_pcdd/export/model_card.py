@@ -21,7 +21,8 @@ The global model, which is the same for all clients; GA is its accuracy on the w
 `probabilities` covers all classes."""
 
 _PERSONAL = """\
-The personal model of client {client}, which the method derives from the global model, {stage}.
+The personal model of client {client}, which the method derives from the global model,
+{stage}.
 `probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
 at least one sample in its training data: the logits of all other classes are excluded from the
 softmax, so their probability is 0. For a client without training samples it covers all classes."""
