@@ -50,7 +50,7 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
         )
         (directory / INT8).write_bytes(converter.convert())
     _write_lines(directory / "labels.txt", model.class_names)
-    if model.input_spec.kind == TEXT:
+    if model.input_spec.vocabulary:
         _write_lines(directory / "vocabulary.txt", model.input_spec.vocabulary)
     return written
 
