@@ -1,4 +1,4 @@
-"""tasks.train with a stopwatch: prints when the first round is finished, and the peak memory.
+"""tasks.train that also reports when a round is finished, and its peak memory at the end.
 
 python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
 """
@@ -13,7 +13,7 @@ from tff_pcdd.cli import train
 
 
 def main():
-    """Runs tasks.train, with a line after every round."""
+    """Runs tasks.train and prints a line after every round."""
     from tff_pcdd.training import Simulation
 
     next_round = Simulation.next_round
@@ -23,7 +23,7 @@ def main():
         print(FIRST_ROUND, flush=True)
         return metrics
 
-    # Not from `getrusage`, which starts with the memory of the process that forked this one.
+    # `getrusage` would include the memory of the process that forked this one.
     atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
     with mock.patch.object(Simulation, "next_round", announced):
         train.run()

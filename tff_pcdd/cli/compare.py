@@ -24,6 +24,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option_fields
+from tff_pcdd.training import ExperimentConfig
 
 _GROUP = "Comparison"
 
@@ -146,11 +147,14 @@ def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping
     }
 
 
-def main(flags: Flags) -> None:
-    """Runs the comparison and prints its table."""
+def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
+    """The runs of the comparison, by the folder of their partition.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
     algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
-    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
-    configs = {
+    return {
         folder: [
             experiments.read_config(flags, name, algorithms, seed=seed, **settings)
             for name in algorithms
@@ -158,6 +162,12 @@ def main(flags: Flags) -> None:
         ]
         for folder, settings in read_partitions(flags).items()
     }
+
+
+def main(flags: Flags) -> None:
+    """Runs the comparison and prints its table."""
+    configs, options = read_configs(flags), experiments.read_run_options(flags)
+    output_dir = flags.required("output_dir")
     overwrite = flags["overwrite"]
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -49,6 +50,11 @@ def run(
     flags = Flags(argv)
     try:
         _import_modules(argv)
+    except absl_flags.Error as error:
+        fail(_shown_by_absl(error), 2)
+    except SettingError as error:
+        fail(f"--{error}", 2)
+    try:
         define(flags)
         flags.add(
             absl_flags.DEFINE_multi_string,
@@ -64,7 +70,7 @@ def run(
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
-        fail(str(error).removeprefix("ERROR:: "), 2)
+        fail(_shown_by_absl(error), 2)
     except SettingError as error:
         fail(shown(error, flags), 2)
     # TFF and tfds log every step, which would disturb the progress bar.
@@ -92,20 +98,36 @@ def run(
         fail(broken, 1)
 
 
+def _shown_by_absl(error: absl_flags.Error) -> str:
+    """An error about a flag, or a flagfile, without absl's own heading."""
+    return str(error).removeprefix("ERROR:: ")
+
+
 def _import_modules(argv: Sequence[str]) -> None:
-    """Imports the modules that `--import` names; they may be in the working directory.
+    """Imports the modules that `--import` names, also in flagfiles.
+
+    They are looked up in the working directory too, which is not on the module path of an
+    installed command.
+
+    Args:
+        argv: the command line, with the program's name first.
 
     Raises:
+        absl.flags.Error: a flagfile cannot be read.
         SettingError: a module cannot be found.
     """
+    arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
     names = []
-    for position, argument in enumerate(argv[1:], 1):
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, equals, value = argument.lstrip("-").partition("=")
         if argument.startswith("-") and flag == "import":
-            names.append(value if equals else "".join(argv[position + 1 : position + 2]))
+            names.append(value if equals else following)
     if names and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            reason = "must be the name of a module, such as my_module"
+            raise SettingError("import", name or None, reason)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:

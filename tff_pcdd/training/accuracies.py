@@ -119,8 +119,13 @@ def columns(
         *(("va", *_VALIDATION_COLUMNS.values()) if validation else ()),
         *(f"{head}_{group}" for head in of_heads for group in groups.federation),
         *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
-        *(f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())),
+        *metric_columns(metrics),
     ]
+
+
+def metric_columns(metrics: Sequence[Metric]) -> list[str]:
+    """The columns of metrics, of the global and of the personal models."""
+    return [f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())]
 
 
 def _head_column(head: str) -> str:

@@ -248,6 +248,12 @@ class ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
         If another component is chosen, its settings have their defaults unless they are given.
+        Values that were derived from others, such as `data_seed` from `seed`, stay as they are; a
+        value of None is derived again, or returns to its default.
+
+        Raises:
+            SettingError: a value is unknown, out of bounds, or does not fit the others; or the
+                configuration has a component that is not registered, and so has no flat form.
         """
         settings = self.to_settings()
         for setting in describe(type(self)):

@@ -57,10 +57,20 @@ def evaluate_run(
         FileNotFoundError: there is no such checkpoint.
     """
     run = restore_run(config, run_dir, options, round_number)
-    simulation, metrics = run.simulation, config.evaluation.metrics
+    with run.simulation:
+        results = _evaluate(run)
+    # JSON has no NaN, which is the accuracy without samples.
+    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
+    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    return results
+
+
+def _evaluate(run: Run) -> dict[str, Any]:
+    """What `evaluate_run` returns, with NaN for an accuracy without samples."""
+    simulation = run.simulation
     means = simulation.evaluate_global()
     counts = simulation.personal_counts()
-    means.update(personal_accuracies(counts, simulation.groups, metrics))
+    means.update(personal_accuracies(counts, simulation.groups, run.config.evaluation.metrics))
     total = counts["total"]
     results: dict[str, Any] = {
         "round": simulation.round,
@@ -76,7 +86,4 @@ def evaluate_run(
     }
     if run.diagnostics:
         results["diagnostics"] = run.diagnose()
-    # Accuracies without samples are NaN, which JSON does not have.
-    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results

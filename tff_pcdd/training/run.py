@@ -29,7 +29,7 @@ from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.history import History
-from tff_pcdd.training.run_directory import write_config, write_summary
+from tff_pcdd.training.run_directory import check_directory, write_config, write_summary
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
@@ -136,8 +136,15 @@ class Run:
         return current == self.last_round or (every > 0 and current % every == 0)
 
     def stop_after(self, round_number: int) -> None:
-        """Ends the run after this round, unless it ends earlier."""
-        self.last_round = min(self.last_round, max(round_number, self.simulation.round))
+        """Ends the run after this round, unless it ends earlier.
+
+        The last round has to be evaluated. If the given round is over and was not evaluated, the
+        run ends after the next one.
+        """
+        current = self.simulation.round
+        evaluated = len(self.history) and self.history[-1]["round"] == current
+        earliest = current if evaluated else current + 1
+        self.last_round = min(self.last_round, max(round_number, earliest))
 
     def restore(self, round_number: int | None = None) -> None:
         """Loads a checkpoint, by default the newest.
@@ -165,8 +172,10 @@ class Run:
             The summary, as in summary.json.
 
         Raises:
-            SettingError: another process is writing to the directory.
+            SettingError: the directory holds something else than this run, or another process is
+                writing to it.
         """
+        check_directory(self.directory, self.config, overwrite)
         if overwrite and self.directory.exists():
             with files.locked(self.directory):
                 shutil.rmtree(self.directory)
@@ -233,7 +242,7 @@ class Run:
             "algorithm": config.algorithm,
             "seed": config.seed,
             "rounds": simulation.round,
-            **summarize_accuracies(self.history),
+            **summarize_accuracies(self.history, config.evaluation.metrics),
             "seconds_per_round": typical_seconds(self.history),
             **simulation.totals,
             "clients_per_round": simulation.cohort_size,
