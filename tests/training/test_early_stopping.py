@@ -95,9 +95,7 @@ def test_a_run_stops_and_its_last_round_is_whole(stopped):
 
 
 @pytest.mark.parametrize("earlier", [0, 1])
-def test_a_resumed_run_stops_in_the_same_round(
-    stopped, stopping, options, tmp_path, before_the_end
-):
+def test_a_resumed_run_stops_in_the_same_round(stopped, stopping, options, tmp_path, earlier):
     """Interrupted in the last round, which follows the decision, and in the round of it."""
     unbroken, summary = stopped
     with stopped_in_round(summary["rounds"] - earlier):
