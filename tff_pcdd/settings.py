@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
 
 # Which values a setting of a type accepts, and how an error describes them.
-_TYPES = {
+_TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
     float: ((int, float), "a number"),

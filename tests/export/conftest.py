@@ -3,7 +3,8 @@
 import pytest
 
 from tff_pcdd import export
-from tff_pcdd.training import Experiment, ExperimentConfig, RunOptions
+from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd.training.run_directory import read_config
 
 # One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
@@ -13,12 +14,12 @@ def train(directory, algorithm, **settings):
     """Trains for a few seconds; returns the settings of the run."""
     settings = {"num_clients": 5, "rounds": 2, "local_epochs": 2, **settings}
     config = ExperimentConfig.from_settings(algorithm=algorithm, **settings)
-    Experiment(config, directory, RunOptions(progress=False, tensorboard=False)).run()
+    run_experiment(config, directory, RunOptions(progress=False, tensorboard=False))
     return config
 
 
 @pytest.fixture(scope="session")
-def runs(simulation, tmp_path_factory):
+def runs(tmp_path_factory):
     """Directories of finished runs, by method."""
     root = tmp_path_factory.mktemp("runs")
     for algorithm in METHODS:
@@ -29,8 +30,6 @@ def runs(simulation, tmp_path_factory):
 @pytest.fixture(scope="session")
 def exported(runs, tmp_path_factory):
     """Directories of the exported runs, in all formats, by method."""
-    from tff_pcdd.training.runs import read_config
-
     root = tmp_path_factory.mktemp("exported")
     for algorithm, run in runs.items():
         options = export.ExportOptions(format="saved_model,tflite,keras")

@@ -13,7 +13,7 @@ import tensorflow as tf
 from tests.export.conftest import METHODS
 from tff_pcdd import export
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training.runs import read_config
+from tff_pcdd.training.run_directory import read_config
 
 _FRESH = pathlib.Path(__file__).with_name("fresh_process.py")
 
@@ -23,7 +23,7 @@ def summary(run):
 
 
 def federation_of(run):
-    return read_config(run).data_config().build()
+    return read_config(run).data.build()
 
 
 def accuracy(predictions, labels):
@@ -186,7 +186,7 @@ def test_a_method_without_global_model(runs, tmp_path, monkeypatch):
     """Only personal models are exported; without any clients, an error is raised."""
     run = runs["fedmr"]
     config = read_config(run)
-    monkeypatch.setattr(type(config.method()), "has_global_model", False)
+    monkeypatch.setattr(type(config.method), "has_global_model", False)
     models = export.export_run(config, run, tmp_path / "out", export.ExportOptions(clients="1"))
     assert [model.folder for model in models] == ["personal/1"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["models.config", "personal"]

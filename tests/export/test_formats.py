@@ -7,10 +7,10 @@ import pytest
 import tensorflow as tf
 
 from tests.export.conftest import METHODS
-from tff_pcdd import data, methods
+from tff_pcdd import data, models
 from tff_pcdd.export import global_model, keras_file, lite, saved_model
-from tff_pcdd.federated import SGD, Learning, programs
-from tff_pcdd.training.runs import read_config
+from tff_pcdd.training import ExperimentConfig, Simulation
+from tff_pcdd.training.run_directory import read_config
 
 
 def run_lite(path, samples, name="images"):
@@ -33,7 +33,7 @@ def run_saved(directory, samples):
 def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
     """Within 0.1 percentage points, for the global model and the mean of the personal models."""
     final = json.loads((runs[method] / "summary.json").read_text())
-    federation = read_config(runs[method]).data_config().build()
+    federation = read_config(runs[method]).data.build()
     parts = {"global": federation.test}
     for k, client_id in enumerate(federation.client_ids):
         parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
@@ -48,7 +48,7 @@ def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
 @pytest.mark.parametrize("method", METHODS)
 def test_int8_is_close_and_small(method, runs, exported):
     """Includes a personal model, whose masked logits could ruin the precision of the others."""
-    federation = read_config(runs[method]).data_config().build()
+    federation = read_config(runs[method]).data.build()
     for folder in ("global", "personal/2"):
         directory = exported[method] / folder / "1"
         samples = federation.test.x[::4]
@@ -65,7 +65,7 @@ def test_int8_is_close_and_small(method, runs, exported):
 
 @pytest.mark.parametrize("method", METHODS)
 def test_keras_file(method, runs, exported):
-    federation = read_config(runs[method]).data_config().build()
+    federation = read_config(runs[method]).data.build()
     for folder in ("global", "personal/2"):
         directory = exported[method] / folder / "1"
         exact = run_saved(directory, federation.test.x)
@@ -79,8 +79,8 @@ def test_keras_file(method, runs, exported):
 ALPHABET = "\n ab"
 
 
-def text_backbone():
-    ids = tf.keras.Input((5,), dtype="int32")
+def text_backbone(input_shape):
+    ids = tf.keras.Input(input_shape, dtype="int32")
     embedded = tf.keras.layers.Embedding(len(ALPHABET) + 1, 3)(ids)
     return tf.keras.Model(ids, tf.keras.layers.LSTM(6)(embedded))
 
@@ -89,10 +89,12 @@ def text_backbone():
 def text_model():
     """An untrained text model."""
     spec = data.InputSpec("text", (5,), "uint8", vocabulary=ALPHABET)
-    task = methods.Task(4, 6, text_backbone, np.ones((2, 4), int))
-    learning = Learning(methods.create("fedavg"), task, spec, SGD(0.1))
-    weights = programs.initial_weights(learning)
-    return global_model(learning, {"weights": weights}, tuple(ALPHABET))
+    texts = data.Examples(np.zeros((4, 5), np.uint8), np.arange(4, dtype=np.int32))
+    clients = [data.ClientIndices(name, np.arange(4), np.arange(4)) for name in "ab"]
+    federation = data.Federation("texts", 4, tuple(ALPHABET), spec, texts, texts, clients)
+    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(text_backbone)))
+    with Simulation(config, federation) as simulation:
+        return global_model(simulation)
 
 
 def test_text(text_model, tmp_path):

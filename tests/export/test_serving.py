@@ -16,8 +16,8 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from benchmarks import processes
-from tff_pcdd.training.runs import read_config
+from tff_pcdd.benchmarks import processes
+from tff_pcdd.training.run_directory import read_config
 
 pytestmark = pytest.mark.skipif(
     not processes.SERVING_PYTHON.exists(),
@@ -100,7 +100,7 @@ def client(server):
 @pytest.fixture(scope="module")
 def images(runs):
     """Stored images of digits."""
-    return read_config(runs["fedgela"]).data_config().build().test.x
+    return read_config(runs["fedgela"]).data.build().test.x
 
 
 @pytest.fixture(scope="module")

@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd import layers, models
+from tff_pcdd import layers, models, settings
+from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import initialization
 from tff_pcdd.models import resnet, wide_resnet
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import ExperimentConfig
 
 
 def build(name, shape=(32, 32, 3), **options):
@@ -85,7 +84,7 @@ def test_resnet50_has_its_size():
 
 
 def test_group_normalisation_keeps_no_statistics():
-    batch, group = build("resnet18"), build("resnet18", norm="group")
+    batch, group = build("resnet18"), build("resnet18", normalization="group")
     assert count(group.trainable_weights) == count(batch.trainable_weights)
     assert not group.non_trainable_weights
     assert not any(isinstance(x, layers.BatchNormalization) for x in group.layers)
@@ -148,47 +147,57 @@ def test_networks_that_are_about_to_be_assigned_stay_empty():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "options", "message"),
+    ("name", "shape", "options", "reason"),
     [
-        ("lstm", (32, 32, 3), {}, "--model=lstm: needs text, the data are images of 32×32×3"),
-        ("mlp", (80,), {"vocabulary_size": 81}, "--model=mlp: needs images .* 80 characters"),
-        ("simple_cnn", (80,), {"vocabulary_size": 81}, "--model=simple_cnn: needs images"),
-        ("efficientnet_b0", (28, 28, 1), {}, "--model=efficientnet_b0: .* at least 32×32"),
-        ("wide_resnet", (7, 8, 3), {}, "--model=wide_resnet: .* at least 8×8"),
-        ("resnet50", (32, 4, 3), {}, "--model=resnet50: .* at least 8×8"),
-        (
-            "simple_cnn",
-            (8, 8, 1),
-            {"norm": "group"},
-            "--normalization=group: applies only .*resnet18",
-        ),
-        (
-            "resnet18",
-            (8, 8, 1),
-            {"norm": "layer"},
-            "--normalization=layer: choose one of batch, group",
-        ),
+        ("lstm", (32, 32, 3), {}, "needs text; the data are images of 32×32×3"),
+        ("mlp", (80,), {"vocabulary_size": 81}, "needs images .* 80 characters"),
+        ("simple_cnn", (80,), {"vocabulary_size": 81}, "needs images"),
+        ("efficientnet_b0", (28, 28, 1), {}, "at least 32×32"),
+        ("wide_resnet", (7, 8, 3), {}, "at least 8×8"),
+        ("resnet50", (32, 4, 3), {}, "at least 8×8"),
     ],
 )
-def test_refusals(name, shape, options, message):
-    with pytest.raises(OptionError, match=message):
+def test_inputs_that_a_backbone_does_not_take(name, shape, options, reason):
+    with pytest.raises(SettingError, match=reason) as error:
         models.build(name, shape, **options)
+    assert (error.value.setting, error.value.value) == ("model", name)
 
 
-def test_norm_is_a_setting_of_networks_that_have_it():
-    assert ExperimentConfig.from_settings(model="resnet18").normalization == "batch"
-    assert ExperimentConfig.from_settings(model="simple_cnn").normalization is None
-    with pytest.raises(OptionError, match="--normalization=group: applies only with --model="):
-        ExperimentConfig.from_settings(model="mlp", normalization="group")
-    with pytest.raises(OptionError, match="--pretrained_weights=x: applies only with --model="):
-        ExperimentConfig.from_settings(model="resnet18", pretrained_weights="x")
-    with pytest.raises(OptionError, match=r"--pretrained_weights=x: .*--normalization=batch"):
-        ExperimentConfig.from_settings(model="efficientnet_b0", normalization="group", pretrained_weights="x")
+@pytest.mark.parametrize(
+    ("name", "normalization", "reason"),
+    [
+        ("simple_cnn", "group", "simple_cnn has no such option"),
+        ("resnet18", "layer", "choose one of batch, group"),
+    ],
+)
+def test_normalisations_that_a_backbone_does_not_have(name, normalization, reason):
+    with pytest.raises(SettingError, match=reason) as error:
+        models.build(name, (8, 8, 1), normalization=normalization)
+    assert (error.value.setting, error.value.value) == ("normalization", normalization)
 
 
-def test_a_model_that_cannot_read_the_data_leaves_no_directory(tmp_path):
-    from tff_pcdd.training import run_experiment
+def test_options_belong_to_the_backbones_that_have_them():
+    config = settings.build(models.ModelConfig, {"model": "resnet18"})
+    assert settings.flatten(config)["normalization"] == "batch"
+    assert "pretrained_weights" not in settings.flatten(config)
+    config = settings.build(models.ModelConfig, {"model": "simple_cnn"})
+    assert "normalization" not in settings.flatten(config)
 
-    with pytest.raises(OptionError, match="--model=lstm: needs text"):
-        run_experiment(ExperimentConfig.from_settings(dataset="digits", model="lstm"), tmp_path / "run")
-    assert not (tmp_path / "run").exists()
+    def refuse(**values):
+        with pytest.raises(SettingError) as error:
+            settings.build(models.ModelConfig, values)
+        return error.value.setting, error.value.reason
+
+    with_norm = "efficientnet_b0|resnet18|resnet34|resnet50|resnet8|wide_resnet"
+    assert refuse(model="mlp", normalization="group") == (
+        "normalization",
+        f"applies only with model={with_norm}",
+    )
+    assert refuse(model="resnet18", pretrained_weights="x") == (
+        "pretrained_weights",
+        "applies only with model=efficientnet_b0",
+    )
+    assert refuse(model="efficientnet_b0", normalization="group", pretrained_weights="x") == (
+        "pretrained_weights",
+        "applies only with normalization=batch",
+    )

@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tff_pcdd import layers, models
+from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import initialization
-from tff_pcdd.options import OptionError
 
 SHAPE = (32, 32, 3)
 X = np.random.default_rng(0).normal(size=(4, *SHAPE)).astype(np.float32)
@@ -37,7 +37,7 @@ def path(original, tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def weights(path):
-    return models.read_weights("efficientnet_b0", SHAPE, path)
+    return models.create("efficientnet_b0", pretrained_weights=path).initial_values(SHAPE)
 
 
 @pytest.fixture(scope="module")
@@ -100,15 +100,21 @@ def test_files_that_do_not_fit(tmp_path, model):
     small.save_weights(str(tmp_path / "small.h5"))
     (tmp_path / "text.h5").write_text("not a file of weights")
     for name in ("small.h5", "text.h5", "missing.h5"):
-        with pytest.raises(OptionError, match=f"--pretrained_weights=.*{name}: ") as error:
-            models.read_weights("efficientnet_b0", SHAPE, str(tmp_path / name))
+        path = str(tmp_path / name)
+        backbone = models.create("efficientnet_b0", pretrained_weights=path)
+        with pytest.raises(SettingError, match="not a readable file of weights") as error:
+            backbone.initial_values(SHAPE)
+        assert (error.value.setting, error.value.value) == ("pretrained_weights", path)
         assert "\n" not in str(error.value)
-    with pytest.raises(OptionError, match="applies only with --model=efficientnet_b0"):
-        models.read_weights("resnet18", SHAPE, "x.h5")
+
+
+def test_without_pretrained_weights_there_are_no_initial_values():
+    assert models.create("efficientnet_b0").initial_values(SHAPE) is None
+    assert models.create("resnet18").initial_values(SHAPE) is None
 
 
 def test_group_normalisation_in_it():
     with tf.Graph().as_default():
-        model = models.build("efficientnet_b0", SHAPE, norm="group")
+        model = models.build("efficientnet_b0", SHAPE, normalization="group")
     assert not model.non_trainable_weights
     assert sum(math.prod(w.shape) for w in model.trainable_weights) == 4_007_548

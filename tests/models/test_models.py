@@ -7,8 +7,8 @@ import pytest
 import tensorflow as tf
 
 from tff_pcdd import models
-from tff_pcdd.models import registry, resnet
-from tff_pcdd.options import OptionError
+from tff_pcdd.errors import SettingError
+from tff_pcdd.models import resnet
 
 
 def build(name, shape, projection_dim=0):
@@ -126,33 +126,19 @@ def test_fresh_variables_each_time():
 
 
 @pytest.mark.parametrize(
-    ("name", "shape", "message"),
+    ("name", "shape", "reason"),
     [
-        ("alexnet", (32, 32, 3), "--model=alexnet: choose one of .*resnet18.*simple_cnn"),
-        ("simple_cnn", (3, 8, 1), "--model=simple_cnn: needs images of at least 4×4 .* 8, 1"),
-        ("simple_cnn", (80,), "--model=simple_cnn: needs images .*80"),
-        ("resnet18", (7, 32, 3), "--model=resnet18: needs images of at least 8×8 .* 32, 3"),
-        ("resnet34", (80,), "--model=resnet34: needs images .*80"),
+        ("alexnet", (32, 32, 3), "choose one of .*resnet18.*simple_cnn"),
+        ("simple_cnn", (3, 8, 1), "needs images of at least 4×4 .* 8, 1"),
+        ("simple_cnn", (80,), "needs images .*80"),
+        ("resnet18", (7, 32, 3), "needs images of at least 8×8 .* 32, 3"),
+        ("resnet34", (80,), "needs images .*80"),
     ],
 )
-def test_refusals(name, shape, message):
-    with pytest.raises(OptionError, match=message):
+def test_refusals(name, shape, reason):
+    with pytest.raises(SettingError, match=reason) as error:
         models.build(name, shape)
-
-
-def test_a_registered_backbone_is_known_by_its_name(monkeypatch):
-    monkeypatch.setattr(registry, "_BUILDERS", dict(registry._BUILDERS))
-
-    @models.register("mine")
-    def mine(input_shape, projection_dim=0):
-        inputs = tf.keras.Input(input_shape)
-        features = tf.keras.layers.Flatten()(inputs)
-        return tf.keras.Model(inputs, models.project(features, projection_dim))
-
-    assert "mine" in models.names()
-    assert models.names() == sorted(models.names())
-    assert models.build("mine", (2, 3, 1)).output_shape == (None, 6)
-    assert models.build("mine", (2, 3, 1), projection_dim=4).output_shape == (None, 4)
+    assert (error.value.setting, error.value.value) == ("model", name)
 
 
 @pytest.fixture

@@ -16,6 +16,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from google.protobuf import text_format
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _graphs, _interpreter, inprocess, worker
 
 _ITEM = tff.to_type(collections.OrderedDict(a=np.float32, b=tff.TensorType(np.int32, [2])))
@@ -498,11 +499,13 @@ def test_tensors_variables_and_narrower_numbers_are_accepted(ours):
         assert _within(ours, identity, value) == 7
 
 
-def test_invalid_options_raise():
-    with pytest.raises(ValueError, match="'GPU:7'"):
-        inprocess.create_context(devices=["GPU:7"])
-    with pytest.raises(ValueError, match="client_parallelism"):
+def test_checks_options():
+    with pytest.raises(SettingError, match="no device GPU:7, only CPU:0") as error:
+        inprocess.create_context(devices=["CPU:0", "GPU:7"])
+    assert (error.value.setting, error.value.value) == ("devices", "CPU:0,GPU:7")
+    with pytest.raises(SettingError, match="at least 1") as error:
         inprocess.create_context(client_parallelism=0)
+    assert (error.value.setting, error.value.value) == ("client_parallelism", 0)
     with pytest.raises(ValueError, match="default_num_clients"):
         inprocess.create_context(default_num_clients=-1)
 

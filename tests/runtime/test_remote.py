@@ -364,7 +364,7 @@ def test_a_worker_that_does_not_answer_at_the_start(start_workers):
 
 
 @pytest.mark.parametrize(
-    ("workers", "message"),
+    ("workers", "reason"),
     [
         ([], "at least one 'host:port'"),
         ("localhost:1", "at least one 'host:port'"),
@@ -372,14 +372,16 @@ def test_a_worker_that_does_not_answer_at_the_start(start_workers):
         (["localhost:1", "localhost:1"], "contains a worker twice"),
     ],
 )
-def test_invalid_addresses(workers, message):
-    with pytest.raises(ValueError, match=message):
+def test_unusable_addresses(workers, reason):
+    with pytest.raises(SettingError, match=reason) as error:
         remote.create_context(workers=workers)
+    assert error.value.setting == "workers"
 
 
-def test_invalid_timeout():
-    with pytest.raises(ValueError, match="worker_timeout=0"):
+def test_unusable_timeout():
+    with pytest.raises(SettingError, match="greater than 0") as error:
         remote.create_context(workers=["localhost:1"], worker_timeout=0)
+    assert (error.value.setting, error.value.value) == ("worker_timeout", 0)
 
 
 # ---------------------------------------------------------------------------------------------

@@ -256,16 +256,3 @@ def test_use_closes_the_previous_runtime():
         assert _is_gone(first.worker.pid)
         assert stack.current is second
     assert stack.current is original
-
-
-def test_use_raises_for_unknown_names():
-    with pytest.raises(ValueError, match="'gpu': choose one of inprocess, tff, remote"):
-        runtime.use("gpu")
-
-
-def test_names_do_not_load_tff():
-    check = (
-        "import sys; from tff_pcdd import runtime; print(runtime.names());"
-        "sys.exit('tensorflow_federated' in sys.modules)"
-    )
-    subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=60)

@@ -94,11 +94,13 @@ def test_a_run_stops_and_its_last_round_is_whole(stopped):
     assert (directory / "plots" / "accuracy.png").exists()
 
 
-@pytest.mark.parametrize("earlier", [0, 1])
-def test_a_resumed_run_stops_in_the_same_round(stopped, stopping, options, tmp_path, earlier):
+@pytest.mark.parametrize("before_the_end", [0, 1])
+def test_a_resumed_run_stops_in_the_same_round(
+    stopped, stopping, options, tmp_path, before_the_end
+):
     """Interrupted in the last round, which follows the decision, and in the round of it."""
     unbroken, summary = stopped
-    with stopped_in_round(summary["rounds"] - earlier):
+    with stopped_in_round(summary["rounds"] - before_the_end):
         run_experiment(stopping, tmp_path / "run", options)
     run_experiment(stopping, tmp_path / "run", options)
     assert_same_run(tmp_path / "run", unbroken)

@@ -1,9 +1,9 @@
-"""What `python -m tasks.benchmark` measures, a module for each section of its report.
+"""What `python -m tasks.benchmark` measures; each section of its report is a module.
 
-Importing this package imports no TensorFlow.
+Importing this package does not import TensorFlow.
 """
 
-# Sections by name, in the order in which they run, and the modules whose `run(plan)` measures them.
+# Sections in the order in which they run; `run(plan)` of the module measures the section.
 SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
     "methods": "tff_pcdd.benchmarks.methods",

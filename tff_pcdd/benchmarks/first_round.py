@@ -1,10 +1,11 @@
-"""tasks.train with a stopwatch: prints when the first round is finished, and the peak memory.
+"""tasks.train that also reports when a round is finished, and its peak memory at the end.
 
 python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
 """
 
 import atexit
 import os
+from unittest import mock
 
 from tff_pcdd.benchmarks.processes import peak_memory
 from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
@@ -12,7 +13,7 @@ from tff_pcdd.cli import train
 
 
 def main():
-    """Runs tasks.train, with a line after every round."""
+    """Runs tasks.train and prints a line after every round."""
     from tff_pcdd.training import Simulation
 
     next_round = Simulation.next_round
@@ -22,10 +23,10 @@ def main():
         print(FIRST_ROUND, flush=True)
         return metrics
 
-    Simulation.next_round = announced
-    # Not from `getrusage`, which starts with the memory of the process that forked this one.
+    # `getrusage` would include the memory of the process that forked this one.
     atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
-    train.run()
+    with mock.patch.object(Simulation, "next_round", announced):
+        train.run()
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Taking time: contenders that alternate, medians, ratios within a repeat."""
+"""Time measurement: contenders that alternate, and ratios within a repeat."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class Plan:
 
     Attributes:
         repeats: how often each contender is measured.
-        quick: tiny sizes, whose numbers mean nothing, to see that everything runs.
+        quick: whether to use tiny sizes, which only show that everything runs.
     """
 
     repeats: int = 5
@@ -26,12 +26,12 @@ class Plan:
 
 
 def note(text: str) -> None:
-    """Says on stderr what is being measured."""
+    """Prints what is being measured to stderr, after the seconds since the start."""
     print(f"[{time.perf_counter() - _STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 
 def time_call(call: Callable[[], object]) -> float:
-    """Seconds that a call takes, without those of a garbage collection that happens to be due."""
+    """Seconds that a call takes, with garbage collection postponed."""
     gc.collect()
     gc.disable()
     try:
@@ -45,18 +45,18 @@ def time_call(call: Callable[[], object]) -> float:
 def alternate(
     contenders: Mapping[str, Callable[[], object]], repeats: int, label: str = ""
 ) -> dict[str, list[float]]:
-    """Times contenders in turn, so that what slows the machine down for a while meets all of them.
+    """Times contenders in turn, so that a slow phase of the machine affects all of them.
 
-    The first call of each, which traces graphs, is not counted. Every other repeat goes through
-    them backwards.
+    The first call of each contender, which traces graphs, is not counted. Every other repeat runs
+    in reverse order.
 
     Args:
-        contenders: by name, what is to be timed.
-        repeats: timed calls of each.
-        label: for the progress on stderr; no progress without it.
+        contenders: the calls to be timed, by name.
+        repeats: timed calls of each contender.
+        label: prefix of the progress lines on stderr; none are printed if it is empty.
 
     Returns:
-        For each contender the seconds of its repeats.
+        The seconds of each contender's repeats.
     """
     for name, call in contenders.items():
         if label:
@@ -73,5 +73,5 @@ def alternate(
 
 
 def paired_ratio(numerators: Sequence[float], denominators: Sequence[float]) -> float:
-    """Median over the repeats of the ratio within a repeat."""
+    """Median over repeats of the ratio within each repeat."""
     return statistics.median(a / b for a, b in zip(numerators, denominators, strict=True))

@@ -1,7 +1,7 @@
-"""Section `memory`: whether memory grows with the rounds when the cohort's size changes.
+"""Section `memory`: whether memory grows over the rounds if the cohort size varies.
 
-`python -m tff_pcdd.benchmarks.memory ROUNDS` runs the rounds in a process of its own and prints
-JSON.
+`python -m tff_pcdd.benchmarks.memory ROUNDS` runs the rounds and prints the memory after each of
+them as JSON.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 
 _TEXT = """\
-{rounds} rounds of FedAvg on the runtime `inprocess` in a process of its own, cohorts of 2 to 12
-among 12 clients with 16 images of 8×8 each: what the process occupies after a round
-(/proc/self/statm)."""
+{rounds} rounds of FedAvg on the runtime `inprocess` in a process of its own, with cohorts of 2 to
+12 of 12 clients, which have 16 images of 8×8 each. The table shows the resident memory of the
+process after a round (/proc/self/statm)."""
 
 _ROUNDS, _QUICK_ROUNDS = 200, 24
 _SIZES = range(2, 13)
@@ -29,7 +29,7 @@ _LIMIT = 1.05
 
 
 def run(plan: measure.Plan) -> Section:
-    """Runs the rounds, in another process unless the run is a quick one."""
+    """Runs the rounds, in another process unless the plan is quick."""
     rounds = _QUICK_ROUNDS if plan.quick else _ROUNDS
     measure.note(f"memory: {rounds} rounds")
     sizes = run_rounds(rounds) if plan.quick else _run_elsewhere(rounds)
@@ -52,13 +52,13 @@ def _run_elsewhere(rounds: int) -> list[float]:
 
 
 def resident_memory() -> float:
-    """What this process occupies, in MB."""
+    """Resident memory of this process in MB."""
     pages = int(Path("/proc/self/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def cohort_sizes(rounds: int) -> list[int]:
-    """A size for each round: every size once, in random order, again and again."""
+    """The cohort size of each round: all sizes in random order, repeatedly."""
     generator = np.random.default_rng(0)
     cycles = -(-rounds // len(_SIZES))
     sizes = np.concatenate([generator.permutation(_SIZES) for _ in range(cycles)])
@@ -66,7 +66,7 @@ def cohort_sizes(rounds: int) -> list[int]:
 
 
 def run_rounds(rounds: int) -> list[float]:
-    """Memory after each round, in MB."""
+    """Runs FedAvg with varying cohort sizes; returns the memory after each round in MB."""
     from tff_pcdd.benchmarks.workloads import synthetic
     from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 

@@ -1,4 +1,4 @@
-"""Section `methods`: a round of every method over a round of FedAvg with the same network."""
+"""Section `methods`: round time of every method relative to FedAvg with the same network."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd.runtime import inprocess
 
 _TEXT = """\
-Each method's round alternates with a round of FedAvg that has the same projection in front of its
-head, on the runtime `inprocess`, at the method's default settings, after a first round (so that
-FedMR has its prototypes). The ratio is the median of the ratios within a repeat.
+A round of each method alternates with a round of FedAvg that has the same projection in front of
+its head, on the runtime `inprocess`, with the method's default settings. The first round is not
+counted, so FedMR has its prototypes. The ratio is the median of the ratios within a repeat.
 {workload}."""
 
 _WORKLOAD = Workload("simple_cnn", 4, 320, 64, 2)
 _QUICK_WORKLOAD = Workload("simple_cnn", 2, 16, 8, 1)
 
-# A round takes a fraction of a second, so more of them are affordable, and needed.
+# A round takes only a fraction of a second, so more of them are needed for a stable median.
 _ROUNDS_PER_REPEAT = 3
 
 _LIMITS = {
@@ -37,7 +37,7 @@ _LIMITS = {
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures every registered method but FedAvg, or one of them in a quick run."""
+    """Measures every registered method except FedAvg; only one method if the plan is quick."""
     names = [name for name in methods.names() if name != "fedavg"]
     names = ["fedmr"] if plan.quick else names
     workload = _QUICK_WORKLOAD if plan.quick else _WORKLOAD
@@ -82,7 +82,7 @@ def _measure(names, workload, repeats) -> list[dict]:
         try:
             contenders = {"fedavg": fedavg[width], name: _rounds(workload, name, width)}
             seconds = measure.alternate(contenders, repeats)
-        # One broken method must not cost the numbers of all others.
+        # If one method fails, the others are still measured.
         except Exception as error:
             row["note"] = f"failed: {error}".splitlines()[0]
             measure.note(f"methods: {name} {row['note']}")

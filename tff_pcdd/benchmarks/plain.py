@@ -1,4 +1,4 @@
-"""The ceiling: a round of FedAvg as a TensorFlow user writes it, without TFF."""
+"""The reference: a round of FedAvg in plain TensorFlow, without TFF."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tff_pcdd.methods import cross_entropy
 
 
 def keras_model(spec: TrainingSpec) -> tf.keras.Model:
-    """FedAvg's network as one Keras model."""
+    """FedAvg's network as a single Keras model."""
     with initialization.deferred() as first:
         net = spec.network()
     first.assign(net.parts, spec.task.seed)
@@ -20,7 +20,7 @@ def keras_model(spec: TrainingSpec) -> tf.keras.Model:
 
 
 def dataset_of(examples: data.Examples, spec: TrainingSpec) -> tf.data.Dataset:
-    """A client's batches of (inputs, labels) of a round, shuffled anew in every pass."""
+    """The batches (inputs, labels) of a client in a round, reshuffled in every epoch."""
     return (
         tf.data.Dataset.from_tensor_slices((examples.x, examples.y))
         .shuffle(len(examples))
@@ -31,7 +31,7 @@ def dataset_of(examples: data.Examples, spec: TrainingSpec) -> tf.data.Dataset:
 
 
 class PlainLoop:
-    """Clients one after the other: a Keras model, a `tf.function`, cached `tf.data` pipelines."""
+    """Trains clients in turn with one Keras model, one `tf.function` and reused data pipelines."""
 
     def __init__(self, spec: TrainingSpec, clients: list[data.Examples]):
         self._model = keras_model(spec)
@@ -39,8 +39,8 @@ class PlainLoop:
         self._momenta = self._optimizer.momenta(self._model.trainable_variables)
         self._clients = [(len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients]
         self.weights = [tf.identity(v) for v in self._model.variables]
-        # At once, because a Keras model stops working when another is made in a TF1 graph, and TFF
-        # makes all of its models there.
+        # Traced now: a Keras model stops working once another one is created in a TF1 graph, and
+        # TFF creates all of its models there.
         self._update.get_concrete_function(self.weights, self._clients[0][1])
 
     def next(self) -> None:
@@ -52,14 +52,14 @@ class PlainLoop:
 
     @tf.function(reduce_retracing=True)
     def _update(self, weights, dataset):
-        """A client's new weights, and the sum of its losses."""
+        """The weights of a client after training, and the sum of its losses."""
         model, variables = self._model, self._model.trainable_variables
         for variable, value in zip(model.variables, weights, strict=True):
             variable.assign(value)
         for momentum in self._momenta:
             momentum.assign(tf.zeros_like(momentum))
         total = 0.0
-        # A loop over the data set itself would become `Dataset.reduce`, which takes twice as long.
+        # Without `iter`, the loop would become `Dataset.reduce`, which takes twice as long.
         for x, y in iter(dataset):
             with tf.GradientTape() as tape:
                 loss = cross_entropy(y, model(x, training=True))

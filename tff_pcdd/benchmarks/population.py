@@ -1,10 +1,11 @@
-"""Section `population`: whether a round takes longer in a larger federation."""
+"""Section `population`: whether rounds take longer in larger federations."""
 
 from __future__ import annotations
 
 import contextlib
 import statistics
 import time
+from typing import Any
 
 from tff_pcdd.benchmarks import measure
 from tff_pcdd.benchmarks.report import Section, Table, Target
@@ -12,10 +13,10 @@ from tff_pcdd.benchmarks.workloads import synthetic
 from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 
 _TEXT = """\
-`Simulation.next_round` of FedAvg on the runtime `inprocess`, with a cohort of 10 drawn from
-federations of different size: choosing the cohort, its data and its states, the round itself, and
-storing the states. {samples} images of 8×8 per client, five local epochs. Seconds are medians of
-{repeats} measurements of {rounds} rounds, the federations in turn."""
+`Simulation.next_round` of FedAvg on the runtime `inprocess`, with a cohort of 10 from federations
+of different sizes. This includes choosing the cohort with its data and states, the round itself,
+and storing the states. {samples} images of 8×8 per client, five local epochs. Seconds are medians
+of {repeats} measurements of {rounds} rounds; the federations take turns."""
 
 _POPULATIONS, _QUICK_POPULATIONS = (100, 1_000, 10_000), (20, 40)
 _SAMPLES, _ROUNDS = 64, 10
@@ -37,7 +38,7 @@ def run(plan: measure.Plan) -> Section:
             contenders[str(clients)] = _rounds(simulation, rounds)
         seconds = measure.alternate(contenders, plan.repeats, "population")
     smallest = seconds[str(populations[0])]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "clients": clients,
             "seconds": [s / rounds for s in seconds[str(clients)]],

@@ -1,4 +1,4 @@
-"""Processes beside this one: workers, the model server, and how much memory processes occupy."""
+"""Other processes: workers, the model server, and the memory that processes use."""
 
 from __future__ import annotations
 
@@ -10,11 +10,12 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
-# Of a clone; an installed package has no server beside it.
+# The root of a clone; an installed package comes without the server.
 _ROOT = Path(__file__).resolve().parents[2]
 
-# The model server's own environment, and what is run there.
+# The model server has an environment of its own.
 SERVING_PYTHON = _ROOT / ".venv-serving" / "bin" / "python"
 SERVING_ADAPTER = _ROOT / "serving" / "adapter.py"
 
@@ -25,9 +26,16 @@ def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(command, text=True, **options)
 
 
+def standard_output(process: subprocess.Popen) -> IO[str]:
+    """What a process writes; it must have been started with `stdout=subprocess.PIPE`."""
+    if process.stdout is None:
+        raise ValueError("the standard output of the process is not a pipe")
+    return process.stdout
+
+
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[list[tuple[str, int]]]:
-    """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
+    """Starts workers of the runtime `remote`, each for one client at a time: address and pid."""
     started = [
         start_module(
             "tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE
@@ -37,7 +45,7 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
     try:
         found = []
         for process in started:
-            match = re.search(r"port (\d+)", process.stdout.readline())
+            match = re.search(r"port (\d+)", standard_output(process).readline())
             if match is None:
                 raise RuntimeError(f"worker {process.pid} did not start")
             found.append((f"localhost:{match[1]}", process.pid))
@@ -47,16 +55,16 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
             process.terminate()
         for process in started:
             process.wait()
-            process.stdout.close()
+            standard_output(process).close()
 
 
 @contextlib.contextmanager
 def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
-    """The server that `make serve` starts, on a free port: pair of its first line and the port."""
-    command = [SERVING_PYTHON, SERVING_ADAPTER, f"--export_dir={export_dir}", "--port=0"]
+    """Starts the server of `make serve` on a free port; yields its first line and the port."""
+    command = [str(SERVING_PYTHON), str(SERVING_ADAPTER), f"--export_dir={export_dir}", "--port=0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        line = process.stdout.readline()
+        line = standard_output(process).readline()
         match = re.search(r":(\d+)/", line)
         if match is None:
             raise RuntimeError(f"the server of {export_dir} did not start")
@@ -64,16 +72,16 @@ def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait()
-        process.stdout.close()
+        standard_output(process).close()
 
 
 def children(pid: int) -> list[int]:
-    """All processes below a process."""
+    """The ids of all descendants of a process."""
     parents = {}
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with contextlib.suppress(OSError):
-                # The name, in parentheses, may hold anything.
+                # The name of the process, in parentheses, may contain any character.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 parents[int(entry.name)] = int(fields[1])
     found, pending = [], [pid]
@@ -87,10 +95,10 @@ def children(pid: int) -> list[int]:
 
 @contextlib.contextmanager
 def ended_afterwards() -> Iterator[None]:
-    """Ends the processes that were started below this one inside the block and still run.
+    """Kills the descendants of this process that were started inside the block and still run.
 
-    They are left for whoever started them to wait for. That is TFF's context, when it is collected;
-    the signal that it sends before is one that a worker ignores if this is a background job.
+    It does not wait for them. TFF's context does so when it is garbage-collected, but the signal
+    that it sends first is ignored by workers of a background job.
     """
     before = set(children(os.getpid()))
     try:
@@ -102,7 +110,7 @@ def ended_afterwards() -> Iterator[None]:
 
 
 def peak_memory(pid: int) -> float:
-    """The most that a process has occupied so far, in MB; 0 if it is gone."""
+    """Peak resident memory of a process in MB; 0 if the process has ended."""
     with contextlib.suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         if match:

@@ -1,4 +1,4 @@
-"""The report: tables and targets as json, as a page, as a picture."""
+"""The report: tables and targets as JSON, as a Markdown page and as a figure."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ from matplotlib.figure import Figure
 
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """What a ratio is meant to reach.
+    """A bound on a measured ratio.
 
     Attributes:
         text: what is measured.
-        value: what came out; None if it could not be measured.
+        value: the measured ratio; None if it could not be measured.
         limit: the bound.
-        at_least: whether the bound is a lower one.
+        at_least: whether it is a lower bound; otherwise it is an upper bound.
     """
 
     text: str
@@ -32,13 +32,13 @@ class Target:
 
     @property
     def met(self) -> bool | None:
-        """Whether the value keeps the bound; None without a value."""
+        """Whether the value is within the bound; None if there is no value."""
         if self.value is None:
             return None
         return self.value >= self.limit if self.at_least else self.value <= self.limit
 
     def to_json(self) -> dict[str, Any]:
-        """The target and whether it is met."""
+        """The fields and whether the target is met, for JSON."""
         return {**dataclasses.asdict(self), "met": self.met}
 
 
@@ -48,8 +48,8 @@ class Table:
 
     Attributes:
         title: heading.
-        columns: for each column its heading and the key of its values in the rows. Rows may hold
-            more, which goes into the json only.
+        columns: maps the heading of each column to the key of its values in the rows. Further
+            values in the rows are only written to the JSON file.
         rows: the measurements.
     """
 
@@ -60,15 +60,15 @@ class Table:
 
 @dataclasses.dataclass(frozen=True)
 class Section:
-    """What one section measured.
+    """The measurements of a section.
 
     Attributes:
         title: heading.
         text: what was measured and how.
-        tables: the numbers.
-        targets: what they are meant to reach.
-        picture: what of it is drawn, as (title, bars by label, a line across the bars), if
-            anything is.
+        tables: the measured values.
+        targets: bounds on the measured ratios.
+        picture: a bar chart of the section: its title, the bars by label, and the position of a
+            reference line (None for no line).
     """
 
     title: str
@@ -78,7 +78,7 @@ class Section:
     picture: tuple[str, Mapping[str, float], float | None] | None = None
 
     def to_json(self) -> dict[str, Any]:
-        """Plain values."""
+        """The section as values that JSON can represent."""
         return {
             "title": self.title,
             "text": self.text,
@@ -88,7 +88,7 @@ class Section:
 
 
 def describe_machine() -> dict[str, Any]:
-    """The machine, the versions and how busy it is."""
+    """The machine, its load and the versions of the software."""
     cpu, memory = platform.processor() or platform.machine(), None
     for line in _lines("/proc/cpuinfo"):
         if line.startswith("model name"):
@@ -122,7 +122,7 @@ def write(
     settings: Mapping[str, Any],
     sections: Mapping[str, Section],
 ) -> str:
-    """Writes benchmark.json, benchmark.md and benchmark.png; returns the page."""
+    """Writes benchmark.json, benchmark.md and benchmark.png; returns the Markdown page."""
     output_dir.mkdir(parents=True, exist_ok=True)
     values = {
         "machine": dict(machine),
@@ -137,7 +137,7 @@ def write(
 
 
 def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
-    """The report as a page."""
+    """The report as a Markdown page."""
     load = ", ".join(map(str, machine["load_average"]))
     lines = [
         "# Benchmark",
@@ -146,7 +146,7 @@ def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
         f"{machine['system']}; TensorFlow {machine['tensorflow']}, "
         f"TFF {machine['tensorflow_federated']}, Python {machine['python']}. "
         f"Load average at the start: {load}. {settings['repeats']} repeats, "
-        f"{settings['seconds']:.0f} s in all.",
+        f"{settings['seconds']:.0f} s in total.",
     ]
     if settings["quick"]:
         lines += ["", "**Quick run: the sizes are tiny and the numbers mean nothing.**"]
@@ -186,7 +186,7 @@ def _cell(value: Any) -> str:
 
 
 def draw(sections: Mapping[str, Section]) -> Figure:
-    """A panel of bars for each section that has a picture."""
+    """A bar chart for each section that has a picture."""
     pictures = [section.picture for section in sections.values() if section.picture]
     figure = Figure(figsize=(6.5 * max(len(pictures), 1), 4.6), layout="constrained")
     panels = figure.subplots(1, max(len(pictures), 1), squeeze=False)[0]

@@ -1,4 +1,4 @@
-"""Section `runtimes`: one FedAvg round on every runtime, beside plain TensorFlow and stock TFF."""
+"""Section `runtimes`: a FedAvg round on every runtime, in plain TensorFlow and in stock TFF."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -18,16 +19,16 @@ from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.runtime import inprocess, remote, worker
 
 _TEXT = """\
-`plain` is a TensorFlow training loop over the clients, one after the other: the ceiling.
-`inprocess` (the default, and with one client at a time), `tff` (TFF's C++ worker) and `remote` (two
-workers on this machine, one client at a time each) run this project's computations. `stock` is
-`tff.learning.algorithms.build_weighted_fed_avg` in TFF's own default context. Seconds are medians;
-a ratio is the median of the ratios within a repeat."""
+`plain` is the reference: a TensorFlow training loop over the clients, one after the other.
+`inprocess` (with its default settings, and with one client at a time), `tff` (TFF's C++ worker) and
+`remote` (two workers on this machine, one client at a time each) run this project's computations.
+`stock` is `tff.learning.algorithms.build_weighted_fed_avg` in TFF's own default context. Seconds
+are medians; a ratio is the median of the ratios within a repeat."""
 
 _WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
 _QUICK_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
 
-# Bounds by workload: this contender, that one, how many times faster.
+# By workload: contender, reference, and the lower bound on the ratio of their speeds.
 _TARGETS = {
     "simple_cnn": (("inprocess", "plain", 0.90), ("inprocess", "stock", 1.8)),
     "resnet18": (("inprocess", "plain", 0.97),),
@@ -57,7 +58,7 @@ def run(plan: measure.Plan) -> Section:
 
 
 def _measure(workload, plan) -> tuple[dict[str, list[float]], dict[str, str]]:
-    """Seconds of each contender, and why others cannot take part."""
+    """Seconds of each contender, and the reasons why others cannot run."""
     previous = tff.framework.get_context_stack().current
     with contextlib.ExitStack() as stack:
         stack.callback(tff.framework.set_default_context, previous)
@@ -72,7 +73,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
     contenders: dict[str, Contender] = {"plain": plain.PlainLoop(spec, clients).next}
     process = federated.build_process(spec)
     addresses = [address for address, _ in stack.enter_context(processes.workers(2))]
-    contexts = {
+    contexts: dict[str, Any] = {
         "inprocess": inprocess.create_context(),
         "inprocess, one at a time": inprocess.create_context(client_parallelism=1),
         "tff": worker.create_context(),
@@ -88,7 +89,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
         context = tff.backends.native.create_sync_local_cpp_execution_context()
         try:
             contenders["stock"] = _within(context, lambda: stock_rounds(spec, clients))
-        # Whatever TFF has against the model, it is what the report shows.
+        # Whatever the reason is for which TFF refuses the model, the report shows it.
         except Exception as error:
             refused["stock"] = f"refused: {error}".splitlines()[0]
     for reason in {str(warning.message) for warning in caught if "Batch" in str(warning.message)}:
@@ -97,7 +98,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
 
 
 def _within(context: tff.framework.SyncContext, make: Callable[[], Contender]) -> Contender:
-    """Makes a contender, and has it run, in a context of its own."""
+    """Creates a contender in a context, and runs it there."""
     tff.framework.set_default_context(context)
     contender = make()
 
@@ -109,7 +110,7 @@ def _within(context: tff.framework.SyncContext, make: Callable[[], Contender]) -
 
 
 def stock_rounds(spec: TrainingSpec, clients: list[data.Examples]) -> Contender:
-    """FedAvg as TFF offers it, with data sets of `tf.data`."""
+    """TFF's own FedAvg on `tf.data` data sets."""
     datasets = [plain.dataset_of(c, spec) for c in clients]
 
     def model_fn():

@@ -1,4 +1,4 @@
-"""Section `serving`: what the server of `make serve` adds to a model's own time."""
+"""Section `serving`: the overhead of the server that `make serve` starts."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -23,30 +24,31 @@ from tff_pcdd.training import RunOptions, run_experiment
 
 _TITLE = "Serving"
 _TEXT = """\
-KServe's Python server with an exported Simple-CNN, against calls of the same SavedModel in the
-process of the benchmark. Each client is a thread of that process with a connection of its own, and
-waits for an answer before it sends the next request: random images of 32×32×3, as JSON that was
-made before. A bare call starts from the tensor instead. Clients, server and TensorFlow share the
-cores. Requests a second are medians of {repeats} repeats, milliseconds are quantiles over the
-requests of all of them, and the ratio is the median of the ratios within a repeat."""
-_NOT_INSTALLED = "not measured: the server is not installed, `make install-serving` does that"
+KServe's Python server with an exported Simple-CNN, compared with direct ("bare") calls of the same
+SavedModel in the process of the benchmark. Each client is a thread of that process with its own
+connection, and waits for the response before it sends the next request. A request contains random
+images of 32×32×3 as JSON, which is prepared in advance; a direct call takes a tensor. Clients,
+server and TensorFlow share the cores. Requests per second are medians over {repeats} repeats,
+milliseconds are quantiles over the requests of all repeats, and the ratio is the median of the
+ratios within a repeat."""
+_NOT_INSTALLED = "not measured: the server is not installed; run `make install-serving`"
 
 _WORKLOAD = Workload("simple_cnn", 2, 32, 32, 1)
-# Images in a request, clients at a time, requests in a repeat.
+# Images per request, concurrent clients, requests per repeat.
 _LOADS = ((1, 1, 400), (1, 8, 800), (32, 1, 80), (32, 8, 160))
 _QUICK_LOADS = ((1, 1, 4), (2, 2, 4))
 
 
 class _Load:
-    """Clients that make the same call again and again, at the same time.
+    """Concurrent clients that repeat the same call.
 
     Args:
-        open_client: gives a context in which a client's call is at hand.
-        clients: how many.
-        calls: of all clients together.
+        open_client: returns a context manager that yields the call of a client.
+        clients: number of concurrent clients.
+        calls: number of calls of all clients together.
 
     Attributes:
-        latencies: for every repeat the seconds of its calls.
+        latencies: seconds of each call, a list per repeat.
     """
 
     def __init__(self, open_client: Callable, clients: int, calls: int):
@@ -69,7 +71,7 @@ class _Load:
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures the server and the bare model, if the server is installed."""
+    """Measures the server and direct calls, if the server is installed."""
     text = _TEXT.format(repeats=plan.repeats)
     if not processes.SERVING_PYTHON.exists():
         table = Table(_TITLE, {"": "note"}, [{"note": _NOT_INSTALLED}])
@@ -94,7 +96,7 @@ def run(plan: measure.Plan) -> Section:
         "server / bare": "ratio",
     }
     picture = (
-        "requests per second to the server, by images in each and clients",
+        "requests per second (images per request × clients)",
         {f"{row['images']} × {row['clients']}": row["rate"] for row in rows},
         None,
     )
@@ -102,7 +104,7 @@ def run(plan: measure.Plan) -> Section:
 
 
 def _export(directory: Path) -> Path:
-    """The directory of an exported global model."""
+    """Trains and exports a global model; returns the export directory."""
     config = _WORKLOAD.config(rounds=1)
     run_dir, export_dir = directory / "run", directory / "exported"
     run_experiment(config, run_dir, RunOptions(progress=False, tensorboard=False))
@@ -125,9 +127,9 @@ def _measure(port: int, signature: Callable, load: tuple[int, int, int], repeats
     }
     label = f"serving, {images} images, {clients} clients"
     seconds = measure.alternate(contenders, repeats, label)
-    row = {"images": images, "clients": clients}
+    row: dict[str, Any] = {"images": images, "clients": clients}
     for prefix, name in (("", "server"), ("bare_", "bare")):
-        # Without the first, which `alternate` does not count either.
+        # The first call, which `alternate` does not count, is left out.
         latencies = np.concatenate(contenders[name].latencies[1:])
         row[f"{prefix}seconds"] = seconds[name]
         row[f"{prefix}rate"] = statistics.median(calls / s for s in seconds[name])
@@ -139,7 +141,7 @@ def _measure(port: int, signature: Callable, load: tuple[int, int, int], repeats
 
 @contextlib.contextmanager
 def _connection(port: int, body: bytes):
-    """A call that sends a predict request and reads the answer."""
+    """Yields a call that sends a predict request and reads the response."""
     connection = http.client.HTTPConnection("127.0.0.1", port)
 
     def call():

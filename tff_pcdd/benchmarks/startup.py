@@ -1,4 +1,4 @@
-"""Section `startup`: how long a user waits for the first round, and what it takes in memory."""
+"""Section `startup`: time until the end of the first round, and peak memory."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ import time
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table
 
-# What tff_pcdd.benchmarks.first_round prints, the latter at its end and with a number behind.
+# Lines that `first_round` prints: the first after each round, the second with a number at its end.
 FIRST_ROUND = "first round finished"
 PEAK_MEMORY = "peak memory (MB):"
 
 _TEXT = """\
-`tasks.train --rounds=1` on digits, ten clients, five local epochs: seconds from the start of the
-process to the end of the first round, and to the end of the command (which evaluates, draws and
-saves). Memory is the peak of the process over the whole command, and that of its workers up to the
-first round, summed. `remote` has two workers that have just been started and wait. Medians of
-{repeats} runs, the runtimes in turn."""
+`tasks.train --rounds=1` on digits, with ten clients and five local epochs: seconds from the start
+of the process to the end of the first round, and to the end of the command (which also evaluates,
+draws and saves). Memory is the peak of the process over the whole command, and the sum of the peaks
+of its workers up to the end of the first round. For `remote`, two workers are started beforehand.
+Values are medians of {repeats} runs; the runtimes take turns."""
 
 _RUNTIMES = ("inprocess", "tff", "remote")
 _MOST_REPEATS = 3
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures every runtime, or only the default in a quick run."""
+    """Measures every runtime; only the default one if the plan is quick."""
     runtimes = _RUNTIMES[:1] if plan.quick else _RUNTIMES
     repeats = 1 if plan.quick else min(plan.repeats, _MOST_REPEATS)
     runs: dict[str, list[dict]] = {runtime: [] for runtime in runtimes}
@@ -58,7 +58,7 @@ def run(plan: measure.Plan) -> Section:
 
 
 def _train(runtime: str, quick: bool) -> dict[str, float]:
-    """One run of tasks.train in a process of its own."""
+    """Runs tasks.train once in a new process; returns the measurements."""
     with contextlib.ExitStack() as stack:
         directory = stack.enter_context(tempfile.TemporaryDirectory())
         arguments = ["--rounds=1", f"--runtime={runtime}", "--noprogress"]
@@ -74,7 +74,8 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
             "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
         )
         first_round = memory = None
-        for line in process.stdout:
+        output = processes.standard_output(process)
+        for line in output:
             if line.strip() == FIRST_ROUND:
                 first_round = time.perf_counter() - start
                 pids = [*processes.children(process.pid), *(pid for _, pid in workers)]
@@ -83,7 +84,7 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
                 memory = float(line.removeprefix(PEAK_MEMORY))
         process.wait()
         seconds = time.perf_counter() - start
-        process.stdout.close()
+        output.close()
     if process.returncode or first_round is None or memory is None:
         raise RuntimeError(f"tasks.train --runtime={runtime} exited with {process.returncode}")
     return {

@@ -1,4 +1,4 @@
-"""Runs the chosen sections and writes the report."""
+"""Runs sections of the benchmark and writes the report."""
 
 from __future__ import annotations
 
@@ -18,13 +18,13 @@ from tff_pcdd.runtime import inprocess
 def run(names: Sequence[str], plan: measure.Plan, output_dir: str | os.PathLike) -> str:
     """Measures sections and writes benchmark.json, benchmark.md and benchmark.png.
 
-    The report is written after every section, so that an interrupted run leaves what it has.
+    The report is written after every section, so an interrupted run leaves what has been measured.
 
     Returns:
-        The report as a page.
+        The report as a Markdown page.
     """
-    # In place of the context that the import of TFF puts in force, and which complains when it is
-    # collected at the end of the process.
+    # Replaces the context that importing TFF installs, which prints an error when it is collected
+    # at the end of the process.
     tff.framework.set_default_context(inprocess.create_context())
     gc.collect()
     machine, start = report.describe_machine(), time.perf_counter()

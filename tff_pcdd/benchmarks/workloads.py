@@ -1,4 +1,4 @@
-"""What is computed in the measured rounds: random images, divided evenly among clients."""
+"""Workloads of the benchmark: random images, divided evenly among clients."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) 
     """Random images with random labels, divided evenly among clients.
 
     Args:
-        samples: of the training part.
-        clients: how many.
-        shape: of an image, CIFAR-10's by default.
+        samples: number of training samples.
+        clients: number of clients.
+        shape: shape of an image, by default that of CIFAR-10.
     """
 
     class Synthetic(data.sources.ImageSource):
@@ -47,14 +47,14 @@ def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) 
 
 @dataclasses.dataclass(frozen=True)
 class Workload:
-    """One round: who takes part, and what each client does.
+    """The size of a round.
 
     Attributes:
-        model: the backbone.
-        clients: the cohort.
-        samples: of each client.
-        batch_size: samples in a step.
-        epochs: passes over a client's samples.
+        model: name of the backbone.
+        clients: number of clients, all of which take part.
+        samples: training samples of each client.
+        batch_size: samples per local step.
+        epochs: local epochs.
     """
 
     model: str
@@ -72,7 +72,7 @@ class Workload:
     def config(
         self, algorithm: str = "fedavg", *, projection_dim: int | None = None, rounds: int = 30
     ) -> ExperimentConfig:
-        """The experiment that such a round belongs to."""
+        """An experiment with rounds of this size."""
         return ExperimentConfig(
             method=methods.create(algorithm),
             data=synthetic(self.clients * self.samples, self.clients),
@@ -85,7 +85,7 @@ class Workload:
     def build(
         self, algorithm: str = "fedavg", *, projection_dim: int | None = None
     ) -> tuple[TrainingSpec, list[data.Examples]]:
-        """What is computed in a round, and the clients' training examples."""
+        """What a round computes, and the training examples of each client."""
         config = self.config(algorithm, projection_dim=projection_dim)
         federation = config.data.build()
         spec = training_spec(config, federation)
@@ -93,10 +93,14 @@ class Workload:
 
 
 class Rounds:
-    """Rounds of this project's computations, one after the other, in the context in force."""
+    """Consecutive rounds of this project's computations, in TFF's current context.
+
+    Args:
+        process: the computations; the constructor calls some of them.
+        clients: the training examples of each client.
+    """
 
     def __init__(self, process: federated.FederatedProcess, clients: list[data.Examples]):
-        """Prepares the first round; it needs a context, like all that follow."""
         self._process = process
         self._examples = [OrderedDict(x=client.x, y=client.y) for client in clients]
         self.state = process.initialize()

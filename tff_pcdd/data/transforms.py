@@ -8,8 +8,6 @@ FedGELA and FedMR.
 
 from __future__ import annotations
 
-import re
-
 from etils import epy
 
 from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
@@ -118,8 +116,11 @@ def broken_images(message: str) -> str | None:
     Returns:
         One line that names the files; None if the message is not about image files.
     """
-    found = re.search(re.escape(_BROKEN) + r"\] \[(.*?)\]\s*(?:\[\[|$)", message, re.DOTALL)
-    return f"{_BROKEN} {found[1]}" if found else None
+    # A failed computation reports text only, whatever the runtime: the operation's message, the
+    # names in brackets, and, after "[[", the operation.
+    _, found, rest = message.partition(f"{_BROKEN}] [")
+    names, _, _ = rest.partition("[[")
+    return f"{_BROKEN} {names.rstrip().removesuffix(']')}" if found else None
 
 
 def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:

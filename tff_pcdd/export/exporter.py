@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import os
 from collections.abc import Iterator
@@ -64,16 +65,17 @@ def export_run(
     options = options or ExportOptions()
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     run = restore_run(config, run_dir, run_options, round_number)
-    clients = _choose_clients(run.simulation.federation, options.clients)
-    has_global = config.method.has_global_model
-    if not clients and not has_global:
-        raise SettingError(
-            "clients",
-            options.clients,
-            f"nothing to export: {config.algorithm} has no global model; give client ids or all",
-        )
-    folders = {index: layout.personal_folder(client_id) for index, client_id in clients.items()}
-    directory.check([layout.GLOBAL] * has_global + list(folders.values()))
+    with contextlib.ExitStack() as stack:
+        # Releases the runtime if a check fails; otherwise `_export` does.
+        stack.enter_context(run.simulation)
+        clients = _choose_clients(run.simulation.federation, options.clients)
+        has_global = config.method.has_global_model
+        if not clients and not has_global:
+            reason = f"nothing to export: {config.algorithm} has no global model"
+            raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
+        folders = {index: layout.personal_folder(name) for index, name in clients.items()}
+        directory.check([layout.GLOBAL] * has_global + list(folders.values()))
+        stack.pop_all()
     return _export(run, directory, folders, options)
 
 
@@ -119,7 +121,9 @@ def _write(
     return Exported(folder, accuracies[""])
 
 
-def _samples(federation: data.Federation, client: int | None):
+def _samples(
+    federation: data.Federation, client: int | None
+) -> tuple[data.Examples, data.Examples]:
     """Training and test examples of all clients, or of one client."""
     if client is None:
         return federation.train, federation.test

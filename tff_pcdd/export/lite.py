@@ -12,7 +12,7 @@ converter of TensorFlow 2.14 crashes when it calibrates them for int8.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 import numpy as np
@@ -50,7 +50,7 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
         )
         (directory / INT8).write_bytes(converter.convert())
     _write_lines(directory / "labels.txt", model.class_names)
-    if model.input_spec.kind == TEXT:
+    if model.input_spec.vocabulary:
         _write_lines(directory / "vocabulary.txt", model.input_spec.vocabulary)
     return written
 
@@ -60,11 +60,11 @@ def accuracy(path: Path, examples: data.Examples, spec: data.InputSpec) -> float
     interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
     run, name = interpreter.get_signature_runner(), inputs.raw_spec(spec).name
-    right = 0
+    correct = 0
     for sample, label in zip(_samples(examples.x, spec), examples.y, strict=True):
         interpreter.reset_all_variables()
-        right += run(**{name: sample})["class_id"].item() == label
-    return 100 * right / len(examples) if len(examples) else float("nan")
+        correct += run(**{name: sample})["class_id"].item() == label
+    return 100 * correct / len(examples) if len(examples) else float("nan")
 
 
 def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
@@ -88,6 +88,6 @@ def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
         yield sample[None]
 
 
-def _write_lines(path: Path, names) -> None:
+def _write_lines(path: Path, names: Iterable[str]) -> None:
     """Writes one name per line; line breaks within names are escaped."""
     path.write_text("".join(f"{name!r}"[1:-1] + "\n" for name in names))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.metadata
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tff_pcdd import data
@@ -21,7 +21,8 @@ The global model, which is the same for all clients; GA is its accuracy on the w
 `probabilities` covers all classes."""
 
 _PERSONAL = """\
-The personal model of client {client}, which the method derives from the global model, {stage}.
+The personal model of client {client}, which the method derives from the global model,
+{stage}.
 `probabilities` covers all classes. `own_probabilities` covers the client's own classes, those with
 at least one sample in its training data: the logits of all other classes are excluded from the
 softmax, so their probability is 0. For a client without training samples it covers all classes."""
@@ -87,7 +88,10 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
     return "\n".join(lines) + "\n"
 
 
-def _accuracies(run: Run, accuracies: Mapping[str, float], client: int | None):
+def _accuracies(
+    run: Run, accuracies: Mapping[str, float], client: int | None
+) -> Iterator[tuple[str, str]]:
+    """What was measured, and the accuracy."""
     federation = run.simulation.federation
     if client is None:
         samples = f"the test set, {len(federation.test)} samples"
@@ -107,8 +111,10 @@ def _percent(value: float | None) -> str:
     return "–" if value is None or value != value else f"{value:.2f}"
 
 
-def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Iterable[str] = ()):
-    """Settings that apply, by their flat names, without the place of the data."""
+def _settings(
+    config: ExperimentConfig, only: Iterable[str] = (), leave_out: Iterable[str] = ()
+) -> Iterator[tuple[str, Any]]:
+    """Settings that apply, by their flat names, except where the data are."""
     groups = {setting.name: setting.group for setting in describe(ExperimentConfig)}
     for name, value in config.to_settings().items():
         group = groups.get(name, "")
@@ -118,9 +124,11 @@ def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Ite
             yield name, value
 
 
-def _classes(federation: data.Federation, client: int | None):
-    """Samples of each class."""
-    columns: Mapping[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
+def _classes(
+    federation: data.Federation, client: int | None
+) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
+    """The names of the columns, and for each class its samples."""
+    columns: dict[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
     if client is not None:
         columns["the client's training samples"] = federation.class_counts()[client]
         columns["the client's test samples"] = federation.test_class_counts()[client]
@@ -128,7 +136,7 @@ def _classes(federation: data.Federation, client: int | None):
     return tuple(columns), zip(*columns.values(), strict=True)
 
 
-def _versions():
+def _versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
     for package in _PACKAGES:
         yield package, importlib.metadata.version(package)

@@ -55,18 +55,17 @@ class TrainedModel:
 
     def accuracy(self, examples: data.Examples, batch_size: int) -> float:
         """Accuracy on stored examples in percent; NaN if there are none."""
-
         spec = self.input_spec
         classify = tf.function(
             lambda x: self.answer(transforms.normalize(x, spec))["class_id"]
         ).get_concrete_function(tf.TensorSpec([None, *spec.raw_shape], spec.dtype))
         starts = range(0, len(examples), batch_size)
-        right = [
+        correct = [
             classify(tf.constant(examples.x[start : start + batch_size])).numpy()
             == examples.y[start : start + batch_size]
             for start in starts
         ]
-        return 100 * float(np.concatenate(right).mean()) if right else float("nan")
+        return 100 * float(np.concatenate(correct).mean()) if correct else float("nan")
 
 
 def _choose(logits: tf.Tensor) -> dict[str, tf.Tensor]:

@@ -34,11 +34,15 @@ from tff_pcdd.federated.weights import WeightsChange
 
 @dataclasses.dataclass(frozen=True)
 class FederatedProcess:
-    """The computations of one method on one task.
+    """The TFF computations of one method on one task; the module's docstring has their types.
 
     Attributes:
-        initialize, initial_client_state, next, evaluate_global, evaluate_personal,
-            evaluate_before: TFF computations, see the module's docstring.
+        initialize: makes the first state of the server.
+        initial_client_state: makes the state of a client that has never taken part.
+        next: computes a round.
+        evaluate_global: counts the global model's correctly classified samples.
+        evaluate_personal: counts those of the personal models, before and after local training.
+        evaluate_before: counts those of the personal models before local training only.
         update_bytes: bytes that one client sends in a round as the change of its weights.
         extra_bytes: bytes that it sends besides, in a round in which it does.
         download_bytes: bytes that one client receives in every round.

@@ -119,9 +119,17 @@ def installed(context: C) -> Iterator[C]:
         The context.
 
     Example:
-        >>> context = create("inprocess", client_parallelism=2).create_context()
-        >>> with installed(context):
-        ...     state = process.initialize()
+        >>> import tensorflow as tf
+        >>> import tensorflow_federated as tff
+        >>> from tff_pcdd import runtime
+        >>> @tff.tensorflow.computation(tf.int32)
+        ... def double(x):
+        ...     return 2 * x
+        >>> context = runtime.create("inprocess", client_parallelism=2).create_context()
+        >>> with runtime.installed(context):
+        ...     print(double(21))
+        42
+        >>> context.close()
     """
     stack = tff.framework.get_context_stack()
     outermost = not hasattr(_thread, "default")
@@ -156,13 +164,12 @@ def _free_first_context() -> None:
     The finaliser needs modules that are gone later; it would then print an error message after the
     program's own output.
     """
-    loaded = sys.modules.get("tensorflow_federated")
     if _active is not None:
         _active._previous = None
-    elif loaded is not None:
+    elif "tensorflow_federated" in sys.modules:
 
-        class Nowhere(loaded.framework.SyncContext):
+        class Nowhere(tff.framework.SyncContext):
             def invoke(self, comp, arg):
                 raise RuntimeError("the process ends")
 
-        loaded.framework.set_default_context(Nowhere())
+        tff.framework.set_default_context(Nowhere())

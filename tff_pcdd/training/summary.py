@@ -10,24 +10,25 @@ from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.training.accuracies import metric_columns
 from tff_pcdd.training.history import History
 
-# What the names of accuracies begin with: global, personal, validation.
+# Prefixes of the names of accuracies: global, personal, validation.
 _TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
 
 
 def summarize_accuracies(history: History, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
     """The final and the best value of every accuracy and metric.
 
-    The best value of a column is the largest of all evaluated rounds, for each column by itself. It
-    says how far a run came, not what could have been chosen without looking at the test set.
+    The best value of a column is its maximum over all evaluated rounds; different columns may reach
+    it in different rounds. It cannot serve as a result, because it is chosen on the test set.
 
     Args:
-        history: of a run with at least one evaluated round.
-        metrics: that were measured beside the accuracies.
+        history: the history of a run with at least one evaluated round.
+        metrics: the metrics that were measured besides the accuracies.
 
     Returns:
-        For every accuracy or metric NAME `NAME_final` and `NAME_best`; `ga_second_half`, the mean
-        GA over the second half of the rounds; with held-out samples also the best round by them,
-        and the test accuracies and metrics in that round. None for what was not measured.
+        `NAME_final` and `NAME_best` for every accuracy and metric NAME, and `ga_second_half`, the
+        mean GA over the second half of the rounds; with held-out samples also the round that is
+        best on them, and the test accuracies and metrics in that round. Values that were not
+        measured are None.
     """
     last = history[-1]
     further = metric_columns(metrics)
@@ -61,6 +62,6 @@ def _at_best_round(
 
 
 def typical_seconds(history: History) -> float:
-    """The median time of a round, without the first, which includes tracing, if there are more."""
+    """The median time of a round in seconds; the first, which includes tracing, does not count."""
     seconds = history.column("seconds")
     return statistics.median(seconds[1:] or seconds)

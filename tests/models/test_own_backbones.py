@@ -1,0 +1,195 @@
+"""Backbones that are not in the package: registered classes and wrapped functions."""
+
+import dataclasses
+import pathlib
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import models, settings
+from tff_pcdd.errors import SettingError
+from tff_pcdd.federated import build_process
+from tff_pcdd.settings import option
+
+_ROOT = pathlib.Path(models.__file__).parents[2]
+SHAPE = (2, 3, 1)
+
+
+@pytest.fixture
+def registered(monkeypatch):
+    """A backbone registered outside of the package, for one test."""
+    monkeypatch.setattr(models.registry, "_classes", dict(models.registry.classes()))
+
+    @models.register
+    @dataclasses.dataclass(frozen=True)
+    class Mine(models.ImageBackbone):
+        name = "mine"
+        copies: int = option(1, "How often features are repeated.", minimum=1, group="Model")
+
+        def network(self, input_shape, projection_dim):
+            inputs = tf.keras.Input(input_shape)
+            features = tf.keras.layers.Flatten()(inputs)
+            features = tf.keras.layers.Concatenate()([features, features][: self.copies])
+            return tf.keras.Model(inputs, models.project(features, projection_dim))
+
+    return Mine
+
+
+@pytest.mark.usefixtures("registered")
+def test_a_registered_backbone_is_known_by_its_name():
+    assert "mine" in models.names()
+    assert models.names() == sorted(models.names())
+    assert models.build("mine", SHAPE).output_shape == (None, 6)
+    assert models.build("mine", SHAPE, projection_dim=4).output_shape == (None, 4)
+    assert models.create("mine", copies=2).build(SHAPE).output_shape == (None, 12)
+
+
+def test_its_options_are_settings(registered):
+    described = {setting.name: setting for setting in settings.describe(models.ModelConfig)}
+    assert described["copies"].applies_to == ("mine",)
+    assert described["copies"].chosen_by == "model"
+    config = settings.build(models.ModelConfig, {"model": "mine", "copies": 2})
+    assert config.backbone == registered(copies=2)
+    assert settings.flatten(config)["copies"] == 2
+    with pytest.raises(SettingError) as error:
+        settings.build(models.ModelConfig, {"model": "mlp", "copies": 2})
+    assert (error.value.setting, error.value.reason) == ("copies", "applies only with model=mine")
+
+
+def test_names_and_options_need_no_tensorflow():
+    check = (
+        "import sys; from tff_pcdd import models, settings;"
+        "assert 'resnet18' in models.names();"
+        "assert settings.describe(models.ModelConfig);"
+        "settings.flatten(settings.build(models.ModelConfig, {'model': 'efficientnet_b0'}));"
+        "heavy = {'tensorflow', 'tensorflow_federated', 'keras'} & set(sys.modules);"
+        "assert not heavy, heavy"
+    )
+    subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=60)
+
+
+def functional(input_shape):
+    inputs = tf.keras.Input(input_shape)
+    h = tf.keras.layers.Dense(5, "relu")(tf.keras.layers.Flatten()(inputs))
+    return tf.keras.Model(inputs, h)
+
+
+def sequential(input_shape):
+    """It gets to know the shape of its input from the first call."""
+    return tf.keras.Sequential([tf.keras.layers.Flatten(), tf.keras.layers.Dense(5, "relu")])
+
+
+class Subclassed(tf.keras.Model):
+    def __init__(self):
+        super().__init__()
+        self.flatten = tf.keras.layers.Flatten()
+        self.hidden = tf.keras.layers.Dense(5, "relu")
+
+    def call(self, inputs):
+        return self.hidden(self.flatten(inputs))
+
+
+@pytest.mark.parametrize("function", [functional, sequential, lambda shape: Subclassed()])
+@pytest.mark.parametrize("projection_dim", [0, 4])
+def test_keras_models_are_backbones(function, projection_dim):
+    backbone = models.KerasBackbone(function, name="mine")
+    model = backbone.build(SHAPE, projection_dim=projection_dim)
+    assert model.output_shape == (None, projection_dim or 5)
+    x = np.random.default_rng(0).normal(size=(3, *SHAPE)).astype(np.float32)
+    kernel, bias, *projection = (weight.numpy() for weight in model.weights)
+    expected = np.maximum(x.reshape(3, -1) @ kernel + bias, 0)
+    if projection_dim:
+        expected = expected @ projection[0] + projection[1]
+    np.testing.assert_allclose(model(x), expected, rtol=1e-4, atol=1e-6)
+
+
+def test_keras_models_of_text():
+    def embed(input_shape):
+        inputs = tf.keras.Input(input_shape, dtype="int32")
+        return tf.keras.Model(
+            inputs, tf.keras.layers.LSTM(3)(tf.keras.layers.Embedding(9, 2)(inputs))
+        )
+
+    model = models.KerasBackbone(embed).build((7,), vocabulary_size=9)
+    assert model(np.zeros([2, 7], np.int32)).shape == (2, 3)
+
+
+def test_a_keras_backbone_is_a_setting_from_python():
+    backbone = models.KerasBackbone(functional, name="mine")
+    config = models.ModelConfig(backbone=backbone)
+    assert config.backbone.initial_values(SHAPE) is None
+    assert settings.flatten(config)["model"] == "mine"
+    assert "mine" not in models.names()
+    with pytest.raises(SettingError, match="must be a Backbone") as error:
+        models.ModelConfig(backbone="resnet18")
+    assert error.value.setting == "model"
+
+
+def test_a_keras_backbone_trains(simulation):
+    backbone = models.KerasBackbone(functional)
+    learning = support.learning("fedavg")
+    with tf.Graph().as_default():
+        width = backbone.build(support.IMAGE).output_shape[-1]
+    task = dataclasses.replace(
+        learning.task, feature_dim=width, backbone=lambda: backbone.build(support.IMAGE)
+    )
+    process = build_process(dataclasses.replace(learning, task=task))
+    first = process.initialize()
+    state, _, _ = support.run_rounds(process, first, {}, [[0, 1], [0, 3]])
+    before, after = (np.asarray(s["weights"]["trainable"][0]) for s in (first, state))
+    assert before.shape == (16, 5)
+    assert np.all(np.isfinite(after)) and np.any(after != before)
+
+
+def with_two_outputs(input_shape):
+    inputs = tf.keras.Input(input_shape)
+    h = tf.keras.layers.Flatten()(inputs)
+    return tf.keras.Model(inputs, [h, h])
+
+
+_KEPT = []
+
+
+def kept(input_shape):
+    """The same layers in every call."""
+    if not _KEPT:
+        _KEPT.append(functional(input_shape))
+    return _KEPT[0]
+
+
+@pytest.mark.parametrize(
+    ("function", "reason"),
+    [
+        (lambda shape: tf.keras.layers.Dense(3), "must return a tf.keras.Model"),
+        (
+            lambda shape: tf.keras.Sequential([tf.keras.Input(shape), tf.keras.layers.Dense(3)]),
+            r"output must have shape \[batch, d\] .*\(None, 2, 3, 3\)",
+        ),
+        (with_two_outputs, r"output must have shape \[batch, d\]"),
+        (lambda shape: functional((4, 4, 1)), r"input must have shape \(None, 2, 3, 1\).* 4, 4, 1"),
+    ],
+)
+@pytest.mark.parametrize("projection_dim", [0, 4])
+def test_models_that_cannot_be_backbones(function, projection_dim, reason):
+    with pytest.raises(SettingError, match=reason) as error:
+        models.KerasBackbone(function, name="mine").build(SHAPE, projection_dim=projection_dim)
+    assert (error.value.setting, error.value.value) == ("model", "mine")
+    assert "\n" not in error.value.reason
+
+
+def test_every_model_needs_layers_of_its_own():
+    backbone = models.KerasBackbone(kept)
+    backbone.build(SHAPE)
+    with pytest.raises(SettingError, match="new layers each time"):
+        backbone.build(SHAPE)
+
+
+def test_a_registered_name_is_taken():
+    with pytest.raises(SettingError, match="name of a registered backbone"):
+        models.KerasBackbone(functional, name="resnet18")
+    with pytest.raises(SettingError, match="needs a function"):
+        models.KerasBackbone(functional(SHAPE).get_config())
