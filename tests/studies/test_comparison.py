@@ -261,7 +261,7 @@ def test_networks_that_differ_are_pointed_out(tmp_path):
     differing = [StudyRun(config, tmp_path) for config in configs()]
     assert "networks differ" not in comparison_tables.document(alike)
     text = comparison_tables.document(differing)
-    assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
+    assert "(none: fedavg; of width 84: fedgela). Set projection_dim to use the same one for all." in text
 
 
 @pytest.mark.parametrize(
