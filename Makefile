@@ -1,4 +1,4 @@
-# `make demo` and `make test` need Python 3.11, pip and make, and nothing else.
+# `make demo`, `make check` and `make test` need Python 3.11, pip and make, and nothing else.
 
 PYTHON ?= python3.11
 VENV := .venv
@@ -19,10 +19,15 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo test lint format notebooks serve docs install install-serving install-docs clean
+.PHONY: demo check test lint format notebooks serve docs install install-serving install-docs clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
+
+# What is quick: about three minutes on 2 cores.
+check: lint
+	$(BIN)/python -m pytest -m "not slow and not integration" \
+		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
 test: install install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
@@ -31,6 +36,7 @@ test: install install-serving install-docs lint
 lint: install
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+	$(BIN)/mypy
 
 format: install
 	$(BIN)/ruff format .
@@ -77,4 +83,5 @@ $(DOCS_VENV)/.installed: docs/requirements.lock
 	@touch $@
 
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .pytest_cache .ruff_cache .coverage
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .coverage \
+		.mypy_cache .pytest_cache .ruff_cache

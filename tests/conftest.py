@@ -13,6 +13,17 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+# Tests with these fixtures start processes, or train for longer than a few seconds.
+_LONG_FIXTURES = {"workers", "start", "call", "succeed", "runs", "exported"}
+
+
+def pytest_collection_modifyitems(items):
+    """Marks tests by their fixtures, and files and directories that a marker's list names."""
+    for item in items:
+        if _LONG_FIXTURES & set(item.fixturenames):
+            item.add_marker(pytest.mark.integration)
+
+
 @pytest.fixture
 def golden():
     """Loads a golden file by name: `golden("fedgela")` is a mapping of names to arrays.

@@ -100,7 +100,7 @@ class Registry(Generic[C]):
             SettingError: no component has that name.
         """
         classes = self.classes()
-        if name not in classes:
+        if not isinstance(name, str) or name not in classes:
             raise SettingError(self.setting, name, f"choose one of {', '.join(classes)}")
         return classes[name]
 

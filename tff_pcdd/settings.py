@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
 
 # Which values a setting of a type accepts, and how an error describes them.
-_TYPES = {
+_TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {
     bool: (bool, "true or false"),
     int: (int, "a whole number"),
     float: ((int, float), "a number"),
@@ -273,12 +273,19 @@ def _take(cls: type[T], values: dict[str, Any]) -> T:
         elif kind == "choice":
             arguments[field.name] = _take_component(data["registry"], data["default"], values)
         elif kind == "selection":
-            registry = data["registry"]
-            names = values.pop(registry.setting, "")
-            arguments[field.name] = tuple(
-                registry.create(name.strip()) for name in names.split(",") if name.strip()
-            )
+            arguments[field.name] = _take_selection(data["registry"], values)
     return cls(**arguments)
+
+
+def _take_selection(registry: Registry, values: dict[str, Any]) -> tuple[Any, ...]:
+    given = values.pop(registry.setting, "")
+    if not isinstance(given, str):
+        reason = "must be a string of names, separated by commas"
+        raise SettingError(registry.setting, given, reason)
+    names = [name.strip() for name in given.split(",") if name.strip()]
+    if len(set(names)) < len(names):
+        raise SettingError(registry.setting, given, "name each once")
+    return tuple(map(registry.create, names))
 
 
 def _take_component(registry: Registry, default: str, values: dict[str, Any]) -> Any:

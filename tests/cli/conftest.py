@@ -1,11 +1,16 @@
-"""Programs called as a user does, in processes of their own."""
+"""Programs called as a user does: in processes of their own, or quickly in this one."""
 
+import contextlib
+import importlib
+import logging
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
 import pytest
+from absl import logging as absl_logging
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The environment variable that the fixture `simulation` reads too.
@@ -21,13 +26,13 @@ def start():
     # JAX, which TFF imports, lowers it in the test's own process; a shell does not have it.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
-    def start(name, *flags, python=()):
+    def start(name, *flags, python=(), cwd=ROOT):
         runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
         command = [sys.executable, *python, "-m", f"tasks.{name}", *map(str, flags)]
         return subprocess.Popen(
             [*command, *(f"--runtime={value}" for value in runtime)],
-            cwd=ROOT,
-            env=environment,
+            cwd=cwd,
+            env={**environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -63,3 +68,40 @@ def succeed(call):
         return out
 
     return succeed
+
+
+@pytest.fixture
+def call_here(capsys):
+    """As `call`, in this process, which takes milliseconds.
+
+    For commands that are refused or only described: TFF's default context is not touched.
+    """
+
+    def call_here(name, *flags):
+        program = importlib.import_module(f"tff_pcdd.cli.{name}")
+        capsys.readouterr()
+        with _process_left_as_it_was():
+            try:
+                program.run([name, *map(str, flags)])
+                status = 0
+            except SystemExit as end:
+                status = end.code
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call_here
+
+
+@contextlib.contextmanager
+def _process_left_as_it_was():
+    """Restores what a program sets up for its process: signals, logging and the module path."""
+    handlers = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
+    path, log_handlers = sys.path[:], logging.root.handlers[:]
+    verbosity = absl_logging.get_verbosity()
+    try:
+        yield
+    finally:
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        sys.path[:], logging.root.handlers[:] = path, log_handlers
+        absl_logging.set_verbosity(verbosity)

@@ -8,7 +8,7 @@ import sys
 import numpy as np
 import pytest
 
-from benchmarks import SECTIONS, measure, memory, processes, report
+from tff_pcdd.benchmarks import SECTIONS, measure, memory, processes, report
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
 
@@ -31,6 +31,7 @@ def _paired(numerators, denominators):
     return float(np.median(np.divide(numerators, denominators)))
 
 
+@pytest.mark.slow
 def test_report_is_complete(quick_run, sections):
     assert list(sections) == list(SECTIONS)
     page = (quick_run / "benchmark.md").read_text()
@@ -42,6 +43,7 @@ def test_report_is_complete(quick_run, sections):
     assert (quick_run / "benchmark.png").stat().st_size > 1000
 
 
+@pytest.mark.slow
 def test_machine_is_described(quick_run):
     machine = json.loads((quick_run / "benchmark.json").read_text())["machine"]
     assert machine["cores"] >= 1
@@ -52,6 +54,7 @@ def test_machine_is_described(quick_run):
     assert len(machine["load_average"]) == 3
 
 
+@pytest.mark.slow
 def test_runtimes_are_set_beside_plain_and_stock(sections):
     rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
     names = ["plain", "inprocess", "inprocess, one at a time", "tff", "remote", "stock"]
@@ -67,6 +70,7 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
     assert target["met"] == (target["value"] >= 0.9)
 
 
+@pytest.mark.slow
 def test_methods_are_measured_against_fedavg(sections):
     (row,) = sections["methods"]["tables"][0]["rows"]
     assert row["ratio"] == pytest.approx(_paired(row["seconds"], row["fedavg_seconds"]))
@@ -74,24 +78,28 @@ def test_methods_are_measured_against_fedavg(sections):
     assert target["met"] == (row["ratio"] <= 1.2)
 
 
+@pytest.mark.slow
 def test_start_up_is_measured(sections):
     (row,) = sections["startup"]["tables"][0]["rows"]
     assert 0 < row["first_round_seconds"] < row["seconds"]
     assert row["memory_mb"] > 100
 
 
+@pytest.mark.slow
 def test_memory_is_compared_between_rounds(sections):
     rows = sections["memory"]["tables"][0]["rows"]
     (target,) = sections["memory"]["targets"]
     assert target["value"] == pytest.approx(rows[-1]["memory_mb"] / rows[0]["memory_mb"])
 
 
+@pytest.mark.slow
 def test_populations_are_compared_with_the_smallest(sections):
     rows = sections["population"]["tables"][0]["rows"]
     for row in rows:
         assert row["ratio"] == pytest.approx(_paired(row["seconds"], rows[0]["seconds"]))
 
 
+@pytest.mark.slow
 def test_server_is_compared_with_the_bare_model(sections):
     if not processes.SERVING_PYTHON.exists():
         pytest.skip("the server is not installed")
@@ -105,8 +113,9 @@ def test_server_is_compared_with_the_bare_model(sections):
         assert 0 < row["p50"] <= row["p99"] < 1000 * max(row["seconds"])
 
 
+@pytest.mark.integration
 def test_a_server_that_is_not_installed_is_noted(monkeypatch, tmp_path):
-    from benchmarks import serving
+    from tff_pcdd.benchmarks import serving
 
     monkeypatch.setattr(processes, "SERVING_PYTHON", tmp_path / "python")
     (table,) = serving.run(measure.Plan(quick=True)).tables
@@ -114,12 +123,13 @@ def test_a_server_that_is_not_installed_is_noted(monkeypatch, tmp_path):
     assert "make install-serving" in row["note"]
 
 
+@pytest.mark.integration
 def test_plain_loop_does_the_work_of_a_round():
     """With a batch for all samples, where their order does not matter, the weights are the same."""
     import tensorflow as tf
 
-    from benchmarks import plain, workloads
     from tff_pcdd import federated, runtime
+    from tff_pcdd.benchmarks import plain, workloads
 
     learning, clients = workloads.Workload("simple_cnn", 2, 8, 8, 2).build()
     loop = plain.PlainLoop(learning, clients)
@@ -177,14 +187,15 @@ def test_page_says_why_a_contender_is_missing():
     ("flags", "message"),
     [
         (["--sections=speed"], "--sections=speed: choose from runtimes"),
-        (["--sections=memory,memory"], "memory is named twice"),
+        (["--sections=memory,memory"], "--sections=memory,memory: memory is named twice"),
         (["--repeats=0"], "--repeats=0: must be at least 1"),
         (["--output_dir="], "--output_dir: is required"),
     ],
 )
-def test_refusals_are_one_line(tmp_path, flags, message):
-    command = [*_COMMAND, f"--output_dir={tmp_path}", *flags]
-    result = subprocess.run(command, capture_output=True, text=True)
-    assert result.returncode == 2
-    assert message in result.stderr
-    assert result.stderr.count("\n") == 1
+def test_refusals_are_one_line(tmp_path, call_here, flags, message):
+    status, out, err = call_here("benchmark", f"--output_dir={tmp_path}", *flags)
+    assert status == 2
+    assert out == ""
+    assert err.startswith(f"benchmark: error: {message}")
+    assert err.count("\n") == 1
+    assert not list(tmp_path.iterdir())

@@ -2,7 +2,11 @@
 
 import json
 
+import pytest
+
 from tests.support import write_image, write_table
+
+pytestmark = pytest.mark.integration
 
 ROUND = ("--model=simple_cnn", "--rounds=1", "--local_epochs=1", "--batch_size=4", "--noprogress")
 

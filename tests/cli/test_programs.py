@@ -14,6 +14,8 @@ import pytest
 
 from tff_pcdd.training import ExperimentConfig
 
+pytestmark = pytest.mark.integration
+
 SMALL = (
     "--num_clients=5",
     "--max_train_samples=100",
@@ -75,8 +77,11 @@ def test_train(trained):
     assert final["algorithm"] == "fedgela"
     assert [int(row["round"]) for row in metrics(directory)] == list(range(1, 9))
     assert os.listdir(directory / "tensorboard")
-    config = ExperimentConfig.from_json(json.loads((directory / "config.json").read_text()))
-    assert (config.algorithm, config.num_clients, config.rounds) == ("fedgela", 5, 8)
+    settings = json.loads((directory / "config.json").read_text())
+    config = ExperimentConfig.from_settings(**settings)
+    assert config.to_settings() == settings
+    assert (config.algorithm, config.training.rounds) == ("fedgela", 8)
+    assert config.data.partition.known_clients() == 5
     assert printed.startswith(f"fedgela: GA {final['ga_final']:.2f} (best {final['ga_best']:.2f})")
     assert printed.count("\n") == 1
     assert str(directory) in printed
@@ -122,7 +127,7 @@ def test_a_run_survives_kill_interrupt_and_termination(trained, start, succeed, 
         assert "Traceback" not in err
         assert not (broken / "summary.json").exists()
         if number == signal.SIGINT:
-            assert "train: interrupted; the same command goes on from here" in err
+            assert "train: interrupted; the same command resumes it" in err
     succeed("train", f"--output_dir={broken}", *LONGER)
     assert metrics(broken) == metrics(whole)
     assert summary(broken) == summary(whole)

@@ -1,4 +1,11 @@
-"""Commands that cannot be used: one line that names flag and value, status 2, nothing written."""
+"""Commands that cannot be used: one line that names flag and value, status 2, nothing written.
+
+Most run in this process; one of each kind of refusal runs as users call it.
+"""
+
+import re
+import subprocess
+import sys
 
 import pytest
 
@@ -7,7 +14,7 @@ from tff_pcdd import files
 TRAIN = [
     # unknown names
     (["--algorithm=fedsgd"], "--algorithm=fedsgd: choose one of"),
-    (["--dataset=mnist"], "--dataset='mnist': choose one of"),
+    (["--dataset=mnist"], "--dataset=mnist: choose one of"),
     (["--model=vgg16"], "--model=vgg16: choose one of"),
     (["--partition=shards"], "--partition=shards"),
     (["--runtime=gpu"], "--runtime=gpu"),
@@ -33,27 +40,30 @@ TRAIN = [
     (["--algorithm=fedgela", "--fedgela_scale=0"], "--fedgela_scale=0.0: must be greater than 0"),
     (["--partition=dirichlet", "--concentration=0"], "--concentration=0.0: must be greater than 0"),
     # numbers that do not go together
-    (["--classes_per_client=11"], "--classes_per_client=11: digits has 10 classes"),
-    (["--num_clients=3"], "3 clients with --classes_per_client=2 cannot hold all 10 classes"),
-    (["--clients_per_round=11"], "--clients_per_round=11: there are only --num_clients=10 clients"),
-    (["--max_train_samples=9"], "--max_train_samples=9 does not give every one of 10 clients"),
+    (["--classes_per_client=11"], "--classes_per_client=11: digits has only 10 classes"),
+    (["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
+    (["--clients_per_round=11"], "--clients_per_round=11: there are only num_clients=10 clients"),
+    (
+        ["--max_train_samples=9"],
+        "--max_train_samples=9: must be at least the number of clients",
+    ),
     # flags of something not chosen
     (["--fedgela_scale=2"], "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg"),
-    (["--concentration=0.5"], "--concentration=0.5: applies only with --partition=dirichlet"),
+    (["--concentration=0.5"], "--concentration=0.5: applies only with partition=dirichlet"),
     (
         ["--partition=iid", "--classes_per_client=2"],
-        "--classes_per_client=2: applies only with --partition=class",
+        "--classes_per_client=2: applies only with partition=class",
     ),
-    (["--max_clients=3"], "--max_clients=3: applies only with --partition=natural"),
-    (["--workers=localhost:8001"], "--workers=localhost:8001: applies only with --runtime=remote"),
+    (["--max_clients=3"], "--max_clients=3: applies only with partition=natural"),
+    (["--workers=localhost:8001"], "--workers=localhost:8001: applies only with runtime=remote"),
     (
         ["--runtime=tff", "--client_parallelism=2"],
-        "--client_parallelism=2: applies only with --runtime=inprocess",
+        "--client_parallelism=2: applies only with runtime=inprocess",
     ),
-    (["--runtime=remote"], "--runtime=remote: needs --workers=host:port"),
-    (["--partition=natural"], "--partition=natural: digits has no users"),
-    (["--input_normalization=imagenet"], "--input_normalization='imagenet' needs colour images"),
-    (["--dataset=femnist", "--partition=natural"], "data_dir is missing"),
+    (["--runtime=remote"], "--workers: runtime=remote needs the addresses"),
+    (["--partition=natural"], "--partition=natural: the samples of digits do not belong to users"),
+    (["--input_normalization=imagenet"], "--input_normalization=imagenet: needs colour images"),
+    (["--dataset=femnist", "--partition=natural"], "--data_dir: is missing; femnist needs"),
     # what is not a flag or not a value
     (["--rounds=three"], "--rounds=three"),
     (["--rounds=2.5"], "--rounds=2.5"),
@@ -63,13 +73,17 @@ TRAIN = [
     (["--rounds"], "rounds"),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
+    # modules that are not there
+    (["--import=no_such_module"], "--import=no_such_module: No module named 'no_such_module'"),
+    (["--import=json", "--import=my module"], "--import=my module: must be the name of a module"),
+    (["--import="], "--import: must be the name of a module"),
 ]
 
 OTHERS = [
     ("train", ["--nooutput_dir"], "output_dir"),
     ("compare", ["--algorithms=fedavg,fedsgd"], "--algorithms=fedavg,fedsgd: there is no fedsgd"),
-    ("compare", ["--seeds=0,x"], "--seeds=0,x: give whole numbers"),
-    ("compare", ["--seeds=-1"], "--seeds=-1: give whole numbers"),
+    ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
+    ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
     ("compare", ["--algorithms="], "--algorithms: is required"),
     ("compare", ["--seed=1"], "seed"),
@@ -78,13 +92,33 @@ OTHERS = [
         ["--algorithms=fedavg", "--fedgela_scale=2"],
         "--fedgela_scale=2.0: applies to fedgela, and the method is fedavg",
     ),
-    ("compare", ["--partitions=shards"], "--partitions=shards: give class:CLASSES"),
-    ("compare", ["--partitions=class"], "--partitions=class: give class:CLASSES"),
-    ("compare", ["--partitions=iid:3"], "--partitions=iid:3: give class:CLASSES"),
-    ("compare", ["--partitions=class:x"], "--partitions=class:x: give class:CLASSES"),
-    ("compare", ["--partitions=iid@"], "--partitions=iid@: give class:CLASSES"),
+    (
+        "compare",
+        ["--partitions=shards"],
+        "--partitions=shards: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=class"],
+        "--partitions=class: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=iid:3"],
+        "--partitions=iid:3: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=class:x"],
+        "--partitions=class:x: must be one of class:CLASSES",
+    ),
+    (
+        "compare",
+        ["--partitions=iid@"],
+        "--partitions=iid@: must be one of class:CLASSES",
+    ),
     ("compare", ["--partitions="], "--partitions: is required"),
-    ("compare", ["--partitions=class:11"], "--classes_per_client=11: digits has 10 classes"),
+    ("compare", ["--partitions=class:11"], "--classes_per_client=11: digits has only 10 classes"),
     (
         "compare",
         ["--partitions=dirichlet:0.1,dirichlet:.1"],
@@ -98,22 +132,26 @@ OTHERS = [
     (
         "compare",
         ["--partitions=iid", "--partition=class"],
-        "--partition=class: leave it out, for --partitions=iid",
+        "--partition=class: cannot be combined with partitions",
     ),
     (
         "compare",
         ["--partitions=iid,class:2", "--min_samples=2"],
-        "--min_samples=2: applies only with --partition=dirichlet",
+        "--min_samples=2: applies only with partition=dirichlet",
     ),
     ("sweep", [], "--grid: is required"),
-    ("sweep", ["--grid=learning_rate=1"], "--grid=learning_rate=1: give a flag of tasks.train"),
-    ("sweep", ["--grid=rounds"], "--grid=rounds: give a flag of tasks.train"),
-    ("sweep", ["--grid=seed=0,1"], "--grid=seed=0,1: give a flag of tasks.train"),
-    ("sweep", ["--grid=fedgela_scale=1"], "may differ between runs of fedavg"),
+    ("sweep", ["--grid=learning_rate=1"], "--grid=learning_rate=1: must be a flag of tasks.train"),
+    ("sweep", ["--grid=rounds"], "--grid=rounds: must be a flag of tasks.train"),
+    ("sweep", ["--grid=seed=0,1"], "--grid=seed=0,1: must be a flag of tasks.train"),
+    (
+        "sweep",
+        ["--grid=fedgela_scale=1"],
+        "--grid=fedgela_scale=1: must be a flag of tasks.train that may differ between",
+    ),
     ("sweep", ["--grid=rounds=2,x"], "--grid=rounds=2,x: "),
     ("sweep", ["--grid=rounds=2,2"], "--grid=rounds=2,2: name each value once"),
-    ("sweep", ["--grid=rounds=2", "--rounds=3"], "--grid=rounds=2: --rounds is given twice"),
-    ("sweep", ["--grid=rounds=2", "--seeds=x"], "--seeds=x: give whole numbers"),
+    ("sweep", ["--grid=rounds=2", "--rounds=3"], "--grid=rounds=2: rounds is given twice"),
+    ("sweep", ["--grid=rounds=2", "--seeds=x"], "--seeds=x: must be integers from 0"),
     ("sweep", ["--grid=rounds=0"], "--rounds=0: must be at least 1"),
     ("sweep", ["--grid=rounds=2,3"], "--validation_fraction=0: a sweep chooses on held-out"),
     ("train", ["--validation_fraction=1"], "--validation_fraction=1.0: must be at most 0.9"),
@@ -121,69 +159,101 @@ OTHERS = [
     (
         "partition",
         ["--dataset=cifar10", "--data_dir=/no/such/folder"],
-        "--data_dir=/no/such/folder is not a directory",
+        "dataset cifar10: data_dir=/no/such/folder is not a directory",
     ),
     (
         "partition",
         ["--dataset=femnist", "--partition=natural", "--data_dir=/no/such/folder"],
-        "--data_dir=/no/such/folder",
+        "dataset femnist: data_dir=/no/such/folder needs folders train and test",
     ),
     (
         "partition",
         ["--partition=dirichlet", "--num_clients=300"],
-        "300 clients with --min_samples=10 need 3000 training samples, there are 1438",
+        "--num_clients=300: with min_samples=10, 3000 training samples are needed",
     ),
     (
         "partition",
         ["--partition=iid", "--num_clients=2000"],
-        "2000",
+        "--num_clients=2000: 1438 training samples are enough for at most 1438 clients",
     ),
 ]
 
 
 def check(result, program, message):
+    """Checks for one line; a message that starts with a flag has to start the line too."""
     status, out, err = result
     assert status == 2, err
     assert out == ""
     assert message in err
+    if message.startswith("--"):
+        assert re.match(rf"{program}: error: (flag )?{re.escape(message)}", err), err
     assert err.startswith(f"{program}: error: ")
     assert err.count("\n") == 1, err
     assert "Traceback" not in err
 
 
 @pytest.mark.parametrize(("flags", "message"), TRAIN, ids=lambda value: str(value)[:40])
-def test_train(flags, message, call, tmp_path):
-    check(call("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)
+def test_train(flags, message, call_here, tmp_path):
+    check(call_here("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize(("program", "flags", "message"), OTHERS, ids=str)
-def test_others(program, flags, message, call, tmp_path):
-    check(call(program, *flags, f"--output_dir={tmp_path / 'out'}"), program, message)
+def test_others(program, flags, message, call_here, tmp_path):
+    check(call_here(program, *flags, f"--output_dir={tmp_path / 'out'}"), program, message)
     assert not list(tmp_path.iterdir())
 
 
 @pytest.mark.parametrize("program", ["train", "compare", "partition"])
-def test_output_dir_is_required(program, call):
-    check(call(program), program, "--output_dir: is required")
-    check(call(program, "--output_dir="), program, "--output_dir: is required")
+def test_output_dir_is_required(program, call_here):
+    check(call_here(program), program, "--output_dir: is required")
+    check(call_here(program, "--output_dir="), program, "--output_dir: is required")
 
 
 @pytest.mark.parametrize(
     ("program", "flags", "message"),
     [
-        ("train", ["--num_clients=3"], "3 clients with --classes_per_client=2 cannot hold all 10"),
-        ("compare", ["--algorithms=fedavg,fedsgd"], "there is no fedsgd"),
+        ("train", ["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
+        (
+            "compare",
+            ["--algorithms=fedavg,fedsgd"],
+            "--algorithms=fedavg,fedsgd: there is no fedsgd",
+        ),
     ],
     ids=str,
 )
-def test_a_dry_run_refuses_what_a_run_would(program, flags, message, call, tmp_path):
-    result = call(program, "--dry_run", *flags, f"--output_dir={tmp_path / 'out'}")
+def test_a_dry_run_refuses_what_a_run_would(program, flags, message, call_here, tmp_path):
+    result = call_here(program, "--dry_run", *flags, f"--output_dir={tmp_path / 'out'}")
     check(result, program, message)
     assert not list(tmp_path.iterdir())
-    check(call(program, "--dry_run"), program, "--output_dir: is required")
+    check(call_here(program, "--dry_run"), program, "--output_dir: is required")
 
 
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--rounds=three"], "--rounds=three: "),  # cannot be parsed
+        (["--max_train_samples=9"], "--max_train_samples=9: must be at least"),  # a bad setting
+        (["--import=no_such_module"], "--import=no_such_module: No module named"),
+    ],
+    ids=["flag", "setting", "module"],
+)
+def test_in_a_process_of_its_own(flags, message, call, tmp_path):
+    check(call("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.integration
+def test_a_console_script_has_its_own_name_in_messages():
+    code = "import sys; sys.argv[0] = '/bin/tff-pcdd-train'; from tff_pcdd.cli import train; "
+    command = [sys.executable, "-c", code + "train.run()", "--rounds=0"]
+    result = subprocess.run(command, capture_output=True, text=True)
+    message = "--rounds=0: must be at least 1"
+    check((result.returncode, result.stdout, result.stderr), "tff-pcdd-train", message)
+
+
+@pytest.mark.integration
 def test_train_refuses_before_tensorflow_is_imported(call, tmp_path):
     flags = ("--clients_per_round=11", f"--output_dir={tmp_path / 'run'}")
     status, _, err = call("train", *flags, python=("-X", "importtime"))
@@ -193,7 +263,7 @@ def test_train_refuses_before_tensorflow_is_imported(call, tmp_path):
 
 
 @pytest.mark.parametrize("program", ["train", "compare", "partition"])
-def test_places_that_cannot_take_results(program, call, tmp_path):
+def test_places_that_cannot_take_results(program, call_here, tmp_path):
     """A directory of others, a file, and a path below a file."""
     (tmp_path / "thesis.tex").write_text("years of work")
     for path, message in (
@@ -201,32 +271,41 @@ def test_places_that_cannot_take_results(program, call, tmp_path):
         (tmp_path / "thesis.tex", "thesis.tex is a file"),
         (tmp_path / "thesis.tex" / "run", "thesis.tex is a file"),
     ):
-        check(call(program, f"--output_dir={path}"), program, f"--output_dir={path}: ")
-        check(call(program, f"--output_dir={path}"), program, message)
+        result = call_here(program, f"--output_dir={path}")
+        check(result, program, f"--output_dir={path}: ")
+        check(result, program, message)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
 
 
-def test_flags_of_other_methods_may_stand_in_flagfiles_only(call, tmp_path):
+def test_flags_of_other_methods_may_stand_in_flagfiles_only(call_here, tmp_path):
     """So that a file serves any choice among its methods; a mistyped command is still refused."""
     flagfile = tmp_path / "table.flags"
     flagfile.write_text("--algorithms=fedavg,fedgela\n--fedgela_scale=3\n--fedgela_masked\n")
     flags = ("--dry_run", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
-    status, out, err = call("compare", *flags, "--algorithms=fedavg")
+    status, out, err = call_here("compare", *flags, "--algorithms=fedavg")
     assert status == 0, err
     assert [line.split(":")[0] for line in out.splitlines()] == ["fedavg seed 0"]
     for typed in ("--fedgela_scale=4", "--nofedgela_masked"):
-        result = call("compare", *flags, "--algorithms=fedavg", typed)
+        result = call_here("compare", *flags, "--algorithms=fedavg", typed)
         check(result, "compare", "applies to fedgela, and the method is fedavg")
     assert [path.name for path in tmp_path.iterdir()] == ["table.flags"]
 
 
-def test_train_in_a_directory_where_a_run_goes_on(call, tmp_path):
+def test_modules_that_flagfiles_name_are_imported(call_here, tmp_path):
+    flagfile = tmp_path / "mine.flags"
+    flagfile.write_text("--import=no_such_module\n")
+    result = call_here("train", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    check(result, "train", "--import=no_such_module: No module named 'no_such_module'")
+
+
+def test_train_in_a_directory_where_a_run_goes_on(call_here, tmp_path):
     with files.locked(tmp_path / "run"):
-        result = call("train", f"--output_dir={tmp_path / 'run'}")
+        result = call_here("train", f"--output_dir={tmp_path / 'run'}")
     check(result, "train", f"--output_dir={tmp_path / 'run'}: another process is writing")
     assert [path.name for path in (tmp_path / "run").iterdir()] == [".lock"]
 
 
+@pytest.mark.integration
 def test_train_with_data_that_are_not_there(call, tmp_path):
     """Found out only when the data are loaded; still nothing is left behind."""
     result = call(
@@ -235,23 +314,24 @@ def test_train_with_data_that_are_not_there(call, tmp_path):
         f"--data_dir={tmp_path / 'none'}",
         f"--output_dir={tmp_path / 'run'}",
     )
-    check(result, "train", f"--data_dir={tmp_path / 'none'} is not a directory")
+    check(result, "train", f"data_dir={tmp_path / 'none'} is not a directory")
     assert not list(tmp_path.iterdir())
 
 
+@pytest.mark.integration
 def test_train_with_a_device_that_is_not_there(call, tmp_path):
     flags = ("--runtime=inprocess", "--devices=GPU:7", f"--output_dir={tmp_path / 'run'}")
-    check(call("train", *flags), "train", "--runtime=inprocess --devices=GPU:7: ")
+    check(call("train", *flags), "train", "--devices=GPU:7: ")
     assert not list(tmp_path.iterdir())
 
 
-def test_evaluate(call, tmp_path):
-    check(call("evaluate"), "evaluate", "--run_dir: is required")
+def test_evaluate(call_here, tmp_path):
+    check(call_here("evaluate"), "evaluate", "--run_dir: is required")
     directory = tmp_path / "run"
-    result = call("evaluate", f"--run_dir={directory}")
+    result = call_here("evaluate", f"--run_dir={directory}")
     check(result, "evaluate", f"--run_dir={directory}: holds no run")
     assert not directory.exists()
     directory.mkdir()
     (directory / "config.json").write_text('{"algorithm": "fedavg", ')
-    result = call("evaluate", f"--run_dir={directory}")
+    result = call_here("evaluate", f"--run_dir={directory}")
     check(result, "evaluate", f"--run_dir={directory}: config.json is damaged")

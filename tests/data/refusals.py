@@ -10,9 +10,12 @@ from tff_pcdd.errors import SettingError
 
 @contextlib.contextmanager
 def refuses(setting, reason):
-    """Expects a one-line SettingError with this setting and a reason that matches the pattern."""
+    """Expects a one-line SettingError with this setting and a reason that matches the pattern.
+
+    Gives the block what `pytest.raises` gives.
+    """
     with pytest.raises(SettingError) as caught:
-        yield
+        yield caught
     assert caught.value.setting == setting
     assert re.search(reason, caught.value.reason), caught.value.reason
     assert "\n" not in str(caught.value)

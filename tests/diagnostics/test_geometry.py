@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_pcdd.evaluation import geometry
+from tff_pcdd.diagnostics import geometry
 
 C, D = 5, 7
 

@@ -1,4 +1,4 @@
-"""A run with --diagnostics: its columns, its pictures, and that nothing else changes."""
+"""A run with diagnostics: its columns, its pictures, and that nothing else changes."""
 
 import csv
 import json
@@ -8,22 +8,28 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd import data
-from tff_pcdd.evaluation import geometry, tsne
-from tff_pcdd.federated import programs
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import (
-    Experiment,
-    ExperimentConfig,
-    RunOptions,
-    diagnostics,
-    evaluate_run,
-    sinks,
-)
-from tff_pcdd.training.config import DIAGNOSTICS
-from tff_pcdd.training.experiment import build_learning
+from tests.data.refusals import refuses
+from tff_pcdd import data, diagnostics
+from tff_pcdd.diagnostics import geometry, measurement, tsne
+from tff_pcdd.federated import ClientWork
+from tff_pcdd.federated.weights import load
+from tff_pcdd.settings import build
+from tff_pcdd.training import ExperimentConfig, Run, RunOptions, evaluate_run
+from tff_pcdd.training.simulation import training_spec
 
-ALL = ",".join(DIAGNOSTICS)
+NAMES = diagnostics.names()
+ALL = ",".join(NAMES)
+FEATURES = [
+    f"diag_feature_{name}" for name in ("norm", "mean", "variance", "constant", "nonpositive")
+]
+NEURAL_COLLAPSE = [
+    "diag_nc1",
+    "diag_nc2_equinorm",
+    "diag_nc2_equiangularity",
+    "diag_nc2_maximal_angle",
+    "diag_nc3",
+    "diag_nc4",
+]
 
 
 def config(algorithm="fedavg", **settings):
@@ -41,7 +47,8 @@ def config(algorithm="fedavg", **settings):
 
 
 def options(names):
-    return RunOptions(diagnostics=names, tensorboard=False, progress=False)
+    values = {"diagnostics": names, "tensorboard": False, "progress": False}
+    return build(RunOptions, values)
 
 
 def read(path):
@@ -53,17 +60,17 @@ def read(path):
 def runs(tmp_path_factory):
     """Two rounds of FedAvg on digits, without and with all diagnostics."""
     folder = tmp_path_factory.mktemp("runs")
-    Experiment(config(), folder / "plain", options(None)).run()
-    experiment = Experiment(config(), folder / "looked_at", options(ALL))
-    experiment.run()
-    return folder, experiment
+    Run(config(), folder / "plain", options(None)).train()
+    run = Run(config(), folder / "looked_at", options(ALL))
+    run.train()
+    return folder, run
 
 
 def test_every_column_has_a_number(runs):
-    folder, experiment = runs
+    folder, run = runs
     rows = read(folder / "looked_at")
     columns = [name for name in rows[0] if name.startswith("diag_")]
-    assert columns == experiment.diagnostics.columns()
+    assert columns == run.diagnostics.columns()
     for expected in (
         "diag_angle_classifier",
         "diag_angle_features_min",
@@ -105,18 +112,18 @@ def test_no_other_number_changes(runs):
 def test_a_picture_for_each_name(runs):
     folder, _ = runs
     pictures = {path.name for path in (folder / "looked_at" / "plots").glob("diag_*.png")}
-    assert pictures == {f"diag_{name}.png" for name in DIAGNOSTICS}
+    assert pictures == {f"diag_{name}.png" for name in NAMES}
     assert not list((folder / "plain" / "plots").glob("diag_*"))
 
 
 def test_global_numbers_are_those_of_the_global_model(runs):
     """Angles, norms and class means recomputed from the last weights."""
-    folder, experiment = runs
-    net = experiment.learning.network()
-    programs.load(net, experiment.state["weights"])
+    folder, run = runs
+    net = run.simulation.spec.network()
+    load(net, run.simulation.state["weights"])
     kernel = net["head"].kernel.numpy()
-    test = experiment.federation.test
-    x = data.normalize(tf.constant(test.x), experiment.learning.input_spec)
+    test = run.simulation.federation.test
+    x = data.normalize(tf.constant(test.x), run.simulation.spec.input_spec)
     features = net["backbone"](x, training=False).numpy()
     row = read(folder / "looked_at")[-1]
     expected = {
@@ -136,18 +143,18 @@ def test_global_numbers_are_those_of_the_global_model(runs):
 
 
 def test_local_angles_are_those_after_the_clients_next_round(runs):
-    """The local model is what `ClientProgram.update` makes of the global one."""
-    folder, experiment = runs
-    held = experiment.federation.class_counts() > 0
-    assert experiment.diagnostics.clients == [0, 1, 2]
-    weights, state = experiment.state["weights"], experiment.state
+    """The local model is what `ClientWork.update` makes of the global one."""
+    folder, run = runs
+    held = run.simulation.federation.class_counts() > 0
+    assert run.diagnostics.clients == [0, 1, 2]
+    weights, state = run.simulation.state["weights"], run.simulation.state
     angles = []
-    for client in experiment.diagnostics.clients:
-        program = programs.ClientProgram(experiment.learning)
-        result = program.update(
+    for client in run.diagnostics.clients:
+        work = ClientWork(run.simulation.spec)
+        result = work.update(
             {"weights": weights, "server": state["server"], "round": state["round"]},
-            experiment.store.get(client),
-            experiment._client_data(client),
+            run.simulation.store.get(client),
+            run.simulation.client_data(client),
         )
         # Of FedAvg's trainable weights the head's kernel and bias are the last.
         kernel = weights["trainable"][-2] + result["update"][-2].numpy()
@@ -159,19 +166,19 @@ def test_local_angles_are_those_after_the_clients_next_round(runs):
         assert actual == pytest.approx(expected, rel=1e-4), pairs
 
 
-def test_run_goes_on_with_other_diagnostics(tmp_path):
+def test_a_run_is_resumed_with_other_diagnostics(tmp_path):
     """Columns of the first part stay; a row without a number has an empty cell."""
-    path = tmp_path / "metrics.csv"
-    first = sinks.CsvSink(path, ["round", "ga", "diag_nc1"])
-    first.start(1, 2)
-    first.row({"round": 1, "ga": 50.0, "diag_nc1": 1.5})
-    second = sinks.CsvSink(path, ["round", "ga", "diag_feature_norm"])
-    second.start(2, 2)
-    second.row({"round": 2, "ga": 60.0, "diag_feature_norm": 2.5})
-    assert read(tmp_path) == [
-        {"round": "1", "ga": "50", "diag_feature_norm": "", "diag_nc1": "1.5"},
-        {"round": "2", "ga": "60", "diag_feature_norm": "2.5", "diag_nc1": ""},
-    ]
+    first = Run(config(rounds=2), tmp_path, options("nc"))
+    first.stop_after(1)
+    first.train()
+    Run(config(rounds=2), tmp_path, options("features")).train()
+    before, after = read(tmp_path)
+    assert list(before) == list(after)
+    assert list(after)[-11:] == [*FEATURES, *NEURAL_COLLAPSE]
+    for name in FEATURES:
+        assert (before[name] == "", after[name] == "") == (True, False)
+    for name in NEURAL_COLLAPSE:
+        assert (before[name] == "", after[name] == "") == (False, True)
 
 
 def test_evaluate_reports_them(runs):
@@ -184,52 +191,50 @@ def test_evaluate_reports_them(runs):
 
 def test_methods_name_their_classifiers(tmp_path):
     """The frame of FedGELA never moves; FedLoGe has two classifiers."""
-    experiment = Experiment(config("fedgela"), tmp_path, options("angles,norms"))
-    experiment.initialize()
-    experiment.next_round()
-    numbers = experiment.diagnose()
+    run = Run(config("fedgela"), tmp_path, options("angles,norms"))
+    run.simulation.next_round()
+    numbers = run.diagnose()
     angle = geometry.simplex_angle(10)
     for name in ("angle_classifier", "angle_classifier_min", "local_angle_classifier_missing"):
         assert numbers[f"diag_{name}"] == pytest.approx(angle, abs=1e-3), name
     assert numbers["diag_norm_classifier"] == pytest.approx(1, abs=1e-5)
     assert math.isnan(numbers["diag_norm_classifier_count_correlation"])
-    learning = build_learning(config("fedloge"), experiment.federation, RunOptions())
+    spec = training_spec(config("fedloge"), run.simulation.federation)
     names = ["angles", "nc", "norms"]
-    columns = diagnostics.Diagnostics(learning, experiment.federation, names).columns()
+    columns = diagnostics.Diagnostics(spec, run.simulation.federation, names).columns()
     for name in ("angle_classifier", "angle_classifier_ssec", "nc3_ssec", "norm_classifier_ssec"):
         assert f"diag_{name}" in columns
 
 
 def test_without_a_global_model_only_local_ones_are_looked_at(tmp_path):
-    experiment = Experiment(config("fedper"), tmp_path, options("angles,features,nc,norms"))
-    experiment.initialize()
-    experiment.next_round()
-    numbers = experiment.diagnose()
-    assert list(numbers) == experiment.diagnostics.columns()
+    run = Run(config("fedper"), tmp_path, options("angles,features,nc,norms"))
+    run.simulation.next_round()
+    numbers = run.diagnose()
+    assert list(numbers) == run.diagnostics.columns()
     assert numbers and all(name.startswith("diag_local_angle_") for name in numbers)
     assert all(0 < value < 180 for value in numbers.values())
 
 
 def test_model_that_diverged_ends_no_run(runs):
-    _, experiment = runs
-    state = dict(experiment.state)
+    _, run = runs
+    state = dict(run.simulation.state)
     weights = dict(state["weights"])
     weights["trainable"] = [np.full_like(w, np.nan) for w in weights["trainable"]]
     state["weights"] = weights
-    numbers = experiment.diagnostics.measure(
+    numbers = run.diagnostics.measure(
         state,
         [
-            (experiment.store.get(client), experiment._client_data(client))
-            for client in experiment.diagnostics.clients
+            (run.simulation.store.get(client), run.simulation.client_data(client))
+            for client in run.diagnostics.clients
         ],
     )
-    assert list(numbers) == experiment.diagnostics.columns()
+    assert list(numbers) == run.diagnostics.columns()
     for name in ("nc1", "eigen_variance", "tsne_silhouette"):
         assert math.isnan(numbers[f"diag_{name}"]), name
 
 
 def test_map_takes_its_share_of_every_class(monkeypatch):
-    monkeypatch.setattr(diagnostics, "MAX_MAPPED", 8)
+    monkeypatch.setattr(measurement, "MAX_MAPPED", 8)
     labels = np.repeat([0, 1], [30, 10])
     view = diagnostics.View(
         np.arange(80.0).reshape(40, 2), labels, labels, {}, np.array([30, 10])
@@ -263,11 +268,10 @@ def test_clients_with_something_to_compare_come_first(counts, expected):
 
 @pytest.mark.parametrize("value", ["angels", "angles,", "angles;nc"])
 def test_unknown_name_is_refused_in_one_line(value):
-    with pytest.raises(OptionError) as error:
+    with refuses("diagnostics", "is not one of") as caught:
         RunOptions(diagnostics=value)
-    message = str(error.value)
-    assert message.startswith(f"--diagnostics={value}: ") and "\n" not in message
-    assert all(name in message for name in DIAGNOSTICS)
+    assert caught.value.value == value
+    assert all(name in caught.value.reason for name in NAMES)
 
 
 def test_names_are_read_in_any_order():

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_pcdd.evaluation import tsne
+from tff_pcdd.diagnostics import tsne
 
 
 def groups(classes=4, size=20, distance=50.0, dim=8, seed=0):

@@ -37,7 +37,7 @@ def test_counts_of_classes_and_correct_answers():
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513])
 def test_reduce_batches_sees_every_sample_once(size):
-    """In batches of 512, normalised as the input spec says."""
+    """In batches of 512, normalized as the input spec says."""
     x = np.random.default_rng(0).normal(size=(size, *support.IMAGE)).astype(np.float32)
     examples = OrderedDict(x=x, y=np.arange(size, dtype=np.int32))
     seen = []

@@ -24,7 +24,7 @@ def one_round(process):
     return support.run_rounds(process, process.initialize(), {}, [COHORT])
 
 
-def test_clients_keep_their_normalisation(process, one_round):
+def test_clients_keep_their_normalization(process, one_round):
     state, clients, _ = one_round
     before = process.initialize()["weights"]
     # Scale, offset, mean and variance; all of them moved, to other places for other clients.
@@ -58,7 +58,7 @@ def test_a_client_that_never_trained_starts_at_the_mean(process, one_round):
     np.testing.assert_array_equal(counts["before"], globally["correct"]["head"])
 
 
-def test_any_method_can_leave_normalisation_with_the_client(simulation, one_round):
+def test_any_method_can_leave_normalization_with_the_client(simulation, one_round):
     spec = support.training_spec("fedavg")
     spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
     process = build_process(spec)
@@ -79,7 +79,7 @@ def with_personal_norms(name, **options):
 
 
 @pytest.mark.parametrize("name", methods.names())
-def test_every_method_trains_normalisation_that_stays(name):
+def test_every_method_trains_normalization_that_stays(name):
     spec, message = with_personal_norms(name)
     state = states.initial_client_state(spec, support.seed_of(0))
     result = ClientWork(spec).update(message, state, support.client_data(0, 0))
@@ -115,7 +115,7 @@ def test_tuning_moves_the_scales_only_with_the_backbone(name, options, moves):
     assert any("gamma" in name for name in moved) == moves
 
 
-def test_without_normalisation_it_is_fedavg(simulation):
+def test_without_normalization_it_is_fedavg(simulation):
     states = []
     for name in ("fedavg", "fedbn"):
         process = build_process(support.training_spec(name, statistics=False))
@@ -123,7 +123,7 @@ def test_without_normalisation_it_is_fedavg(simulation):
     support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
 
 
-def test_all_normalisations_of_a_residual_network_are_found():
+def test_all_normalizations_of_a_residual_network_are_found():
     """By type: those on the shortcuts have no name of their own."""
     from tff_pcdd import models
 

@@ -22,7 +22,7 @@ COUNTS = np.stack([np.bincount(c["y"], minlength=CLASSES) for c in CLIENTS])
 
 
 def flat(with_statistics=False):
-    """Pixels in a row, normalised by batch if wanted: nothing to be trained."""
+    """Pixels in a row, normalized by batch if wanted: nothing to be trained."""
     inputs = tf.keras.Input(support.IMAGE)
     h = tf.keras.layers.Flatten()(inputs)
     if with_statistics:

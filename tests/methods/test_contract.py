@@ -135,7 +135,7 @@ def correct_when_reloaded(model, directory):
 def test_exported_models_count_as_evaluation_does(name, process, four_rounds, tmp_path):
     state, clients, _ = four_rounds
     spec = support.training_spec(name)
-    # One with two classes, one with a single sample, in which normalisation is most delicate.
+    # One with two classes, one with a single sample, in which normalization is most delicate.
     makes = export.PersonalModels(spec, process, state, CLASS_NAMES)
     for client in (0, 2):
         inputs = clients[client], support.client_data(client, 4, test=support.TEST)

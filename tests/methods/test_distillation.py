@@ -44,7 +44,7 @@ def test_moon_starts_with_three_equal_models():
     assign(net.personal.all, personal)
     spec.method.begin(net, None)
     _, metrics = spec.method.loss(net, BATCH, client(spec))
-    # Unlike the other two, the trained model normalises by the batch: not exactly log 2.
+    # Unlike the other two, the trained model normalizes by the batch: not exactly log 2.
     assert float(metrics["contrast"]) == pytest.approx(np.log(2), abs=1e-6)
 
 

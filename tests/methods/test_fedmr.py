@@ -76,7 +76,7 @@ def test_loss_adds_both_terms():
     )
 
 
-def test_lengths_do_not_count_in_the_normalised_inter_term():
+def test_lengths_do_not_count_in_the_normalized_inter_term():
     _, metrics, features, _ = evaluate(mu1=0.0, mu2=0.1, normalize=True)
     server = {name: value.numpy() for name, value in client().server.items()}
     unit = [v / np.linalg.norm(v, axis=1)[:, None] for v in (features, server["prototypes"])]

@@ -18,7 +18,6 @@ import tree
 
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.options import OptionError
 from tff_pcdd.runtime import exposure, remote, service
 from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 

@@ -5,12 +5,19 @@ import json
 
 import pytest
 
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import ExperimentConfig, campaign, comparison, comparison_tables
+from tests.data.refusals import refuses
+from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import comparison, comparison_tables, study
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.training import ExperimentConfig
 
 
 def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
-    return [ExperimentConfig.from_settings(algorithm=a, seed=s, **settings) for a in algorithms for s in seeds]
+    return [
+        ExperimentConfig.from_settings(algorithm=a, seed=s, **settings)
+        for a in algorithms
+        for s in seeds
+    ]
 
 
 @pytest.fixture
@@ -18,18 +25,18 @@ def computed(monkeypatch):
     """Replaces training by a summary and a metrics file; the folders that it was called for."""
     folders = []
 
-    def run_experiment(config, folder, run=None, *, overwrite=False, label=""):
+    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
         folders.append(folder)
         if config.seed == 13:
             raise ArithmeticError("thirteen")
         if config.seed == 14:
-            raise OptionError("--seed=14: is not liked")
+            raise SettingError("seed", 14, "is not liked")
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / "config.json").write_text(json.dumps(config.to_json()))
+        (folder / "config.json").write_text(json.dumps(config.to_settings()))
         (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
         return {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
 
-    monkeypatch.setattr(campaign, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     return folders
 
 
@@ -44,7 +51,9 @@ def table(text):
 def runs_of(results, folder=None):
     """Runs with given summaries: {method: [summary, …]}; None for a run that failed."""
     return [
-        campaign.Run(ExperimentConfig.from_settings(algorithm=method, seed=seed), folder, summary=summary)
+        StudyRun(
+            ExperimentConfig.from_settings(algorithm=method, seed=seed), folder, summary=summary
+        )
         for method, summaries in results.items()
         for seed, summary in enumerate(summaries)
     ]
@@ -81,7 +90,7 @@ def test_a_failed_run_loses_none_of_the_others(computed, tmp_path):
         for method in ("fedavg", "fedgela")
         for seed, error in (
             (13, "ArithmeticError: thirteen"),
-            (14, "tff_pcdd.options.OptionError: --seed=14: is not liked"),
+            (14, "tff_pcdd.errors.SettingError: seed=14: is not liked"),
         )
     ]
     failures = (tmp_path / "failures.txt").read_text()
@@ -102,7 +111,7 @@ def test_a_comparison_without_any_finished_run(computed, tmp_path):
 
 
 def test_what_the_first_run_cannot_use_is_refused(computed, tmp_path):
-    with pytest.raises(OptionError, match="--seed=14: is not liked"):
+    with refuses("seed", "is not liked"):
         comparison.compare(configs(seeds=(14, 2)), tmp_path / "out")
     assert len(computed) == 1
     assert not (tmp_path / "out").exists()
@@ -185,7 +194,7 @@ def test_rounds_to_the_best_of_fedavg(tmp_path):
             folder = tmp_path / method / str(seed)
             write_curve(folder, values)
             config = ExperimentConfig.from_settings(algorithm=method, seed=seed)
-            runs.append(campaign.Run(config, folder, summary={"rounds": 8}))
+            runs.append(StudyRun(config, folder, summary={"rounds": 8}))
     rows = table(comparison_tables.rounds_to_accuracy(runs))
     assert [tuple(row.values()) for row in rows] == [
         ("fedavg", "6", "1.0×", "55.0"),
@@ -247,33 +256,33 @@ def test_costs():
     assert alone[0]["time over FedAvg's"] == "–"
 
 
-def test_networks_that_differ_are_pointed_out():
-    alike = [campaign.Run(config, None) for config in configs(projection_dim=84)]
-    differing = [campaign.Run(config, None) for config in configs()]
+def test_networks_that_differ_are_pointed_out(tmp_path):
+    alike = [StudyRun(config, tmp_path) for config in configs(projection_dim=84)]
+    differing = [StudyRun(config, tmp_path) for config in configs()]
     assert "networks differ" not in comparison_tables.document(alike)
     text = comparison_tables.document(differing)
     assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
 
 
 @pytest.mark.parametrize(
-    ("chosen", "message"),
+    ("chosen", "setting", "reason"),
     [
-        (configs(seeds=(0, 0)), "--algorithms, --seeds: name each method and each seed once"),
-        (configs(algorithms=("fedavg", "fedavg")), "--algorithms, --seeds: name each"),
-        ({"a": configs(), "b": configs()}, "--partitions: name each partition once"),
+        (configs(seeds=(0, 0)), "algorithms and seeds", "name each method and each seed once"),
+        (configs(algorithms=("fedavg", "fedavg")), "algorithms and seeds", "name each"),
+        ({"a": configs(), "b": configs()}, "partitions", "name each partition once"),
     ],
 )
-def test_repetitions_are_refused(chosen, message, tmp_path):
-    with pytest.raises(OptionError, match=message):
+def test_repetitions_are_refused(chosen, setting, reason, tmp_path):
+    with refuses(setting, reason):
         comparison.compare(chosen, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 
 def test_a_directory_of_others_is_refused(tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(OptionError, match=r"is not empty and holds no comparison"):
+    with refuses("output_dir", "is not empty and holds no comparison"):
         comparison.compare(configs(), tmp_path)
-    with pytest.raises(OptionError, match=r"thesis.tex is a file"):
+    with refuses("output_dir", "thesis.tex is a file"):
         comparison.compare(configs(), tmp_path / "thesis.tex")
 
 
@@ -281,6 +290,7 @@ def test_the_last_folder_is_checked_before_the_first_run(tmp_path):
     (tmp_path / "fedavg").mkdir()
     (tmp_path / "fedgela" / "seed_1").mkdir(parents=True)
     (tmp_path / "fedgela" / "seed_1" / "thesis.tex").touch()
-    with pytest.raises(OptionError, match=r"fedgela/seed_1: is not empty and holds no run"):
+    with refuses("output_dir", "^is not empty and holds no run") as caught:
         comparison.compare(configs(), tmp_path)
+    assert str(caught.value.value).endswith("fedgela/seed_1")
     assert not any((tmp_path / "fedavg").iterdir())

@@ -5,13 +5,16 @@ import itertools
 import numpy as np
 import pytest
 
-from tff_pcdd.training import comparison_plots
+from tff_pcdd.studies import comparison_plots
+from tff_pcdd.training import History
 
 
-def rows(rounds, **columns):
-    """Rows of a metrics file; a column is a number for every round, None for an empty cell."""
-    values = {name: "" if value is None else str(value) for name, value in columns.items()}
-    return [{"round": str(number), **values} for number in range(1, rounds + 1)]
+def history(rounds, **columns):
+    """The same values in so many rounds, None for a missing one."""
+    made = History(["round", *columns])
+    for number in range(1, rounds + 1):
+        made.append({"round": number, **columns})
+    return made
 
 
 FINAL = {"pa": 90, "pa_before": 50, "pa_before_masked": 70}
@@ -22,7 +25,7 @@ def results(methods, partitions=1, seeds=(0, 2)):
     names = ["fedavg", *(f"method{index}" for index in range(1, methods))]
     return {
         f"partition {number}": {
-            name: [rows(4, ga=index + seed, **FINAL) for seed in seeds]
+            name: [history(4, ga=index + seed, **FINAL) for seed in seeds]
             for index, name in enumerate(names)
         }
         for number in range(partitions)
@@ -103,7 +106,9 @@ def test_spread_is_drawn_and_explained_for_few_methods_with_seeds():
 
 
 def test_a_method_without_accuracies_leaves_the_others_in_place():
-    some = {"P": {"fedavg": [rows(3, ga=10, **FINAL)], "fedproto": [rows(3, ga=None, **FINAL)]}}
+    some = {
+        "P": {"fedavg": [history(3, ga=10, **FINAL)], "fedproto": [history(3, ga=None, **FINAL)]}
+    }
     figure, (axes,) = comparison_plots.curves(some, "title")
     figure.draw_without_rendering()
     assert [line.get_label() for line in axes.lines] == ["fedavg"]

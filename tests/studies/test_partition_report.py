@@ -6,16 +6,18 @@ import dataclasses
 import numpy as np
 import pytest
 
+from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import ExperimentConfig, partition_report
+from tff_pcdd.data import DataConfig
+from tff_pcdd.settings import build
+from tff_pcdd.studies import partition_report
 
-CONFIG = ExperimentConfig.from_settings(num_clients=5, classes_per_client=3)
+CONFIG = build(DataConfig, {"num_clients": 5, "classes_per_client": 3})
 
 
 @pytest.fixture(scope="module")
 def federation():
-    return CONFIG.data_config().build()
+    return CONFIG.build()
 
 
 def test_files_say_who_holds_what(federation, tmp_path):
@@ -96,6 +98,6 @@ def test_many_classes_are_summed_up():
 
 def test_a_directory_of_others_is_refused(federation, tmp_path):
     (tmp_path / "thesis.tex").touch()
-    with pytest.raises(OptionError, match="is not empty and holds no partition"):
+    with refuses("output_dir", "is not empty and holds no partition"):
         partition_report.write(CONFIG, federation, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -5,9 +5,9 @@ import json
 
 import pytest
 
-from tff_pcdd.options import OptionError
-from tff_pcdd.training import ExperimentConfig, campaign, grid_search, sweep_plots
-from tff_pcdd.training.grid_search import Outcome, Point
+from tests.data.refusals import refuses
+from tff_pcdd.studies import Outcome, Point, study, sweep, sweep_plots
+from tff_pcdd.training import ExperimentConfig
 
 # Validation and test accuracies by (rate, seed): the best on test data is not the best to choose.
 VALIDATION = {("0.01", 0): 50, ("0.01", 1): 60, ("0.1", 0): 80, ("0.1", 1): 20, ("1", 0): 40}
@@ -34,12 +34,12 @@ def computed(monkeypatch):
     """Replaces training by the accuracies above; the run that has none fails."""
     folders = []
 
-    def run_experiment(config, folder, run=None, *, overwrite=False, label=""):
+    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
         folders.append(folder)
-        rate = f"{config.client_learning_rate:g}"
+        rate = f"{config.training.optimizer.learning_rate:g}"
         value = VALIDATION[rate, config.seed]
         folder.mkdir(parents=True)
-        (folder / "config.json").write_text(json.dumps(config.to_json()))
+        (folder / "config.json").write_text(json.dumps(config.to_settings()))
         return {
             "seed": config.seed,
             "va_best": value,
@@ -50,12 +50,12 @@ def computed(monkeypatch):
             "best_personal_round": 4,
         }
 
-    monkeypatch.setattr(campaign, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     return folders
 
 
 def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
-    result = grid_search.sweep(POINTS, tmp_path)
+    result = sweep(POINTS, tmp_path)
     assert [str(folder.relative_to(tmp_path)) for folder in computed] == [
         f"client_learning_rate={rate}/seed_{seed}" for rate in TEST for seed in (0, 1)
     ]
@@ -78,21 +78,21 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
 
 
 def test_the_other_criterion(computed, tmp_path):
-    result = grid_search.sweep(POINTS, tmp_path, criterion="va_personal")
+    result = sweep(POINTS, tmp_path, criterion="va_personal")
     assert result.best == {"client_learning_rate": "0.1"}
     assert "| 4 ± 0" in result.report.replace("**", "")
 
 
 @pytest.mark.parametrize(
-    ("points", "message"),
+    ("points", "setting", "reason"),
     [
-        ([point("0.1", fraction=0.0)], "--validation_fraction=0: a sweep chooses on held-out"),
-        ([point("0.1"), point("0.1")], "--grid: name each value once"),
+        ([point("0.1", fraction=0.0)], "validation_fraction", "a sweep chooses on held-out"),
+        ([point("0.1"), point("0.1")], "grid", "name each value once"),
     ],
 )
-def test_refusals(points, message, tmp_path):
-    with pytest.raises(OptionError, match=message):
-        grid_search.sweep(points, tmp_path / "out")
+def test_refusals(points, setting, reason, tmp_path):
+    with refuses(setting, reason):
+        sweep(points, tmp_path / "out")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,93 +1,73 @@
-"""Where numbers go: metrics.csv across interruptions, the summary, events, the progress bar."""
+"""The built-in callbacks by themselves, and how a run calls them."""
 
-import json
+import types
 
 import pytest
 
-from tff_pcdd.training import sinks
+from tests.training.runs import CONFIG, metrics, rows, stopped_in_round
+from tff_pcdd.training import Callback, History, Run, run_experiment
+from tff_pcdd.training.callbacks.csv_log import CsvLog
+from tff_pcdd.training.callbacks.progress import Progress
+from tff_pcdd.training.callbacks.tensorboard import TensorBoard
 
 COLUMNS = ["round", "ga", "pa", "seconds"]
 
 
-def write(path, rounds, first_round=1):
-    sink = sinks.CsvSink(path, COLUMNS)
-    sink.start(first_round, 9)
+def fake_run(directory, columns=COLUMNS, **attributes):
+    """What a callback may read of a run."""
+    return types.SimpleNamespace(directory=directory, history=History(columns), **attributes)
+
+
+def write(directory, rounds, first_round=1):
+    """Logs rounds as a process does that starts with `first_round`."""
+    run = fake_run(directory)
+    for row in History.read(directory / "metrics.csv", before=first_round):
+        run.history.append(row)
+    log = CsvLog()
+    log.on_start(run)
     for number in rounds:
-        sink.row({"round": number, "ga": number / 3, "seconds": 0.25, "unknown": 1})
-    sink.close()
+        values = {"round": number, "ga": number / 3, "seconds": 0.25, "unknown": 1}
+        log.on_round(run, run.history.append(values))
+    log.on_round(run, None)
+    log.on_end(run)
 
 
 def test_rows_are_appended_at_once(tmp_path):
-    path = tmp_path / "metrics.csv"
-    write(path, [1, 2])
-    assert path.read_text() == "round,ga,pa,seconds\n1,0.333333333,,0.25\n2,0.666666667,,0.25\n"
-    assert sinks.read_rows(path)[1] == {
-        "round": "2",
-        "ga": "0.666666667",
-        "pa": "",
-        "seconds": "0.25",
-    }
+    write(tmp_path, [1, 2])
+    text = (tmp_path / "metrics.csv").read_text()
+    assert text == "round,ga,pa,seconds\n1,0.333333333,,0.25\n2,0.666666667,,0.25\n"
 
 
 @pytest.mark.parametrize("tail", ["", "4,1.3", "4", "\x00"], ids=["whole", "cut", "short", "zero"])
 def test_rows_after_the_checkpoint_and_a_cut_off_line_are_dropped(tmp_path, tail):
+    write(tmp_path, [1, 2, 3])
     path = tmp_path / "metrics.csv"
-    write(path, [1, 2, 3])
     with open(path, "a") as file:
         file.write(tail)
-    assert [row["round"] for row in sinks.read_rows(path)] == ["1", "2", "3"]
-    write(path, [3, 4], first_round=3)
-    unbroken = tmp_path / "unbroken.csv"
-    write(unbroken, [1, 2, 3, 4])
-    assert path.read_bytes() == unbroken.read_bytes()
+    assert History.read(path).column("round") == [1, 2, 3]
+    write(tmp_path, [3, 4], first_round=3)
+    (tmp_path / "unbroken").mkdir()
+    write(tmp_path / "unbroken", [1, 2, 3, 4])
+    assert path.read_bytes() == (tmp_path / "unbroken" / "metrics.csv").read_bytes()
 
 
 def test_a_new_run_starts_an_empty_file(tmp_path):
-    path = tmp_path / "metrics.csv"
-    assert sinks.read_rows(path) == []
-    write(path, [1, 2])
-    write(path, [])
-    assert path.read_text() == "round,ga,pa,seconds\n"
-    path.write_text("round,g")
-    assert sinks.read_rows(path) == []
-
-
-@pytest.mark.parametrize(
-    ("value", "text"),
-    [
-        (None, ""),
-        (float("nan"), ""),
-        (0.1, "0.1"),
-        (1 / 3, "0.333333333"),
-        (100.0, "100"),
-        (1234567890123, "1234567890123"),
-        ("fedavg", "fedavg"),
-        (0, "0"),
-    ],
-)
-def test_format_number(value, text):
-    assert sinks.format_number(value) == text
-
-
-def test_summary_is_written_at_the_end(tmp_path):
-    path = tmp_path / "summary.json"
-    sink = sinks.SummarySink(path)
-    sink.start(1, 2)
-    sink.row({"round": 1})
-    sink.close()
-    assert not path.exists()
-    sink.finish({"ga_final": 1.5, "pa_final": None})
-    assert json.loads(path.read_text()) == {"ga_final": 1.5, "pa_final": None}
+    write(tmp_path, [1, 2])
+    write(tmp_path, [])
+    assert (tmp_path / "metrics.csv").read_text() == "round,ga,pa,seconds\n"
 
 
 def test_tensorboard_gets_every_number(tmp_path):
     import tensorflow as tf
 
-    sink = sinks.TensorBoardSink(tmp_path / "events")
-    sink.start(1, 1)
-    sink.row({"round": 3, "ga": 50.0, "pa": float("nan"), "upload_bytes": 7, "note": "text"})
-    sink.close()
-    (file,) = (tmp_path / "events").iterdir()
+    run = fake_run(tmp_path, ["round", "ga", "pa", "upload_bytes"])
+    board = TensorBoard()
+    board.on_start(run)
+    board.on_round(run, None)
+    values = {"round": 3, "ga": 50.0, "pa": float("nan"), "upload_bytes": 7, "note": "text"}
+    board.on_round(run, run.history.append(values))
+    board.on_end(run)
+    (file,) = (tmp_path / "tensorboard").iterdir()
     found = {
         value.tag: (event.step, float(tf.make_ndarray(value.tensor)))
         for event in tf.compat.v1.train.summary_iterator(str(file))
@@ -96,16 +76,86 @@ def test_tensorboard_gets_every_number(tmp_path):
     assert found == {"ga": (3, 50.0), "upload_bytes": (3, 7.0)}
 
 
-def test_progress_counts_on_from_the_checkpoint(capsys):
-    sink = sinks.ProgressSink("fedavg seed 0")
-    sink.close()
-    sink.start(3, 4)
-    sink.row({"round": 3, "ga": 12.345})
-    sink.advance()
-    sink.row({"round": 4, "ga": 50.0, "pa": 75.04})
-    sink.advance()
-    sink.close()
+def test_progress_counts_on_from_the_checkpoint(tmp_path, capsys):
+    run = fake_run(
+        tmp_path,
+        label="fedavg seed 0",
+        last_round=9,
+        simulation=types.SimpleNamespace(round=2),
+    )
+    progress = Progress()
+    progress.on_start(run)
+    progress.on_round(run, {"round": 3, "ga": 12.345})
+    # Another callback has ended the run early.
+    run.last_round = 4
+    progress.on_round(run, {"round": 4, "ga": 50.0, "pa": 75.04})
+    progress.on_end(run)
     shown = capsys.readouterr().err
     assert "fedavg seed 0" in shown
+    assert "2/9" in shown
     assert "4/4" in shown
     assert "GA=50.0, PA=75.0" in shown
+
+
+class Recorder(Callback):
+    """Notes how it is called, and stops the run after a round if asked to."""
+
+    def __init__(self, stop_in=None, stop_after=None):
+        self.calls = []
+        self._stop_in = stop_in
+        self._stop_after = stop_after or stop_in
+
+    def on_start(self, run):
+        self.calls.append(("start", run.simulation.round, len(run.history)))
+
+    def on_round(self, run, row):
+        self.calls.append((run.simulation.round, row and row["round"]))
+        if run.simulation.round == self._stop_in:
+            run.stop_after(self._stop_after)
+
+    def on_end(self, run):
+        self.calls.append(("end", run.simulation.round, run.finished))
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_an_own_callback_ends_a_run(unbroken, options, tmp_path):
+    recorder = Recorder(stop_in=2)
+    summary = run_experiment(CONFIG, tmp_path / "run", options, callbacks=[recorder])
+    assert recorder.calls == [("start", 0, 0), (1, 1), (2, 2), ("end", 2, True)]
+    assert summary["rounds"] == 2
+    assert metrics(tmp_path / "run") == metrics(unbroken)[:3]
+    assert (tmp_path / "run" / "plots" / "accuracy.png").exists()
+    assert (tmp_path / "run" / "checkpoints" / "round_000002.npz").exists()
+    # It counts as finished.
+    assert run_experiment(CONFIG, tmp_path / "run", options) == summary
+
+
+@pytest.mark.usefixtures("shared_computations")
+@pytest.mark.parametrize(("stop_in", "stop_after", "last"), [(1, 1, 2), (1, 3, 3), (2, 1, 2)])
+def test_the_last_round_is_evaluated(stop_in, stop_after, last, options, tmp_path):
+    """Also if the run should end with a round that is over and was not evaluated."""
+    config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)
+    recorder = Recorder(stop_in, stop_after)
+    summary = run_experiment(config, tmp_path / "run", options, callbacks=[recorder])
+    assert summary["rounds"] == last
+    assert int(rows(tmp_path / "run")[-1]["round"]) == last
+    assert summary["ga_final"] is not None
+    assert recorder.calls[-1] == ("end", last, True)
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_callbacks_of_an_interrupted_run(options, tmp_path):
+    """The end is announced, unfinished; the next process starts where the checkpoint is."""
+    first, second = Recorder(), Recorder()
+    with stopped_in_round(4):
+        run_experiment(CONFIG, tmp_path / "run", options, callbacks=[first])
+    assert first.calls == [("start", 0, 0), (1, 1), (2, 2), (3, 3), ("end", 4, False)]
+    run_experiment(CONFIG, tmp_path / "run", options, callbacks=[second])
+    assert second.calls == [("start", 3, 3), (4, 4), ("end", 4, True)]
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_a_run_can_be_stopped_before_it_starts(options, tmp_path):
+    run = Run(CONFIG, tmp_path / "run", options)
+    run.stop_after(1)
+    assert run.train()["rounds"] == 1

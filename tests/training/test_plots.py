@@ -1,13 +1,12 @@
 """Pictures: what is on them, for small and large federations."""
 
-import dataclasses
 import itertools
 
 import matplotlib.image
 import numpy as np
 import pytest
 
-from tff_pcdd.training import ExperimentConfig, plots
+from tff_pcdd.training import ExperimentConfig, History, plots
 
 
 def counts(clients, classes):
@@ -17,10 +16,14 @@ def counts(clients, classes):
     return table
 
 
-def rows(rounds, **columns):
-    """Rows of a metrics file; a column is a number for every round, None for an empty cell."""
-    values = {name: "" if value is None else str(value) for name, value in columns.items()}
-    return [{"round": str(number), **values} for number in range(1, rounds + 1)]
+def history(rounds, *more, **columns):
+    """The same values in so many rounds, None for a missing one, and further rows."""
+    made = History(["round", *columns])
+    for number in range(1, rounds + 1):
+        made.append({"round": number, **columns})
+    for row in more:
+        made.append(row)
+    return made
 
 
 def labels(axis):
@@ -92,8 +95,8 @@ def test_no_samples_at_all():
     figure.draw_without_rendering()
 
 
-def test_accuracy_curves_leave_empty_cells_out():
-    run = [*rows(3, ga=20, pa=None), {"round": "4", "ga": "30", "pa": "80"}]
+def test_accuracy_curves_leave_missing_values_out():
+    run = history(3, {"round": 4, "ga": 30, "pa": 80}, ga=20, pa=None)
     _, axes = plots.accuracy_curves(run, "title")
     lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
     assert lines == {
@@ -104,7 +107,7 @@ def test_accuracy_curves_leave_empty_cells_out():
 
 
 def test_a_single_round_has_a_whole_number():
-    figure, axes = plots.accuracy_curves(rows(1, ga=20, pa=30), "title")
+    figure, axes = plots.accuracy_curves(history(1, ga=20, pa=30), "title")
     figure.draw_without_rendering()
     low, high = axes.get_xlim()
     assert [tick for tick in axes.get_xticks() if low <= tick <= high] == [1]
@@ -133,5 +136,5 @@ def test_save_makes_the_folder(tmp_path):
 )
 def test_description(values, text):
     config = ExperimentConfig.from_settings(**values)
-    assert plots.describe(config) == text
-    assert plots.describe(dataclasses.replace(config, rounds=3)) == text
+    assert config.describe() == text
+    assert config.with_settings(rounds=3).describe() == text

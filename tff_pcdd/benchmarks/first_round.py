@@ -5,6 +5,7 @@ python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
 
 import atexit
 import os
+from unittest import mock
 
 from tff_pcdd.benchmarks.processes import peak_memory
 from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
@@ -22,10 +23,10 @@ def main():
         print(FIRST_ROUND, flush=True)
         return metrics
 
-    Simulation.next_round = announced
     # Not from `getrusage`, which starts with the memory of the process that forked this one.
     atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
-    train.run()
+    with mock.patch.object(Simulation, "next_round", announced):
+        train.run()
 
 
 if __name__ == "__main__":

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import statistics
 import time
+from typing import Any
 
 from tff_pcdd.benchmarks import measure
 from tff_pcdd.benchmarks.report import Section, Table, Target
@@ -37,7 +38,7 @@ def run(plan: measure.Plan) -> Section:
             contenders[str(clients)] = _rounds(simulation, rounds)
         seconds = measure.alternate(contenders, plan.repeats, "population")
     smallest = seconds[str(populations[0])]
-    rows = [
+    rows: list[dict[str, Any]] = [
         {
             "clients": clients,
             "seconds": [s / rounds for s in seconds[str(clients)]],

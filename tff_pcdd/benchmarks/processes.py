@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import IO
 
 # Of a clone; an installed package has no server beside it.
 _ROOT = Path(__file__).resolve().parents[2]
@@ -25,6 +26,13 @@ def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(command, text=True, **options)
 
 
+def standard_output(process: subprocess.Popen) -> IO[str]:
+    """What a process writes; it must have been started with `stdout=subprocess.PIPE`."""
+    if process.stdout is None:
+        raise ValueError("the standard output of the process is not a pipe")
+    return process.stdout
+
+
 @contextlib.contextmanager
 def workers(count: int) -> Iterator[list[tuple[str, int]]]:
     """Workers of the runtime `remote`, one client at a time each: pairs of address and pid."""
@@ -37,7 +45,7 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
     try:
         found = []
         for process in started:
-            match = re.search(r"port (\d+)", process.stdout.readline())
+            match = re.search(r"port (\d+)", standard_output(process).readline())
             if match is None:
                 raise RuntimeError(f"worker {process.pid} did not start")
             found.append((f"localhost:{match[1]}", process.pid))
@@ -47,16 +55,16 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
             process.terminate()
         for process in started:
             process.wait()
-            process.stdout.close()
+            standard_output(process).close()
 
 
 @contextlib.contextmanager
 def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
     """The server that `make serve` starts, on a free port: pair of its first line and the port."""
-    command = [SERVING_PYTHON, SERVING_ADAPTER, f"--export_dir={export_dir}", "--port=0"]
+    command = [str(SERVING_PYTHON), str(SERVING_ADAPTER), f"--export_dir={export_dir}", "--port=0"]
     process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
     try:
-        line = process.stdout.readline()
+        line = standard_output(process).readline()
         match = re.search(r":(\d+)/", line)
         if match is None:
             raise RuntimeError(f"the server of {export_dir} did not start")
@@ -64,7 +72,7 @@ def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
     finally:
         process.terminate()
         process.wait()
-        process.stdout.close()
+        standard_output(process).close()
 
 
 def children(pid: int) -> list[int]:

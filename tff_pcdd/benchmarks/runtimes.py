@@ -6,6 +6,7 @@ import contextlib
 import statistics
 import warnings
 from collections.abc import Callable
+from typing import Any
 
 import tensorflow as tf
 import tensorflow_federated as tff
@@ -72,7 +73,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
     contenders: dict[str, Contender] = {"plain": plain.PlainLoop(spec, clients).next}
     process = federated.build_process(spec)
     addresses = [address for address, _ in stack.enter_context(processes.workers(2))]
-    contexts = {
+    contexts: dict[str, Any] = {
         "inprocess": inprocess.create_context(),
         "inprocess, one at a time": inprocess.create_context(client_parallelism=1),
         "tff": worker.create_context(),

@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -125,7 +126,7 @@ def _measure(port: int, signature: Callable, load: tuple[int, int, int], repeats
     }
     label = f"serving, {images} images, {clients} clients"
     seconds = measure.alternate(contenders, repeats, label)
-    row = {"images": images, "clients": clients}
+    row: dict[str, Any] = {"images": images, "clients": clients}
     for prefix, name in (("", "server"), ("bare_", "bare")):
         # Without the first, which `alternate` does not count either.
         latencies = np.concatenate(contenders[name].latencies[1:])

@@ -74,7 +74,8 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
             "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
         )
         first_round = memory = None
-        for line in process.stdout:
+        output = processes.standard_output(process)
+        for line in output:
             if line.strip() == FIRST_ROUND:
                 first_round = time.perf_counter() - start
                 pids = [*processes.children(process.pid), *(pid for _, pid in workers)]
@@ -83,7 +84,7 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
                 memory = float(line.removeprefix(PEAK_MEMORY))
         process.wait()
         seconds = time.perf_counter() - start
-        process.stdout.close()
+        output.close()
     if process.returncode or first_round is None or memory is None:
         raise RuntimeError(f"tasks.train --runtime={runtime} exited with {process.returncode}")
     return {

@@ -1,7 +1,7 @@
-"""Command-line programs: `python -m tasks.NAME` in a clone, `tff-pcdd-NAME` where installed."""
+"""Command-line programs: `python -m tasks.NAME` in a clone, `tff-pcdd-NAME` when installed."""
 
 import os
 
-# TensorFlow's start-up notes about processor features and missing GPUs would bury the output of a
-# program; real failures arrive as exceptions.
+# Hides the start-up messages of TensorFlow about processor features and missing GPUs; failures
+# arrive as exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

@@ -1,10 +1,10 @@
-"""Measures speed side by side: runtimes, methods, start-up, memory, population, serving.
+"""Measures speed and memory: runtimes, methods, start-up, large populations, serving.
 
     python -m tasks.benchmark --output_dir=runs/benchmark
 
-Writes benchmark.json (every measurement), benchmark.md (tables, targets met and missed) and
-benchmark.png, replacing those of an earlier run. Takes about 13 minutes on 2 cores, which should be
-otherwise idle.
+Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and
+benchmark.png, and replaces those of an earlier run. Takes about 13 minutes on 2 cores, which should
+be idle otherwise.
 """
 
 from __future__ import annotations
@@ -23,13 +23,13 @@ _GROUP = "Measurements"
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
-    flags.add(str, "output_dir", None, "Where the report goes; required.")
+    flags.add(str, "output_dir", None, "Directory of the report; required.")
     flags.add(
-        absl_flags.DEFINE_list, "sections", list(SECTIONS), "What is measured, in order.", _GROUP
+        absl_flags.DEFINE_list, "sections", list(SECTIONS), "Sections to measure, in order.", _GROUP
     )
-    flags.add(int, "repeats", 5, "How many times each measurement is repeated.", _GROUP)
+    flags.add(int, "repeats", 5, "Number of repetitions of each measurement.", _GROUP)
     flags.add(
-        bool, "quick", False, "Tiny sizes: shows that everything runs, measures nothing.", _GROUP
+        bool, "quick", False, "Tiny sizes: tests that everything runs; times mean nothing.", _GROUP
     )
 
 
@@ -37,7 +37,7 @@ def read_sections(flags: Flags) -> list[str]:
     """The chosen sections.
 
     Raises:
-        SettingError: one is unknown or named twice, or there is none.
+        SettingError: a section is unknown or named twice, or none is given.
     """
     chosen = flags.required("sections")
     for name in chosen:
@@ -49,7 +49,7 @@ def read_sections(flags: Flags) -> list[str]:
 
 
 def main(flags: Flags) -> None:
-    """Measures and prints the report."""
+    """Runs the measurements and prints the report."""
     sections, repeats = read_sections(flags), flags["repeats"]
     output_dir = flags.required("output_dir")
     if repeats < 1:

@@ -3,10 +3,11 @@
     python -m tasks.compare --algorithms=fedavg,fedgela --seeds=0,1,2 --output_dir=runs/compare
     python -m tasks.compare --algorithms=all --partitions=class:2,dirichlet:0.1,iid@20 …
 
-Takes the flags of tasks.train. Each run has a folder METHOD/seed_N, or PARTITION/METHOD/seed_N
-with --partitions; a finished run is not repeated, an interrupted one is resumed, and one that fails
+Accepts the flags of tasks.train. Each run has a folder METHOD/seed_N, or PARTITION/METHOD/seed_N
+with --partitions. A finished run is not repeated, an interrupted one is resumed, and a failed one
 does not stop the others. Writes comparison.csv (a row per run), comparison.md (accuracies, rounds
-to FedAvg's best, costs), comparison.png (learning curves) and comparison_bars.png (GA and PA).
+to FedAvg's best accuracy, costs), comparison.png (learning curves) and comparison_bars.png (GA and
+PA).
 """
 
 from __future__ import annotations
@@ -23,6 +24,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option_fields
+from tff_pcdd.training import ExperimentConfig
 
 _GROUP = "Comparison"
 
@@ -33,7 +35,7 @@ def define(flags: Flags) -> None:
         absl_flags.DEFINE_list,
         "algorithms",
         ["fedavg", "fedgela"],
-        "Methods by name, or all.",
+        "Names of methods, or all.",
         _GROUP,
     )
     experiments.define_seeds(flags, _GROUP)
@@ -41,8 +43,8 @@ def define(flags: Flags) -> None:
         absl_flags.DEFINE_list,
         "partitions",
         None,
-        f"Partitions, in place of --partition: {_notations()}; each may be followed by @CLIENTS to "
-        "set its number of clients, as in class:2@50.",
+        f"Partitions, instead of --partition: {_notations()}; each may be followed by @CLIENTS, "
+        "its number of clients, as in class:2@50.",
         _GROUP,
     )
     experiments.define_output(flags)
@@ -50,7 +52,7 @@ def define(flags: Flags) -> None:
 
 
 def _notations() -> str:
-    """How the registered partitions are written."""
+    """The notations of the registered partitions."""
     return ", ".join(
         f"{name}:{cls.main_option.upper()}" if cls.main_option else name
         for name, cls in partitions.registry.classes().items()
@@ -61,7 +63,7 @@ def read_algorithms(flags: Flags) -> list[str]:
     """The methods of the comparison.
 
     Raises:
-        SettingError: one is unknown, or none is given.
+        SettingError: a method is unknown, or none is given.
     """
     given = flags.required("algorithms")
     if given == ["all"]:
@@ -77,10 +79,10 @@ def read_algorithms(flags: Flags) -> list[str]:
 
 
 def read_partition(text: str) -> tuple[str, dict[str, Any]]:
-    """The folder and the settings of a partition in the notation of `--partitions`.
+    """The folder and the settings of a partition, read from the notation of `--partitions`.
 
     Raises:
-        SettingError: it is not one.
+        SettingError: the text is not a partition.
 
     Example:
         >>> read_partition("class:2@50")
@@ -99,6 +101,8 @@ def read_partition(text: str) -> tuple[str, dict[str, Any]]:
             settings[cls.main_option] = kinds[cls.main_option](value)
             folder += f"_{settings[cls.main_option]:g}"
         if at:
+            if cls.clients_option is None:
+                raise ValueError(name)
             settings[cls.clients_option] = int(clients)
             folder += f"_{int(clients)}_clients"
     except ValueError:
@@ -112,7 +116,8 @@ def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
     """The settings of every partition by its folder; a single unnamed one without `--partitions`.
 
     Raises:
-        SettingError: a partition is not one, is named twice, or is also given by other flags.
+        SettingError: a text is not a partition, a partition is named twice, or it is also given by
+            other flags.
     """
     if flags["partitions"] is None:
         return {"": {}}
@@ -132,7 +137,7 @@ def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
 
 
 def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping[str, None]:
-    """The flags that only another of the chosen partitions has, as settings that are not given."""
+    """Resets the flags that apply only to others of the chosen partitions."""
     return {
         setting.name: None
         for setting in flags.settings.values()
@@ -142,11 +147,14 @@ def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping
     }
 
 
-def main(flags: Flags) -> None:
-    """Runs the comparison and prints its table."""
+def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
+    """The runs of the comparison, by the folder of their partition.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
     algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
-    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
-    configs = {
+    return {
         folder: [
             experiments.read_config(flags, name, algorithms, seed=seed, **settings)
             for name in algorithms
@@ -154,6 +162,12 @@ def main(flags: Flags) -> None:
         ]
         for folder, settings in read_partitions(flags).items()
     }
+
+
+def main(flags: Flags) -> None:
+    """Runs the comparison and prints its table."""
+    configs, options = read_configs(flags), experiments.read_run_options(flags)
+    output_dir = flags.required("output_dir")
     overwrite = flags["overwrite"]
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run

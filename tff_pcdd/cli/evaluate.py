@@ -1,4 +1,4 @@
-"""Evaluates a checkpoint of a run again: the global model, and the personal model of every client.
+"""Evaluates a checkpoint of a run: the global model, and the personal model of every client.
 
     python -m tasks.evaluate --run_dir=runs/fedgela
 

@@ -1,4 +1,4 @@
-"""What the programs that deal with experiments share: their flags, and what these describe."""
+"""Flags that several programs share, and the experiments that they describe."""
 
 from __future__ import annotations
 
@@ -20,30 +20,32 @@ def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
 
 
 def define_output(flags: Flags) -> None:
-    """Defines where the results of runs go, and whether there are any."""
-    flags.add(str, "output_dir", None, "Where the results go; required.")
-    flags.add(bool, "overwrite", False, "Drop the results that --output_dir holds already.")
+    """Defines the flags about the output of runs."""
+    flags.add(str, "output_dir", None, "Directory of the results; required.")
+    flags.add(bool, "overwrite", False, "Delete earlier results in --output_dir and start again.")
     flags.add(
         bool,
         "dry_run",
         False,
-        "Only check all settings and print a line for each run; no data are read and nothing is "
+        "Only check all settings and print one line per run; no data are read, and nothing is "
         "written.",
     )
 
 
 def define_restored(flags: Flags, group: str) -> None:
-    """Defines which checkpoint of which run a program takes."""
+    """Defines the flags that name a checkpoint of a run."""
     flags.add(str, "run_dir", None, "Directory of the run; required.", group)
-    flags.add(int, "checkpoint_round", None, "The checkpoint of this round, not the newest.", group)
     flags.add(
-        str, "data_dir", None, "Folder of the data set, if it has moved since the run.", group
+        int, "checkpoint_round", None, "Round of the checkpoint, by default the newest.", group
+    )
+    flags.add(
+        str, "data_dir", None, "Directory of the data set, if it has moved since the run.", group
     )
 
 
 def define_seeds(flags: Flags, group: str) -> None:
-    """Defines the seeds of several runs."""
-    flags.add(absl_flags.DEFINE_list, "seeds", ["0"], "Seeds, integers from 0.", group)
+    """Defines the flag of the seeds."""
+    flags.add(absl_flags.DEFINE_list, "seeds", ["0"], "Seeds, whole numbers from 0.", group)
 
 
 def read_config(
@@ -52,14 +54,14 @@ def read_config(
     """The experiment that the flags describe.
 
     Args:
-        flags: of the program.
+        flags: the flags of the program.
         algorithm: the method; by default the one that the flags name.
-        selected: methods whose options may be typed beside it, when several are compared.
-        **fixed: flat settings that do not come from the flags; None withdraws a flag's value.
+        selected: all methods of a comparison, whose options may be given too.
+        **fixed: flat settings that replace those of the flags; None resets a setting.
 
     Raises:
-        SettingError: a flag cannot be used, or an option was typed for a method that was not
-            chosen. Flagfiles may contain those, so one file can serve several methods.
+        SettingError: a flag cannot be used, or the command line contains an option of a method that
+            is not chosen. A flagfile may contain such options, so it can serve several methods.
     """
     values = flags.given_settings(ExperimentConfig) | fixed
     algorithm = algorithm or values.get("algorithm") or flags["algorithm"]
@@ -80,7 +82,7 @@ def read_config(
 
 
 def read_run_options(flags: Flags) -> RunOptions:
-    """How and where to run, as the flags say.
+    """The run options that the flags describe.
 
     Raises:
         SettingError: a flag cannot be used.
@@ -92,7 +94,7 @@ def read_seeds(flags: Flags) -> list[int]:
     """The values of `--seeds`.
 
     Raises:
-        SettingError: one is not an integer from 0, or none is given.
+        SettingError: a value is not a whole number from 0, or none is given.
     """
     given = flags.required("seeds")
     if not all(seed.isdecimal() for seed in given):
@@ -101,7 +103,7 @@ def read_seeds(flags: Flags) -> list[int]:
 
 
 def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
-    """What a program that made many runs reports about those that failed."""
+    """The final message of a program some of whose runs failed."""
     return (
         f"{program}: error: {len(failures)} of {number} runs failed, the same command tries them "
         f"again; tracebacks in {output_dir}/failures.txt\n" + "\n".join(failures)
@@ -109,5 +111,5 @@ def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: 
 
 
 def percent(value: float | None) -> str:
-    """An accuracy in print; a dash if nothing was measured."""
+    """An accuracy as text; a dash if it was not measured."""
     return "–" if value is None else f"{value:.2f}"

@@ -2,8 +2,9 @@
 
     python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
 
-Writes global/1/, personal/<client id>/1/ and models.config, TensorFlow Serving's layout; see
-docs/how-to/serving.md. Personal models are those after the local epochs, which are computed again.
+Writes global/1/, personal/<client id>/1/ and models.config, the layout of TensorFlow Serving. The
+personal models are those after the local epochs, which are computed again. See
+docs/how-to/serving.md.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ def define(flags: Flags) -> None:
     experiments.define_restored(flags, "Run")
     flags.add_settings(ExportOptions)
     flags.add_settings(ComputeOptions)
-    flags.add(str, "export_dir", None, "Where the models go; required.")
+    flags.add(str, "export_dir", None, "Directory of the exported models; required.")
     flags.add(bool, "overwrite", False, "Replace models of the same --model_version.")
 
 
 def main(flags: Flags) -> None:
-    """Exports and prints what was written."""
+    """Exports the models and lists what was written."""
     run_dir, export_dir = flags.required("run_dir"), flags.required("export_dir")
     options = build(ExportOptions, flags.given_settings(ExportOptions))
     compute = build(ComputeOptions, flags.given_settings(ComputeOptions))

@@ -1,4 +1,4 @@
-"""The flags of a program: made from settings, grouped by headings, and printed by `--help`."""
+"""The flags of a program: created from settings, and listed under headings by `--help`."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _DEFINE = {
 
 
 class Flags:
-    """The flags of one program, apart from those of other programs in the same process.
+    """The flags of one program, separate from those of other programs in the same process.
 
     Args:
         argv: the command line, with the program's name first.
@@ -38,13 +38,13 @@ class Flags:
     # Definitions.
 
     def add(self, kind: Any, name: str, default: Any, text: str, group: str = "Output") -> None:
-        """Defines a flag of the program's own.
+        """Defines a flag that is not a setting.
 
         Args:
             kind: a type (bool, int, float, str), or one of absl's DEFINE functions.
             name: without dashes.
-            default: None if there is none.
-            text: for `--help`.
+            default: the default value; None for none.
+            text: the help text.
             group: the heading under which `--help` lists it.
         """
         _DEFINE.get(kind, kind)(name, default, text, flag_values=self._values)
@@ -53,7 +53,7 @@ class Flags:
     def add_choice(
         self, name: str, default: str, choices: Sequence[str], text: str, group: str
     ) -> None:
-        """Defines a flag of the program's own that has one of a few values."""
+        """Defines a flag that is not a setting and has a fixed set of values."""
         absl_flags.DEFINE_enum(name, default, list(choices), text, flag_values=self._values)
         self._groups.setdefault(group, []).append(name)
 
@@ -92,7 +92,7 @@ class Flags:
         """Reads the command line.
 
         Raises:
-            absl.flags.Error: a flag is unknown or cannot have its value.
+            absl.flags.Error: a flag is unknown, or its value is invalid.
             SettingError: an argument is not a flag.
         """
         rest = self._values(self._argv)
@@ -103,7 +103,7 @@ class Flags:
         return name in self._values
 
     def __getitem__(self, name: str) -> Any:
-        """The value of a flag, its default if it was not given."""
+        """The value of a flag; the default if it was not given."""
         return self._values[name].value
 
     def is_given(self, name: str) -> bool:
@@ -121,18 +121,18 @@ class Flags:
         return {name: self[name] for name in names if self.is_given(name)}
 
     def parse_value(self, name: str, text: str) -> Any:
-        """What a flag's value would be for a text.
+        """Converts a text to the type of a flag.
 
         Raises:
-            ValueError: the flag cannot have it.
+            ValueError: the text is not valid for this flag.
         """
         return self._values[name].parser.parse(text)
 
     def required(self, name: str) -> Any:
-        """The value of a flag that has to be given.
+        """The value of a required flag.
 
         Raises:
-            SettingError: it is not.
+            SettingError: it was not given.
         """
         value = self[name]
         if value in (None, "", []):
@@ -142,7 +142,7 @@ class Flags:
     # Help.
 
     def asks_for_help(self) -> bool:
-        """Whether the command line asks for help only."""
+        """Whether the command line asks for help."""
         return bool(_HELP & set(self._argv[1:]))
 
     def help(self, doc: str) -> str:
@@ -153,7 +153,7 @@ class Flags:
         """
         parts = [
             doc.strip(),
-            "--no<flag> switches a Boolean flag off; --flagfile=PATH reads flags from a file.",
+            "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file.",
         ]
         for group, names in self._groups.items():
             parts.append("\n".join([f"{group}:", *map(self._describe, names)]))
@@ -164,14 +164,14 @@ class Flags:
         default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
         if flag.flag_type() == "bool":
             default = f" [{str(flag.default).lower()}]"
-        text = textwrap.fill(
-            flag.help.splitlines()[0], 96, initial_indent=" " * 6, subsequent_indent=" " * 6
-        )
+        # To a flag that can be repeated, absl adds a semicolon and a line that says so.
+        help = flag.help.splitlines()[0].removesuffix(";")
+        text = textwrap.fill(help, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
         return f"  --{name}{default}\n{text}"
 
 
 def shown(error: SettingError, flags: Mapping | Flags) -> str:
-    """An error as the command line shows it: a setting that is a flag gets its dashes."""
+    """An error as the command line shows it: with dashes if the setting is a flag."""
     if not error.setting:
         return error.reason
     return f"--{error}" if error.setting in flags else str(error)

@@ -1,8 +1,8 @@
-"""Shows who holds which class, before anything is trained.
+"""Shows which client holds which classes, without training.
 
     python -m tasks.partition --dataset=digits --partition=class --output_dir=runs/partition
 
-Takes the data flags of tasks.train. Writes clients.png, partition.csv (training samples by client
+Accepts the data flags of tasks.train. Writes clients.png, partition.csv (training samples by client
 and class) and partition.md.
 """
 
@@ -18,7 +18,7 @@ from tff_pcdd.training import ExperimentConfig
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
-    flags.add(str, "output_dir", None, "Where the results go; required.")
+    flags.add(str, "output_dir", None, "Directory of the results; required.")
     flags.add_settings(
         ExperimentConfig,
         groups=("Data", "Seeds"),

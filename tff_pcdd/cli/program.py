@@ -1,8 +1,9 @@
-"""Runs a program: modules of the user's, flags, help, one-line errors, exit statuses."""
+"""The frame of every program: the user's modules, flags, help, errors and exit statuses."""
 
 from __future__ import annotations
 
 import importlib
+import itertools
 import os
 import signal
 import sys
@@ -25,15 +26,15 @@ def run(
 ) -> None:
     """Runs a program and turns expected errors into one line and an exit status.
 
-    Status 2 means that the command cannot be used, 1 that it failed, 130 that it was interrupted,
-    143 that it was terminated.
+    Status 2 means that a flag or the data cannot be used, 1 that the program failed, 130 that it
+    was interrupted, and 143 that it was terminated.
 
     Args:
-        doc: describes the program, for `--help`.
-        define: defines its flags. Modules named by `--import` have been imported by then, so that
-            the components they register have flags too.
+        doc: the description of the program in `--help`.
+        define: defines the flags. It is called after the modules named by `--import` have been
+            imported, so that the components that these register have flags too.
         main: does the work.
-        argv: the command line; that of the process by default.
+        argv: the command line; by default that of the process.
 
     Raises:
         SystemExit: with the status, unless the program succeeds.
@@ -49,29 +50,34 @@ def run(
     flags = Flags(argv)
     try:
         _import_modules(argv)
+    except absl_flags.Error as error:
+        fail(_shown_by_absl(error), 2)
+    except SettingError as error:
+        fail(f"--{error}", 2)
+    try:
         define(flags)
         flags.add(
             absl_flags.DEFINE_multi_string,
             "import",
             None,
-            "Python modules of your own that register methods, data sets, partitions, backbones, "
-            "aggregators, metrics or runtimes; give the flag again for another module.",
+            "A Python module of your own that registers methods, data sets, partitions, backbones, "
+            "aggregators, metrics or runtimes; repeat the flag for further modules.",
             "Program",
         )
-        flags.add(int, "verbosity", None, "Log messages up to this level of absl.", "Program")
+        flags.add(int, "verbosity", None, "Show log messages up to this level of absl.", "Program")
         if flags.asks_for_help():
             print(flags.help(doc))
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
-        fail(str(error).removeprefix("ERROR:: "), 2)
+        fail(_shown_by_absl(error), 2)
     except SettingError as error:
         fail(shown(error, flags), 2)
-    # TFF and tfds report every step that they take, which would bury the progress bar.
+    # TFF and tfds log every step, which would disturb the progress bar.
     level = flags["verbosity"]
     logging.set_verbosity(logging.WARNING if level is None else level)
-    # Not absl's app.run: TensorFlow, imported within it, looks for GPUs before it has switched to
-    # eager execution, and Keras then cannot build models outside of a graph.
+    # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
+    # to eager execution, and Keras then cannot build models outside of a graph.
     logging.use_absl_handler()
     _terminate_like_an_exception()
     try:
@@ -92,20 +98,36 @@ def run(
         fail(broken, 1)
 
 
+def _shown_by_absl(error: absl_flags.Error) -> str:
+    """An error about a flag, or a flagfile, without absl's own heading."""
+    return str(error).removeprefix("ERROR:: ")
+
+
 def _import_modules(argv: Sequence[str]) -> None:
-    """Imports the modules that `--import` names, from the working directory too.
+    """Imports the modules that `--import` names, also in flagfiles.
+
+    They are looked up in the working directory too, which is not on the module path of an
+    installed command.
+
+    Args:
+        argv: the command line, with the program's name first.
 
     Raises:
+        absl.flags.Error: a flagfile cannot be read.
         SettingError: a module cannot be found.
     """
+    arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
     names = []
-    for position, argument in enumerate(argv[1:], 1):
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
         flag, equals, value = argument.lstrip("-").partition("=")
         if argument.startswith("-") and flag == "import":
-            names.append(value if equals else "".join(argv[position + 1 : position + 2]))
+            names.append(value if equals else following)
     if names and os.getcwd() not in sys.path:
         sys.path.append(os.getcwd())
     for name in names:
+        if not all(part.isidentifier() for part in name.split(".")):
+            reason = "must be the name of a module, such as my_module"
+            raise SettingError("import", name or None, reason)
         try:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
@@ -113,7 +135,7 @@ def _import_modules(argv: Sequence[str]) -> None:
 
 
 def _terminate_like_an_exception() -> None:
-    """Lets SIGTERM end the program by an exception, so that workers and files are closed."""
+    """Turns SIGTERM into an exception, so that workers and files are closed."""
 
     def terminate(*_):
         sys.exit(143)

@@ -3,9 +3,9 @@
     python -m tasks.sweep --algorithm=fedgela --grid=fedgela_scale=1,3,10 \\
         --grid=client_learning_rate=0.01,0.05 --validation_fraction=0.2 --output_dir=runs/sweep
 
-Takes the flags of tasks.train. Each run has a folder FLAG=VALUE,…/seed_N; a finished run is not
-repeated, an interrupted one is resumed, and one that fails does not stop the others. Writes
-sweep.csv (a row per run), sweep.md, sweep.png, and best.flags, a flagfile with the chosen settings.
+Accepts the flags of tasks.train. Each run has a folder FLAG=VALUE,…/seed_N. A finished run is not
+repeated, an interrupted one is resumed, and a failed one does not stop the others. Writes sweep.csv
+(a row per run), sweep.md, sweep.png, and best.flags, a flagfile with the chosen settings.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tff_pcdd.training import ExperimentConfig
 
 _GROUP = "Sweep"
 
-# Settings that all points have in common.
+# Settings that are the same at all points.
 _COMMON = ("algorithm", "validation_fraction", "seed")
 
 
@@ -36,7 +36,7 @@ def define(flags: Flags) -> None:
         "grid",
         None,
         "A flag of tasks.train with the values to try, such as client_learning_rate=0.01,0.05; "
-        "give it again for another flag.",
+        "repeat --grid for further flags.",
         _GROUP,
     )
     experiments.define_seeds(flags, _GROUP)
@@ -44,8 +44,9 @@ def define(flags: Flags) -> None:
         "criterion",
         "va",
         ("va", "va_personal"),
-        "What the choice is based on: the accuracy of the global model on all held-out samples, or "
-        "that of the personal models, after their local epochs, on their own.",
+        "What the choice is based on: va, the accuracy of the global model on all held-out "
+        "samples; or va_personal, the mean accuracy of the personal models, after their local "
+        "epochs, on the held-out samples of their clients.",
         _GROUP,
     )
     experiments.define_output(flags)
@@ -53,11 +54,11 @@ def define(flags: Flags) -> None:
 
 
 def read_grid(flags: Flags) -> dict[str, dict[str, Any]]:
-    """For each flag of the grid its values, by the texts that give them.
+    """The flags of the grid, each with its values by their texts.
 
     Raises:
-        SettingError: a flag is unknown, given twice or common to all points, or cannot have a
-            value.
+        SettingError: a flag is unknown, is given twice or has to be the same at all points, or a
+            value is invalid.
     """
     algorithm = flags["algorithm"]
     known = {

@@ -1,4 +1,4 @@
-"""Trains one federated method on one data set, and resumes where an earlier run stopped.
+"""Trains one federated method on one data set, or resumes an interrupted run.
 
     python -m tasks.train --algorithm=fedgela --dataset=digits --output_dir=runs/fedgela
 
@@ -20,7 +20,7 @@ def define(flags: Flags) -> None:
 
 
 def main(flags: Flags) -> None:
-    """Trains as the flags say and prints the summary."""
+    """Trains, and prints the summary."""
     config, options = experiments.read_config(flags), experiments.read_run_options(flags)
     output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
     if flags["dry_run"]:

@@ -2,17 +2,17 @@
 
     python -m tasks.worker --port=8001
 
-and then, as often as there are machines or cores to share the clients among,
+Start one on each machine, or several on one machine, and share the clients of a run among them:
 
     python -m tasks.train --runtime=remote --workers=localhost:8001,localhost:8002 ...
 
-A worker runs what it is sent, for everyone who can reach its port: there is neither authentication
-nor encryption. So it listens on this machine only, unless it is told otherwise with --bind and
---insecure. To use workers on other machines, prefer a tunnel such as
+A worker executes whatever it receives, from everyone who can reach its port: there is neither
+authentication nor encryption. So by default it listens on this machine only; --bind and --insecure
+change that. To use workers on other machines, prefer a tunnel such as
 
     ssh -L 8001:localhost:8001 other-machine
 
-It runs until it is interrupted (Ctrl-C or SIGTERM).
+The worker runs until it is interrupted (Ctrl-C or SIGTERM).
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def define(flags: Flags) -> None:
         bool,
         "insecure",
         False,
-        "Accept that everyone who can reach the port can run programs here: the worker's gRPC has "
+        "Confirm that everyone who can reach the port may run programs here: the worker's gRPC has "
         "no authentication.",
         _GROUP,
     )
@@ -53,24 +53,25 @@ def define(flags: Flags) -> None:
         "engine",
         "inprocess",
         ("inprocess", "tff"),
-        "What computes: inprocess (like the runtime of that name, on GPUs if there are any) or tff "
-        "(TFF's C++ worker, which listens on every network interface and needs --insecure).",
+        "What the worker computes with: inprocess (like the runtime of that name, on GPUs if there "
+        "are any) or tff (TFF's C++ worker, which listens on every network interface and needs "
+        "--insecure).",
         _GROUP,
     )
     flags.add(
         int,
         "client_parallelism",
         None,
-        "Clients that train at the same time; by default chosen from cores and devices with the "
-        "engine inprocess, and all with tff.",
+        "Number of clients that train at the same time. By default, the engine inprocess chooses "
+        "it from cores and devices, and tff trains all of them.",
         _GROUP,
     )
     flags.add(
         str,
         "devices",
         None,
-        "Devices among which clients are distributed, such as GPU:0,GPU:1, with the engine "
-        "inprocess; all GPUs, or else the CPU, by default.",
+        "Devices that train the clients with the engine inprocess, such as GPU:0,GPU:1; by "
+        "default all GPUs, or the CPU if there are none.",
         _GROUP,
     )
 
@@ -121,7 +122,7 @@ def serve_inprocess(
         signal.signal(number, lambda *_: ended.set())
     ended.wait()
     server.stop(grace=None)
-    # A computation under way has nobody left to report to, and is not waited for.
+    # Does not wait for a running computation: nobody is left to receive its result.
     os._exit(0)
 
 

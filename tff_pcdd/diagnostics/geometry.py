@@ -22,6 +22,7 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 
 # Networks compute in float32; values below this fraction of the others are rounding errors.
 _ROUNDING = 1e-6
@@ -339,12 +340,12 @@ def feature_statistics(features: np.ndarray) -> FeatureStatistics:
     )
 
 
-def mean(values: np.ndarray) -> float:
+def mean(values: ArrayLike) -> float:
     """Mean of the values that are not NaN; NaN if there are none."""
-    values = _finite(values)
-    return float(values.mean()) if values.size else float("nan")
+    finite = _finite(values)
+    return float(finite.mean()) if finite.size else float("nan")
 
 
-def _finite(values) -> np.ndarray:
+def _finite(values: ArrayLike) -> np.ndarray:
     values = np.asarray(values, np.float64)
     return values[np.isfinite(values)]

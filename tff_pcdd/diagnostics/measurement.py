@@ -1,10 +1,10 @@
-"""Numbers that show why a method works, from the geometry of its features and its classifier.
+"""Measures the geometry of features and classifiers, which shows why a method works.
 
-The setting `diagnostics` adds columns `diag_…` to metrics.csv after every evaluated round;
-docs/how-to/diagnostics.md explains each of them. They are computed from the global model on up to
-2,000 test samples, and the angles also from the local models of up to three clients. The t-SNE map
-takes seconds; it is computed from 1,000 samples, after the last round only. Diagnostics do not
-influence a run: they share neither randomness nor variables with it.
+The setting `diagnostics` adds columns `diag_…` to metrics.csv; docs/how-to/diagnostics.md explains
+them. They are computed from the global model on up to 2,000 test samples, the angles also from the
+local models of up to three clients. The t-SNE map takes seconds; it is computed from up to 1,000
+samples after the last round only. Diagnostics do not influence a run: they share neither randomness
+nor variables with it.
 """
 
 from __future__ import annotations
@@ -28,11 +28,11 @@ MAX_MAPPED = 1000
 
 
 class View(NamedTuple):
-    """What diagnostics look at in a model.
+    """The parts of a model that are measured.
 
     Attributes:
-        features: of the test samples, [n, d].
-        labels: their classes, int [n].
+        features: features of the test samples, [n, d].
+        labels: classes of the test samples, int [n].
         predictions: the classes that the model predicts, int [n].
         classifiers: the linear classifiers by name, [C, d] each; the main one is "".
         class_counts: training samples of each class in the federation, [C].
@@ -55,11 +55,11 @@ class View(NamedTuple):
 
     @property
     def eigenvalues(self) -> np.ndarray:
-        """The 50 largest of each class's covariance, [C, 50], NaN below two samples."""
+        """The 50 largest of each class's covariance, [C, 50]; NaN with fewer than two samples."""
         return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
 
     def mapped(self) -> View:
-        """The same model on as many samples as a map can show."""
+        """The same model with few enough samples for a t-SNE map."""
         chosen = data.stratified_indices(self.labels, MAX_MAPPED, seed=0)
         return self._replace(features=self.features[chosen], labels=self.labels[chosen])
 
@@ -132,7 +132,7 @@ def _tsne(view: View) -> dict[str, float]:
     }
 
 
-# What is computed from the global model under each name, in the order of the columns.
+# The groups of diagnostics of the global model, in the order of their columns.
 _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "angles": _angles,
     "eigen": _eigen,
@@ -142,16 +142,16 @@ _GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "tsne": _tsne,
 }
 
-# Those that take seconds and are computed after the last round only.
+# They take seconds, and are computed after the last round only.
 _SLOW = ("tsne",)
 
 
 def _local_angles(views: Sequence[View], existing: Sequence[np.ndarray]) -> dict[str, float]:
-    """Angles in the local models of clients, as means over the clients.
+    """Angles in the local models, as means over clients.
 
     Args:
         views: the local models.
-        existing: the classes that each client holds, bool [C].
+        existing: for each client, which classes it holds, bool [C].
     """
     kinds = {"features": lambda view: view.class_means}
     if "" in views[0].classifiers:
@@ -176,9 +176,9 @@ class Diagnostics:
     """The diagnostics of one experiment.
 
     Args:
-        spec: what is computed in a round.
+        spec: what the computations of the experiment are built from.
         federation: the clients and their samples.
-        names: which of angles, eigen, nc, norms, features, tsne.
+        names: a selection of angles, eigen, nc, norms, features, tsne.
 
     Attributes:
         clients: numbers of the clients whose local models `measure` trains.
@@ -186,7 +186,7 @@ class Diagnostics:
 
     def __init__(self, spec: TrainingSpec, federation: data.Federation, names: Sequence[str]):
         self._spec = spec
-        # Without a global model there are only the local ones.
+        # Without a global model, only local models are measured.
         has_global_model = spec.method.has_global_model
         self._names = [name for name in _GROUPS if name in names and has_global_model]
         test = federation.test
@@ -199,11 +199,11 @@ class Diagnostics:
 
     @property
     def names(self) -> Sequence[str]:
-        """What is computed from the global model, in the order of the columns."""
+        """The diagnostics of the global model, in the order of their columns."""
         return tuple(self._names)
 
     def columns(self) -> list[str]:
-        """Names of the columns, known before anything is computed."""
+        """Names of the columns; computes nothing."""
         classifiers = {
             name: np.zeros([2, 1]) for name in self._spec.method.global_classifiers(self._net)
         }
@@ -225,13 +225,12 @@ class Diagnostics:
         """The diagnostics of a state.
 
         Args:
-            state: the server's state, as of a `FederatedProcess`.
-            clients: for each client of `self.clients` the state and the data with which it would
-                begin the next round.
-            slow: whether to include those that take seconds.
+            state: the server's state, from a `FederatedProcess`.
+            clients: state and data of each client in `self.clients`, for the next round.
+            slow: whether to include diagnostics that take seconds.
 
         Returns:
-            Numbers by column; NaN where a number is not defined.
+            Values by column; NaN where a value is not defined.
         """
         results = self._global_numbers(self.look(state), slow)
         if self.clients:
@@ -252,14 +251,11 @@ class Diagnostics:
         return results
 
     def _train(self, state, client_state, client_data) -> View:
-        """The local model of a client, as in the round after `state`."""
+        """The local model of a client after its training in the next round."""
         if self._local is None:
             self._local = ClientWork(self._spec)
-        message = make_message(self._spec.method, state)
-        arguments = tf.nest.map_structure(
-            tf.convert_to_tensor, (message, client_state, client_data)
-        )
-        self._local.update(*arguments)
+        arguments = make_message(self._spec.method, state), client_state, client_data
+        self._local.update(*tf.nest.map_structure(tf.convert_to_tensor, arguments))
         return self._view(self._local.net)
 
     def _view(self, net: Network) -> View:
@@ -272,7 +268,7 @@ class Diagnostics:
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(features)
-        # A diverged model has no geometry, but the run has to go on.
+        # A diverged model cannot be measured, but must not stop the run.
         known = np.isfinite(features).all(axis=1)
         return View(
             features=features[known],
@@ -287,15 +283,15 @@ class Diagnostics:
 
 
 def choose_clients(class_counts: np.ndarray, count: int = MAX_CLIENTS) -> list[int]:
-    """Chooses clients to look at: the first ones, preferring those whose angles can be compared.
+    """Chooses the clients whose local models are measured.
 
     Args:
         class_counts: training samples of each client and class, [K, C].
         count: the largest number of clients.
 
     Returns:
-        Numbers of clients with samples, in ascending order; those that hold at least two classes
-        and lack at least two are preferred.
+        Numbers of clients with samples, in ascending order. Clients that hold and lack at least two
+        classes each are preferred, because all their angles are defined.
     """
     held = (class_counts > 0).sum(axis=1)
     telling = (held >= 2) & (class_counts.shape[1] - held >= 2)

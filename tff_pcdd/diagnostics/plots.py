@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from tff_pcdd.diagnostics import geometry, tsne
 from tff_pcdd.diagnostics.measurement import Diagnostics
 
-# The measurements of evaluated rounds, with the columns `round` and `diag_…`.
+# The rows of evaluated rounds, with the columns `round` and `diag_…`.
 Rows = Iterable[Mapping[str, Any]]
 
-# Endings of the columns of angles: how a line is called and drawn.
+# Label, colour and line style of each column of angles.
 _ANGLES = {
     "{}": ("global model, all pairs", "black", "-"),
     "{}_min": ("global model, closest pair", "black", ":"),
@@ -36,7 +36,7 @@ _COLLAPSE = {
 
 
 def _line(axes, rows: Rows, column: str, **style) -> bool:
-    """Draws a column over the rounds; whether there was anything to draw."""
+    """Draws a column over the rounds; returns whether it has any values."""
     name = f"diag_{column}"
     points = [(row["round"], row[name]) for row in rows if row.get(name) is not None]
     if points:
@@ -85,9 +85,9 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     """FedMR's eigenvalue variance and the effective rank over the rounds, and the last spectrum.
 
     Args:
-        rows: of the metrics file.
-        eigenvalues: [C, k] after the last round, descending.
-        title: what was run.
+        rows: the measurements of the evaluated rounds.
+        eigenvalues: eigenvalues after the last round, [C, k], in descending order.
+        title: the title of the figure.
     """
     figure = Figure(figsize=(14, 4.2), layout="constrained")
     variance, rank, spectrum = figure.subplots(1, 3)
@@ -101,7 +101,7 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     totals = known.sum(axis=1, keepdims=True)
     shares = 100 * known[totals[:, 0] > 0] / totals[totals[:, 0] > 0]
     if len(shares):
-        # Where the samples of a class end, eigenvalues are 0 and not worth a place.
+        # A class has no more nonzero eigenvalues than samples; leaves out negligible ones.
         shares = shares[:, : max(int((shares.mean(axis=0) > 0.1).sum()), 1)]
         order = np.arange(1, shares.shape[1] + 1)
         spectrum.fill_between(
@@ -144,7 +144,7 @@ def collapse_curves(rows: Rows, title: str):
     return figure, panels
 
 
-# Where a label may stand beside its point.
+# Positions of a label beside its point.
 _SIDES = (
     ((-5, 0), {"ha": "right", "va": "center"}),
     ((5, 0), {"ha": "left", "va": "center"}),
@@ -163,9 +163,9 @@ def norms_and_counts(
 
     Args:
         classifiers: [C, d] by name, "" for the main one.
-        counts: training samples [C].
-        class_names: written beside the points while they are few.
-        title: what was run.
+        counts: training samples of each class, [C].
+        class_names: labels of the points, shown for up to 30 classes.
+        title: the title of the figure.
     """
     figure = Figure(figsize=(5.2 * max(len(classifiers), 1), 4.2), layout="constrained")
     panels = np.atleast_1d(figure.subplots(1, max(len(classifiers), 1)))
@@ -173,7 +173,7 @@ def norms_and_counts(
         norms = geometry.norms(vectors)
         axes.scatter(counts, norms)
         if len(counts) <= 30:
-            # Labels of points next to each other go to different sides.
+            # The labels of neighbouring points are on different sides.
             for place, label in enumerate(np.lexsort((norms, counts))):
                 offset, sides = _SIDES[place % len(_SIDES)]
                 axes.annotate(
@@ -185,7 +185,7 @@ def norms_and_counts(
                     **sides,
                 )
         correlation = geometry.log_count_correlation(norms, counts)
-        text = "none to speak of" if np.isnan(correlation) else f"{correlation:.2f}"
+        text = "not defined" if np.isnan(correlation) else f"{correlation:.2f}"
         heading = f"{name} head, " if name else ""
         axes.set_title(f"{heading}correlation with log counts: {text}", fontsize=10)
         axes.set_xlabel("training samples of the class")
@@ -202,8 +202,8 @@ def feature_statistics(features: np.ndarray, title: str):
     """Mean and variance of each feature, sorted.
 
     Args:
-        features: [n, d].
-        title: what was run.
+        features: features of the test samples, [n, d].
+        title: the beginning of the title of the figure.
     """
     each = geometry.feature_statistics(features)
     figure = Figure(figsize=(10, 4), layout="constrained")
@@ -220,13 +220,13 @@ def feature_statistics(features: np.ndarray, title: str):
 
 
 def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[str], title: str):
-    """Samples on the plane where t-SNE put them, coloured by class.
+    """A t-SNE map of samples, coloured by class.
 
     Args:
-        points: [n, 2]; nothing is drawn where they are NaN.
-        labels: int [n].
-        class_names: one for each class, listed beside the map while they are few.
-        title: what was run.
+        points: positions of the samples, [n, 2]; points that are NaN are not drawn.
+        labels: classes of the samples, int [n].
+        class_names: names of the classes; up to 20 are listed beside the map.
+        title: the beginning of the title of the figure.
     """
     figure = Figure(figsize=(7, 5.2), layout="constrained")
     axes = figure.subplots()
@@ -235,12 +235,12 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
     for label, name in enumerate(class_names):
         color = colors(label if few else label / len(class_names))
         own = points[labels == label]
-        axes.scatter(*own.T, s=14, alpha=0.8, linewidths=0, color=color, label=name)
+        axes.scatter(own[:, 0], own[:, 1], s=14, alpha=0.8, linewidths=0, color=color, label=name)
     if few:
         figure.legend(loc="outside right upper", title="class", markerscale=2)
     if not np.isfinite(points).any():
         axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
-    axes.set_xticks([])  # only who is near whom means anything
+    axes.set_xticks([])  # Only distances between points have a meaning, not their coordinates.
     axes.set_yticks([])
     axes.set_title(f"silhouette of the classes {tsne.silhouette(points, labels):.2f}", fontsize=10)
     figure.suptitle(f"{title}: t-SNE of the test features")
@@ -250,17 +250,17 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
 def figures(
     diagnostics: Diagnostics, rows: Rows, state: Any, class_names: Sequence[str], title: str
 ) -> dict[str, Figure]:
-    """All pictures of the diagnostics that a run measures.
+    """All pictures of a run's diagnostics.
 
     Args:
-        diagnostics: what is measured.
+        diagnostics: the diagnostics of the run.
         rows: the measurements of the evaluated rounds.
         state: the server's state after the last round.
-        class_names: C names.
-        title: what was run.
+        class_names: names of the classes.
+        title: what was run, for the titles of the figures.
 
     Returns:
-        Figures by the names of the diagnostics.
+        Figures by diagnostic.
     """
     view = diagnostics.look(state)
     draw = {

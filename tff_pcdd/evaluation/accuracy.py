@@ -92,9 +92,7 @@ def personal_group_accuracy(
         Percent by group. Clients without samples in a group are left out of its mean, as in
         FedLoGe's experiments; NaN if no client is left.
     """
-    by_client = [
-        group_accuracy(*counts, own) for *counts, own in zip(correct, total, groups, strict=True)
-    ]
+    by_client = [group_accuracy(*counts) for counts in zip(correct, total, groups, strict=True)]
     columns = {name: np.array([row[name] for row in by_client]) for name in by_client[0]}
     return {
         name: float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")

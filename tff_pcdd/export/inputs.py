@@ -61,16 +61,16 @@ def from_text(texts: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """
     (length,) = spec.shape
     filled = tf.strings.join([_FILLER * length, texts])
+    if spec.vocabulary is None:
+        raise ValueError("the specification of text has no vocabulary")
     codes = tf.strings.unicode_decode(filled, "UTF-8")[:, -length:].to_tensor(shape=[None, length])
-    return tf.gather(tf.constant(_ids(spec)), tf.minimum(codes, _last_code(spec) + 1))
+    ids = _ids(spec.vocabulary)
+    return tf.gather(tf.constant(ids), tf.minimum(codes, len(ids) - 1))
 
 
-def _last_code(spec: InputSpec) -> int:
-    return max(map(ord, spec.vocabulary))
-
-
-def _ids(spec: InputSpec) -> np.ndarray:
+def _ids(vocabulary: str) -> np.ndarray:
     """Id of every code point, int32; the last entry is for all above those of the vocabulary."""
-    ids = np.full(_last_code(spec) + 2, len(spec.vocabulary), np.int32)
-    ids[[ord(character) for character in spec.vocabulary]] = np.arange(len(spec.vocabulary))
+    codes = [ord(character) for character in vocabulary]
+    ids = np.full(max(codes) + 2, len(vocabulary), np.int32)
+    ids[codes] = np.arange(len(vocabulary))
     return ids

@@ -120,7 +120,7 @@ def _settings(config: ExperimentConfig, only: Iterable[str] = (), leave_out: Ite
 
 def _classes(federation: data.Federation, client: int | None):
     """Samples of each class."""
-    columns: Mapping[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
+    columns: dict[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
     if client is not None:
         columns["the client's training samples"] = federation.class_counts()[client]
         columns["the client's test samples"] = federation.test_class_counts()[client]

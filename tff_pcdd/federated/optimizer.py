@@ -9,7 +9,7 @@ from etils import epy
 
 from tff_pcdd.settings import check_options, option
 
-# The command line lists these settings; --help must not wait for TensorFlow.
+# Listing these settings must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

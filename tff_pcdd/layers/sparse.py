@@ -12,6 +12,7 @@ import logging
 import os
 import pathlib
 import threading
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -274,7 +275,7 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
           learning_rate: learning rate of Adam.
           init: distribution of the dense starting point, see `layers.sparse_etf`.
         """
-        self._arguments = {
+        self._arguments: dict[str, Any] = {
             "seed": seed,
             "sparsity": sparsity,
             "norm": norm,

@@ -6,6 +6,8 @@ Client k scales column c of M by Φ_{k,c} = C·n_{k,c}/n_k, so that its frequent
 the feature space, and classes without samples take none.
 """
 
+from collections.abc import Callable
+
 import numpy as np
 import tensorflow as tf
 
@@ -128,7 +130,12 @@ def phi_normalizer(count_matrix, variant: str = "linear") -> float:
     if not totals.sum() > 0:
         raise ValueError("count_matrix contains no samples")
     shares = counts / np.maximum(totals, 1.0)[:, None]
-    stretch = {"linear": lambda x: x, "sqrt": np.sqrt, "exp": np.exp}[variant](shares)
+    functions: dict[str, Callable[[np.ndarray], np.ndarray]] = {
+        "linear": lambda x: x,
+        "sqrt": np.sqrt,
+        "exp": np.exp,
+    }
+    stretch = functions[variant](shares)
     return float(totals.sum() / np.dot(totals, stretch.mean(axis=1)))
 
 

@@ -53,7 +53,7 @@ from etils import epy
 from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head
 from tff_pcdd.registry import Component, Registry
 
-# The command line lists all methods; --help must not wait for TensorFlow.
+# Listing methods and their options must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

@@ -138,7 +138,9 @@ class FedGen(Method):
             def learn(step, state):
                 seed = tf.random.experimental.stateless_fold_in(server["seed"], step)
                 done = rounds * self.generator_steps + step
-                return step + 1, self._learn(*state, sums, shares, labels, seed, done, rate)
+                generator, adam = state
+                state = self._learn(generator, adam, sums, shares, labels, seed, done, rate)
+                return step + 1, state
 
             some = tf.reduce_any(labels > 0)
             _, state = tf.while_loop(

@@ -81,11 +81,11 @@ class Moon(Method):
         features = self.embed(net, batch.x, training=True)
         loss, contrast = cross_entropy(batch.y, net["head"](features)), tf.constant(0.0)
         if self.mu:
-            others = [
+            received, previous = (
                 self.embed(net, batch.x, training=False, prefix=prefix)
                 for prefix in (_GLOBAL, _PREVIOUS)
-            ]
-            contrast = losses.model_contrast(features, *others, self.temperature)
+            )
+            contrast = losses.model_contrast(features, received, previous, self.temperature)
             loss += self.mu * contrast
         return loss, {"contrast": contrast}
 

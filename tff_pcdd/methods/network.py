@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from etils import epy
 
-# The command line lists all methods; --help must not wait for TensorFlow.
+# Listing methods and their options must not import TensorFlow.
 with epy.lazy_imports():
     import tensorflow as tf
 

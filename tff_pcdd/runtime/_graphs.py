@@ -16,11 +16,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 
 import tensorflow as tf
-from tensorflow.python.eager import cancellation, context, execute
+from tensorflow.python.eager import context, execute
+from tensorflow.python.eager.cancellation import CancellationManager as Cancellation
 
 from tff_pcdd.runtime._tff_private import TensorFlowProto
-
-Cancellation = cancellation.CancellationManager
 
 # TensorFlow's `ResourceHandle::ANONYMOUS_NAME`: a resource of this name is never shared.
 _ANONYMOUS_NAME = b"cd2c89b7-88b7-44c8-ad83-06c2a9158347"

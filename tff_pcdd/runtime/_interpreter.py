@@ -16,8 +16,6 @@ import tensorflow_federated as tff
 
 from tff_pcdd.runtime import _graphs, _tff_private, _values
 
-_framework = tff.framework
-
 
 class Run(Protocol):
     """The clients of an evaluation, and the device on which its current part runs."""
@@ -39,7 +37,7 @@ Function = Callable[[Run, Any], Any]
 Evaluate = Callable[[Run, Scope], Any]
 
 
-def translate(block: _framework.ComputationBuildingBlock) -> Evaluate:
+def translate(block: tff.framework.ComputationBuildingBlock) -> Evaluate:
     """Translates a building block.
 
     Raises:
@@ -112,7 +110,7 @@ def _block(block) -> Evaluate:
 
 def _names_in(block) -> set[str]:
     """All names that a building block refers to."""
-    if isinstance(block, _framework.Reference):
+    if isinstance(block, tff.framework.Reference):
         return {block.name}
     return set().union(*map(_names_in, block.children()))
 
@@ -152,17 +150,17 @@ def _compiled(block) -> Evaluate:
 
 
 _TRANSLATORS = {
-    _framework.Block: _block,
-    _framework.Call: _call,
-    _framework.CompiledComputation: _compiled,
-    _framework.Data: _data,
-    _framework.Intrinsic: _intrinsic,
-    _framework.Lambda: _lambda,
-    _framework.Literal: _literal,
-    _framework.Placement: _placement,
-    _framework.Reference: _reference,
-    _framework.Selection: _selection,
-    _framework.Struct: _struct,
+    tff.framework.Block: _block,
+    tff.framework.Call: _call,
+    tff.framework.CompiledComputation: _compiled,
+    tff.framework.Data: _data,
+    tff.framework.Intrinsic: _intrinsic,
+    tff.framework.Lambda: _lambda,
+    tff.framework.Literal: _literal,
+    tff.framework.Placement: _placement,
+    tff.framework.Reference: _reference,
+    tff.framework.Selection: _selection,
+    tff.framework.Struct: _struct,
 }
 
 
@@ -188,7 +186,7 @@ class TensorFlowFunction:
         self._import_lock = threading.Lock()
 
     @classmethod
-    def of(cls, block: _framework.CompiledComputation) -> "TensorFlowFunction":
+    def of(cls, block: tff.framework.CompiledComputation) -> "TensorFlowFunction":
         """The function of a building block; equal blocks share one function."""
         content = block.proto.SerializeToString(deterministic=True)
         key = hashlib.sha256(content).digest()
@@ -199,7 +197,7 @@ class TensorFlowFunction:
         return function
 
     def __call__(self, run: Run, argument: Any) -> Any:
-        tensors = []
+        tensors: list[tf.Tensor] = []
         if argument is not None:
             _flatten(argument, tensors)
         idle = self._idle.setdefault(run.device, [])
@@ -348,7 +346,7 @@ def _sequence_sum(run, variant, type_signature):
     source = type_signature.parameter
     total = [tf.zeros(s.shape, s.dtype) for s in _tensor_specs(source.element)]
     for element in _values.to_dataset(variant, source):
-        tensors = []
+        tensors: list[tf.Tensor] = []
         _flatten(_values.from_element(element, source.element), tensors)
         total = [a + b for a, b in zip(total, tensors, strict=True)]
     return _fill(_skeleton(source.element), iter(total))

@@ -164,13 +164,12 @@ def _free_first_context() -> None:
     The finaliser needs modules that are gone later; it would then print an error message after the
     program's own output.
     """
-    loaded = sys.modules.get("tensorflow_federated")
     if _active is not None:
         _active._previous = None
-    elif loaded is not None:
+    elif "tensorflow_federated" in sys.modules:
 
-        class Nowhere(loaded.framework.SyncContext):
+        class Nowhere(tff.framework.SyncContext):
             def invoke(self, comp, arg):
                 raise RuntimeError("the process ends")
 
-        loaded.framework.set_default_context(Nowhere())
+        tff.framework.set_default_context(Nowhere())

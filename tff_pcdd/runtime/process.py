@@ -65,8 +65,10 @@ def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
     """
     path = path or os.environ.get(BINARY_VARIABLE)
     if not path:
-        package = pathlib.Path(importlib.util.find_spec("tensorflow_federated").origin).parent
-        path = package / "data" / "worker_binary"
+        package = importlib.util.find_spec("tensorflow_federated")
+        if package is None or package.origin is None:
+            raise RuntimeStartError("TFF's worker cannot start: TFF is not installed.")
+        path = pathlib.Path(package.origin).parent / "data" / "worker_binary"
     path = pathlib.Path(path).absolute()
     if not path.is_file():
         raise RuntimeStartError(f"TFF's worker cannot start: {path} is not a file.")
@@ -134,7 +136,7 @@ class WorkerProcess:
             *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)),
             *(str(binary), f"--port={port}", *arguments),
         ]
-        self._process: subprocess.Popen | None = None
+        self._process: subprocess.Popen  # Set by `_run`, unless the start fails.
         self._start_error: OSError | None = None
         # For PR_SET_PDEATHSIG the parent is the *thread* that started the process. Therefore the
         # thread that starts the worker also waits for its end.

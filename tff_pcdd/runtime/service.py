@@ -45,7 +45,7 @@ class ExecutorService(executor_pb2_grpc.ExecutorGroupServicer):
         """
         self._factory = factory
         self._names = itertools.count()
-        self._sessions = collections.OrderedDict()
+        self._sessions: collections.OrderedDict[str, _Session] = collections.OrderedDict()
         self._lock = threading.Lock()
         # An executor's coroutines belong to one event loop.
         self._loop = asyncio.new_event_loop()

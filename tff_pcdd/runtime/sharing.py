@@ -37,8 +37,8 @@ class Plan:
     def __init__(self, computation: tff.framework.ConcreteComputation):
         self.whole = computation
         self.type_signature = computation.type_signature
-        self.local = None
-        self._finish = {}
+        self.local: tff.framework.ConcreteComputation | None = None
+        self._finish: dict[int, tff.framework.ConcreteComputation] = {}
         block = _client_block(computation)
         if block is None:
             return
@@ -49,7 +49,7 @@ class Plan:
     def _cut(self, parameter: str, block: tff.framework.Block) -> str | None:
         """Splits the computation; returns the reason if that is impossible."""
         sums, early, late = [], [], []
-        late_names = set()
+        late_names: set[str] = set()
         for name, value in block.locals:
             is_late = not late_names.isdisjoint(_references(value))
             sums_here = _sums_in(value)
@@ -83,7 +83,7 @@ class Plan:
         self._parameter, self._sums, self._early, self._late = parameter, sums, early, late
 
         parts = [(f"{name}_part", _without_report(value)) for name, value in sums]
-        self.local = _computation(
+        local = _computation(
             parameter,
             self.type_signature.parameter,
             [*early, *parts],
@@ -92,6 +92,7 @@ class Plan:
                 [leaf for _, leaf in self._client_leaves],
             ],
         )
+        self.local, self._sums_type = local, local.type_signature.result[0]
         return None
 
     def server_argument(self, argument: Any) -> list:
@@ -116,7 +117,7 @@ class Plan:
             for _, leaf in self._parameter_leaves
             if not is_at_clients(leaf.type_signature)
         ]
-        shares_type = tff.StructType([self.local.type_signature.result[0]] * num_shares)
+        shares_type = tff.StructType([self._sums_type] * num_shares)
         both = tff.framework.Reference(
             "argument_and_sums", tff.StructType([tff.StructType(kept), shares_type])
         )

@@ -99,7 +99,7 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
 
     def __init__(self, make_executor: Callable[[dict], Any]):
         self._make_executor = make_executor
-        self._executors = collections.OrderedDict()
+        self._executors: collections.OrderedDict[tuple, Any] = collections.OrderedDict()
 
     def create_executor(self, cardinalities):
         key = tuple(sorted((str(placement), n) for placement, n in cardinalities.items()))

@@ -1,6 +1,7 @@
-"""Studies of many runs: comparisons of methods, sweeps over settings, and looks at partitions.
+"""Studies of many runs: comparisons of methods, sweeps over settings, reports on partitions.
 
 from tff_pcdd.studies import compare
+from tff_pcdd.training import ExperimentConfig
 
 configs = [ExperimentConfig.from_settings(algorithm=name) for name in ("fedavg", "fedgela")]
 print(compare(configs, "runs/compare").report)

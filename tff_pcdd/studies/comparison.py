@@ -1,4 +1,4 @@
-"""Several methods, seeds and partitions side by side."""
+"""Comparisons of methods, over several seeds and partitions."""
 
 from __future__ import annotations
 
@@ -37,20 +37,20 @@ def compare(
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
-    Tables are written again after every run, pictures at the end. A run that fails is left for the
-    next call, and the others go on.
+    The tables are updated after every run, the pictures are drawn at the end. If a run fails, the
+    others continue, and the next call tries it again.
 
     Args:
-        configs: the experiments, whose folders are METHOD/seed_N; or, for each partition, under the
-            name of its folder, those on it, whose folders are PARTITION/METHOD/seed_N.
-        output_dir: gets these folders, comparison.csv, .md and .png, comparison_bars.png, and
-            failures.txt if runs failed.
-        options: how and where they are computed.
-        overwrite: repeat what the directory holds already.
+        configs: the experiments, each in a folder METHOD/seed_N; or a mapping from the folder of
+            each partition to the experiments on it, each in a folder PARTITION/METHOD/seed_N.
+        output_dir: the directory of these folders, comparison.csv, .md and .png,
+            comparison_bars.png, and failures.txt if runs failed.
+        options: how and where the experiments are computed.
+        overwrite: delete earlier results in these folders and start again.
 
     Raises:
-        SettingError: two experiments would share a folder, or the first cannot be run.
-        DataError: the first experiment's data cannot be read.
+        SettingError: two experiments would share a folder, or the first one cannot be run.
+        DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
     """
     directory = Path(output_dir)
@@ -71,10 +71,10 @@ def plan(
     *,
     overwrite: bool = False,
 ) -> list[StudyRun]:
-    """The runs of a comparison, before any is computed; takes the arguments of `compare`.
+    """Lists the runs of a comparison without computing them; takes the arguments of `compare`.
 
     Raises:
-        SettingError: two experiments would share a folder, or a folder cannot take its run.
+        SettingError: two experiments would share a folder, or a folder contains something else.
     """
     directory = Path(output_dir)
     by_folder = configs if isinstance(configs, Mapping) else {"": configs}

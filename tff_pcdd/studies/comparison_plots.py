@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -16,10 +17,10 @@ from tff_pcdd.training import History, plots
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
 
-# Everything is held against it, so it is black and drawn last.
+# The method that the others are compared with: its curve is black and drawn on top.
 _BASELINE = "fedavg"
 
-# More curves than this with their bands would cover one another.
+# With more curves than this, bands would hide one another.
 _MAX_BANDS = 6
 
 _COLUMNS_OF_PANELS = 3
@@ -28,7 +29,8 @@ _COLUMNS_OF_PANELS = 3
 def curves(results: Results, title: str):
     """GA over the rounds, averaged over seeds: a panel for each partition.
 
-    The legend of a single panel lists methods by their last value, best first, as the curves end.
+    The legend of a single panel lists the methods by their last value, best first, which is the
+    order in which the curves end.
     """
     names = _methods(results)
     styles = _styles(names)
@@ -72,17 +74,17 @@ def curves(results: Results, title: str):
 def bars(results: Results, title: str):
     """GA and PA after the last round: a panel for each partition, two bars for each method.
 
-    Two marks beside the bar of PA show PA before any local step, also when only the client's own
-    classes can be predicted.
+    Two marks on the bar of PA show PA before any local step: over all classes, and with predictions
+    restricted to the client's own classes.
     """
     names = _methods(results)
     figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
     shades = matplotlib.colormaps["cividis"]
-    shown = {
+    shown: dict[str, tuple[str, float, dict[str, Any]]] = {
         "ga": ("GA: global model", -0.2, {"color": shades(0.25)}),
         "pa": ("PA after local epochs", 0.2, {"color": shades(0.85)}),
     }
-    marks = {
+    marks: dict[str, tuple[str, dict[str, Any]]] = {
         # The circle is wide enough to be seen around the diamond where both are equal.
         "pa_before": (
             "PA before local steps",
@@ -94,7 +96,7 @@ def bars(results: Results, title: str):
         positions = np.arange(len(methods))
         for column, (label, shift, style) in shown.items():
             mean, spread = _finals(methods, column)
-            whiskers = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
+            whiskers: dict[str, Any] = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
             if np.any(np.array(spread) > 0):
                 whiskers["xerr"] = spread
             axes.barh(positions + shift, mean, 0.4, label=label, **style, **whiskers)
@@ -134,7 +136,7 @@ def _styles(names: Sequence[str]) -> dict[str, dict]:
     styles = {}
     others = [name for name in names if name != _BASELINE]
     for number, name in enumerate(others):
-        # There are ten colours; the next ten methods have them with another style.
+        # There are ten colours; every ten methods, they repeat with another line style.
         styles[name] = {
             "color": f"C{number % 10}",
             "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
@@ -155,20 +157,20 @@ def _panels(results: Results, width: float, height: float):
 
 
 def _name_panel(axes, partition: str, results: Results) -> None:
-    """A heading over each of several panels; that of a single one stands over the picture."""
+    """Gives a panel its heading, unless it is the only one, which the figure's title describes."""
     if len(results) > 1:
         axes.set_title(partition, fontsize=10)
 
 
 def _finals(methods, column: str):
-    """Mean and deviation over runs of a column in the last row, NaN where it is empty."""
+    """Mean and standard deviation over runs of a column in the last row; NaN if it is missing."""
     lasts = [[run.column(column)[-1] for run in runs] for runs in methods.values()]
     finals = [[np.nan if value is None else value for value in values] for values in lasts]
     return [np.mean(values) for values in finals], [np.std(values) for values in finals]
 
 
 def _several(results: Results, spread: str = "bands") -> str:
-    """What a title adds where there are several seeds."""
+    """The end of a title if there are several seeds."""
     methods = list(results.values())
     if max(len(runs) for group in methods for runs in group.values()) == 1:
         return ""

@@ -1,4 +1,4 @@
-"""The tables of a comparison, as markdown: accuracies, rounds to an accuracy, costs."""
+"""The tables of a comparison, in Markdown: accuracies, rounds to an accuracy, costs."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from tff_pcdd.studies import tables
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
-# The method that rounds and times are held against.
+# The method that rounds and times are compared with.
 _BASELINE = "fedavg"
 
-# Columns of accuracies: key of the summary, heading.
+# Columns of accuracies: the key in a summary, and the heading.
 _ACCURACIES = {
     "ga_final": "GA",
     "ga_second_half": "GA, 2nd half",
@@ -25,13 +25,13 @@ _ACCURACIES = {
     "pa_before_masked_final": "PA before, own classes",
     "pa_final": "PA after",
 }
-# Further ones where samples were held out.
+# Further columns if samples were held out.
 _VALIDATED = {
     "va_best": "VA, best round",
     "ga_at_best_round": "GA there",
     "pa_at_best_round": "PA after, there",
 }
-# Groups of classes by size, where a data set's classes differ.
+# Groups of classes, for data whose classes differ in size.
 _GROUPS = ("many", "medium", "few")
 
 
@@ -44,7 +44,7 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
 
 
 def report(runs: Sequence[StudyRun]) -> str:
-    """The tables of accuracies alone, as a terminal shows them."""
+    """The tables of accuracies alone, without bold and underlining, for a terminal."""
     by_partition = _by_partition(runs)
     parts = [common_setting(runs)]
     for partition, group in by_partition.items():
@@ -55,7 +55,7 @@ def report(runs: Sequence[StudyRun]) -> str:
 
 
 def document(runs: Sequence[StudyRun]) -> str:
-    """All tables with their notes: the text of comparison.md."""
+    """The text of comparison.md: all tables and their explanations."""
     by_partition = _by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
     if len(by_partition) > 1:
@@ -75,7 +75,7 @@ def document(runs: Sequence[StudyRun]) -> str:
 
 
 def _fairness(runs: Sequence[StudyRun]) -> str:
-    """What the methods of a seed share, and whether their networks differ."""
+    """What the runs of a seed have in common, and how the networks of the methods differ."""
     by_width: dict[int, list[str]] = {}
     for run in runs:
         names = by_width.setdefault(run.config.model.projection_dim or 0, [])
@@ -89,7 +89,7 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
     )
     return (
         f"{notes.FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
-        f"({widths}); --projection_dim gives all the same."
+        f"({widths}). Set projection_dim to use the same one for all."
     )
 
 
@@ -108,11 +108,11 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
 
 
 def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
-    """Mean ± deviation of every accuracy; runs of one partition.
+    """Mean ± standard deviation of every accuracy.
 
     Args:
         runs: of one partition.
-        marked: whether the best of a column is bold and the second best underlined.
+        marked: whether the best value of a column is bold and the second best underlined.
     """
     by_method = _by_method(runs)
     columns = []
@@ -131,14 +131,19 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
 
 
 def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
-    """The columns of accuracies, with those after the best round where there is one."""
+    """The columns of accuracies; those of the best round only if a run reports one."""
     validated = any("best_round" in (run.summary or ()) for run in runs)
     return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> str:
-    """GA of every head that methods report, with many, medium and few classes where they differ in
-    size; runs of one partition. Empty where the table of accuracies says as much.
+    """GA of every head that the methods report, and accuracies on many, medium and few classes.
+
+    Args:
+        runs: of one partition.
+
+    Returns:
+        The table; empty if it would only repeat the table of accuracies.
     """
     rows = {}
     for method, group in _by_method(runs).items():
@@ -164,16 +169,20 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
 
 
 def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
-    """Names of the heads that a method's runs report beside the first, in their order."""
+    """The heads that a method's runs report beside the main one, in the order of the summary."""
     keys = [key for run in runs for key in run.summary or ()]
     names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
     return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in _GROUPS))
 
 
 def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
-    """Rounds until FedAvg's best GA, and the speed-up; runs of one partition.
+    """Rounds that each method needs to reach FedAvg's best GA, and its speed-up.
 
-    Empty without runs of FedAvg.
+    Args:
+        runs: of one partition.
+
+    Returns:
+        The table; empty without runs of FedAvg.
     """
     curves = {method: _mean_curve(group) for method, group in _by_method(runs).items()}
     if not curves.get(_BASELINE):
@@ -183,18 +192,19 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         method: next((number for number, value in curve.items() if value >= target), None)
         for method, curve in curves.items()
     }
+    baseline = reached[_BASELINE]
     lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
     for method, number in reached.items():
         rounds, speedup = "not reached", tables.NO_VALUE
-        if number is not None:
-            rounds, speedup = str(number), f"{reached[_BASELINE] / number:.1f}×"
+        if number is not None and baseline is not None:
+            rounds, speedup = str(number), f"{baseline / number:.1f}×"
         best = _number(curves[method].values(), ".1f", max)
         lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.markdown(lines)
 
 
 def costs(runs: Sequence[StudyRun]) -> str:
-    """What a method costs beside its accuracy; runs of one partition."""
+    """Memory, traffic and time of each method, from runs of one partition."""
     by_method = _by_method(runs)
     baseline = _values(by_method.get(_BASELINE, []), "seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
@@ -236,13 +246,13 @@ def _name(method: str) -> str:
 
 
 def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
-    """A value of every finished run; none at all where one of them has none."""
+    """A value from the summary of every finished run; empty if one of them lacks it."""
     values = [run.summary.get(key) for run in runs if run.summary]
     return [] if None in values else values
 
 
 def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
-    """kB of a client in a round."""
+    """Traffic of one client in one round, in kB, for every finished run."""
     finished = [run.summary for run in runs if run.summary]
     if not all(summary.get("clients_per_round") for summary in finished):
         return []
@@ -263,16 +273,16 @@ def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
 
 
 def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """Cells of a column where larger is better: best bold, second best underlined.
+    """The cells of a column in which larger is better: best bold, second best underlined.
 
-    What looks equal in print is marked alike.
+    Values that are equal in print are marked alike.
     """
     means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
     ranks = sorted(set(means.values()), reverse=True)
     cells = {}
     for name, values in column.items():
         cell = tables.spread(values, 1)
-        # Of two methods the second is the last.
+        # The second best of two methods is also the worst, and is not marked.
         if name in means and len(means) > 1 and means[name] == ranks[0]:
             cell = f"**{cell}**"
         elif name in means and len(means) > 2 and means[name] == ranks[1]:

@@ -1,9 +1,9 @@
-"""What `--dry_run` prints: runs that are checked and described without their data.
+"""Dry runs: planned runs are checked and described without loading data.
 
-Everything is checked that a run checks before it loads data: settings, directories, whether the
-backbone takes such inputs, and a file of weights. What depends on the samples (can the partition be
-drawn?), on the runtime (is the device there?) and on what clients upload (does the aggregator
-accept it?) is left to the run.
+A dry run makes the checks that a run makes before it loads data: settings, directories, whether the
+backbone accepts the inputs, and the file of pretrained weights. Other problems only show in the
+run: samples that cannot be divided as requested, a device that is missing, or an aggregator that
+does not accept what the clients upload.
 """
 
 from __future__ import annotations
@@ -29,10 +29,10 @@ with epy.lazy_imports():
 def train(
     config: ExperimentConfig, output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
-    """Checks a single run; takes the arguments of `run_experiment`. Returns its line.
+    """Checks a run and describes it in one line; takes the arguments of `run_experiment`.
 
     Raises:
-        SettingError: as the run would.
+        SettingError: the run would raise it too.
     """
     check_directory(Path(output_dir), config, overwrite)
     return describe(config)
@@ -44,10 +44,10 @@ def compare(
     *,
     overwrite: bool = False,
 ) -> str:
-    """Checks the runs of a comparison; takes the arguments of `compare`. Returns a line for each.
+    """Checks the runs of a comparison and describes each in a line; arguments as of `compare`.
 
     Raises:
-        SettingError: as the comparison would.
+        SettingError: the comparison would raise it too.
     """
     runs = comparison.plan(configs, output_dir, overwrite=overwrite)
     return "\n".join(describe(run.config) for run in runs)
@@ -56,10 +56,10 @@ def compare(
 def sweep(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
-    """Checks the runs of a sweep; takes the arguments of `sweep`. Returns a line for each.
+    """Checks the runs of a sweep and describes each in a line; arguments as of `sweep`.
 
     Raises:
-        SettingError: as the sweep would.
+        SettingError: the sweep would raise it too.
     """
     sweeps.plan(points, output_dir, overwrite=overwrite)
     return "\n".join(
@@ -68,11 +68,11 @@ def sweep(
 
 
 def describe(config: ExperimentConfig) -> str:
-    """A run in one line: method, seed, data, partition, rounds, backbone and its parameters.
+    """Describes a run in one line: method, seed, data, partition, rounds, backbone, parameters.
 
     Raises:
-        SettingError: the backbone cannot take the data set's inputs or start from the given
-            weights, or gives too few features.
+        SettingError: the backbone does not accept the inputs of the data set, cannot start from the
+            given weights, or has too few features.
     """
     spec = config.data.input_spec()
     backbone = config.model.backbone
@@ -91,9 +91,9 @@ def describe(config: ExperimentConfig) -> str:
 def _size(
     backbone: Backbone, shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
 ) -> tuple[int, int]:
-    """The numbers of trained parameters, with the projection, and of features."""
+    """The number of trainable parameters, including the projection, and that of features."""
     backbone.initial_values(shape)
-    # In a graph nothing is allocated.
+    # Building it in a graph allocates no memory.
     with tf.Graph().as_default():
         model = backbone.build(
             shape, projection_dim=projection_dim, vocabulary_size=vocabulary_size

@@ -1,4 +1,4 @@
-"""Points of a sweep, and how they came out."""
+"""The points of a sweep and their results."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from tff_pcdd.training import ExperimentConfig
 
 
 class Point(NamedTuple):
-    """One combination of settings that a sweep tries.
+    """A combination of settings that a sweep tries.
 
     Attributes:
-        settings: the values of the grid's settings, as text on a command line.
+        settings: the values of the grid's settings, as written on the command line.
         configs: the experiments with these settings, one for each seed.
     """
 
@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     Attributes:
         point: its settings and experiments.
         validation: the accuracy on held-out samples in the best round of each finished run.
-        rounds, ga, pa: these rounds, and the test accuracies in them, if they were measured.
+        rounds, ga, pa: these rounds, and the test accuracies in them where they were measured.
         seeds: the number of runs that were planned.
     """
 
@@ -52,6 +52,6 @@ class Outcome(NamedTuple):
 
 
 def choose(outcomes: Sequence[Outcome]) -> Outcome | None:
-    """The point with the best mean over seeds, the first of equals; incomplete ones cannot win."""
+    """The point with the best mean over seeds, or None; points with missing runs do not count."""
     complete = [outcome for outcome in outcomes if outcome.complete]
     return max(complete, key=lambda outcome: outcome.score, default=None)

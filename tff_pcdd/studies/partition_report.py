@@ -1,4 +1,4 @@
-"""Tables and a picture of who holds which class."""
+"""Tables and a picture of which client holds which classes."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import numpy as np
 from tff_pcdd import data, files
 from tff_pcdd.training import plots
 
-# Classes that a table lists one by one.
+# The table lists up to this number of classes one by one.
 _MAX_CLASSES = 100
 
 
@@ -24,10 +24,10 @@ def write(
     Args:
         config: the settings that the federation was made from.
         federation: the clients and their samples.
-        output_dir: made where needed.
+        output_dir: created if it does not exist.
 
     Returns:
-        The summary, as markdown.
+        The summary, in Markdown.
 
     Raises:
         SettingError: the directory cannot be used.
@@ -51,12 +51,12 @@ def write(
 
 
 def check_directory(directory: Path) -> None:
-    """Refuses a directory that holds something else than a partition."""
+    """Raises `SettingError` if the directory contains anything but a partition."""
     files.check_output(directory, "partition", lambda path: path.name == "partition.csv")
 
 
 def summarize(setting: str, federation: data.Federation) -> str:
-    """Sizes of the clients, and how many lack each class, as markdown."""
+    """Sizes of the clients, and the share of clients that lack each class, in Markdown."""
     counts, tests = federation.class_counts(), federation.test_class_counts()
     lacking = (counts == 0).mean(axis=0)
     validation = len(federation.validation_examples())
@@ -104,12 +104,12 @@ def _spread(name: str, values: np.ndarray) -> str:
 
 
 def _cell(name: str) -> str:
-    """A class name as it can stand in a table: characters of text may be bars and line ends."""
+    """A class name, escaped for a table: in text data, `|` and a line break are classes too."""
     return name.replace("|", "\\|") if name.strip() else repr(name)
 
 
 def _warnings(federation, counts, tests) -> list[str]:
-    """What a reader should know before training: clients without samples, what was left out."""
+    """Clients and classes without samples, and what was left out, as a list."""
     found = {
         "clients have no training samples": (counts.sum(axis=1) == 0).sum(),
         "clients have no test samples and do not count in PA": (tests.sum(axis=1) == 0).sum(),

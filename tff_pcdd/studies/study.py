@@ -1,7 +1,7 @@
-"""A study: many runs in one directory, one after the other, as comparisons and sweeps have them.
+"""Studies: many runs in one directory, computed one after the other.
 
-A finished run is not repeated, an interrupted one is resumed, and one that fails is left for the
-next call while the others go on.
+Comparisons and sweeps are studies. A finished run is not repeated, and an interrupted one is
+resumed. If a run fails, the others continue, and the next call tries it again.
 """
 
 from __future__ import annotations
@@ -25,14 +25,14 @@ FAILURES = "failures.txt"
 
 @dataclasses.dataclass(frozen=True)
 class StudyRun:
-    """One run of a study, and what came out.
+    """One run of a study and its result.
 
     Attributes:
-        config: what is computed.
-        folder: where.
-        label: what it is called in print.
-        summary: as in summary.json; None until the run has finished.
-        failure: the traceback of a run that failed.
+        config: the settings of the experiment.
+        folder: the directory of the run.
+        label: the name of the run in messages.
+        summary: the contents of summary.json; None until the run has finished.
+        failure: the traceback if the run failed.
     """
 
     config: ExperimentConfig
@@ -54,17 +54,17 @@ def check(
     known: Collection[str],
     overwrite: bool,
 ) -> None:
-    """Refuses a directory that cannot take all of its runs, before the first of them.
+    """Checks, before the first run, that the results of all runs can be written.
 
     Args:
-        runs: with folders in `directory`.
-        directory: where everything goes.
-        holds: what the directory may contain already, for a message.
-        known: names of files that show that it does, beside the runs' folders.
-        overwrite: whether the contents of the runs' folders may be dropped.
+        runs: the runs, whose folders are in `directory`.
+        directory: the directory of the study.
+        holds: what the directory may already contain, such as "sweep", for the error.
+        known: names of files by which such a directory is recognised, beside the runs' folders.
+        overwrite: whether results in the runs' folders may be deleted.
 
     Raises:
-        SettingError: the directory or a run's folder holds something else.
+        SettingError: the directory or the folder of a run contains something else.
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
     files.check_output(directory, holds, lambda path: path.name in entries)
@@ -80,20 +80,20 @@ def run_all(
     overwrite: bool,
     after_each: Callable[[Sequence[StudyRun]], None],
 ) -> list[StudyRun]:
-    """Runs all that are not finished.
+    """Computes all runs that are not finished.
 
     Args:
-        runs: with folders in `directory`.
-        directory: where everything goes.
-        options: how and where they are computed.
-        overwrite: repeat what the directory holds already.
-        after_each: called with all runs whenever one has ended, to write what is known so far.
+        runs: the runs, whose folders are in `directory`.
+        directory: the directory of the study.
+        options: how and where the runs are computed.
+        overwrite: delete earlier results in the runs' folders and start again.
+        after_each: called with all runs after each of them, to write the results so far.
 
     Returns:
-        The runs with their summaries and failures; the latter are also in failures.txt.
+        The runs with their summaries and failures. The failures are also written to failures.txt.
 
     Raises:
-        SettingError: the first run cannot be run.
+        SettingError: the first run cannot be computed with its settings.
         DataError: the data of the first run cannot be read.
         RuntimeStartError: the runtime cannot be started for the first run.
     """
@@ -106,7 +106,7 @@ def run_all(
             )
             runs[number] = dataclasses.replace(run, summary=summary)
         except Exception as error:
-            # What is wrong with the first run is most likely wrong with all of them.
+            # Such an error of the first run most likely affects all runs.
             if number == 0 and isinstance(error, (SettingError, DataError, RuntimeStartError)):
                 raise
             runs[number] = dataclasses.replace(run, failure=traceback.format_exc())
@@ -117,7 +117,7 @@ def run_all(
 
 
 def failures(runs: Sequence[StudyRun]) -> list[str]:
-    """A line for each run that failed: its name and the last line of its traceback."""
+    """A line for each run that failed: its label and the last line of the traceback."""
     return [f"{run.label}: {run.failure.strip().splitlines()[-1]}" for run in runs if run.failure]
 
 
@@ -131,6 +131,6 @@ def _write_failures(directory: Path, runs: Sequence[StudyRun]) -> None:
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
-    """Writes a table with all columns that any of its rows has."""
+    """Writes rows as a csv file, with all columns that occur in any of them."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     files.write_text(path, csv_text(columns, rows))

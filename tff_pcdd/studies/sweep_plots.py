@@ -1,8 +1,9 @@
-"""The picture of a sweep: a map for a grid of two settings, otherwise a line for each point."""
+"""The picture of a sweep: a heat map for a grid of two settings, else a line for each point."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -10,8 +11,8 @@ from matplotlib.figure import Figure
 
 from tff_pcdd.studies.outcomes import Outcome
 
-# VA is a dot that fits into the hollow marks of the others where they are equal.
-_MARKS = {
+# VA is a small dot, which can be seen inside the hollow marks of GA and PA.
+_MARKS: dict[str, tuple[str, dict[str, Any]]] = {
     "validation": (
         "VA, the criterion",
         {"marker": "o", "color": "black", "markersize": 4, "zorder": 3},
@@ -35,7 +36,7 @@ def draw(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
 
 
 def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
-    """A map of two settings, with numbers in its cells and a frame around the best."""
+    """A heat map over two settings, with values in its cells and a frame around the best point."""
     first, second = outcomes[0].point.settings
     down, across = (
         list(dict.fromkeys(outcome.point.settings[flag] for outcome in outcomes))
@@ -76,7 +77,7 @@ def _cell(outcome: Outcome, down: Sequence[str], across: Sequence[str]) -> tuple
 
 
 def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
-    """A line for each point, best first, with VA and, beside it, the test accuracies."""
+    """A line for each point, best first, with VA and the test accuracies."""
     ranked = sorted(outcomes, key=lambda outcome: -outcome.score if outcome.validation else np.inf)
     figure = Figure(figsize=(7.5, 1.8 + 0.32 * len(ranked)), layout="constrained")
     axes = figure.subplots()

@@ -1,4 +1,4 @@
-"""A grid of settings, of which the best is chosen on held-out samples."""
+"""Sweeps: runs for every point of a grid of settings; the best is chosen on held-out samples."""
 
 from __future__ import annotations
 
@@ -16,8 +16,8 @@ from tff_pcdd.training import RunOptions, plots
 
 _CSV = "sweep.csv"
 
-# The accuracies on held-out samples by which a point may be chosen, and the names of the rounds in
-# which they were best.
+# The accuracies on held-out samples by which a point may be chosen, and under which key a summary
+# has the round with the best value.
 CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
 
 _NOTES = {
@@ -31,8 +31,8 @@ class Sweep(NamedTuple):
     """The result of a sweep.
 
     Attributes:
-        report: the table, as markdown.
-        best: the chosen settings; None if no point has all of its runs.
+        report: the table, in Markdown.
+        best: the chosen settings; None if every point lacks a run.
         failures: a line for each run that failed.
     """
 
@@ -52,16 +52,17 @@ def sweep(
     """Runs every point of a grid with every seed and chooses the best on held-out samples.
 
     Args:
-        points: what is tried, with the same settings in the same order.
-        output_dir: gets SETTING=VALUE,…/seed_N for each run, sweep.csv, .md and .png, best.flags
-            with the chosen settings, and failures.txt if runs failed.
-        options: how and where they are computed.
+        points: the points of the grid; all have the same settings in the same order.
+        output_dir: the directory of a folder SETTING=VALUE,…/seed_N for each run, sweep.csv, .md
+            and .png, best.flags with the chosen settings, and failures.txt if runs failed.
+        options: how and where the experiments are computed.
         criterion: a key of `CRITERIA`.
-        overwrite: repeat what the directory holds already.
+        overwrite: delete earlier results in these folders and start again.
 
     Raises:
-        SettingError: nothing is held out, two points are the same, or the first cannot be run.
-        DataError: the first experiment's data cannot be read.
+        SettingError: no samples are held out, two points are equal, or the first run cannot be
+            computed.
+        DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
     """
     directory = Path(output_dir)
@@ -76,8 +77,10 @@ def sweep(
     best = choose(outcomes)
     title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"
     report = table(outcomes, best)
-    note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: in that round, on test "
-    note += "data, on which nothing is chosen. In %, mean ± standard deviation over seeds."
+    note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
+    note += (
+        "data in that round; nothing is chosen by them. In %, mean ± standard deviation over seeds."
+    )
     files.write_text(directory / "sweep.md", f"# {title}\n\n{report}\n\n{note}\n")
     if any(outcome.validation for outcome in outcomes):
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / "sweep.png")
@@ -91,10 +94,11 @@ def sweep(
 def plan(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> list[StudyRun]:
-    """The runs of a sweep, none of them computed; takes the arguments of `sweep`.
+    """Lists the runs of a sweep without computing them; takes the arguments of `sweep`.
 
     Raises:
-        SettingError: nothing is held out, two points are the same, or a folder cannot take its run.
+        SettingError: no samples are held out, two points are equal, or a folder contains something
+            else.
     """
     configs = [config for point in points for config in point.configs]
     if not all(config.data.validation_fraction for config in configs):

@@ -1,4 +1,4 @@
-"""Tables in print: markdown whose columns are padded, so that it reads well as plain text."""
+"""Markdown tables with padded columns, which can also be read as plain text."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ def spread(values: Sequence[float], digits: int) -> str:
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A table of a heading and rows."""
+    """A Markdown table; the first line holds the headings."""
     widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")

@@ -1,4 +1,4 @@
-"""Experiments: their settings, the simulation in memory, and runs in a directory.
+"""Experiments: settings, simulation in memory, and runs in a directory.
 
 from tff_pcdd.training import ExperimentConfig, run_experiment
 
@@ -8,7 +8,7 @@ summary = run_experiment(config, "runs/fedgela")
 
 from etils import epy
 
-# Settings are checked before TensorFlow is needed; the rest is imported when it is first used.
+# Settings can be checked without TensorFlow; each name is imported when it is first used.
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.training.callbacks import Callback
     from tff_pcdd.training.config import EvaluationConfig, ExperimentConfig, TrainingConfig

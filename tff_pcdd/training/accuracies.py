@@ -1,4 +1,4 @@
-"""From the counts of an evaluation to named accuracies: the columns of metrics.csv."""
+"""Accuracies, as the columns of metrics.csv, from the counts of an evaluation."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ PERSONAL_COLUMNS = {
     "after_masked": "pa_masked",
     "before_masked": "pa_before_masked",
 }
-# Of these, the ones that are also reported for many, medium and few classes, and by other metrics.
+# Those for which groups of classes and further metrics are reported too.
 _DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
-# Columns for the counts on what clients held out.
+# Columns for the counts on the samples that clients held out.
 _VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
 
 
 @dataclasses.dataclass(frozen=True)
 class Groups:
-    """Many, medium and few classes; empty where classes are of similar size.
+    """Many, medium and few classes; empty if all classes are of similar size.
 
     Attributes:
         federation: the classes of each group, by their sizes in the federation.
@@ -62,8 +62,8 @@ def global_accuracies(
     Args:
         total: test samples by class, [C].
         heads: correctly classified samples by class, [C], for each head; "head" is the main one.
-        groups: of classes.
-        metrics: measured for the main head, beside the accuracy.
+        groups: groups of classes to report separately.
+        metrics: further metrics of the main head.
     """
     results = {}
     for head, correct in heads.items():
@@ -84,8 +84,8 @@ def personal_accuracies(
 
     Args:
         counts: for each kind of count, its values by client and class, [K, C].
-        groups: of classes; those of a client are formed by the sizes at the client.
-        metrics: measured beside the accuracy, as means over clients.
+        groups: groups of classes to report separately, formed at each client by its own sizes.
+        metrics: further metrics, reported as means over clients.
     """
     total = counts["total"]
     results = {
@@ -119,8 +119,13 @@ def columns(
         *(("va", *_VALIDATION_COLUMNS.values()) if validation else ()),
         *(f"{head}_{group}" for head in of_heads for group in groups.federation),
         *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
-        *(f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())),
+        *metric_columns(metrics),
     ]
+
+
+def metric_columns(metrics: Sequence[Metric]) -> list[str]:
+    """The columns of metrics, of the global and of the personal models."""
+    return [f"{m.name}_{a}" for m in metrics for a in ("ga", *_DETAILED_COLUMNS.values())]
 
 
 def _head_column(head: str) -> str:
@@ -128,6 +133,6 @@ def _head_column(head: str) -> str:
 
 
 def _mean(values: Sequence[float]) -> float:
-    """Mean of the values that are defined; NaN where none is."""
+    """Mean of the values that are not NaN; NaN if there are none."""
     defined = [value for value in values if value == value]
     return float(np.mean(defined)) if defined else float("nan")

@@ -1,4 +1,4 @@
-"""Checkpoints of a run: the server's state, the clients' states and the metrics so far."""
+"""Checkpoints of a run: the server's state, the clients' states and totals such as bytes sent."""
 
 from __future__ import annotations
 
@@ -19,11 +19,11 @@ _NAME = re.compile(r"round_(\d{6})\.npz")
 
 @dataclasses.dataclass(frozen=True)
 class Checkpoint:
-    """What is needed to continue after a round.
+    """What is needed to continue after a round, beside the clients' states.
 
     Attributes:
-        round: number of the round, 1 for the first.
-        server_state: the server's state after it.
+        round: number of the round; 1 is the first.
+        server_state: the server's state after this round.
         totals: counts since the first round, such as bytes sent.
     """
 
@@ -36,8 +36,8 @@ class CheckpointManager:
     """Writes checkpoints `round_NNNNNN.npz` atomically and keeps the newest.
 
     Args:
-        directory: where they are written; created when the first one is saved.
-        keep: how many of the newest are kept.
+        directory: the directory of the checkpoints; created when the first one is saved.
+        keep: how many of the newest checkpoints are kept.
     """
 
     def __init__(self, directory: Path, keep: int):
@@ -45,7 +45,7 @@ class CheckpointManager:
         self._keep = keep
 
     def rounds(self) -> list[int]:
-        """The rounds for which there is a checkpoint, ascending."""
+        """The rounds that have a checkpoint, in ascending order."""
         if not self._directory.is_dir():
             return []
         matches = (_NAME.fullmatch(path.name) for path in self._directory.iterdir())
@@ -67,7 +67,7 @@ class CheckpointManager:
             "inline": store.inline,
             "totals": checkpoint.totals,
         }
-        # The manifest is written first: a checkpoint exists once its arrays do.
+        # The manifest is written first, because a checkpoint counts as soon as its arrays exist.
         files.write_text(self._manifest(checkpoint.round), json.dumps(manifest))
         trees.save_tree(self._path(checkpoint.round), [checkpoint.server_state, states])
         kept = self.rounds()[-self._keep :]
@@ -84,18 +84,18 @@ class CheckpointManager:
         store: ClientStateStore,
         round_number: int | None = None,
     ) -> Checkpoint:
-        """Loads a checkpoint, by default the newest, and restores the store to it.
+        """Loads a checkpoint, by default the newest, and restores the client states.
 
         Args:
-            template: a server state of the right structure.
-            client_template: a client state of the right structure.
-            store: the store of the client states.
-            round_number: the round of the checkpoint.
+            template: a server state of the same structure.
+            client_template: a client state of the same structure.
+            store: receives the client states.
+            round_number: the round of the checkpoint; None for the newest.
 
         Raises:
             FileNotFoundError: there is no checkpoint, or none of that round.
-            SettingError: it was written with the other kind of store.
-            ValueError: it was written for another model or method.
+            SettingError: the run keeps its client states in the other kind of store.
+            ValueError: the checkpoint belongs to another model or method.
         """
         rounds = self.rounds()
         if not rounds or (round_number is not None and round_number not in rounds):

@@ -1,7 +1,7 @@
 """The states that clients keep between rounds, by client number, in memory or on disk.
 
-The initial state of a client is made whenever it is asked for before it was first stored, so the
-size of a store does not grow with clients that never take part.
+Until the state of a client is first stored, its initial state is computed on every request. So
+clients that never take part need no space.
 """
 
 from __future__ import annotations
@@ -13,15 +13,15 @@ from typing import Any
 
 from tff_pcdd.training import trees
 
-# Files of a client's states within its folder.
+# The files of a client's states in its folder.
 _FILES = "round_*.npz"
 
 
 class ClientStateStore(abc.ABC):
-    """States of clients, and a manifest of them for a checkpoint.
+    """Base class: stores the states of clients, and describes them for checkpoints.
 
     Args:
-        initial: makes the state of a client that has never taken part, from its number.
+        initial: computes the initial state of a client from its number.
 
     Attributes:
         inline: whether a checkpoint contains the states themselves.
@@ -42,18 +42,18 @@ class ClientStateStore(abc.ABC):
 
     @abc.abstractmethod
     def snapshot(self) -> tuple[dict[str, int], list[Any]]:
-        """The rounds of all states by client, and the states that the checkpoint has to hold."""
+        """The round of each client's state, and the states that the checkpoint has to contain."""
 
     @abc.abstractmethod
     def restore(self, versions: Mapping[str, int], states: list[Any]) -> None:
         """Restores what `snapshot` returned."""
 
     def forget_before(self, version: int) -> None:
-        """Drops states that no checkpoint of round `version` or later refers to."""
+        """Deletes states that no checkpoint of round `version` or later needs."""
         del version
 
     def forget_after(self, version: int) -> None:
-        """Drops states of rounds after `version`, which are about to be computed again."""
+        """Deletes states of rounds after `version`, which will be computed again."""
         del version
 
 
@@ -87,14 +87,14 @@ class MemoryStore(ClientStateStore):
 
 
 class DiskStore(ClientStateStore):
-    """Keeps each state in a file of its own; a checkpoint holds only client and round.
+    """Keeps each state in a file; a checkpoint contains only the round of each client's state.
 
-    Memory does not grow with the federation. No file is overwritten, so a run that is killed in
-    the middle of a round still has the states of its last checkpoint.
+    Memory does not grow with the number of clients. No file is overwritten, so a run that is killed
+    in the middle of a round still has the states of its last checkpoint.
 
     Args:
-        initial: as for any store.
-        directory: of the files; created when it is first needed.
+        initial: computes the initial state of a client from its number.
+        directory: the directory of the files; created when it is first needed.
     """
 
     inline = False

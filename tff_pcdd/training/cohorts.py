@@ -1,4 +1,4 @@
-"""Who takes part in a round, and seeds: pure functions of the settings' seeds."""
+"""Cohorts, derived seeds and the server's samples: pure functions of the settings' seeds."""
 
 from __future__ import annotations
 
@@ -6,18 +6,18 @@ import numpy as np
 
 from tff_pcdd import data
 
-# Distinguishes the server's samples from other draws with the same seed.
+# Separates the draw of the server's samples from other draws with the same seed.
 _SERVER_SAMPLES = 3
 
 
 def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
-    """Draws the clients of a round without replacement: a function of (seed, round).
+    """Draws the clients of a round without replacement, as a function of seed and round.
 
     Args:
         seed: the cohort seed.
-        round_number: 0 for the first round.
-        num_clients: K.
-        size: clients in the cohort; 0 for all.
+        round_number: number of rounds before this one; 0 for the first round.
+        num_clients: number of clients, K.
+        size: number of clients in the cohort; 0 for all.
 
     Returns:
         Client numbers in ascending order.
@@ -45,7 +45,7 @@ def server_samples(
     Args:
         examples: the training examples of the federation.
         seed: the data seed.
-        per_class: samples of each class, or all if a class has fewer.
+        per_class: number of samples of each class; a class with fewer samples gives all of them.
 
     Returns:
         Inputs as stored, and labels, ordered by class.

@@ -1,9 +1,9 @@
 """The settings that determine the results of an experiment.
 
 `ExperimentConfig` composes the settings of the layers: the method, the data, the model, local
-training, the aggregator and the evaluation. It is saved beside the results in its flat form, and a
-run can only be resumed with equal settings. How and where an experiment is computed is not part of
-it; see `run_options`.
+training, the aggregator and the evaluation. Its flat form is saved with the results, and a run can
+only be resumed with equal settings. How and where an experiment is computed is not part of it; see
+`run_options`.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
-from typing import Any
+from typing import Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
@@ -30,8 +30,8 @@ from tff_pcdd.settings import (
     selection,
 )
 
-# Widths of the projection that are tried where a method's own width is too small for the number of
-# classes: the published width for CIFAR-100, and one for ImageNet and iNaturalist.
+# Widths of the projection that are tried if a method's own width is too small for the number of
+# classes: the published width for CIFAR-100, and a larger one for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
 
 
@@ -46,14 +46,14 @@ class TrainingConfig:
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(
         0,
-        "Clients in the cohort of a round, drawn anew in every round; 0 for all clients.",
+        "Number of clients that are drawn for each round (the cohort); 0 for all clients.",
         minimum=0,
         group="Training",
     )
     local_epochs: int = option(
         5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
     )
-    batch_size: int = option(32, "Samples in a local step.", minimum=1, group="Training")
+    batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
     optimizer: SGD = part(SGD)
     cohort_seed: int | None = option(
         None,
@@ -76,7 +76,7 @@ class TrainingConfig:
 
 @dataclasses.dataclass(frozen=True)
 class EvaluationConfig:
-    """When models are evaluated, and by which metrics.
+    """When models are evaluated, and with which metrics.
 
     Raises:
         SettingError: a value is of the wrong type or out of bounds.
@@ -87,22 +87,22 @@ class EvaluationConfig:
     )
     personal_eval_every: int | None = option(
         None,
-        "Rounds between two evaluations of the personal models, each of which costs about as much "
-        "as a round of training by all clients; 0 for the last round only. eval_every by "
-        "default.",
+        "Rounds between two evaluations of the personal models; 0 for the last round only. Each "
+        "evaluation takes about as long as a round of training with all clients. By default equal "
+        "to eval_every.",
         type=int,
         minimum=0,
         group="Evaluation",
     )
     metrics: tuple[metrics.Metric, ...] = selection(
         metrics.registry,
-        "Further metrics of the global and the personal models, beside the accuracies.",
+        "Further metrics of the global and the personal models, in addition to the accuracies.",
         group="Evaluation",
     )
     early_stopping_patience: int | None = option(
         None,
-        "Stop when the accuracy on held-out samples (validation_fraction) has not improved in "
-        "this many evaluations; never by default.",
+        "Stop when the accuracy on held-out samples (validation_fraction) has not improved for "
+        "this many evaluations; by default, never.",
         type=int,
         minimum=1,
         group="Evaluation",
@@ -112,6 +112,22 @@ class EvaluationConfig:
         check_options(self)
         if self.personal_eval_every is None:
             object.__setattr__(self, "personal_eval_every", self.eval_every)
+
+
+class Seeds(NamedTuple):
+    """The seed of each source of randomness.
+
+    Attributes:
+        data: of the partition and of all other random choices of samples.
+        model: of the initial weights.
+        cohorts: of the cohorts.
+        batches: of the order of samples.
+    """
+
+    data: int
+    model: int
+    cohorts: int
+    batches: int
 
 
 @dataclasses.dataclass(frozen=True)
@@ -138,10 +154,10 @@ class ExperimentConfig:
     aggregator: aggregators.Aggregator = choice(
         aggregators.registry,
         "mean",
-        "How the clients' changes of the shared weights are combined: their mean; robust (large "
-        "changes are zeroed or clipped); compressed; secure (sums of integers); or dp "
-        "(differential privacy, with equal weights). All but mean need a method whose clients "
-        "upload nothing else.",
+        "How the clients' changes of the shared weights are combined: mean; robust (large changes "
+        "are zeroed or clipped); compressed; secure (sums of integers); or dp (differential "
+        "privacy, with equal weights). All but mean need a method whose clients upload nothing "
+        "else.",
         group="Aggregation",
     )
     evaluation: EvaluationConfig = part(EvaluationConfig)
@@ -169,7 +185,7 @@ class ExperimentConfig:
             self._replace("model", projection_dim=width)
 
     def _resolve_seeds(self) -> None:
-        """Gives every source of randomness without a seed of its own the common one."""
+        """Fills in the common seed wherever no other seed is given."""
         for layer, names in {
             "data": ("seed",),
             "model": ("seed",),
@@ -183,7 +199,7 @@ class ExperimentConfig:
         object.__setattr__(self, layer, dataclasses.replace(getattr(self, layer), **values))
 
     def _projection(self, least: int) -> int:
-        """The method's own projection width, or a larger one that gives `least` features."""
+        """The method's own projection width, or a larger one with at least `least` features."""
         widths = (self.method.projection_dim, *_LARGER_PROJECTIONS)
         return next((width for width in widths if width >= least), least)
 
@@ -192,19 +208,26 @@ class ExperimentConfig:
         """The name of the method."""
         return self.method.name
 
+    @property
+    def seeds(self) -> Seeds:
+        """The seed of each source of randomness; the common seed where none was given."""
+        training = self.training
+        given = (self.data.seed, self.model.seed, training.cohort_seed, training.batch_seed)
+        return Seeds(*(self.seed if seed is None else seed for seed in given))
+
     def describe(self) -> str:
         """The data and the backbone in a few words."""
         return f"{self.data.describe()}, {self.model.backbone.name}"
 
     def check_features(self, feature_dim: int, num_classes: int) -> None:
-        """Refuses a backbone with too few features for the method's classifier.
+        """Checks that the backbone has enough features for the method's classifier.
 
         Args:
-            feature_dim: width of the features, with the projection.
-            num_classes: C.
+            feature_dim: number of features, after the projection.
+            num_classes: number of classes, C.
 
         Raises:
-            SettingError: naming a projection width that suffices.
+            SettingError: there are too few; names a projection width that suffices.
         """
         least = self.method.least_features(num_classes)
         if feature_dim < least:
@@ -224,7 +247,13 @@ class ExperimentConfig:
     def with_settings(self, **values: Any) -> ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
-        Where another component is chosen, its own settings have their defaults unless given.
+        If another component is chosen, its settings have their defaults unless they are given.
+        Values that were derived from others, such as `data_seed` from `seed`, stay as they are; a
+        value of None is derived again, or returns to its default.
+
+        Raises:
+            SettingError: a value is unknown, out of bounds, or does not fit the others; or the
+                configuration has a component that is not registered, and so has no flat form.
         """
         settings = self.to_settings()
         for setting in describe(type(self)):
@@ -233,7 +262,7 @@ class ExperimentConfig:
         return build(type(self), {**settings, **values})
 
     def to_settings(self) -> dict[str, Any]:
-        """The flat settings that apply, with the values in effect."""
+        """All flat settings that apply, with their values."""
         return flatten(self)
 
     def digest(self) -> str:

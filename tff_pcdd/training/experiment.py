@@ -1,4 +1,4 @@
-"""Runs an experiment, or resumes it; what needs no TensorFlow is checked before it is imported."""
+"""Runs or resumes an experiment; TensorFlow is imported only if there is something to compute."""
 
 from __future__ import annotations
 
@@ -26,23 +26,23 @@ def run_experiment(
     federation: Federation | None = None,
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
-    """Runs an experiment in a directory, or resumes it; a finished one is only read.
+    """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
 
     Args:
-        config: what is computed.
-        output_dir: where the results go.
+        config: the settings of the experiment.
+        output_dir: the directory of the results.
         options: how and where it is computed, and what is written.
-        overwrite: drop the results that the directory holds.
-        label: what precedes the progress bar; the method's name by default.
+        overwrite: delete earlier results in the directory and start again.
+        label: text in front of the progress bar; the method's name by default.
         federation: the clients and their samples; by default they are loaded as `config` says.
-        callbacks: called beside the built-in ones.
+        callbacks: callbacks in addition to the built-in ones.
 
     Returns:
         The summary, as in summary.json.
 
     Raises:
-        SettingError: the settings cannot be used, or the directory holds something else than this
-            run, or another process is writing to it.
+        SettingError: the settings cannot be used, the directory contains something else, or
+            another process is writing to it.
         DataError: the data cannot be read.
     """
     directory = Path(output_dir)

@@ -1,4 +1,4 @@
-"""What was measured in the rounds of a run: typed columns in memory, and as a csv file."""
+"""The measurements of a run, round by round: typed columns in memory, and csv files."""
 
 from __future__ import annotations
 
@@ -11,15 +11,16 @@ from typing import Any
 # Columns of integers; all others hold floats.
 _INTEGERS = ("round", "upload_bytes", "download_bytes")
 
-Row = dict[str, "int | float | None"]
+# A row by column; the values are integers, floats or None.
+Row = dict[str, Any]
 
 
 class History:
-    """The measurements of a run, a row for each evaluated round.
+    """The measurements of a run, with a row for each evaluated round.
 
-    `round`, `upload_bytes` and `download_bytes` are integers, all other values floats with nine
-    significant digits, which is what a csv file keeps: so the history of a resumed run equals that
-    of a run that was never interrupted. A value that was not measured, or is NaN, is None.
+    `round`, `upload_bytes` and `download_bytes` are integers; all other values are floats, rounded
+    to nine significant digits like those in the csv file. So the history of a resumed run equals
+    that of a run that was never interrupted. A value that was not measured, or is NaN, is None.
 
     Args:
         columns: the names of the columns, the first of which is "round".
@@ -39,13 +40,13 @@ class History:
         self._rows: list[Row] = []
 
     def append(self, values: Mapping[str, Any]) -> Row:
-        """Adds a row; columns that `values` lacks are None in it. Returns the row."""
-        row = {name: _value(name, values.get(name)) for name in self.columns}
+        """Adds a row and returns it; columns that are missing in `values` are None."""
+        row: Row = {name: _value(name, values.get(name)) for name in self.columns}
         self._rows.append(row)
         return row
 
     def add_columns(self, names: Iterable[str]) -> None:
-        """Adds columns that are not there yet behind the others."""
+        """Appends the columns that do not exist yet."""
         for name in names:
             if name not in self.columns:
                 self.columns.append(name)
@@ -60,7 +61,7 @@ class History:
         return self._rows[index]
 
     def column(self, name: str) -> list[Any]:
-        """The values of a column; None where there are none, also for an unknown column."""
+        """The values of a column, None where a value is missing; all None if it is unknown."""
         return [row.get(name) for row in self._rows]
 
     def points(self, name: str) -> list[tuple[int, Any]]:
@@ -69,10 +70,10 @@ class History:
 
     @classmethod
     def read(cls, path: Path, *, before: int | None = None) -> History:
-        """Reads a csv file; a last line that was cut off is left out.
+        """Reads a csv file; an incomplete last line is ignored.
 
         Args:
-            path: the file; without it the history is empty and has no columns.
+            path: the file; if it does not exist, the history is empty and has no columns.
             before: leave out the rows of this round and later ones.
         """
         if not path.exists():

@@ -21,7 +21,7 @@ _LABELS = {
 }
 
 
-# Clients that a heat map can show with a line or two of pixels each.
+# A heat map has room for this many clients, with a line or two of pixels each.
 _MAX_LINES = 500
 
 # Colours become logarithmic if the largest count exceeds the median by more than this factor.
@@ -29,13 +29,13 @@ _WIDE = 8
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG, making the folder where needed."""
+    """Writes a figure as PNG, and creates the folder if necessary."""
     path.parent.mkdir(parents=True, exist_ok=True)
     figure.savefig(path, dpi=120, bbox_inches="tight")
 
 
 def percent_axis(axes) -> None:
-    """Labels the axes: rounds to the right, percent upwards."""
+    """Labels the axes: rounds on the x axis, accuracy in percent on the y axis."""
     axes.set_xlabel("round")
     axes.set_ylabel("accuracy (%)")
     axes.set_ylim(0, 101)
@@ -54,17 +54,18 @@ def accuracy_curves(history: History, title: str):
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
     percent_axis(axes)
     axes.set_title(title)
-    # Below the axes, because inside them the legend would hide a curve in some runs.
+    # Below the axes, because a legend inside them could hide a curve.
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     return figure, axes
 
 
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
-    """Who holds which class: a heat map of training samples by client and class, [K, C].
+    """A heat map of the numbers of training samples by client and class, [K, C].
 
-    Cells show their numbers while these can be read. If there are more clients than lines in the
-    picture, every second, third, … is shown, sorted by their largest classes. If counts differ
-    widely, the colours are logarithmic, because otherwise all but the largest would look alike.
+    Small maps also show the numbers in their cells. If there are more clients than lines in the
+    picture, they are sorted by their largest class, and only every second, third, … is shown. If
+    the counts differ widely, the colour scale is logarithmic; otherwise all but the largest counts
+    would look the same.
     """
     every = -(-len(counts) // _MAX_LINES)
     all_clients = len(counts)
@@ -75,7 +76,7 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     axes = figure.subplots()
     shown = np.ma.masked_equal(counts, 0)
     norm = _color_norm(shown)
-    # Darker means more; the light end of viridis is yellow, which differs from the grey for none.
+    # Darker means more. The light end is yellow, which differs from the grey of empty cells.
     colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
         shown,
@@ -125,7 +126,7 @@ def _by_largest_class(counts: np.ndarray) -> np.ndarray:
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
-    """A linear scale, or a logarithmic one if counts differ widely; zeros are masked."""
+    """A linear colour scale, or a logarithmic one if counts differ widely; zeros are masked."""
     held = counts.compressed()
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())

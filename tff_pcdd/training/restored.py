@@ -1,4 +1,4 @@
-"""Finished or interrupted runs, as they were after a round."""
+"""Restores and evaluates finished or interrupted runs."""
 
 from __future__ import annotations
 
@@ -21,7 +21,11 @@ def restore_run(
     options: RunOptions | None = None,
     round_number: int | None = None,
 ) -> Run:
-    """A run as it was after a round; arguments and errors as of `evaluate_run`."""
+    """Restores a run to its state after a round; takes the arguments of `evaluate_run`.
+
+    Raises:
+        FileNotFoundError: there is no such checkpoint.
+    """
     directory = Path(run_dir)
     options = options or RunOptions()
     if (directory / _CLIENT_STATES).is_dir():
@@ -40,23 +44,33 @@ def evaluate_run(
     """Evaluates a checkpoint of a run and writes evaluation.json into its directory.
 
     Args:
-        config: the run's settings; only the place of the data may differ.
-        run_dir: the run's directory.
-        options: how and where it is computed.
-        round_number: which checkpoint, by default the newest.
+        config: the settings of the run; only data_dir may differ.
+        run_dir: the directory of the run.
+        options: how and where the accuracies are computed.
+        round_number: the round of the checkpoint, by default the newest.
 
     Returns:
-        The round, the mean accuracies, the personal accuracies by client, and the diagnostics that
-        `options` asks for; None for an accuracy without samples.
+        The round, the accuracies, the personal accuracies of each client, and the diagnostics that
+        `options` selects. Accuracies without samples are None.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
     """
     run = restore_run(config, run_dir, options, round_number)
-    simulation, metrics = run.simulation, config.evaluation.metrics
+    with run.simulation:
+        results = _evaluate(run)
+    # JSON has no NaN, which is the accuracy without samples.
+    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
+    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    return results
+
+
+def _evaluate(run: Run) -> dict[str, Any]:
+    """What `evaluate_run` returns, with NaN for an accuracy without samples."""
+    simulation = run.simulation
     means = simulation.evaluate_global()
     counts = simulation.personal_counts()
-    means.update(personal_accuracies(counts, simulation.groups, metrics))
+    means.update(personal_accuracies(counts, simulation.groups, run.config.evaluation.metrics))
     total = counts["total"]
     results: dict[str, Any] = {
         "round": simulation.round,
@@ -72,7 +86,4 @@ def evaluate_run(
     }
     if run.diagnostics:
         results["diagnostics"] = run.diagnose()
-    # JSON has no NaN, which is the accuracy without samples.
-    results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results

@@ -1,7 +1,7 @@
 """A run: an experiment in a directory, which can be interrupted and resumed.
 
-However a run was stopped, it continues from its last checkpoint when it is started again with the
-same settings and directory, and ends with the numbers of a run that was never stopped.
+Started again with the same settings and directory, an interrupted run continues from its last
+checkpoint. Its results equal those of a run that was never interrupted.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.history import History
-from tff_pcdd.training.run_directory import write_config, write_summary
+from tff_pcdd.training.run_directory import check_directory, write_config, write_summary
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
@@ -41,17 +41,17 @@ class Run:
     """One experiment in one directory. Nothing is written before `train` is called.
 
     Args:
-        config: what is computed.
-        directory: where the results go; see `run_directory.check_directory`.
+        config: the settings of the experiment.
+        directory: the directory of the results; see `run_directory.check_directory`.
         options: how and where it is computed, and what is written.
         federation: the clients and their samples; by default they are loaded as `config` says.
-        callbacks: called beside the built-in ones.
-        label: what precedes the progress bar; the method's name by default.
+        callbacks: callbacks in addition to the built-in ones.
+        label: text in front of the progress bar; the method's name by default.
 
     Attributes:
         config, directory, label: as given.
         simulation: the computations and their state.
-        diagnostics: what measures the geometry of features and classifiers; None if not asked for.
+        diagnostics: measures the geometry of features and classifiers; None if not requested.
         history: the measurements of all rounds so far.
         last_round: the round after which the run ends.
         finished: whether the last round has been computed.
@@ -105,7 +105,7 @@ class Run:
             yield Progress()
 
     def _columns(self) -> list[str]:
-        """Columns of metrics.csv, which are known before the first round is computed."""
+        """The columns of metrics.csv, which are fixed before the first round."""
         simulation = self.simulation
         return [
             "round",
@@ -131,20 +131,27 @@ class Run:
         )
 
     def is_due(self, every: int) -> bool:
-        """Whether something happens now that happens every so many rounds, and in the last one."""
+        """Whether something is due that happens every so many rounds and after the last one."""
         current = self.simulation.round
         return current == self.last_round or (every > 0 and current % every == 0)
 
     def stop_after(self, round_number: int) -> None:
-        """Ends the run after a round, if it does not end before."""
-        self.last_round = min(self.last_round, max(round_number, self.simulation.round))
+        """Ends the run after this round, unless it ends earlier.
+
+        The last round has to be evaluated. If the given round is over and was not evaluated, the
+        run ends after the next one.
+        """
+        current = self.simulation.round
+        evaluated = len(self.history) and self.history[-1]["round"] == current
+        earliest = current if evaluated else current + 1
+        self.last_round = min(self.last_round, max(round_number, earliest))
 
     def restore(self, round_number: int | None = None) -> None:
-        """Goes to a checkpoint, by default to the newest.
+        """Loads a checkpoint, by default the newest.
 
         Raises:
-            FileNotFoundError: there is none.
-            SettingError: the client states are kept in the other kind of store.
+            FileNotFoundError: there is no such checkpoint.
+            SettingError: the run keeps its client states in the other kind of store.
         """
         simulation = self.simulation
         checkpoint = self._checkpoints.load(
@@ -159,14 +166,16 @@ class Run:
         """Trains until the last round, from the newest checkpoint if there is one.
 
         Args:
-            overwrite: drop what the directory holds.
+            overwrite: delete earlier results in the directory and start again.
 
         Returns:
             The summary, as in summary.json.
 
         Raises:
-            SettingError: another process is writing to the directory.
+            SettingError: the directory holds something else than this run, or another process is
+                writing to it.
         """
+        check_directory(self.directory, self.config, overwrite)
         if overwrite and self.directory.exists():
             with files.locked(self.directory):
                 shutil.rmtree(self.directory)
@@ -183,7 +192,7 @@ class Run:
         return summary
 
     def _prepare(self) -> None:
-        """Writes the settings and goes to where an earlier process stopped."""
+        """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
         write_config(self.directory, self.config)
         simulation = self.simulation
@@ -191,7 +200,7 @@ class Run:
             self.restore()
         simulation.store.forget_after(simulation.round)
         earlier = History.read(self.directory / METRICS, before=simulation.round + 1)
-        # An earlier process may have measured more, or less.
+        # An earlier process may have measured other columns.
         self.history.add_columns(earlier.columns if len(earlier) else ())
         for row in earlier:
             self.history.append(row)
@@ -216,7 +225,7 @@ class Run:
         return results
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:
-        """The diagnostics of the current state, those that take seconds only if `slow`."""
+        """The diagnostics of the current state; those that take seconds only if `slow`."""
         if self.diagnostics is None:
             return {}
         simulation = self.simulation
@@ -233,7 +242,7 @@ class Run:
             "algorithm": config.algorithm,
             "seed": config.seed,
             "rounds": simulation.round,
-            **summarize_accuracies(self.history),
+            **summarize_accuracies(self.history, config.evaluation.metrics),
             "seconds_per_round": typical_seconds(self.history),
             **simulation.totals,
             "clients_per_round": simulation.cohort_size,

@@ -1,7 +1,7 @@
-"""The directory of a run: what it may hold, and the settings and the summary in it.
+"""The directory of a run: checks, and the files config.json and summary.json.
 
-No TensorFlow is needed here, so a directory that cannot be used is refused, and a finished run is
-read, at once.
+Nothing here needs TensorFlow, so an unusable directory is reported, and a finished run is read,
+without waiting for its import.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from tff_pcdd.training.config import ExperimentConfig
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 
-# Settings without which config.json is not that of a run.
+# Settings that the config.json of every run contains.
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
 def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
-    """Refuses a directory that cannot take the results of a run; nothing is written.
+    """Checks that the results of a run can be written to a directory, without writing anything.
 
     Args:
-        directory: it need not exist.
+        directory: the directory, which need not exist.
         config: the settings of the run.
-        overwrite: whether results of other settings may be dropped.
+        overwrite: whether results of other settings may be deleted.
 
     Raises:
-        SettingError: the directory holds something else than this run, or another process is
+        SettingError: the directory contains something other than this run, or another process is
             writing to it.
     """
     occupied = files.check_output(directory, "run", lambda path: path.name == CONFIG)
@@ -64,21 +64,21 @@ def write_summary(directory: Path, summary: dict[str, Any]) -> None:
 
 
 def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
-    """The summary of a finished run; None if the run has not finished.
+    """Reads the summary of a finished run; None if the run has not finished.
 
     Raises:
-        SettingError: it cannot be read.
+        SettingError: the file is damaged.
     """
     path = Path(directory) / SUMMARY
     return _read_json(path, "output_dir") if path.exists() else None
 
 
 def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:
-    """The settings of a run.
+    """Reads the settings of a run.
 
     Args:
-        run_dir: its directory.
-        data_dir: where the data are now, if they have moved since.
+        run_dir: the directory of the run.
+        data_dir: the directory of the data, if they have been moved since the run.
 
     Raises:
         SettingError: there is no run, or its settings cannot be used.
@@ -99,7 +99,7 @@ def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> Expe
 
 
 def _read_json(path: Path, setting: str) -> dict[str, Any]:
-    """An object that a run wrote into the directory that a setting names."""
+    """Reads a JSON object from a run's directory, which the given setting names."""
     try:
         values = json.loads(path.read_text())
     except ValueError as error:

@@ -28,7 +28,7 @@ class ComputeOptions:
     )
     jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
     eval_batch_size: int = option(
-        512, "Samples in a forward pass of evaluation.", minimum=1, group="Runtime"
+        512, "Samples per forward pass in evaluations.", minimum=1, group="Runtime"
     )
 
     def __post_init__(self):
@@ -37,7 +37,7 @@ class ComputeOptions:
 
 @dataclasses.dataclass(frozen=True)
 class RunOptions:
-    """What a run computes with, and what it writes beside its results.
+    """How a run is computed, and what it writes in addition to its results.
 
     Raises:
         SettingError: a value is unknown or out of bounds.
@@ -46,14 +46,14 @@ class RunOptions:
     compute: ComputeOptions = part(ComputeOptions)
     diagnostics: str | None = option(
         None,
-        "Numbers and pictures of the geometry of features and classifiers, separated by commas: "
+        "Measurements and pictures of the geometry of features and classifiers, comma-separated: "
         f"{', '.join(diagnostic_names())}. See docs/how-to/diagnostics.md.",
         type=str,
         group="Evaluation",
     )
     checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1, group="Output")
     keep_checkpoints: int = option(
-        3, "How many of the newest checkpoints are kept.", minimum=1, group="Output"
+        3, "Number of checkpoints to keep, the newest ones.", minimum=1, group="Output"
     )
     client_store: str = option(
         "memory",
@@ -75,5 +75,5 @@ class RunOptions:
                 )
 
     def diagnostic_names(self) -> list[str]:
-        """The diagnostics that are asked for."""
+        """The selected diagnostics."""
         return [name.strip() for name in self.diagnostics.split(",")] if self.diagnostics else []

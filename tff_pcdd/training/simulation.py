@@ -6,8 +6,8 @@
         simulation.next_round()
     simulation.evaluate()["ga"]
 
-Nothing is written, and nothing outside of the object changes: directories, checkpoints and
-callbacks are the business of a run (see `run`).
+A simulation writes nothing and changes nothing outside of the object; a run (see `run`) adds a
+directory, checkpoints and callbacks.
 """
 
 from __future__ import annotations
@@ -33,24 +33,24 @@ from tff_pcdd.training.cohorts import derive_seed, sample_cohort, server_samples
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_options import ComputeOptions
 
-# Keep apart seeds that are derived from the same numbers for different purposes.
+# Separate the seeds that are derived from the same numbers for different purposes.
 _BATCHES, _CLIENTS = 1, 2
 
 
 def training_spec(
     config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
 ) -> TrainingSpec:
-    """What is computed in a round of an experiment, given its data.
+    """Combines the settings of an experiment and its data: all that a round's computations need.
 
     Raises:
-        SettingError: the backbone cannot take the inputs, or has too few features.
+        SettingError: the backbone does not accept the inputs, or has too few features.
     """
     compute = compute or ComputeOptions()
     spec, backbone = federation.input_spec, config.model.backbone
     make_backbone = functools.partial(
         backbone.build,
         spec.shape,
-        projection_dim=config.model.projection_dim,
+        projection_dim=config.model.projection_dim or 0,
         vocabulary_size=spec.vocabulary_size,
         weights=backbone.initial_values(spec.shape),
     )
@@ -64,11 +64,11 @@ def training_spec(
             feature_dim=feature_dim,
             backbone=make_backbone,
             class_counts=federation.class_counts(),
-            seed=config.model.seed,
+            seed=config.seeds.model,
             num_rounds=config.training.rounds,
             cohort_size=config.training.clients_per_round or federation.num_clients,
             server_samples=lambda per_class: server_samples(
-                federation.training_examples(), config.data.seed, per_class
+                federation.training_examples(), config.seeds.data, per_class
             ),
             personal_norms=config.model.bn == "personal",
         ),
@@ -86,21 +86,21 @@ class Simulation:
     """A method's computations, a federation, the clients' states and the server's state.
 
     Args:
-        config: what is computed. Its components may be objects of your own, registered or not.
+        config: the settings; its components may be your own objects, registered or not.
         federation: the clients and their samples; by default they are loaded as `config` says.
         compute: where computations run.
-        store: makes the store of the client states from a function that gives the initial state of
-            a client; in memory by default.
+        store: creates the store of the client states, given a function that computes the initial
+            state of a client; in memory by default.
 
     Attributes:
         config, federation: as given, or loaded.
-        spec: what is computed in a round.
+        spec: what the computations are built from.
         process: the TFF computations.
-        cohort_size: clients in a round.
-        round: how many rounds have been computed.
+        cohort_size: number of clients in a round.
+        round: number of rounds computed so far.
         state: the server's state after that round.
         store: the clients' states after that round.
-        totals: bytes that clients have sent and received so far.
+        totals: bytes that all clients together have sent and received so far.
 
     Raises:
         SettingError: the settings cannot be used with the data.
@@ -141,7 +141,7 @@ class Simulation:
         return self._compute.runtime.create_context()
 
     def start(self) -> None:
-        """Starts the runtime, which happens by itself when the first computation is invoked.
+        """Starts the runtime; otherwise it starts with the first computation.
 
         Raises:
             SettingError: the runtime cannot be used with its settings.
@@ -155,7 +155,7 @@ class Simulation:
             return computation(*arguments)
 
     def close(self) -> None:
-        """Releases the runtime's resources; the next computation would start it again."""
+        """Releases the resources of the runtime; a further computation would start it again."""
         context = self.__dict__.pop("_context", None)
         if hasattr(context, "close"):
             context.close()
@@ -168,7 +168,7 @@ class Simulation:
 
     @property
     def state(self) -> Any:
-        """The server's state; before the first round the initial one."""
+        """The server's state after the last computed round, at first the initial state."""
         if self._state is None:
             self._state = self.invoke(self.process.initialize)
         return self._state
@@ -181,7 +181,7 @@ class Simulation:
     # One round.
 
     def _initial_client_state(self, client: int) -> Any:
-        seed = derive_seed(self.config.model.seed, client, _CLIENTS)
+        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
         return self.invoke(self.process.initial_client_state, seed)
 
     def initial_client_state(self, client: int) -> Any:
@@ -191,18 +191,18 @@ class Simulation:
     def client_data(
         self, client: int, cohort_index: int = 0, **parts: data.Examples
     ) -> OrderedDict[str, Any]:
-        """What a client computes with in the next round.
+        """The data of a client for the next round.
 
         Args:
-            client: its number.
-            cohort_index: its place in the cohort.
-            **parts: further examples under their names, such as `test`.
+            client: number of the client.
+            cohort_index: its position in the cohort.
+            **parts: further examples by name, such as `test`.
         """
         train, _ = self.federation.client_examples(client)
         return OrderedDict(
             train=_examples(train),
             **{name: _examples(part) for name, part in parts.items()},
-            seed=derive_seed(self.config.training.batch_seed, self.round, client, _BATCHES),
+            seed=derive_seed(self.config.seeds.batches, self.round, client, _BATCHES),
             cohort_index=np.int32(cohort_index),
         )
 
@@ -210,11 +210,11 @@ class Simulation:
         """Computes the next round.
 
         Returns:
-            The mean training loss and the method's own metrics over the cohort's samples, `seconds`
-            of computation, `upload_bytes` and `download_bytes` of the whole cohort.
+            `train_loss` and the method's own metrics, as means over the cohort's samples; the
+            computing time in `seconds`; `upload_bytes` and `download_bytes` of the whole cohort.
         """
         cohort = sample_cohort(
-            self.config.training.cohort_seed,
+            self.config.seeds.cohorts,
             self.round,
             self.federation.num_clients,
             self.cohort_size,
@@ -255,9 +255,9 @@ class Simulation:
     def evaluate_global(self) -> dict[str, float]:
         """Accuracies of the global model, in percent.
 
-        `ga` is measured on the whole test set; `va` on all samples that clients held out. For a
-        method without a global model they are means over the clients of their personal models'
-        accuracies before any local step, the convention of FedGELA's tables.
+        `ga` is measured on the whole test set, `va` on all samples that clients held out. For a
+        method without a global model, they are means over clients of the accuracy of the personal
+        model before any local step, as in FedGELA's tables.
         """
         metrics = self.config.evaluation.metrics
         total, heads = self._global_counts(self.federation.test)
@@ -275,15 +275,15 @@ class Simulation:
         return accuracies.personal_accuracies(self.personal_counts(), self.groups, metrics)
 
     def personal_counts(self) -> dict[str, np.ndarray]:
-        """Counts of correctly classified samples of every client and class, [K, C] each."""
+        """Samples and correctly classified samples by client and class, [K, C] each."""
         return self._count_clients(self.process.evaluate_personal, self._own_parts)
 
     def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
         """The state and the data from which a client's personal model is made and evaluated."""
-        return self.store.get(client), self.client_data(client, **self._own_parts(client))
+        return self.store.get(client), self.client_data(client, 0, **self._own_parts(client))
 
     def _global_counts(self, examples: data.Examples) -> tuple[np.ndarray, Mapping[str, Any]]:
-        """Samples by class, and correctly classified samples by head and class."""
+        """Numbers of samples by class, and of correctly classified samples by head and class."""
         if self.spec.method.has_global_model:
             counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
             return np.asarray(counts["total"]), counts["correct"]
@@ -310,7 +310,7 @@ class Simulation:
                 computation,
                 self.state,
                 [self.store.get(client) for client in chunk],
-                [self.client_data(client, **parts(client)) for client in chunk],
+                [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
         return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
 

@@ -3,32 +3,38 @@
 from __future__ import annotations
 
 import statistics
+from collections.abc import Collection, Sequence
 from typing import Any
 
+from tff_pcdd.evaluation.metrics import Metric
+from tff_pcdd.training.accuracies import metric_columns
 from tff_pcdd.training.history import History
 
-# What the names of accuracies begin with: global, personal, validation.
+# Prefixes of the names of accuracies: global, personal, validation.
 _TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
 
 
-def summarize_accuracies(history: History) -> dict[str, Any]:
-    """The final and the best value of every accuracy.
+def summarize_accuracies(history: History, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
+    """The final and the best value of every accuracy and metric.
 
-    The best value of a column is the largest of all evaluated rounds, for each column by itself. It
-    says how far a run came, not what could have been chosen without looking at the test set.
+    The best value of a column is its maximum over all evaluated rounds; different columns may reach
+    it in different rounds. It cannot serve as a result, because it is chosen on the test set.
 
     Args:
-        history: of a run with at least one evaluated round.
+        history: the history of a run with at least one evaluated round.
+        metrics: the metrics that were measured besides the accuracies.
 
     Returns:
-        For every accuracy NAME `NAME_final` and `NAME_best`; `ga_second_half`, the mean GA over
-        the second half of the rounds; with held-out samples also the best round by them and the
-        test accuracies in that round. None for what was not measured.
+        `NAME_final` and `NAME_best` for every accuracy and metric NAME, and `ga_second_half`, the
+        mean GA over the second half of the rounds; with held-out samples also the round that is
+        best on them, and the test accuracies and metrics in that round. Values that were not
+        measured are None.
     """
     last = history[-1]
+    further = metric_columns(metrics)
     summary: dict[str, Any] = {}
     for name in history.columns:
-        if name.startswith(_ACCURACIES):
+        if name.startswith(_ACCURACIES) or name in further:
             summary[f"{name}_final"] = last[name]
             summary[f"{name}_best"] = max(
                 (value for _, value in history.points(name)), default=None
@@ -39,21 +45,23 @@ def summarize_accuracies(history: History) -> dict[str, Any]:
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    summary |= _at_best_round(history, "va", "best_round")
-    return summary | _at_best_round(history, "va_personal", "best_personal_round")
+    summary |= _at_best_round(history, "va", "best_round", further)
+    return summary | _at_best_round(history, "va_personal", "best_personal_round", further)
 
 
-def _at_best_round(history: History, column: str, name: str) -> dict[str, Any]:
-    """The first round with the best value of a column, and the test accuracies in it."""
+def _at_best_round(
+    history: History, column: str, name: str, metrics: Collection[str]
+) -> dict[str, Any]:
+    """The first round with the best value of a column, and what was measured on test data in it."""
     measured = [row for row in history if row.get(column) is not None]
     if not measured:
         return {}
     best = max(measured, key=lambda row: row[column])
-    tested = [key for key in best if key.startswith(_TEST)]
+    tested = [key for key in best if key.startswith(_TEST) or key in metrics]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
 
 
 def typical_seconds(history: History) -> float:
-    """The median time of a round, without the first, which includes tracing, if there are more."""
+    """The median time of a round in seconds; the first, which includes tracing, does not count."""
     seconds = history.column("seconds")
     return statistics.median(seconds[1:] or seconds)

@@ -18,10 +18,10 @@ def save_tree(path: Path, tree: Any) -> None:
 
 
 def load_tree(path: Path, template: Any) -> Any:
-    """Loads what `save_tree` saved into the structure of `template`.
+    """Loads what `save_tree` saved, in the structure of `template`.
 
     Raises:
-        ValueError: the file holds other shapes or types than the template.
+        ValueError: the shapes or types differ from those of the template.
     """
     expected = [np.asarray(leaf) for leaf in tf.nest.flatten(template)]
     with np.load(path, allow_pickle=False) as file:

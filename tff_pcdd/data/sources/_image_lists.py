@@ -53,7 +53,7 @@ class ImageListSource(ImageSource, DirectorySource):
         wrong = (labels < 0) | (labels >= self.info.num_classes) | (labels != np.floor(labels))
         if wrong.any():
             raise DataError(
-                f"{table}: label {texts[np.argmax(wrong)]} is not an integer within 0 to "
+                f"{table}: label {texts[int(np.argmax(wrong))]} is not an integer within 0 to "
                 f"{self.info.num_classes - 1}"
             )
         return labels.astype(np.int32)

@@ -43,8 +43,10 @@ class ImageNetLT(ImageListSource):
             labels = self.labels([label for _, label in lines], table)
             paths = existing_files(root, [path for path, _ in lines], table)
             parts.append(Examples(paths, labels))
+        train, test = parts
         return PooledData(
-            *parts,
+            train,
+            test,
             class_names=tuple(map(str, range(self.info.num_classes))),
             input_spec=self.image_spec(),
         )

@@ -58,8 +58,10 @@ class INaturalist(ImageListSource):
             users.append([row["user_id"] for row in rows if row.get("user_id")])
         if len(users[1]) < len(parts[1]):
             users[1] = []
+        train, test = parts
+        clients = by_user(*users)
         train, test, clients = choose_users(
-            *parts, by_user(*users), request.max_clients, request.seed, root
+            train, test, clients, request.max_clients, request.seed, root
         )
         return PooledData(
             train,

@@ -11,7 +11,7 @@ from etils import epy
 from tff_pcdd.errors import SettingError
 from tff_pcdd.registry import Component, Registry
 
-# The command line lists all aggregators; --help must not wait for TensorFlow Federated.
+# Listing aggregators and their options must not import TensorFlow Federated.
 with epy.lazy_imports():
     import tensorflow_federated as tff
 

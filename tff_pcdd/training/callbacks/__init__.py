@@ -1,6 +1,6 @@
-"""What happens beside training: callbacks with three hooks.
+"""Callbacks: three hooks for what happens beside training.
 
-A callback of your own overrides the hooks that it needs:
+Your own callback overrides the hooks that it needs:
 
     class PrintGA(Callback):
         def on_round(self, run, row):
@@ -20,20 +20,20 @@ if TYPE_CHECKING:
 
 
 class Callback:
-    """Does nothing at every hook.
+    """Base class of callbacks; its hooks do nothing.
 
-    What a callback may read: `run.simulation`, `run.history`, `run.config`, `run.directory`,
-    `run.label` and `run.last_round`. It may call `run.stop_after(round)`.
+    A callback may read `run.simulation`, `run.history`, `run.config`, `run.directory`, `run.label`
+    and `run.last_round`, and it may call `run.stop_after(round)`.
     """
 
     def on_start(self, run: Run) -> None:
-        """Called before the first round that this process computes, round `simulation.round + 1`.
+        """Called once, before the process computes its first round, `simulation.round + 1`.
 
-        Earlier rounds are in `run.history` already.
+        If the run is resumed, `run.history` already contains the earlier rounds.
         """
 
     def on_round(self, run: Run, row: Row | None) -> None:
-        """Called after every round; `row` holds its measurements, None if nothing was evaluated."""
+        """Called after every round; `row` is its row in the history, None if there is none."""
 
     def on_end(self, run: Run) -> None:
-        """Called when training ends, also if it fails; `run.finished` tells whether it is done."""
+        """Called when training ends, also if it fails; `run.finished` tells which."""

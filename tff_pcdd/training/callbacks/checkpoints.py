@@ -1,4 +1,4 @@
-"""Checkpoints while a run goes on."""
+"""Checkpoints during a run."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 
 
 class SaveCheckpoints(Callback):
-    """Saves a checkpoint after every so many rounds, and after the last one.
+    """Saves a checkpoint every few rounds, and after the last one.
 
     Args:
         manager: writes the checkpoints.

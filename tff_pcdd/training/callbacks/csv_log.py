@@ -1,4 +1,4 @@
-"""metrics.csv: a row for each evaluated round."""
+"""The file metrics.csv: a row for each evaluated round."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ class CsvLog(Callback):
     """Appends each row of the history to metrics.csv as it is measured."""
 
     def on_start(self, run):
-        # Rows that follow the checkpoint, or were cut off by a kill, are computed again.
+        # Drops rows of rounds after the checkpoint, and an incomplete row: both are computed again.
         text = history.csv_text(run.history.columns, run.history)
         files.write_text(run.directory / FILE, text)
 

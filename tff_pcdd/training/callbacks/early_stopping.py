@@ -1,4 +1,4 @@
-"""Stopping when the accuracy on held-out samples no longer improves."""
+"""Early stopping: ends a run when the accuracy on held-out samples no longer improves."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ from tff_pcdd.training.history import History
 
 
 class EarlyStopping(Callback):
-    """Ends a run whose validation accuracy has not improved in a number of evaluations.
+    """Ends a run whose validation accuracy has not improved for a number of evaluations.
 
-    One more round follows the decision, which is evaluated in full like the last round of any run.
-    The decision is a function of the history, so a resumed run stops in the same round.
+    After the decision there is one more round, which is evaluated in full like the last round of
+    any run. The decision depends on the history alone, so a resumed run stops in the same round.
 
     Args:
-        patience: evaluations without an improvement after which the run stops.
-        column: of the history, the quantity that should rise.
+        patience: number of evaluations without improvement after which the run stops.
+        column: the column of the history that should increase.
     """
 
     def __init__(self, patience: int, column: str = "va"):
@@ -33,7 +33,7 @@ class EarlyStopping(Callback):
             run.stop_after(decided_in + 1)
 
     def round_of_decision(self, history: History) -> int | None:
-        """The round whose evaluation ended the patience; None if none did."""
+        """The round in which the patience ran out; None if it has not."""
         best, waited = float("-inf"), 0
         for round_number, value in history.points(self._column):
             best, waited = (value, 0) if value > best else (best, waited + 1)

@@ -1,4 +1,4 @@
-"""Pictures of a finished run."""
+"""Pictures at the end of a run."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ FOLDER = "plots"
 
 
 class Pictures(Callback):
-    """Draws accuracies, the clients' classes, and the diagnostics that were asked for."""
+    """Draws the accuracies, the clients' classes and the selected diagnostics of a finished run."""
 
     def on_end(self, run):
         if not run.finished:

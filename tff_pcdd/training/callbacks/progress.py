@@ -12,8 +12,7 @@ from tff_pcdd.training.callbacks import Callback
 class Progress(Callback):
     """Shows the latest accuracies and the time left, on standard error."""
 
-    def __init__(self):
-        self._bar: tqdm.tqdm | None = None
+    _bar: tqdm.tqdm  # Made by `on_start`, which knows the number of rounds.
 
     def on_start(self, run):
         self._bar = tqdm.tqdm(
@@ -21,7 +20,7 @@ class Progress(Callback):
             initial=run.simulation.round,
             desc=run.label,
             unit="round",
-            # In a log file, a line now and then; on a terminal, a moving bar.
+            # In a log file, every update is a new line, so there are fewer of them.
             mininterval=0.5 if sys.stderr.isatty() else 10,
         )
 

@@ -1,0 +1,244 @@
+"""The structure of the package, read from its source: who imports whom, and what stays where.
+
+Nothing is imported here. An import counts as of a module where it stands at its top level, in
+classes and in `try`; imports in functions, under `TYPE_CHECKING` and in `epy.lazy_imports()` happen
+later or never, so they cannot make a cycle.
+"""
+
+from __future__ import annotations
+
+import ast
+import dataclasses
+import functools
+import graphlib
+import pathlib
+import re
+from collections.abc import Iterator
+
+import pytest
+
+_PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "tff_pcdd"
+
+# From top to bottom: a part of the package imports only from lines below its own.
+_LAYERS = [
+    {"cli"},
+    {"benchmarks"},
+    {"studies", "export"},
+    {"training"},
+    {"diagnostics", "evaluation"},
+    {"federated"},
+    {"methods", "models", "runtime"},
+    {"realignment", "layers"},
+    {"losses"},
+    {"data"},
+    {"registry"},
+    {"settings", "files"},
+    {"errors", "_version"},
+]
+_RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
+
+# Modules that may import from above, with the parts in question and the reason.
+_UPWARDS = {
+    # A program itself: tasks.train with a stopwatch, in a process of its own.
+    ("benchmarks.first_round", "cli"),
+}
+
+# Plain TensorFlow, which can be read with the paper in hand.
+_WITHOUT_TFF = {"methods", "layers", "losses", "realignment", "models", "evaluation", "data"}
+
+_USES_TFF = {"federated", "runtime", "benchmarks"}
+
+# Only TFF has the functions that open its own data sets; they are imported when one is loaded.
+_TFF_DATA = "data.sources.tff_cache"
+
+# Above the 300 lines that a file should have at most.
+_LONG_MODULES = {
+    "diagnostics.geometry": "a catalogue of twenty short formulas over the same arrays",
+    "methods.contract": "the contract of a method; most of it is documentation",
+    "runtime._interpreter": "one function for each kind of building block and intrinsic",
+    "runtime.sharing": "one transformation of a computation, and its helpers on building blocks",
+    "settings": "the declaration, description and construction of settings depend on each other",
+    "training.simulation": "the rounds and the evaluations of one object, and its documentation",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class _Import:
+    """An import of the module `target`, or of a name in it; `when` says when it happens."""
+
+    target: str
+    when: str
+    line: int
+
+
+@functools.cache
+def _modules() -> dict[str, pathlib.Path]:
+    """The files of all modules by their names without `tff_pcdd.`; "" is the package itself."""
+    files = {}
+    for path in sorted(_PACKAGE.rglob("*.py")):
+        parts = path.relative_to(_PACKAGE).with_suffix("").parts
+        files[".".join(parts[:-1] if parts[-1] == "__init__" else parts)] = path
+    return files
+
+
+@functools.cache
+def _tree(module: str) -> ast.Module:
+    return ast.parse(_modules()[module].read_text(encoding="utf-8"))
+
+
+@functools.cache
+def _imports(module: str) -> tuple[_Import, ...]:
+    return tuple(_walk(_tree(module), "module"))
+
+
+def _walk(node: ast.AST, when: str) -> Iterator[_Import]:
+    """The imports below a node."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Import):
+            for alias in child.names:
+                yield _Import(alias.name, when, child.lineno)
+        elif isinstance(child, ast.ImportFrom):
+            assert not child.level, f"relative import in line {child.lineno}"
+            for alias in child.names:
+                yield _Import(f"{child.module}.{alias.name}", when, child.lineno)
+        elif isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _walk(child, "function")
+        elif isinstance(child, ast.If) and ast.unparse(child.test) == "TYPE_CHECKING":
+            yield from _walk(ast.Module(child.body, []), "typing")
+            yield from _walk(ast.Module(child.orelse, []), when)
+        elif isinstance(child, ast.With) and "lazy_imports" in ast.unparse(child.items[0]):
+            yield from _walk(child, "lazy" if when == "module" else when)
+        else:
+            yield from _walk(child, when)
+
+
+def _own(target: str) -> str | None:
+    """The module of the package that an import names, or takes a name from."""
+    root, _, name = target.partition(".")
+    if root != _PACKAGE.name:
+        return None
+    while name not in _modules():
+        name = name.rpartition(".")[0]
+    return name
+
+
+def _part(module: str) -> str:
+    return module.partition(".")[0]
+
+
+def _imports_of(root: str) -> Iterator[tuple[str, _Import]]:
+    """The imports of a foreign package, with the modules that have them."""
+    for module in _modules():
+        for found in _imports(module):
+            if found.target == root or found.target.startswith(f"{root}."):
+                yield module, found
+
+
+def _strings(node: ast.AST) -> Iterator[ast.Constant]:
+    for child in ast.walk(node):
+        if isinstance(child, ast.Constant) and isinstance(child.value, str):
+            yield child
+
+
+def test_every_part_has_a_layer():
+    assert {_part(module) for module in _modules()} - {""} == set(_RANK)
+
+
+def test_no_import_cycles():
+    graph = {
+        module: {
+            own
+            for found in _imports(module)
+            if found.when == "module" and (own := _own(found.target)) is not None and own != module
+        }
+        for module in _modules()
+    }
+    try:
+        graphlib.TopologicalSorter(graph).prepare()
+    except graphlib.CycleError as error:
+        pytest.fail(f"import cycle: {' <- '.join(error.args[1])}")
+
+
+def test_imports_point_down():
+    """Also those that happen later; imports for annotations alone are free."""
+    upwards = set()
+    for module in _modules():
+        for found in _imports(module):
+            own = _own(found.target)
+            if not module or own is None or found.when == "typing":
+                continue
+            assert own, f"{module}, line {found.line}: imports from the package's public names"
+            part, other = _part(module), _part(own)
+            if part != other and _RANK[part] >= _RANK[other]:
+                upwards.add((module, other))
+    assert upwards == _UPWARDS
+
+
+def test_a_method_gets_its_backbone_as_a_function():
+    """So backbones are known only where an experiment is put together."""
+    users = {
+        _part(module)
+        for module in _modules()
+        for found in _imports(module)
+        if _part(_own(found.target) or "") == "models"
+    }
+    assert users - {""} <= {"models", "training", "studies", "benchmarks"}
+
+
+def test_formulas_do_not_import_tff():
+    found = [
+        (module, found)
+        for module, found in _imports_of("tensorflow_federated")
+        if _part(module) in _WITHOUT_TFF
+    ]
+    assert {module for module, _ in found} == {_TFF_DATA}
+    assert {found.when for _, found in found} == {"function"}
+
+
+def test_names_of_tff_are_used_in_few_places():
+    users = {module for module, _ in _imports_of("tensorflow_federated")}
+    assert {_part(module) for module in users - {_TFF_DATA}} == _USES_TFF
+
+
+def test_private_names_of_tff_are_imported_in_one_module():
+    private = {module for module, _ in _imports_of("tensorflow_federated.python")}
+    assert private == {"runtime._tff_private"}
+
+
+def test_errors_name_settings_without_dashes():
+    """Settings are flags on the command line only, which adds the dashes."""
+    found = [
+        f"{module}, line {text.lineno}: {text.value!r}"
+        for module in _modules()
+        if _part(module) != "cli"
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.Raise) and isinstance(node.exc, ast.Call)
+        if ast.unparse(node.exc.func).rpartition(".")[2] in ("SettingError", "DataError")
+        for text in _strings(node.exc)
+        if "--" in text.value
+    ]
+    assert found == []
+
+
+def test_reasons_name_settings_without_dashes():
+    """The same for the variables in which messages are put together."""
+    found = [
+        f"{module}, line {text.lineno}: {text.value!r}"
+        for module in _modules()
+        if _part(module) not in ("cli", "benchmarks")
+        for node in ast.walk(_tree(module))
+        if isinstance(node, ast.Assign)
+        if any(re.fullmatch("reason|message|why|text", ast.unparse(name)) for name in node.targets)
+        for text in _strings(node.value)
+        if re.search(r"--(\w|$)", text.value)
+    ]
+    assert found == []
+
+
+def test_modules_are_short():
+    lines = {
+        module: len(path.read_text(encoding="utf-8").splitlines())
+        for module, path in _modules().items()
+    }
+    assert {module: count for module, count in lines.items() if count > 400} == {}
+    assert {module for module, count in lines.items() if count > 300} == set(_LONG_MODULES)

@@ -1,0 +1,119 @@
+"""What the tests of runs share: a small configuration, and how results are read and compared."""
+
+import contextlib
+import csv
+import dataclasses
+import json
+import re
+from typing import Any
+
+import pytest
+import tensorflow_federated as tff
+
+from tff_pcdd.runtime import RuntimeConfig
+from tff_pcdd.training import ExperimentConfig, client_store, simulation
+
+CONFIG = ExperimentConfig.from_settings(
+    algorithm="fedgela",
+    num_clients=5,
+    clients_per_round=3,
+    max_train_samples=100,
+    max_test_samples=60,
+    rounds=4,
+    local_epochs=2,
+    batch_size=8,
+    client_learning_rate=0.05,
+)
+
+
+def rows(directory):
+    """metrics.csv as dicts of strings."""
+    with open(directory / "metrics.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def metrics(directory, leave_out=("seconds",)):
+    """metrics.csv, every character of it, without the columns of times."""
+    header, *lines = (directory / "metrics.csv").read_text().splitlines()
+    kept = [i for i, name in enumerate(header.split(",")) if name not in leave_out]
+    return [[line.split(",")[i] for i in kept] for line in (header, *lines)]
+
+
+def summary(directory, leave_out=("seconds_per_round",)):
+    """summary.json without the times."""
+    values = json.loads((directory / "summary.json").read_text())
+    return {name: value for name, value in values.items() if name not in leave_out}
+
+
+def assert_same_run(directory, other):
+    """Asserts that two runs have the same results, and that no temporary file is left."""
+    assert metrics(directory) == metrics(other)
+    assert summary(directory) == summary(other)
+    assert not list(directory.rglob("*.tmp"))
+
+
+class _Kept(tff.framework.SyncContext):
+    """A context that stays open when a run closes it."""
+
+    def __init__(self, context):
+        self._context = context
+
+    def invoke(self, comp, arg):
+        return self._context.invoke(comp, arg)
+
+
+@dataclasses.dataclass(frozen=True)
+class SharedRuntime(RuntimeConfig):
+    """A runtime that all runs of the tests share: starting one for each run would take seconds."""
+
+    context: Any
+
+    name = "shared"
+
+    def create_context(self):
+        return _Kept(self.context)
+
+
+@contextlib.contextmanager
+def sharing_computations(built):
+    """Builds the computations of equal settings once: tracing takes most of a short run's time.
+
+    Args:
+        built: gets the computations.
+    """
+    build_process = simulation.federated.build_process
+
+    def build(spec, aggregator):
+        fields = {**vars(spec), "task": vars(spec.task), "aggregator": aggregator}
+        # A partial of the same arguments is equal in all but identity.
+        key = repr({name: str(value) for name, value in fields.items()})
+        key = re.sub(r" at 0x[0-9a-f]+", "", key)
+        if key not in built:
+            built[key] = build_process(spec, aggregator)
+        return built[key]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(simulation.federated, "build_process", build)
+        yield
+
+
+class StoppedError(Exception):
+    """What interrupts a run in these tests."""
+
+
+@contextlib.contextmanager
+def stopped_in_round(number):
+    """Expects a run to be interrupted after the first client of a round has returned its state."""
+    with pytest.MonkeyPatch.context() as patch:
+        for store in (client_store.MemoryStore, client_store.DiskStore):
+
+            def put(self, client, state, version, original=store.put, seen=[]):  # noqa: B006
+                if version == number and len(seen) == 1:
+                    raise StoppedError
+                if version == number:
+                    seen.append(client)
+                original(self, client, state, version)
+
+            patch.setattr(store, "put", put)
+        with pytest.raises(StoppedError):
+            yield

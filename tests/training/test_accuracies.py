@@ -1,0 +1,105 @@
+"""From counts to the columns of metrics.csv, against NumPy."""
+
+import numpy as np
+import pytest
+
+from tff_pcdd.evaluation import metrics
+from tff_pcdd.training import ExperimentConfig, accuracies
+from tff_pcdd.training.accuracies import Groups
+
+PARTS = ("many", "medium", "few")
+
+
+@pytest.fixture(scope="module")
+def tailed():
+    """Digits with a long tail, of which clients hold unlike shares."""
+    config = ExperimentConfig.from_settings(
+        num_clients=5, imbalance_factor=10.0, partition="dirichlet", concentration=0.5
+    )
+    return config.data.build()
+
+
+def test_personal_groups_of_classes_are_the_clients_own(tailed):
+    """Each client's classes are sorted by how many samples it has of them."""
+    generator = np.random.default_rng(0)
+    total = np.stack([np.bincount(tailed.client_examples(k)[1].y, minlength=10) for k in range(5)])
+    counts = {
+        key: generator.integers(0, total + 1)
+        for key in ("after", "before", "after_masked", "before_masked")
+    }
+    expected = {name: [] for name in PARTS}
+    for k, own in enumerate(tailed.class_counts()):
+        order = np.argsort(-own, kind="stable")
+        ahead = (np.cumsum(own[order]) - own[order]) / own.sum()
+        for name, low, high in (("many", 0, 0.75), ("medium", 0.75, 0.95), ("few", 0.95, 2)):
+            classes = order[(ahead >= low) & (ahead < high)]
+            if total[k, classes].sum():
+                share = counts["after"][k, classes].sum() / total[k, classes].sum()
+                expected[name].append(100 * share)
+    assert len(expected["few"]) < len(expected["many"]) == len(total)
+    groups = Groups.of(tailed.class_counts())
+    results = accuracies.personal_accuracies({"total": total, **counts}, groups)
+    for name, values in expected.items():
+        assert results[f"pa_{name}"] == pytest.approx(np.mean(values))
+        assert results[f"pa_before_{name}"] != results[f"pa_{name}"]
+    assert set(results) <= set(accuracies.columns(["head"], groups, (), validation=False))
+
+
+def test_classes_of_similar_size_are_not_grouped():
+    for counts, grouped in (
+        ([[10, 10], [5, 9]], False),
+        ([[10, 10], [0, 10]], True),
+        ([[1, 0], [0, 0]], False),
+        ([[2, 0], [0, 0]], True),
+    ):
+        groups = Groups.of(np.array(counts))
+        assert (bool(groups.federation), len(groups.clients)) == (grouped, 2 * grouped)
+
+
+def test_metrics_against_numpy():
+    """Classes without samples, and clients without any, are left out."""
+    total = np.array([[4, 0, 10], [5, 5, 0], [0, 0, 0]])
+    after = np.array([[1, 0, 10], [4, 3, 0], [0, 0, 0]])
+    before = np.array([[0, 0, 5], [5, 5, 0], [0, 0, 0]])
+    chosen = [metrics.create(name) for name in ("balanced", "worst_class")]
+    none = Groups({}, [])
+    counts = {
+        "total": total,
+        "after": after,
+        "before": before,
+        "after_masked": after,
+        "before_masked": before,
+    }
+    personal = accuracies.personal_accuracies(counts, none, chosen)
+    by_class = {
+        "pa": [[1 / 4, 10 / 10], [4 / 5, 3 / 5]],
+        "pa_before": [[0 / 4, 5 / 10], [5 / 5, 5 / 5]],
+    }
+    for column, shares in by_class.items():
+        balanced = 100 * np.mean([np.mean(own) for own in shares])
+        worst = 100 * np.mean([np.min(own) for own in shares])
+        assert personal[f"balanced_{column}"] == pytest.approx(balanced)
+        assert personal[f"worst_class_{column}"] == pytest.approx(worst)
+    heads = {"head": after.sum(axis=0), "other": before.sum(axis=0)}
+    of_global = accuracies.global_accuracies(total.sum(axis=0), heads, none, chosen)
+    assert of_global["ga"] == pytest.approx(100 * 18 / 24)
+    assert of_global["ga_other"] == pytest.approx(100 * 15 / 24)
+    assert of_global["balanced_ga"] == pytest.approx(100 * np.mean([5 / 9, 3 / 5, 10 / 10]))
+    assert of_global["worst_class_ga"] == pytest.approx(100 * 5 / 9)
+    columns = accuracies.columns(["head", "other"], none, chosen, validation=False)
+    assert set(of_global) | set(personal) == set(columns)
+    assert columns[-6:] == [
+        f"{metric}_{column}"
+        for metric in ("balanced", "worst_class")
+        for column in ("ga", "pa", "pa_before")
+    ]
+
+
+def test_a_metric_without_samples_is_nan():
+    nothing = np.zeros([2, 3], int)
+    counts = dict.fromkeys(["total", *accuracies.PERSONAL_COLUMNS], nothing)
+    results = accuracies.personal_accuracies(
+        counts, Groups({}, []), [metrics.create("worst_class")]
+    )
+    assert np.isnan(results["worst_class_pa"])
+    assert np.isnan(results["pa"])

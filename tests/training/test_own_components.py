@@ -1,0 +1,167 @@
+"""Own data, backbone, metric and aggregator, none of them registered, against NumPy."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tests.data.refusals import refuses
+from tests.training.runs import CONFIG, rows
+from tff_pcdd import data
+from tff_pcdd.evaluation import metrics
+from tff_pcdd.federated.aggregators import TffAggregator
+from tff_pcdd.federated.weights import load
+from tff_pcdd.models import KerasBackbone
+from tff_pcdd.training import ExperimentConfig, Simulation, restore_run, run_experiment
+
+CLASSES, RATE = 3, 0.5
+SHAPE = (2, 2, 1)
+
+
+def flat(input_shape):
+    """The pixels themselves are the features."""
+    return tf.keras.Sequential([tf.keras.Input(input_shape), tf.keras.layers.Flatten()])
+
+
+@pytest.fixture(scope="module")
+def federation():
+    """Three clients with 6, 3 and 2 samples of images that carry their class in their mean."""
+    generator = np.random.default_rng(0)
+
+    def examples(size):
+        y = np.arange(size, dtype=np.int32) % CLASSES
+        x = generator.normal(size=(size, *SHAPE)) + y[:, None, None, None]
+        return data.Examples(x.astype(np.float32), y)
+
+    parts = np.split(np.arange(11), [6, 9])
+    clients = [
+        data.ClientIndices(name, train, test)
+        for name, train, test in zip("abc", parts, np.split(np.arange(20), [8, 12]), strict=True)
+    ]
+    spec = data.InputSpec("image", SHAPE, "float32", scale=1)
+    return data.Federation("own", CLASSES, "xyz", spec, examples(11), examples(20), clients)
+
+
+@dataclasses.dataclass(frozen=True)
+class FirstClass(metrics.Metric):
+    """Accuracy on the first class."""
+
+    name = "first_class"
+
+    def measure(self, correct, total):
+        return 100 * correct[0] / total[0] if total[0] else float("nan")
+
+
+def config(**components):
+    """One local step on all samples of a client, without momentum."""
+    plain = ExperimentConfig.from_settings(
+        rounds=2,
+        local_epochs=1,
+        client_learning_rate=RATE,
+        client_momentum=0.0,
+        client_weight_decay=0.0,
+        client_clip_norm=0.0,
+    )
+    return dataclasses.replace(
+        plain,
+        model=dataclasses.replace(plain.model, backbone=KerasBackbone(flat, name="flat")),
+        evaluation=dataclasses.replace(plain.evaluation, metrics=(FirstClass(),)),
+        **components,
+    )
+
+
+def logits(examples, kernel, bias):
+    return examples.x.reshape(len(examples), -1) @ kernel + bias
+
+
+def local_step(examples, kernel, bias):
+    """The changes by a step of gradient descent on the mean cross-entropy."""
+    scores = np.exp(logits(examples, kernel, bias))
+    error = scores / scores.sum(axis=1, keepdims=True) - np.eye(CLASSES)[examples.y]
+    error /= len(examples)
+    x = examples.x.reshape(len(examples), -1)
+    return -RATE * x.T @ error, -RATE * error.sum(axis=0)
+
+
+@pytest.mark.parametrize("aggregator", ["mean", "own"])
+def test_rounds_and_evaluation_match_numpy(aggregator, federation, compute):
+    """FedAvg of softmax regression; the factory of the test weighs all clients alike."""
+    weights, components = np.array([6, 3, 2]) / 11, {}
+    if aggregator == "own":
+        factory = tff.aggregators.UnweightedMeanFactory()
+        weights = np.full(3, 1 / 3)
+        components["aggregator"] = TffAggregator(factory, name="alike")
+    simulation = Simulation(config(**components), federation, compute=compute)
+    kernel, bias = (np.array(w, np.float64) for w in simulation.state["weights"]["trainable"])
+    for _ in range(2):
+        changes = [
+            local_step(federation.client_examples(client)[0], kernel, bias) for client in range(3)
+        ]
+        simulation.next_round()
+        kernel += sum(w * change for w, (change, _) in zip(weights, changes, strict=True))
+        bias += sum(w * change for w, (_, change) in zip(weights, changes, strict=True))
+    for actual, expected in zip(
+        simulation.state["weights"]["trainable"], (kernel, bias), strict=True
+    ):
+        np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
+
+    results = simulation.evaluate()
+    test = federation.test
+    correct = logits(test, kernel, bias).argmax(axis=1) == test.y
+    assert results["ga"] == pytest.approx(100 * correct.mean())
+    assert results["first_class_ga"] == pytest.approx(100 * correct[test.y == 0].mean())
+    shares = {"pa_before": [], "pa": [], "first_class_pa": []}
+    for client in range(3):
+        train, own = federation.client_examples(client)
+        right = logits(own, kernel, bias).argmax(axis=1) == own.y
+        shares["pa_before"].append(right.mean())
+        change, shift = local_step(train, kernel, bias)
+        right = logits(own, kernel + change, bias + shift).argmax(axis=1) == own.y
+        shares["pa"].append(right.mean())
+        shares["first_class_pa"].append(right[own.y == 0].mean())
+    for name, values in shares.items():
+        assert results[name] == pytest.approx(100 * np.mean(values)), name
+
+
+def test_a_run_with_own_components(federation, options, tmp_path):
+    """They are in the files by their names, and a finished run is recognised by them."""
+    run_dir, mine = tmp_path / "run", config()
+    summary = run_experiment(mine, run_dir, options, federation=federation)
+    written = rows(run_dir)
+    assert summary["first_class_ga_final"] == float(written[-1]["first_class_ga"])
+    settings = mine.to_settings()
+    assert (settings["model"], settings["metrics"]) == ("flat", "first_class")
+    assert run_experiment(mine, run_dir, options, federation=federation) == summary
+    # By its name alone a component that is not registered cannot be made again.
+    with refuses("model", "choose one of"):
+        mine.with_settings(rounds=3)
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_metrics_of_a_run_match_numpy(options, tmp_path):
+    """The registered metrics in metrics.csv and summary.json, from predictions and counts."""
+    mine = CONFIG.with_settings(metrics="balanced,worst_class", rounds=2)
+    summary = run_experiment(mine, tmp_path / "run", options)
+    simulation = restore_run(mine, tmp_path / "run", options).simulation
+    net, test = simulation.spec.network(), simulation.federation.test
+    load(net, simulation.state["weights"])
+    x = data.normalize(test.x, simulation.spec.input_spec)
+    predicted = simulation.spec.method.global_logits(net, x)[""].numpy().argmax(axis=1)
+    shares = [np.mean(predicted[test.y == label] == label) for label in range(10)]
+    counts = simulation.personal_counts()
+    expected = {"balanced_ga": np.mean(shares), "worst_class_ga": np.min(shares)}
+    for key, column in (("after", "pa"), ("before", "pa_before")):
+        own = [
+            (correct[total > 0] / total[total > 0])
+            for correct, total in zip(counts[key], counts["total"], strict=True)
+        ]
+        expected[f"balanced_{column}"] = np.mean([values.mean() for values in own])
+        expected[f"worst_class_{column}"] = np.mean([values.min() for values in own])
+    written = rows(tmp_path / "run")
+    for name, share in expected.items():
+        assert float(written[-1][name]) == pytest.approx(100 * share, rel=1e-6), name
+        column = [float(row[name]) for row in written]
+        assert summary[f"{name}_final"] == column[-1]
+        assert summary[f"{name}_best"] == max(column)

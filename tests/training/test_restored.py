@@ -1,0 +1,76 @@
+"""Runs as they were after a round: evaluated, refused, left as they are."""
+
+import dataclasses
+import json
+import math
+
+import numpy as np
+import pytest
+
+from tests.training.runs import CONFIG, rows
+from tff_pcdd.training import accuracies, evaluate_run, restore_run, run_experiment
+
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
+
+def test_evaluate_run(unbroken, options):
+    """Equals the row of that round; clients by id, their mean is the PA."""
+    for number in (4, 2):
+        results = evaluate_run(CONFIG, unbroken, options, number)
+        assert results == json.loads((unbroken / "evaluation.json").read_text())
+        row = rows(unbroken)[number - 1]
+        assert results["round"] == number
+        for name, value in results["accuracies"].items():
+            assert f"{value:.9g}" == row[name], name
+        assert sorted(results["clients"]) == ["0", "1", "2", "3", "4"]
+        mean = np.mean([client["pa"] for client in results["clients"].values()])
+        assert results["accuracies"]["pa"] == pytest.approx(mean)
+    assert evaluate_run(CONFIG, unbroken, options)["round"] == 4
+    (unbroken / "evaluation.json").unlink()
+
+
+def test_evaluating_an_old_checkpoint_leaves_a_run_on_disk_whole(options, tmp_path):
+    """The states of clients that later checkpoints need are still there."""
+    directory = tmp_path / "run"
+    run_experiment(CONFIG, directory, dataclasses.replace(options, client_store="disk"))
+    newest = evaluate_run(CONFIG, directory, options)
+    assert evaluate_run(CONFIG, directory, options, 2)["round"] == 2
+    assert evaluate_run(CONFIG, directory, options) == newest
+
+
+def test_an_accuracy_without_samples_is_null(unbroken, options, monkeypatch):
+    monkeypatch.setattr(accuracies.evaluation, "personal_accuracy", lambda *_: math.nan)
+    results = evaluate_run(CONFIG, unbroken, options)
+    assert results["accuracies"]["pa"] is None
+    assert "NaN" not in (unbroken / "evaluation.json").read_text()
+    (unbroken / "evaluation.json").unlink()
+
+
+def test_what_is_not_there_is_refused(unbroken, options, tmp_path):
+    with pytest.raises(FileNotFoundError, match=r"no checkpoint of round 1 .*\[2, 3, 4\]"):
+        evaluate_run(CONFIG, unbroken, options, 1)
+    with pytest.raises(FileNotFoundError, match="no checkpoint in"):
+        evaluate_run(CONFIG, tmp_path / "none", options)
+    assert not (tmp_path / "none").exists()
+
+
+def test_a_restored_run_computes_the_next_round_as_the_run_did(unbroken, options):
+    """Round 3 of the csv file, from the checkpoint of round 2."""
+    run = restore_run(CONFIG, unbroken, options, 2)
+    assert run.simulation.round == 2
+    measured = {**run.simulation.next_round(), **run.simulation.evaluate()}
+    row = rows(unbroken)[2]
+    assert set(measured) | {"round"} == set(row)
+    for name, value in measured.items():
+        if name != "seconds":
+            assert f"{value:.9g}" == f"{float(row[name]):.9g}", name
+
+
+def test_evaluation_ends_the_runtime(unbroken, options, monkeypatch):
+    closed = []
+    monkeypatch.setattr(
+        "tff_pcdd.training.simulation.Simulation.close", lambda self: closed.append(self)
+    )
+    evaluate_run(CONFIG, unbroken, options)
+    assert len(closed) == 1
+    (unbroken / "evaluation.json").unlink()
