@@ -116,6 +116,7 @@ def test_compare(folder, succeed):
     assert all(run["half_ga_final"] for run in runs)
     report = (folder / "compared" / "comparison.md").read_text()
     assert "| fedsmooth " in report
+    assert "half, GA" in report
     for place, clients in (("blocks_3_clients", 3), ("class_2", 10)):
         run = folder / "compared" / place / "fedsmooth" / "seed_0"
         config = json.loads((run / "config.json").read_text())

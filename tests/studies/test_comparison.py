@@ -160,6 +160,22 @@ def test_of_two_methods_the_second_is_not_marked_and_one_alone_is_not_either():
         assert [row["GA"] for row in rows] == wanted
 
 
+def test_metrics_have_columns_of_their_own(tmp_path):
+    summaries = {"fedavg": {"half_ga_final": 50.0}, "fedmr": {"balanced_ga_final": 1.25}}
+    runs = [
+        StudyRun(
+            ExperimentConfig.from_settings(algorithm=method, metrics="balanced"),
+            tmp_path,
+            summary={"ga_final": 1.0, **summary},
+        )
+        for method, summary in summaries.items()
+    ]
+    rows = table(comparison_tables.accuracies(runs))
+    assert [row["balanced, GA"] for row in rows] == ["–", "1.2"]
+    assert [row["balanced, PA after"] for row in rows] == ["–", "–"]
+    assert not any(heading.startswith("half") for heading in rows[0])
+
+
 def test_columns_of_the_round_that_validation_chose():
     results = {
         "fedavg": [{"ga_final": 50.0, "best_round": 2, "va_best": 61.0, "ga_at_best_round": 60.0}],
@@ -261,7 +277,7 @@ def test_networks_that_differ_are_pointed_out(tmp_path):
     differing = [StudyRun(config, tmp_path) for config in configs()]
     assert "networks differ" not in comparison_tables.document(alike)
     text = comparison_tables.document(differing)
-    assert "(none: fedavg; of width 84: fedgela); --projection_dim gives all the same" in text
+    assert "(none: fedavg; of width 84: fedgela). Set projection_dim to use the same" in text
 
 
 @pytest.mark.parametrize(

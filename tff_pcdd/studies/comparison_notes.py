@@ -12,6 +12,10 @@ the global model on the samples that all clients held out from training; the bes
 with the highest VA. Accuracies in %, mean ± standard deviation over seeds; the best value of a
 column is bold, the second best underlined. Nothing was chosen on test data."""
 
+METRICS = """\
+A column with the name of a metric, such as "balanced, GA", has that metric in place of the
+accuracy, of the same models on the same samples, after the last round."""
+
 HEADS_TITLE = "### Heads and groups of classes"
 HEADS = """\
 Many, medium and few: classes sorted by their number of training samples (in the whole federation

@@ -69,6 +69,8 @@ def document(runs: Sequence[StudyRun]) -> str:
         parts += ["### Cost", costs(group)]
     optional = {notes.HEADS_TITLE: notes.HEADS, notes.ROUNDS_TITLE: notes.ROUNDS}
     meanings = [note for title, note in optional.items() if title in parts]
+    if _metrics(runs):
+        meanings.insert(0, notes.METRICS)
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
@@ -131,9 +133,21 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
 
 
 def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
-    """The columns of accuracies; those of the best round only if a run reports one."""
+    """The columns of accuracies and metrics; those of the best round only if a run reports one."""
+    headings = dict(_ACCURACIES)
+    for metric in _metrics(runs):
+        headings |= {
+            f"{metric}_ga_final": f"{metric}, GA",
+            f"{metric}_pa_final": f"{metric}, PA after",
+        }
     validated = any("best_round" in (run.summary or ()) for run in runs)
-    return {**_ACCURACIES, **_VALIDATED} if validated else _ACCURACIES
+    return {**headings, **_VALIDATED} if validated else headings
+
+
+def _metrics(runs: Sequence[StudyRun]) -> list[str]:
+    """The names of the metrics that the runs measure beside the accuracies."""
+    names = (metric.name for run in runs for metric in run.config.evaluation.metrics)
+    return list(dict.fromkeys(names))
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> str:
