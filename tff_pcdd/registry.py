@@ -71,6 +71,9 @@ class Registry(Generic[C]):
         Raises:
             ValueError: the class has no name, or another class has it already.
         """
+        if not cls.__module__.startswith(f"{self._package}."):
+            # A built-in name has to be known as taken, whoever registers first.
+            self.classes()
         if not cls.name:
             raise ValueError(f"{cls.__name__} needs a class attribute `name`")
         known = self._classes.get(cls.name, cls)

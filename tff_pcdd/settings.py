@@ -295,7 +295,7 @@ def _take_component(registry: Registry, default: str, values: dict[str, Any]) ->
     for name, cls in registry.classes().items():
         for field in option_fields(cls):
             owners.setdefault(flat_name(cls, field), []).append(name)
-    for name in owners.keys() & values.keys():
+    for name in sorted(owners.keys() & values.keys()):
         reason = f"applies only with {registry.setting}={'|'.join(owners[name])}"
         raise SettingError(name, values[name], reason)
     return component

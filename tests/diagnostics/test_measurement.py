@@ -9,6 +9,7 @@ import pytest
 import tensorflow as tf
 
 from tests.data.refusals import refuses
+from tests.training.runs import sharing_computations
 from tff_pcdd import data, diagnostics
 from tff_pcdd.diagnostics import geometry, measurement, tsne
 from tff_pcdd.federated import ClientWork
@@ -56,8 +57,15 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared_computations():
+    """Tracing takes most of the time of such short runs."""
+    with sharing_computations({}):
+        yield
+
+
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory):
+def runs(shared_computations, tmp_path_factory):
     """Two rounds of FedAvg on digits, without and with all diagnostics."""
     folder = tmp_path_factory.mktemp("runs")
     Run(config(), folder / "plain", options(None)).train()
@@ -157,7 +165,7 @@ def test_local_angles_are_those_after_the_clients_next_round(runs):
             run.simulation.client_data(client),
         )
         # Of FedAvg's trainable weights the head's kernel and bias are the last.
-        kernel = weights["trainable"][-2] + result["update"][-2].numpy()
+        kernel = weights["trainable"][-2] + result["update"].trainable[-2].numpy()
         angles.append(geometry.mean_angles(kernel.T, held[client]))
     row = read(folder / "looked_at")[-1]
     for pairs in ("existing", "missing", "between"):

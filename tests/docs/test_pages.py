@@ -76,10 +76,10 @@ def test_pages_that_are_mentioned_exist():
 
 
 def _markdown(path):
-    """The text of a page, or the texts of a notebook without its code."""
+    """The text of a page or of a notebook, without code."""
     text = path.read_text(encoding="utf-8")
     if path.suffix == ".md":
-        return text
+        return re.sub(r"^```.*?^```", "", text, flags=re.DOTALL | re.MULTILINE)
     cells = json.loads(text)["cells"]
     return "".join("".join(c["source"]) for c in cells if c["cell_type"] == "markdown")
 

@@ -2,36 +2,45 @@
 
 import pytest
 
-from tff_pcdd import export
-from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd import export, runtime
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_experiment
 from tff_pcdd.training.run_directory import read_config
 
 # One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
 
 
-def train(directory, algorithm, **settings):
+def train(directory, options, algorithm, **settings):
     """Trains for a few seconds; returns the settings of the run."""
     settings = {"num_clients": 5, "rounds": 2, "local_epochs": 2, **settings}
     config = ExperimentConfig.from_settings(algorithm=algorithm, **settings)
-    run_experiment(config, directory, RunOptions(progress=False, tensorboard=False))
+    run_experiment(config, directory, options)
     return config
 
 
 @pytest.fixture(scope="session")
-def runs(tmp_path_factory):
+def options(simulation, request):
+    """Runs and exports use the runtime of the tests."""
+    remote = simulation.name == "remote"
+    settings = {"workers": ",".join(request.getfixturevalue("workers"))} if remote else {}
+    compute = ComputeOptions(runtime=runtime.create(simulation.name, **settings))
+    return RunOptions(compute=compute, progress=False, tensorboard=False)
+
+
+@pytest.fixture(scope="session")
+def runs(options, tmp_path_factory):
     """Directories of finished runs, by method."""
     root = tmp_path_factory.mktemp("runs")
     for algorithm in METHODS:
-        train(root / algorithm, algorithm)
+        train(root / algorithm, options, algorithm)
     return {algorithm: root / algorithm for algorithm in METHODS}
 
 
 @pytest.fixture(scope="session")
-def exported(runs, tmp_path_factory):
+def exported(runs, options, tmp_path_factory):
     """Directories of the exported runs, in all formats, by method."""
     root = tmp_path_factory.mktemp("exported")
     for algorithm, run in runs.items():
-        options = export.ExportOptions(format="saved_model,tflite,keras")
-        list(export.export_run(read_config(run), run, root / algorithm, options))
+        formats = export.ExportOptions(format="saved_model,tflite,keras")
+        list(export.export_run(read_config(run), run, root / algorithm, formats, options))
     return {algorithm: root / algorithm for algorithm in METHODS}

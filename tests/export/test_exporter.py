@@ -13,6 +13,7 @@ import tensorflow as tf
 from tests.export.conftest import METHODS
 from tff_pcdd import export
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training import Simulation
 from tff_pcdd.training.run_directory import read_config
 
 _FRESH = pathlib.Path(__file__).with_name("fresh_process.py")
@@ -103,10 +104,14 @@ def test_outputs(runs, answers):
         assert outputs["own_label"].tolist() == [str(i).encode() for i in outputs["own_class_id"]]
 
 
-def test_personal_models_before_the_local_epochs(runs, tmp_path):
+def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
     run = runs["fedgela"]
     models = export.export_run(
-        read_config(run), run, tmp_path / "out", export.ExportOptions(personal_model="before")
+        read_config(run),
+        run,
+        tmp_path / "out",
+        export.ExportOptions(personal_model="before"),
+        options,
     )
     accuracies = [m.accuracy for m in models if m.folder != "global"]
     assert np.mean(accuracies) == pytest.approx(summary(run)["pa_before_final"], rel=1e-7)
@@ -114,12 +119,14 @@ def test_personal_models_before_the_local_epochs(runs, tmp_path):
     assert "before any local epoch" in card
 
 
-def test_chosen_clients_a_new_version_and_an_earlier_round(runs, tmp_path):
+def test_chosen_clients_a_new_version_and_an_earlier_round(runs, options, tmp_path):
     """A second export adds to the first; an earlier round has the accuracy of that round."""
     run, out = runs["fedmr"], tmp_path / "out"
     config = read_config(run)
     first = list(
-        export.export_run(config, run, out, export.ExportOptions(clients="3"), round_number=1)
+        export.export_run(
+            config, run, out, export.ExportOptions(clients="3"), options, round_number=1
+        )
     )
     assert [model.folder for model in first] == ["global", "personal/3"]
     rows = (run / "metrics.csv").read_text().splitlines()
@@ -129,8 +136,8 @@ def test_chosen_clients_a_new_version_and_an_earlier_round(runs, tmp_path):
     assert "1 of 2 rounds" in card
     assert "whole run" not in card
 
-    options = export.ExportOptions(clients="4, 0", model_version=2)
-    second = list(export.export_run(config, run, out, options))
+    newer = export.ExportOptions(clients="4, 0", model_version=2)
+    second = list(export.export_run(config, run, out, newer, options))
     assert [model.folder for model in second] == ["global", "personal/0", "personal/4"]
     assert sorted(p.relative_to(out).as_posix() for p in out.glob("**/saved_model.pb")) == [
         "global/1/saved_model.pb",
@@ -195,3 +202,15 @@ def test_a_method_without_global_model(runs, tmp_path, monkeypatch):
     assert (caught.value.setting, caught.value.value) == ("clients", "none")
     assert "nothing to export: fedmr has no global model" in caught.value.reason
     assert not (tmp_path / "none").exists()
+
+
+def test_a_refused_export_releases_the_runtime(runs, tmp_path, monkeypatch):
+    closed = []
+    monkeypatch.setattr(Simulation, "close", lambda simulation: closed.append(simulation))
+    run = runs["fedmr"]
+    with pytest.raises(SettingError) as caught:
+        export.export_run(
+            read_config(run), run, tmp_path / "out", export.ExportOptions(clients="7")
+        )
+    assert caught.value.setting == "clients"
+    assert len(closed) == 1

@@ -1,6 +1,5 @@
 """All methods of a comparison start alike, see the same batches, and differ in nothing unsaid."""
 
-
 import numpy as np
 import pytest
 import tensorflow as tf

@@ -52,15 +52,25 @@ def test_text():
 @pytest.mark.parametrize(
     ("settings", "setting", "reason"),
     [
-        ({"model": "lstm"}, "model", "needs text, .* images of 8×8×1"),
+        ({"model": "lstm"}, "model", "needs text; the data are images of 8×8×1"),
         (
-            {"dataset": "cifar100", "partition": "iid", "algorithm": "fedloge"},
+            {
+                "dataset": "cifar100",
+                "data_dir": "/not/there",
+                "partition": "iid",
+                "algorithm": "fedloge",
+            },
             "projection_dim",
             "^fedloge needs at least 100 features for 100 classes, "
             "model=simple_cnn gives 84; set projection_dim=512$",
         ),
         (
-            {"dataset": "cifar10", "model": "efficientnet_b0", "pretrained_weights": "/no/file"},
+            {
+                "dataset": "cifar10",
+                "data_dir": "/not/there",
+                "model": "efficientnet_b0",
+                "pretrained_weights": "/no/file",
+            },
             "pretrained_weights",
             "",
         ),
@@ -68,7 +78,7 @@ def test_text():
     ids=["model", "features", "weights"],
 )
 def test_what_the_backbone_refuses(settings, setting, reason):
-    config = ExperimentConfig.from_settings(data_dir="/not/there", **settings)
+    config = ExperimentConfig.from_settings(**settings)
     with refuses(setting, reason) as caught:
         dry_run.describe(config)
     if setting in settings:

@@ -148,13 +148,14 @@ def test_with_settings_gives_another_component_its_defaults():
     assert config.with_settings(algorithm="fedprox").method == methods.create("fedprox")
 
 
-def test_with_settings_keeps_derived_values_unless_none():
-    """They are settings like others; None has them derived again."""
-    config = ExperimentConfig.from_settings(seed=3)
-    kept = config.with_settings(seed=4, algorithm="fedgela")
-    assert (kept.seed, kept.data.seed, kept.model.projection_dim) == (4, 3, 0)
-    derived = config.with_settings(seed=4, data_seed=None, algorithm="fedgela", projection_dim=None)
-    assert (derived.data.seed, derived.model.seed, derived.model.projection_dim) == (4, 3, 84)
+def test_with_settings_derives_again_what_was_derived():
+    config = ExperimentConfig.from_settings(seed=3, model_seed=8)
+    other = config.with_settings(seed=4, algorithm="fedgela", eval_every=5)
+    assert (other.data.seed, other.model.seed, other.training.batch_seed) == (4, 8, 4)
+    assert other.model.projection_dim == 84
+    assert other.evaluation.personal_eval_every == 5
+    given = config.with_settings(projection_dim=16).with_settings(algorithm="fedgela")
+    assert given.model.projection_dim == 16
 
 
 def test_with_settings_refuses_what_does_not_apply():

@@ -42,6 +42,7 @@ def export_run(
     *,
     round_number: int | None = None,
     overwrite: bool = False,
+    federation: data.Federation | None = None,
 ) -> Iterator[Exported]:
     """Writes the global model and the personal models of a run, one after the other.
 
@@ -53,6 +54,7 @@ def export_run(
         run_options: runtime in which personal models are trained; use that of the run's evaluation.
         round_number: the round whose checkpoint is exported; the newest by default.
         overwrite: whether to replace models of the same version.
+        federation: the clients and their samples, if the run did not load them as `config` says.
 
     Yields:
         Each model after it has been written.
@@ -64,7 +66,7 @@ def export_run(
     """
     options = options or ExportOptions()
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
-    run = restore_run(config, run_dir, run_options, round_number)
+    run = restore_run(config, run_dir, run_options, round_number, federation=federation)
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.
         stack.enter_context(run.simulation)

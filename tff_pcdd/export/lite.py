@@ -20,7 +20,6 @@ import tensorflow as tf
 
 from tff_pcdd import data
 from tff_pcdd.data import transforms
-from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 

@@ -104,7 +104,10 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
                 method: _values(runs, key) for method, runs in _by_method(group).items()
             }
     names = list(dict.fromkeys(name for column in columns.values() for name in column))
-    marked = [_mark({name: column.get(name, []) for name in names}) for column in columns.values()]
+    marked = [
+        tables.mark_best({name: column.get(name, []) for name in names})
+        for column in columns.values()
+    ]
     body = [[_name(method), *(cells[method] for cells in marked)] for method in names]
     return tables.markdown([["method", *columns], *body])
 
@@ -122,12 +125,12 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     for key in headings:
         values = {method: _values(group, key) for method, group in by_method.items()}
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
-        columns.append(_mark(values) if marked else plain)
+        columns.append(tables.mark_best(values) if marked else plain)
     lines = [["method", *headings.values(), "PA epochs", "seeds"]]
     for method, group in by_method.items():
         finished = sum(run.summary is not None for run in group)
         seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
-        epochs = _number(_values(group, "personal_epochs"), "d")
+        epochs = tables.number(_values(group, "personal_epochs"), "d")
         lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
     return tables.markdown(lines)
 
@@ -177,7 +180,7 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
     if len(columns) <= 1 and len(rows) == len(_by_method(runs)):
         return ""
-    cells = [_mark(column) for column in columns.values()]
+    cells = [tables.mark_best(column) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
     return tables.markdown([["method", *columns], *body])
 
@@ -212,7 +215,7 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         rounds, speedup = "not reached", tables.NO_VALUE
         if number is not None and baseline is not None:
             rounds, speedup = str(number), f"{baseline / number:.1f}×"
-        best = _number(curves[method].values(), ".1f", max)
+        best = tables.number(curves[method].values(), ".1f", max)
         lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.markdown(lines)
 
@@ -230,9 +233,9 @@ def costs(runs: Sequence[StudyRun]) -> str:
         lines.append(
             [
                 _name(method),
-                _number(_values(group, "personal_parameters_per_client"), ",d"),
-                _number(_per_client(group, "upload_bytes"), ",.1f"),
-                _number(_per_client(group, "download_bytes"), ",.1f"),
+                tables.number(_values(group, "personal_parameters_per_client"), ",d"),
+                tables.number(_per_client(group, "upload_bytes"), ",.1f"),
+                tables.number(_per_client(group, "download_bytes"), ",.1f"),
                 tables.spread(seconds, 3),
                 ratio,
             ]
@@ -284,29 +287,3 @@ def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
         for number in (curves[0] if curves else ())
         if all(number in curve for curve in curves)
     }
-
-
-def _mark(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
-    """The cells of a column in which larger is better: best bold, second best underlined.
-
-    Values that are equal in print are marked alike.
-    """
-    means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
-    ranks = sorted(set(means.values()), reverse=True)
-    cells = {}
-    for name, values in column.items():
-        cell = tables.spread(values, 1)
-        # The second best of two methods is also the worst, and is not marked.
-        if name in means and len(means) > 1 and means[name] == ranks[0]:
-            cell = f"**{cell}**"
-        elif name in means and len(means) > 2 and means[name] == ranks[1]:
-            cell = f"<ins>{cell}</ins>"
-        cells[name] = cell
-    return cells
-
-
-def _number(values, form: str, reduce: Callable = statistics.fmean) -> str:
-    values = list(values)
-    if not values:
-        return tables.NO_VALUE
-    return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)

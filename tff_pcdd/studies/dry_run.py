@@ -79,10 +79,7 @@ def describe(config: ExperimentConfig) -> str:
     parameters, feature_dim = _size(
         backbone, spec.shape, config.model.projection_dim, spec.vocabulary_size
     )
-    info = config.data.source.info
-    # A copy of a data set with users may have fewer classes than `info` states.
-    if not info.has_users:
-        config.check_features(feature_dim, info.num_classes)
+    config.check_features(feature_dim, config.data.source.least_classes())
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {backbone.name}, "

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 
 NO_VALUE = "–"
 
@@ -22,3 +22,30 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
     rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
     return "\n".join(rows)
+
+
+def mark_best(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
+    """The cells of a column in which larger is better: best bold, second best underlined.
+
+    Values that are equal in print are marked alike.
+    """
+    means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
+    ranks = sorted(set(means.values()), reverse=True)
+    cells = {}
+    for name, values in column.items():
+        cell = spread(values, 1)
+        # The second best of two methods is also the worst, and is not marked.
+        if name in means and len(means) > 1 and means[name] == ranks[0]:
+            cell = f"**{cell}**"
+        elif name in means and len(means) > 2 and means[name] == ranks[1]:
+            cell = f"<ins>{cell}</ins>"
+        cells[name] = cell
+    return cells
+
+
+def number(values: Iterable[float], form: str, reduce: Callable = statistics.fmean) -> str:
+    """Values as one formatted number, their mean by default; a dash without values."""
+    values = list(values)
+    if not values:
+        return NO_VALUE
+    return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)

@@ -180,9 +180,13 @@ class ExperimentConfig:
                 "needs held-out samples; set validation_fraction above 0",
             )
         if self.model.projection_dim is None:
-            least = self.method.least_features(self.data.source.info.num_classes)
-            width = self._projection(least) if self.method.projection_dim else 0
-            self._replace("model", projection_dim=width)
+            self._replace("model", projection_dim=self._default_projection())
+
+    def _default_projection(self) -> int:
+        """The width of the projection where none is given; 0 for none."""
+        if not self.method.projection_dim:
+            return 0
+        return self._projection(self.method.least_features(self.data.source.info.num_classes))
 
     def _resolve_seeds(self) -> None:
         """Fills in the common seed wherever no other seed is given."""
@@ -248,8 +252,8 @@ class ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
         If another component is chosen, its settings have their defaults unless they are given.
-        Values that were derived from others, such as `data_seed` from `seed`, stay as they are; a
-        value of None is derived again, or returns to its default.
+        Values that follow from others, such as `data_seed` from `seed`, follow the new ones. A
+        value of None returns to its default.
 
         Raises:
             SettingError: a value is unknown, out of bounds, or does not fit the others; or the
@@ -259,6 +263,14 @@ class ExperimentConfig:
         for setting in describe(type(self)):
             if setting.chosen_by in values:
                 settings.pop(setting.name, None)
+        derived = {
+            **dict.fromkeys(("data_seed", "model_seed", "cohort_seed", "batch_seed"), self.seed),
+            "personal_eval_every": self.evaluation.eval_every,
+            "projection_dim": self._default_projection(),
+        }
+        for name, value in derived.items():
+            if settings.get(name) == value:
+                del settings[name]
         return build(type(self), {**settings, **values})
 
     def to_settings(self) -> dict[str, Any]:

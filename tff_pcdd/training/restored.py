@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import evaluation, files
+from tff_pcdd.data import Federation
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run import _CLIENT_STATES, Run
@@ -20,6 +21,8 @@ def restore_run(
     run_dir: str | os.PathLike,
     options: RunOptions | None = None,
     round_number: int | None = None,
+    *,
+    federation: Federation | None = None,
 ) -> Run:
     """Restores a run to its state after a round; takes the arguments of `evaluate_run`.
 
@@ -30,7 +33,7 @@ def restore_run(
     options = options or RunOptions()
     if (directory / _CLIENT_STATES).is_dir():
         options = dataclasses.replace(options, client_store="disk")
-    run = Run(config, directory, options)
+    run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
     return run
 
@@ -40,6 +43,8 @@ def evaluate_run(
     run_dir: str | os.PathLike,
     options: RunOptions | None = None,
     round_number: int | None = None,
+    *,
+    federation: Federation | None = None,
 ) -> dict[str, Any]:
     """Evaluates a checkpoint of a run and writes evaluation.json into its directory.
 
@@ -48,6 +53,7 @@ def evaluate_run(
         run_dir: the directory of the run.
         options: how and where the accuracies are computed.
         round_number: the round of the checkpoint, by default the newest.
+        federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
         The round, the accuracies, the personal accuracies of each client, and the diagnostics that
@@ -56,7 +62,7 @@ def evaluate_run(
     Raises:
         FileNotFoundError: there is no such checkpoint.
     """
-    run = restore_run(config, run_dir, options, round_number)
+    run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
     # JSON has no NaN, which is the accuracy without samples.

@@ -146,6 +146,10 @@ class DataSource(Component):
         """
         raise NotImplementedError
 
+    def least_classes(self) -> int:
+        """The number of classes, as far as it is known before loading: there may be more."""
+        return self.info.num_classes
+
     def input_spec(self) -> InputSpec:
         """How raw inputs become model inputs, as far as it is known before loading.
 

@@ -47,6 +47,9 @@ class LeafFormat(DataSource):
 
     format: ClassVar[Format]
 
+    def least_classes(self) -> int:
+        return self.format.class_numbers[0]
+
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
         """The input spec for raw inputs of this type."""
         raise NotImplementedError

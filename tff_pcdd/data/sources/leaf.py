@@ -52,6 +52,9 @@ class LeafSource(LeafFormat, DirectorySource):
                 "num_classes", self.num_classes, f"{self.name} has 1 to {largest} classes"
             )
 
+    def least_classes(self) -> int:
+        return self.num_classes or super().least_classes()
+
     def load(self, request: LoadRequest) -> PooledData:
         # `DirectorySource` refuses to go without a directory.
         root = pathlib.Path(self.data_dir or "").expanduser()

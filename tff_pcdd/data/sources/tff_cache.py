@@ -55,6 +55,9 @@ class TffCacheSource(LeafFormat, DirectorySource):
     loader: ClassVar[str]
     fixed_num_classes: ClassVar[int | None] = None
 
+    def least_classes(self) -> int:
+        return self.fixed_num_classes or super().least_classes()
+
     def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
         """TFF's client data of the training and of the test part."""
         raise NotImplementedError

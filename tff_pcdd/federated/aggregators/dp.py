@@ -69,16 +69,7 @@ class DP(Aggregator):
         return private.gaussian_adaptive(self.noise_multiplier, cohort_size)
 
     def privacy(self, num_clients: int, cohort_size: int, rounds: int) -> dict[str, Any]:
-        """ε and δ of the shared weights.
-
-        Args:
-            num_clients: clients of the federation.
-            cohort_size: clients in a round.
-            rounds: rounds that have been computed.
-
-        Returns:
-            `dp_epsilon`, None if it is infinite, and `dp_delta`.
-        """
+        """ε and δ of the shared weights: `dp_epsilon`, None if it is infinite, and `dp_delta`."""
         epsilon = self.epsilon(num_clients, cohort_size, rounds)
         return {
             "dp_epsilon": epsilon if math.isfinite(epsilon) else None,
