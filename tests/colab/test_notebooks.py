@@ -47,6 +47,7 @@ def test_first_cells_are_the_same():
     assert len(first) == 1
 
 
+@pytest.mark.slow
 @every_notebook
 def test_notebook_runs_and_draws(path, tmp_path):
     assert pictures(execute.execute(path, tmp_path))

@@ -10,6 +10,8 @@ import pytest
 
 from colab import execute
 
+pytestmark = pytest.mark.slow
+
 FORWARD = f"""
 import os, sys
 print(os.getpid())

@@ -19,10 +19,13 @@ import tensorflow as tf
 from tff_pcdd.benchmarks import processes
 from tff_pcdd.training.run_directory import read_config
 
-pytestmark = pytest.mark.skipif(
-    not processes.SERVING_PYTHON.exists(),
-    reason="the server is not installed; run `make install-serving`",
-)
+pytestmark = [
+    pytest.mark.slow,
+    pytest.mark.skipif(
+        not processes.SERVING_PYTHON.exists(),
+        reason="the server is not installed; run `make install-serving`",
+    ),
+]
 
 # Ignores proxies set in the environment.
 _OPENER = urllib.request.build_opener(urllib.request.ProxyHandler({}))

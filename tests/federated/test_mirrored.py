@@ -11,6 +11,8 @@ from tff_pcdd import methods
 from tff_pcdd.federated import ClientWork, PersonalEvaluation, build_process, make_message
 from tff_pcdd.federated import state as states
 
+pytestmark = pytest.mark.integration
+
 COHORT = [0, 1]
 
 

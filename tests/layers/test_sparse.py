@@ -104,6 +104,7 @@ def test_distributions_of_the_dense_starting_points():
     np.testing.assert_allclose(psi.T @ psi, np.eye(50), atol=1e-5)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("init", "norm"),
     [*((init, 2.0) for init in layers.SPARSE_ETF_INITS), ("gaussian", 0.1), ("uniform", 0.1)],

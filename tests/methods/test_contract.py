@@ -9,6 +9,8 @@ from tff_pcdd import export, methods
 from tff_pcdd.export import saved_model
 from tff_pcdd.federated import build_process
 
+pytestmark = pytest.mark.integration
+
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3], [0, 1, 4]]
 
 

@@ -8,6 +8,8 @@ from tests import support
 from tff_pcdd import methods, runtime
 from tff_pcdd.federated import build_process
 
+pytestmark = pytest.mark.integration
+
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3]]
 
 

@@ -10,6 +10,8 @@ from tff_pcdd import layers, models
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import initialization
 
+pytestmark = pytest.mark.integration
+
 SHAPE = (32, 32, 3)
 X = np.random.default_rng(0).normal(size=(4, *SHAPE)).astype(np.float32)
 

@@ -21,6 +21,8 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import exposure, remote, service
 from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
 
+pytestmark = pytest.mark.integration
+
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 _FEATURES, _CLASSES = 5, 3
 

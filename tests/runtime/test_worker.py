@@ -17,6 +17,8 @@ import tensorflow_federated as tff
 from tff_pcdd import runtime
 from tff_pcdd.runtime import process, worker
 
+pytestmark = pytest.mark.integration
+
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 
 # Programs that print the process id of their worker; their argument determines what they do then.

@@ -9,7 +9,7 @@ from tests.training.runs import rows, stopped_in_round
 from tff_pcdd.federated import aggregators
 from tff_pcdd.training import ExperimentConfig, Run, Simulation, run_experiment
 
-pytestmark = pytest.mark.usefixtures("shared_computations")
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]
 
 SETTINGS = {
     "num_clients": 5,
