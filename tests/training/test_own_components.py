@@ -134,6 +134,8 @@ def test_a_run_with_own_components(federation, options, tmp_path):
     settings = mine.to_settings()
     assert (settings["model"], settings["metrics"]) == ("flat", "first_class")
     assert run_experiment(mine, run_dir, options, federation=federation) == summary
+    with restore_run(mine, run_dir, options, federation=federation).simulation as simulation:
+        assert simulation.evaluate_global()["ga"] == pytest.approx(summary["ga_final"])
     # By its name alone a component that is not registered cannot be made again.
     with refuses("model", "choose one of"):
         mine.with_settings(rounds=3)
