@@ -12,7 +12,9 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import data, methods, models
 from tff_pcdd.data import transforms
-from tff_pcdd.federated import SGD, Learning, build_process, programs
+from tff_pcdd.federated import SGD, TrainingSpec, build_process, weights
+
+pytestmark = pytest.mark.integration
 
 CLIENTS, SAMPLES, SIDE, CLASSES = 3, 300, 16, 10
 
@@ -25,10 +27,8 @@ def _images():
     folder = pathlib.Path(shared) / "data" / "tfds"
     if (folder / "cifar10").is_dir():
         config = data.DataConfig(
-            dataset="cifar10",
-            data_dir=str(folder),
-            partition="iid",
-            num_clients=CLIENTS,
+            source=data.sources.create("cifar10", data_dir=str(folder)),
+            partition=data.partitions.create("iid", num_clients=CLIENTS),
             max_train_samples=SAMPLES,
             max_test_samples=CLASSES,
         )
@@ -48,16 +48,16 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
     x, y = _images()
     spec = data.InputSpec("image", (SIDE, SIDE, 3), scale=1 / 255, mean=(0.5,) * 3, std=(0.25,) * 3)
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), CLIENTS)
-    task = methods.Task(
+    task = methods.TaskSpec(
         num_classes=CLASSES,
         feature_dim=512,
         backbone=functools.partial(models.build, "resnet18", spec.shape),
         class_counts=np.stack([np.bincount(y[part], minlength=CLASSES) for part in parts]),
     )
-    # Statistics lag behind averaged weights while these move: a small step, until most is learnt.
+    # Statistics lag behind averaged weights while these change: small steps, until most is learned.
     optimizer = SGD(0.005, 0.9, 1e-4, 20.0)
-    learning = Learning(methods.create("fedavg"), task, spec, optimizer, 4, 20)
-    process = build_process(learning)
+    training_spec = TrainingSpec(methods.create("fedavg"), task, spec, optimizer, 4, 20)
+    process = build_process(training_spec)
     state = process.initialize()
     clients = [process.initial_client_state(support.seed_of(k)) for k in range(CLIENTS)]
     for number in range(3):
@@ -65,21 +65,21 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
             OrderedDict(
                 train=OrderedDict(x=x[part], y=y[part]),
                 seed=support.seed_of(number, client),
-                slot=np.int32(client),
+                cohort_index=np.int32(client),
             )
             for client, part in enumerate(parts)
         ]
         state, clients, _ = process.next(state, clients, datasets)
 
-    net = learning.network()
-    programs.load(net, state["weights"])
+    net = training_spec.network()
+    weights.load(net, state["weights"])
     inputs = transforms.normalize(tf.constant(x), spec)
-    right = {}
+    correct = {}
     for training in (False, True):
         logits = net["head"](net["backbone"](inputs, training=training))
-        right[training] = np.mean(np.argmax(logits, axis=1) == y)
-    assert right[False] > 0.5
-    assert abs(right[False] - right[True]) < 0.15
+        correct[training] = np.mean(np.argmax(logits, axis=1) == y)
+    assert correct[False] > 0.5
+    assert abs(correct[False] - correct[True]) < 0.15
     # What the computations report is the eval mode.
     counts = process.evaluate_global(state, OrderedDict(x=x, y=y))
-    assert np.sum(counts["right"]["head"]) / len(y) == pytest.approx(right[False], abs=0.01)
+    assert np.sum(counts["correct"]["head"]) / len(y) == pytest.approx(correct[False], abs=0.01)
