@@ -188,6 +188,7 @@ def test_every_table_is_on_the_page():
         assert f"| {path.stem} |" in (FLAGS / "published" / "README.md").read_text("utf-8")
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("name", "changes", "setting", "reason"),
     [

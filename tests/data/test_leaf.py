@@ -186,6 +186,7 @@ def test_real_femnist_digits(real_data):
     )
 
 
+@pytest.mark.integration
 def test_memory_is_bounded_by_the_arrays_not_by_the_json(real_data):
     folder = real_data("leaf/femnist_digits")
     tracemalloc.start()

@@ -174,6 +174,7 @@ def test_local_angles_are_those_after_the_clients_next_round(runs):
         assert actual == pytest.approx(expected, rel=1e-4), pairs
 
 
+@pytest.mark.integration
 def test_a_run_is_resumed_with_other_diagnostics(tmp_path):
     """Columns of the first part stay; a row without a number has an empty cell."""
     first = Run(config(rounds=2), tmp_path, options("nc"))
@@ -197,6 +198,7 @@ def test_evaluate_reports_them(runs):
     assert results["diagnostics"]["diag_nc1"] == pytest.approx(float(row["diag_nc1"]))
 
 
+@pytest.mark.integration
 def test_methods_name_their_classifiers(tmp_path):
     """The frame of FedGELA never moves; FedLoGe has two classifiers."""
     run = Run(config("fedgela"), tmp_path, options("angles,norms"))
@@ -214,6 +216,7 @@ def test_methods_name_their_classifiers(tmp_path):
         assert f"diag_{name}" in columns
 
 
+@pytest.mark.integration
 def test_without_a_global_model_only_local_ones_are_looked_at(tmp_path):
     run = Run(config("fedper"), tmp_path, options("angles,features,nc,norms"))
     run.simulation.next_round()

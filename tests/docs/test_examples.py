@@ -12,6 +12,7 @@ import pytest
 _GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("guide", ["own_data", "own_method"])
 def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)

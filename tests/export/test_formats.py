@@ -97,6 +97,7 @@ def text_model():
         return global_model(simulation)
 
 
+@pytest.mark.integration
 def test_text(text_model, tmp_path):
     """The SavedModel takes strings, the others ids; TensorFlow Lite needs only built-in ops."""
     model = text_model

@@ -117,6 +117,7 @@ def test_compressed_bytes():
     assert aggregators.create("mean").upload_bytes([100, 101, 1]) == 4 * 202
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["mean", "robust", "compressed", "secure"])
 def test_a_cohort_without_samples_does_not_divide_by_zero(name, simulation):
     ((result, _),) = rounds(aggregators.create(name), [[0.0, 0.0]] * 2, [0, 0])
@@ -162,6 +163,7 @@ def test_rounds_agree_on_every_runtime(aggregator, workers):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
+@pytest.mark.integration
 def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
     states = [
         support.run_rounds(process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]])[0]
@@ -173,6 +175,7 @@ def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
     support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
 
 
+@pytest.mark.integration
 def test_privacy_counts_clients_alike(simulation):
     """Without noise and with a wide clip it is the plain mean over the expected cohort of 3."""
     compared = (
@@ -236,6 +239,7 @@ def test_settings_that_cannot_be_used(name, options, setting, reason):
     assert reason in info.value.reason
 
 
+@pytest.mark.integration
 def test_an_aggregator_of_ones_own(simulation, monkeypatch):
     """Registered outside the package, with an option; here the mean of changes times a factor."""
     registry = aggregators.registry

@@ -211,6 +211,7 @@ def test_unweighted_mean_plugs_in(simulation, fedavg):
     assert not np.allclose(weighted["weights"]["trainable"][1], actual, rtol=1e-2)
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     "factory",
     [

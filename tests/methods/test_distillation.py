@@ -72,6 +72,7 @@ def test_moon_contrasts_the_global_with_the_previous_features():
     assert float(loss) == pytest.approx(entropy(logits) + 2 * contrast, rel=1e-4)
 
 
+@pytest.mark.integration
 def test_moon_keeps_the_last_local_model(simulation):
     process = build_process(support.training_spec("moon", projection_width=8))
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0]])

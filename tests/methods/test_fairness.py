@@ -84,6 +84,7 @@ def batches(monkeypatch):
     return run
 
 
+@pytest.mark.integration
 def test_batches_are_the_same(batches):
     """Sample by sample, with the seeds of augmentation and dropout, to the end of a phase."""
     expected = batches("fedavg")

@@ -77,6 +77,7 @@ def test_feddc_corrects_the_drift(play, control, third):
     assert federation.weights == [2]
 
 
+@pytest.mark.integration
 def test_feddc_without_control_is_feddyn(play):
     settings = {"minima": [0, 3, 4], "u": 1.0, "rate": 0.1, "epochs": 2, "alpha": 0.3}
     # Drifts are held at all clients, two of which never take part.

@@ -105,6 +105,7 @@ def test_group_normalisation_is_the_formula():
     )
 
 
+@pytest.mark.integration
 def test_lstm_learns_the_next_character():
     """Two words of which each repeats; one character does not tell which word it is."""
     tf.keras.utils.set_random_seed(0)

@@ -131,13 +131,13 @@ def test_a_keras_backbone_is_a_setting_from_python():
 
 def test_a_keras_backbone_trains(simulation):
     backbone = models.KerasBackbone(functional)
-    learning = support.learning("fedavg")
+    spec = support.training_spec("fedavg")
     with tf.Graph().as_default():
         width = backbone.build(support.IMAGE).output_shape[-1]
     task = dataclasses.replace(
-        learning.task, feature_dim=width, backbone=lambda: backbone.build(support.IMAGE)
+        spec.task, feature_dim=width, backbone=lambda: backbone.build(support.IMAGE)
     )
-    process = build_process(dataclasses.replace(learning, task=task))
+    process = build_process(dataclasses.replace(spec, task=task))
     first = process.initialize()
     state, _, _ = support.run_rounds(process, first, {}, [[0, 1], [0, 3]])
     before, after = (np.asarray(s["weights"]["trainable"][0]) for s in (first, state))

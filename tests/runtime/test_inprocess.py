@@ -269,6 +269,7 @@ def _train(process, num_rounds=2):
     return output
 
 
+@pytest.mark.integration
 def test_fed_avg_and_evaluation_equal_those_of_the_worker(reference, ours, fed_avg):
     process, evaluation = fed_avg, tff.learning.algorithms.build_fed_eval(_model_fn)
 
@@ -287,6 +288,7 @@ def fed_avg():
     return _fed_avg()
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize("name", ["robust", "compression", "secure"])
 def test_aggregators(ours, fed_avg, name):
     aggregator = getattr(tff.learning, f"{name}_aggregator")()
@@ -328,6 +330,7 @@ def test_secure_sum_factory(ours):
 # --- Concurrent clients ---------------------------------------------------------------------------
 
 
+@pytest.mark.integration
 def test_results_do_not_depend_on_parallelism(fed_avg):
     results = []
     for parallelism in (1, 2, 3):
@@ -515,6 +518,7 @@ def _resident_megabytes():
         return int(statm.read().split()[1]) * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
+@pytest.mark.integration
 def test_memory_does_not_grow_over_rounds_and_cohort_sizes(ours):
     size = 50_000  # 0.2 MB per variable: leaking one per client and round would need 100 MB.
 
@@ -574,6 +578,7 @@ def _run_script(tmp_path, script):
     ).stdout.split()
 
 
+@pytest.mark.integration
 def test_work_runs_on_the_given_devices(tmp_path):
     output = _run_script(
         tmp_path,
@@ -622,6 +627,7 @@ def test_work_runs_on_the_given_devices(tmp_path):
     assert sorted(output) == ["Cos1", "Sin1", "Sin2", "Sqrt1", "Sqrt2"]
 
 
+@pytest.mark.integration
 def test_interrupt(tmp_path):
     started = time.monotonic()
     output = _run_script(

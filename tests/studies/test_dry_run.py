@@ -49,6 +49,7 @@ def test_text():
     )
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(
     ("settings", "setting", "reason"),
     [

@@ -117,6 +117,7 @@ class Recorder(Callback):
         self.calls.append(("end", run.simulation.round, run.finished))
 
 
+@pytest.mark.integration
 @pytest.mark.usefixtures("shared_computations")
 def test_an_own_callback_ends_a_run(unbroken, options, tmp_path):
     recorder = Recorder(stop_in=2)

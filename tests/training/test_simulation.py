@@ -125,7 +125,7 @@ def test_groups_of_classes_of_a_long_tail(compute):
 
 def test_ga_without_a_global_model_is_the_clients_mean(compute):
     """The personal models before any local step, each on all test samples."""
-    config = CONFIG.with_settings(algorithm="fedper", rounds=1)
+    config = CONFIG.with_settings(algorithm="fedper", projection_dim=84, rounds=1)
     simulation = Simulation(config, compute=compute)
     simulation.next_round()
     net, test = simulation.spec.network(), simulation.federation.test

@@ -6,7 +6,10 @@ import pytest
 from tests.training.runs import CONFIG, metrics, rows, summary
 from tff_pcdd.training import evaluate_run, restore_run, run_experiment
 
-pytestmark = pytest.mark.usefixtures("shared_computations")
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.usefixtures("shared_computations"),
+]
 
 
 @pytest.fixture(scope="module")
