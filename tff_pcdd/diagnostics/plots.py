@@ -101,7 +101,7 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     totals = known.sum(axis=1, keepdims=True)
     shares = 100 * known[totals[:, 0] > 0] / totals[totals[:, 0] > 0]
     if len(shares):
-        # A class has no more nonzero eigenvalues than samples; leaves out negligible ones.
+        # A class has at most as many nonzero eigenvalues as samples; negligible ones are left out.
         shares = shares[:, : max(int((shares.mean(axis=0) > 0.1).sum()), 1)]
         order = np.arange(1, shares.shape[1] + 1)
         spectrum.fill_between(

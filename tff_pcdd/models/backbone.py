@@ -67,7 +67,7 @@ class Backbone(Component):
             input_shape: shape of one input.
 
         Returns:
-            Values of the backbone's variables, without a projection's, in the order in which
+            Values of the backbone's variables, without those of a projection, in the order in which
             `build` makes them; None if they start from their initialisers.
 
         Raises:
@@ -168,9 +168,9 @@ class NormalizationOption:
 def _starting_from(values: Sequence[np.ndarray]) -> Iterator[None]:
     """The first variables made inside start with these values, in the order given.
 
-    The values replace the variables' initialisers. So this also works in a graph, and a variable
-    creator scope around this one may still override them (`federated.initialization` does so for
-    networks whose variables are assigned later).
+    The values replace the variables' initialisers. Therefore, this also works in a graph, and a
+    variable creator scope around this one may still override them (`federated.initialization` does
+    so for networks whose variables are assigned later).
     """
     remaining = iter(values)
 

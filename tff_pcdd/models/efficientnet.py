@@ -82,7 +82,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         with tf.variable_creator_scope(record):
             model = self.build(input_shape)
         _load_weights(model, tuple(input_shape), self.pretrained_weights)
-        # Outside of graphs, Keras also makes counters of steps, which are not weights.
+        # Outside of graphs, Keras also makes step counters, which are not weights.
         weights = {id(variable) for variable in model.weights}
         return [variable.numpy() for variable in made if id(variable) in weights]
 
@@ -101,7 +101,8 @@ def _network_config(input_shape: tuple[int, ...], normalization: str) -> dict[st
         original = _keras_network(input_shape)
         config = original.get_config()
     for description in config["layers"]:
-        # It would make the variables before the layers are connected, in another order.
+        # With this entry, Keras would make the variables before the layers are connected, in
+        # another order.
         description.pop("build_config", None)
         kind, name = description["class_name"], description["name"]
         if kind in _INPUT_LAYERS:

@@ -2,8 +2,8 @@
 
 Wide Residual Networks; S. Zagoruyko, N. Komodakis; BMVC 2016; as in FedMR's experiments on
 CIFAR-100: normalisation and ReLU before each convolution, dropout of 0.3 between the two
-convolutions of a block, convolutions with bias, global average pooling, d = 640. The last batch
-normalisation takes 0.9 of every batch's statistics into its moving averages.
+convolutions of a block, convolutions with bias, global average pooling, d = 640. In the last batch
+normalisation, the moving averages give weight 0.9 to the statistics of each new batch.
 
 Convolutions start from He's normal distribution over the fan-out, biases at 0. Padding is explicit,
 see `resnet`.

@@ -42,7 +42,7 @@ class TfdsSource(ImageSource, DirectorySource):
             train, test = (_decode_split(builder, split, self.info) for split in ("train", "test"))
         except DataError:
             raise
-        # Every layer below raises its own types for an incomplete copy.
+        # If a copy is incomplete, each of the libraries involved raises exceptions of its own.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(
