@@ -46,7 +46,7 @@ def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
     """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
 
     On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
-    pixel would take longer than the rest of the normalisation.
+    pixel would take longer than the rest of the normalization.
     """
     return tf.constant([channels] * spec.shape[1], tf.float32)
 
@@ -165,7 +165,7 @@ def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:
-    """Rotates images about their centres, with nearest neighbours and zeros outside the image."""
+    """Rotates images about their centres, with nearest neighbors and zeros outside the image."""
     height, width = x.shape[1], x.shape[2]
     radians = degrees * 3.141592653589793 / 180
     angle = tf.random.stateless_uniform([tf.shape(x)[0]], seed, -radians, radians)

@@ -17,7 +17,7 @@ class ModelConfig:
         backbone: a registered backbone, or a `KerasBackbone` around a function of your own.
         projection_dim: width of a linear layer between backbone and head; None for the method's
             default.
-        bn: what happens to the clients' batch normalisation.
+        bn: what happens to the clients' batch normalization.
         seed: seed of the initial weights; None for the common seed.
 
     Raises:
@@ -36,7 +36,7 @@ class ModelConfig:
     )
     bn: str = option(
         "averaged",
-        "Batch normalisation layers of clients: averaged (like other weights) or personal (kept by "
+        "Batch normalization layers of clients: averaged (like other weights) or personal (kept by "
         "each client; the global model uses the clients' mean, as in FedBN).",
         choices=("averaged", "personal"),
         group="Model",

@@ -6,12 +6,12 @@ global average pooling, d = 1280. FedGELA and FedMR train it on Fed-ISIC2019.
 
 It differs from the network in Keras in two ways:
 
-- It takes images that `tff_pcdd.data` has normalised, so the layers that normalise pixel values
+- It takes images that `tff_pcdd.data` has normalized, so the layers that normalize pixel values
   from 0 to 255 are left out. Keras' weights for ImageNet expect ImageNet's mean and standard
   deviation: set input_normalization=imagenet when training from them.
 - Which blocks are dropped (stochastic depth, rates from 0 to 0.2) is a function of the step's seed.
 
-Batch normalisation is Keras' own, with momentum 0.99 and epsilon 1e-3. Its moving averages need
+Batch normalization is Keras' own, with momentum 0.99 and epsilon 1e-3. Its moving averages need
 hundreds of local steps to adapt, so evaluation lags behind training at the start, unless training
 starts from pretrained weights or uses normalization=group.
 """
@@ -37,7 +37,7 @@ with epy.lazy_imports():
 
     from tff_pcdd import layers
 
-# Layers of Keras' network that normalise its input.
+# Layers of Keras' network that normalize its input.
 _INPUT_LAYERS = ("Rescaling", "Normalization")
 
 

@@ -60,7 +60,7 @@ def check(
         runs: the runs, whose folders are in `directory`.
         directory: the directory of the study.
         holds: what the directory may already contain, such as "sweep", for the error.
-        known: names of files by which such a directory is recognised, beside the runs' folders.
+        known: names of files by which such a directory is recognized, beside the runs' folders.
         overwrite: whether results in the runs' folders may be deleted.
 
     Raises:

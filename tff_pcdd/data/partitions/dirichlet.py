@@ -219,7 +219,7 @@ def _draw_capped(
 ) -> np.ndarray:
     """Draws counts by class, only for clients below their even share: int64 [clients, classes].
 
-    FedGELA draws for all clients, sets the proportions of full ones to zero and renormalises. The
+    FedGELA draws for all clients, sets the proportions of full ones to zero and renormalizes. The
     remaining proportions of a symmetric Dirichlet distribution follow a symmetric Dirichlet
     distribution again, so drawing only for the other clients is equivalent, and cannot divide by
     zero.

@@ -192,7 +192,7 @@ class TextSource(DataSource):
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource(DataSource):
-    """Base class of image data sets: options of augmentation and normalisation."""
+    """Base class of image data sets: options of augmentation and normalization."""
 
     augmentation: str = option(
         "none",
@@ -204,7 +204,7 @@ class ImageSource(DataSource):
     )
     input_normalization: str = option(
         "dataset",
-        "Channel means and standard deviations for the normalisation of images: those of the data "
+        "Channel means and standard deviations for the normalization of images: those of the data "
         "set, those of ImageNet, or none.",
         choices=NORMALIZATIONS,
         group="Data",
@@ -216,11 +216,11 @@ class ImageSource(DataSource):
             raise SettingError(
                 "input_normalization",
                 self.input_normalization,
-                f"needs colour images, but {self.name} has none",
+                f"needs color images, but {self.name} has none",
             )
 
     def image_spec(self, dtype: str | None = None, scale: float = 1 / 255) -> InputSpec:
-        """The input spec for the chosen normalisation and augmentation.
+        """The input spec for the chosen normalization and augmentation.
 
         Augmentations pad images by an eighth of their size (4 pixels for 32), crop them and, where
         a mirrored image keeps its class, mirror half of them. "standard" pads with zeros (FedLoGe),

@@ -62,7 +62,7 @@ class ImageListSource(ImageSource, DirectorySource):
 def image_info(
     name: str, num_classes: int, size: int, resize: int, *, has_users: bool
 ) -> DatasetInfo:
-    """Describes a set of colour images of `size`×`size` pixels, with ImageNet's statistics."""
+    """Describes a set of color images of `size`×`size` pixels, with ImageNet's statistics."""
     mean, std = IMAGENET
     return DatasetInfo(
         name,

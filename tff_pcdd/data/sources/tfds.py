@@ -1,7 +1,7 @@
 """Image sets prepared by TensorFlow Datasets: CIFAR-10, CIFAR-100, SVHN and Fashion-MNIST.
 
 Means and standard deviations of the channels are those of FedGELA's code. FedMR and FedLoGe use the
-same, except that FedLoGe normalises CIFAR-10-LT with those of ImageNet
+same, except that FedLoGe normalizes CIFAR-10-LT with those of ImageNet
 (`input_normalization="imagenet"`).
 """
 
