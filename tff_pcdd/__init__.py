@@ -48,7 +48,7 @@ if TYPE_CHECKING:
         run_experiment,
     )
 
-# Where each public name is defined; modules are named by themselves.
+# Maps each public name to the module that defines it; a module maps to itself.
 _NAMES = {
     "Federation": "data",
     "load_federation": "data",

@@ -1,4 +1,4 @@
-"""Errors that a user can mend, as data: what was wrong, and where."""
+"""Errors that a user can correct; they say what is wrong and where."""
 
 from __future__ import annotations
 
@@ -9,9 +9,9 @@ class SettingError(ValueError):
     """A setting that cannot be used.
 
     Attributes:
-        setting: its name, as in config.json.
+        setting: name of the setting, as in config.json.
         value: the value that was given; None if none was.
-        reason: what is wrong with it, and what would be right.
+        reason: what is wrong with the value, and what is expected.
 
     Example:
         >>> error = SettingError("rounds", 0, "must be at least 1")
@@ -33,4 +33,4 @@ class SettingError(ValueError):
 
 
 class DataError(ValueError):
-    """Data that cannot be used; the message is one line that says what would be right."""
+    """Data that cannot be used; the message is one line that says what is expected."""

@@ -1,8 +1,8 @@
 """Components by name: methods, data sources, partitions, backbones, aggregators, metrics, runtimes.
 
-A component is a frozen dataclass whose fields are its settings. Registered, it can be chosen by its
-name, and its settings appear on the command line, in `--help` and in config.json without being
-mentioned anywhere else:
+A component is a frozen dataclass whose fields are its settings. A registered component can be
+chosen by its name, and its settings appear on the command line, in `--help` and in config.json
+without being mentioned anywhere else:
 
     @registry.register
     @dataclasses.dataclass(frozen=True)
@@ -40,7 +40,7 @@ class Component:
 
     @classmethod
     def prefix(cls) -> str:
-        """What precedes the names of its settings on the command line, such as `fedgela_`."""
+        """The prefix of the names of its settings on the command line, such as `fedgela_`."""
         return ""
 
 
@@ -53,7 +53,7 @@ class Registry(Generic[C]):
     Args:
         setting: the setting that chooses among them, such as "algorithm".
         package: the package whose modules define the built-in ones; they are imported when the
-            registry is first asked.
+            registry is first used.
     """
 
     def __init__(self, setting: str, package: str):
@@ -65,14 +65,14 @@ class Registry(Generic[C]):
     def register(self, cls: type[C]) -> type[C]:
         """Class decorator that makes a component known by its `name`.
 
-        A class of the same module and qualified name replaces the one before, so that a notebook's
-        cell can be run again.
+        A class with the same module and qualified name replaces an earlier one, so that a
+        notebook's cell can be run again.
 
         Raises:
-            ValueError: the class has no name, or another class has it already.
+            ValueError: the class has no name, or another class has the same name.
         """
         if not cls.__module__.startswith(f"{self._package}."):
-            # A built-in name has to be known as taken, whoever registers first.
+            # Loads the built-in components first, so that their names are known to be taken.
             self.classes()
         if not cls.name:
             raise ValueError(f"{cls.__name__} needs a class attribute `name`")
@@ -85,7 +85,7 @@ class Registry(Generic[C]):
     def classes(self) -> dict[str, type[C]]:
         """All registered components by name, in alphabetical order."""
         if not self._loaded:
-            # Set first: the modules may ask the registry themselves.
+            # This is set first, because the modules may use the registry themselves.
             self._loaded = True
             path = importlib.import_module(self._package).__path__
             for module in pkgutil.iter_modules(path):
@@ -108,7 +108,7 @@ class Registry(Generic[C]):
         return classes[name]
 
     def create(self, name: str, **options: Any) -> C:
-        """Makes a component with the given settings, the others at their defaults.
+        """Makes a component with the given settings; the others have their defaults.
 
         Raises:
             SettingError: no component has that name, or a setting is unknown or out of bounds.

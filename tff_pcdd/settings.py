@@ -1,4 +1,5 @@
-"""Settings: declared once, in the dataclass of the layer that uses them; flat everywhere else.
+"""Settings are declared once, in the dataclass of the layer that uses them; elsewhere, they are
+flat.
 
 A dataclass declares its settings as fields of four kinds:
 
@@ -56,10 +57,10 @@ def option(
         minimum: the smallest permitted value.
         above: a bound that the value has to exceed.
         maximum: the largest permitted value.
-        type: the type of the value, where the default does not show it (a default of None).
+        type: the type of the value, if the default does not show it because it is None.
         group: heading under which `--help` lists the setting.
-        setting: its flat name, where that is not the field's name behind the prefix of its class,
-            which a class method `prefix` gives.
+        setting: its flat name; by default the field's name after the prefix that the class method
+            `prefix` returns, if there is one.
 
     Returns:
         A `dataclasses.field`.
@@ -94,7 +95,7 @@ def choice(registry: Registry, default: str, help: str, *, group: str = "") -> A
     """A dataclass field that is a registered component.
 
     Args:
-        registry: of the components; the setting is named after it.
+        registry: the registry of the components; it gives the setting its name.
         default: the name of the default component, with its default settings.
         help: one or two sentences for `--help`, which also lists the names.
         group: heading under which `--help` lists the setting and those of the components.
@@ -128,7 +129,7 @@ class Setting:
     """One flat setting.
 
     Attributes:
-        name: as in config.json and, behind two dashes, on the command line.
+        name: the name in config.json and, after two dashes, on the command line.
         help: one or two sentences.
         type: bool, int, float or str.
         default: None where there is none.
@@ -259,7 +260,7 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
 
 
 def _take(cls: type[T], values: dict[str, Any]) -> T:
-    """Makes an instance; what it needs is removed from `values`."""
+    """Makes an instance, and removes the settings that it uses from `values`."""
     arguments: dict[str, Any] = {}
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         data = field.metadata

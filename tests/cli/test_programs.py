@@ -302,7 +302,7 @@ def test_compare_partitions_where_one_cannot_be(call, tmp_path):
 
 
 def test_sweep(succeed, tmp_path):
-    """A flag of the method and one of the optimiser; a second call computes nothing."""
+    """A flag of the method and one of the optimizer; a second call computes nothing."""
     directory = tmp_path / "sweep"
     flags = (
         "--algorithm=fedgela",

@@ -62,7 +62,7 @@ TRAIN = [
     ),
     (["--runtime=remote"], "--workers: runtime=remote needs the addresses"),
     (["--partition=natural"], "--partition=natural: the samples of digits do not belong to users"),
-    (["--input_normalization=imagenet"], "--input_normalization=imagenet: needs colour images"),
+    (["--input_normalization=imagenet"], "--input_normalization=imagenet: needs color images"),
     (["--dataset=femnist", "--partition=natural"], "--data_dir: is missing; femnist needs"),
     # what is not a flag or not a value
     (["--rounds=three"], "--rounds=three"),

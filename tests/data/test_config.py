@@ -204,7 +204,7 @@ def test_overlapping_local_tests_reach_the_federation():
         ({"imbalance_factor": float("inf")}, "imbalance_factor", "must be a finite number"),
         ({"validation_fraction": 1.0}, "validation_fraction", "must be at most 0.9"),
         ({"augmentation": "x"}, "augmentation", "choose one of none, standard"),
-        ({"input_normalization": "imagenet"}, "input_normalization", "colour images.*digits"),
+        ({"input_normalization": "imagenet"}, "input_normalization", "color images.*digits"),
         ({"strength": 2}, "strength", "there is no such setting"),
         (
             {"partition": "natural", "classes_per_client": None, "num_clients": None},

@@ -79,7 +79,7 @@ def test_it_is_drawn_by_the_data_seed():
     [
         (1.0, "must be at most 0.9"),
         (-0.1, "must be at least 0"),
-        (0.001, "no client has enough samples for it; choose a larger fraction"),
+        (0.001, "no client has enough samples to hold one out; choose a larger fraction"),
     ],
 )
 def test_refusals(fraction, reason):

@@ -222,7 +222,7 @@ def test_missing_parts_of_inaturalist_are_named(inaturalist):
     _refused("inaturalist", inaturalist, "lists 0002ab, not found in")
     (inaturalist / "inaturalist-user-120k" / "test.csv").unlink()
     write_image(inaturalist / "0002ab.jpg")
-    _refused("inaturalist", inaturalist, "holds 0 tables test*.csv, one is needed")
+    _refused("inaturalist", inaturalist, "holds 0 tables test*.csv; there must be one")
 
 
 def test_images_are_scaled_and_their_middle_is_cut_out(tmp_path):

@@ -324,8 +324,8 @@ def test_own_partition_that_keeps_users():
     """Users can be merged; those that a subset of the samples leaves empty are counted."""
 
     @dataclasses.dataclass(frozen=True)
-    class Neighbours(partitions.Partition):
-        name = "neighbours"
+    class Neighbors(partitions.Partition):
+        name = "neighbors"
         keeps_users = True
 
         def divide(self, data, seed):
@@ -346,11 +346,11 @@ def test_own_partition_that_keeps_users():
             )
             return data.PooledData(samples, samples, ("a", "b"), self.image_spec(), users)
 
-    built = DataConfig(Users(), Neighbours()).build()
+    built = DataConfig(Users(), Neighbors()).build()
     assert built.client_ids == ("u0+u1", "u2+u3")
     assert [client.train.tolist() for client in built.clients] == [[0, 1, 2, 3], [4, 5, 6, 7]]
-    fewer = DataConfig(Users(), Neighbours(), max_train_samples=2, max_test_samples=2).build()
+    fewer = DataConfig(Users(), Neighbors(), max_train_samples=2, max_test_samples=2).build()
     held = sum(client.train.size + client.test.size for client in fewer.clients)
     assert (held, fewer.num_clients + fewer.notes.get("clients_left_empty", 0)) == (4, 2)
     with refuses("partition", "samples of digits do not belong to users"):
-        DataConfig(partition=Neighbours())
+        DataConfig(partition=Neighbors())

@@ -203,7 +203,7 @@ def test_normalizations():
     [
         ("cifar10", "augmentation", "strong", "choose one of none"),
         ("cifar10", "input_normalization", "x", "choose one of dataset"),
-        ("digits", "input_normalization", "imagenet", "colour images, but those of digits are not"),
+        ("digits", "input_normalization", "imagenet", "color images, but digits has none"),
     ],
 )
 def test_spec_refusals(name, setting, value, reason):

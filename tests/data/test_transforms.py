@@ -1,4 +1,4 @@
-"""Normalisation and augmentation against a few lines of NumPy."""
+"""Normalization and augmentation against a few lines of NumPy."""
 
 import numpy as np
 import pytest
@@ -14,7 +14,7 @@ def _images(number=16, size=8, channels=3):
     return rng.integers(1, 256, (number, size, size, channels), dtype=np.uint8)
 
 
-def test_normalize_scales_then_standardises():
+def test_normalize_scales_then_standardizes():
     spec = InputSpec("image", (8, 8, 3), scale=1 / 255, mean=(0.1, 0.2, 0.3), std=(0.5, 1, 2))
     x = _images()
     expected = (x / 255 - [0.1, 0.2, 0.3]) / [0.5, 1, 2]

@@ -74,7 +74,7 @@ def test_trustworthiness_matches_its_definition():
     features = generator.normal(size=(30, 6))
     points = features[:, :2] + 0.1 * generator.normal(size=(30, 2))
     n, k = 30, 5
-    # Ranks of neighbours start at 1; the sample itself has rank 0.
+    # Ranks of neighbors start at 1; the sample itself has rank 0.
     ranks = distances(features).argsort(axis=1).argsort(axis=1)
     nearest = distances(points).argsort(axis=1)[:, 1 : k + 1]
     penalty = sum(max(ranks[i, j] - k, 0) for i in range(n) for j in nearest[i])

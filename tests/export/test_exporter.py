@@ -96,7 +96,7 @@ def test_outputs(runs, answers):
         own = federation.class_counts()[client] > 0
         assert own.sum() == 2
         assert (outputs["own_probabilities"][:, ~own] == 0).all()
-        # Excluding classes from the softmax is the same as renormalising.
+        # Excluding classes from the softmax is the same as renormalizing.
         kept = outputs["probabilities"] * own
         np.testing.assert_allclose(
             outputs["own_probabilities"], kept / kept.sum(axis=1, keepdims=True), rtol=1e-4

@@ -7,9 +7,7 @@ from tff_pcdd import data
 from tff_pcdd.export import inputs
 
 TEXT = data.InputSpec("text", (5,), "uint8", vocabulary="\n abé")
-COLOUR = data.InputSpec(
-    "image", (4, 6, 3), scale=1 / 255, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4)
-)
+COLOR = data.InputSpec("image", (4, 6, 3), scale=1 / 255, mean=(0.5, 0.4, 0.3), std=(0.2, 0.3, 0.4))
 
 
 def ids(text):
@@ -30,8 +28,8 @@ def test_image_files():
     """Files of the right size in lossless formats are decoded exactly."""
     pixels = np.random.default_rng(0).integers(0, 256, (2, 4, 6, 3)).astype(np.uint8)
     files = [tf.io.encode_png(pixels[0]).numpy(), _bmp(pixels[1])]
-    result = inputs.from_image_files(tf.constant(files), COLOUR)
-    expected = (pixels / 255 - COLOUR.mean) / COLOUR.std
+    result = inputs.from_image_files(tf.constant(files), COLOR)
+    expected = (pixels / 255 - COLOR.mean) / COLOR.std
     np.testing.assert_allclose(result, expected, atol=1e-5)
 
 
@@ -46,9 +44,9 @@ def test_a_larger_file_is_resized_and_cropped_to_the_centre():
     """The file has three stripes of twice the input size; only the middle one remains."""
     stripes = np.repeat(np.array([0, 200, 50], np.uint8), 12)
     picture = np.broadcast_to(stripes[None, :, None], (8, 36, 3))
-    result = inputs.from_image_files(tf.io.encode_png(picture)[None], COLOUR)
+    result = inputs.from_image_files(tf.io.encode_png(picture)[None], COLOR)
     assert result.shape == (1, 4, 6, 3)
-    expected = (np.full((4, 4, 3), 200 / 255) - COLOUR.mean) / COLOUR.std
+    expected = (np.full((4, 4, 3), 200 / 255) - COLOR.mean) / COLOR.std
     np.testing.assert_allclose(result[0, :, 1:-1], expected, atol=0.02)
 
 

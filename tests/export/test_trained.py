@@ -51,7 +51,7 @@ def test_own_predictions_of_a_client_without_samples_cover_all_classes():
 
 
 def test_accuracy():
-    """Stored inputs are normalised; the last batch is smaller than the others."""
+    """Stored inputs are normalized; the last batch is smaller than the others."""
     x = np.eye(4, dtype=np.float32)[[0, 1, 2, 3, 0]][:, None, None, :]
     examples = data.Examples(x, np.array([0, 1, 0, 3, 2], np.int32))
     assert model(None).accuracy(examples, batch_size=2) == pytest.approx(60)

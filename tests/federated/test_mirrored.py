@@ -1,4 +1,4 @@
-"""Normalisation that stays with the client: FedBN, and any method under personal norms."""
+"""Normalization that stays with the client: FedBN, and any method under personal norms."""
 
 import dataclasses
 

@@ -44,10 +44,10 @@ def test_adapted_etf_with_phi_one_equals_fixed_etf(features):
 
 def test_heads_in_functional_models_survive_saving(features, tmp_path):
     inputs, phi = tf.keras.Input([8]), tf.keras.Input([5])
-    normalised = layers.FeatureNormalization("bn")(inputs)
+    normalized = layers.FeatureNormalization("bn")(inputs)
     outputs = [
-        layers.FixedETF(5, seed=3, scale=2.0, normalize=False)(normalised),
-        layers.AdaptedETF(5, seed=3, masked=True)((normalised, phi)),
+        layers.FixedETF(5, seed=3, scale=2.0, normalize=False)(normalized),
+        layers.AdaptedETF(5, seed=3, masked=True)((normalized, phi)),
     ]
     model = tf.keras.Model([inputs, phi], outputs)
     stretch = np.tile(np.array([[2.0, 0.0, 1.0, 1.0, 1.0]], np.float32), (6, 1))

@@ -1,4 +1,4 @@
-"""Batch normalisation with the unbiased moving variance, and feature normalisation."""
+"""Batch normalization with the unbiased moving variance, and feature normalization."""
 
 import numpy as np
 import pytest
@@ -135,7 +135,7 @@ def test_half_precision_keeps_float32_statistics(shape):
     np.testing.assert_allclose(layer.moving_variance, 0.9 + 0.1 * unbiased, rtol=1e-3)
 
 
-def test_batch_normalization_survives_serialisation():
+def test_batch_normalization_survives_serialization():
     layer = layers.BatchNormalization(momentum=0.1, scale=False, name="last")
     layer.build([None, 4, 4, 3])
     again = tf.keras.layers.deserialize(tf.keras.layers.serialize(layer))

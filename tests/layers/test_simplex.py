@@ -32,7 +32,7 @@ def test_impossible_shapes_raise():
         layers.etf_from_matrix(np.ones((2, 3)))
 
 
-def test_initializer_survives_serialisation():
+def test_initializer_survives_serialization():
     initializer = layers.SimplexETFInitializer(seed=5)
     config = tf.keras.initializers.serialize(initializer)
     again = tf.keras.initializers.deserialize(config)

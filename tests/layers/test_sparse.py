@@ -1,4 +1,4 @@
-"""The sparse frame: its optimisation, its cache and its head."""
+"""The sparse frame: its optimization, its cache and its head."""
 
 import time
 
@@ -201,7 +201,7 @@ def test_errors():
         layers.sparse_etf(3, 10, seed=0)
 
 
-def test_head_is_linear_in_raw_features_and_survives_serialisation():
+def test_head_is_linear_in_raw_features_and_survives_serialization():
     features = np.random.default_rng(0).normal(size=(6, 12)).astype(np.float32)
     head = layers.SparseETF(4, seed=3, steps=20, sparsity=0.5, norm=1.0)
     psi = layers.sparse_etf(12, 4, seed=3, steps=20, sparsity=0.5, norm=1.0)
@@ -212,7 +212,7 @@ def test_head_is_linear_in_raw_features_and_survives_serialisation():
     np.testing.assert_array_equal(again(features), head(features))
 
 
-def test_fixed_head_with_a_sparse_initializer_survives_serialisation():
+def test_fixed_head_with_a_sparse_initializer_survives_serialization():
     head = layers.FixedHead(4, layers.SparseETFInitializer(seed=3, steps=20))
     features = np.ones((2, 12), np.float32)
     again = tf.keras.layers.deserialize(tf.keras.layers.serialize(head))

@@ -150,11 +150,11 @@ def test_golden_phi_and_logits(golden):
 
 
 @pytest.mark.parametrize("masked", [False, True])
-@pytest.mark.parametrize("normalisation", ["l2", "bn"])
-def test_golden_cross_entropy(golden, normalisation, masked):
+@pytest.mark.parametrize("normalization", ["l2", "bn"])
+def test_golden_cross_entropy(golden, normalization, masked):
     z = golden("fedgela")
-    name = f"{normalisation}_{'masked' if masked else 'unmasked'}"
-    key = "h_raw" if normalisation == "l2" else "h_bn_train"
+    name = f"{normalization}_{'masked' if masked else 'unmasked'}"
+    key = "h_raw" if normalization == "l2" else "h_bn_train"
     for index, temperature in enumerate(z["temperatures"]):
         features = tf.Variable(z[key], dtype=tf.float32)
         with tf.GradientTape() as tape:
@@ -163,13 +163,13 @@ def test_golden_cross_entropy(golden, normalisation, masked):
                 z["etf_f32"],
                 z["phi"],
                 scale=1.0 / temperature,
-                normalize=normalisation == "l2",
+                normalize=normalization == "l2",
             )
             if masked:
                 logits = losses.mask_logits(logits, z["phi"])
             loss = _cross_entropy(logits, z["labels"])
         np.testing.assert_allclose(loss, z[f"{name}_loss"][index], rtol=1e-5)
-        wrt = "h_raw" if normalisation == "l2" else "feat"
+        wrt = "h_raw" if normalization == "l2" else "feat"
         expected = z[f"{name}_grad_{wrt}"][index]
         tolerance = 1e-4 if temperature > 1e-4 else 1e-3
         difference = np.abs(tape.gradient(loss, features) - expected).max()

@@ -1,4 +1,4 @@
-"""The losses that optimise the sparse frame."""
+"""The losses that optimize the sparse frame."""
 
 import numpy as np
 import pytest

@@ -183,7 +183,7 @@ def test_clients_begin_with_heads_of_their_own():
     assert np.all(np.abs(first["personal"][0]) <= 6**-0.5)
 
 
-def test_dense_frame_and_other_initialisations_are_options():
+def test_dense_frame_and_other_initializations_are_options():
     dense = functools.partial(support.training_spec, "fedloge")
     frame = dense(sparsity=0.0, norm=2.0).network()["frame"].get_weights()[0]
     gram = 4 / 3 * np.eye(4) - 1 / 3

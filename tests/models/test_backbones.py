@@ -1,4 +1,4 @@
-"""Backbones beyond Simple-CNN and ResNet18/34: sizes, shapes, normalisation, refusals."""
+"""Backbones beyond Simple-CNN and ResNet18/34: sizes, shapes, normalization, refusals."""
 
 import math
 
@@ -23,7 +23,7 @@ def count(weights) -> int:
 
 
 def test_wide_resnet_has_the_published_size():
-    """Table 3 of FedMR counts the state dict: averages, and a counter per batch normalisation."""
+    """Table 3 of FedMR counts the state dict: averages, and a counter per batch normalization."""
     model = build("wide_resnet")
     assert model.output_shape == (None, 640)
     trainable = count(model.trainable_weights) + 640 * 100 + 100
@@ -83,7 +83,7 @@ def test_resnet50_has_its_size():
     assert count(model.non_trainable_weights) == 2 * sum(x.filters for x in convolutions)
 
 
-def test_group_normalisation_keeps_no_statistics():
+def test_group_normalization_keeps_no_statistics():
     batch, group = build("resnet18"), build("resnet18", normalization="group")
     assert count(group.trainable_weights) == count(batch.trainable_weights)
     assert not group.non_trainable_weights
@@ -95,7 +95,7 @@ def test_number_of_groups():
     assert [models.number_of_groups(n) for n in channels] == [1, 3, 16, 24, 20, 32, 28, 32]
 
 
-def test_group_normalisation_is_the_formula():
+def test_group_normalization_is_the_formula():
     inputs = tf.keras.Input((4, 4, 6))
     model = tf.keras.Model(inputs, models.normalize(inputs, "group"))
     x = np.random.default_rng(0).normal(2, 3, size=(2, 4, 4, 6)).astype(np.float32)
@@ -171,7 +171,7 @@ def test_inputs_that_a_backbone_does_not_take(name, shape, options, reason):
         ("resnet18", "layer", "choose one of batch, group"),
     ],
 )
-def test_normalisations_that_a_backbone_does_not_have(name, normalization, reason):
+def test_normalizations_that_a_backbone_does_not_have(name, normalization, reason):
     with pytest.raises(SettingError, match=reason) as error:
         models.build(name, (8, 8, 1), normalization=normalization)
     assert (error.value.setting, error.value.value) == ("normalization", normalization)

@@ -75,7 +75,7 @@ def test_rates_outside_of_the_unit_interval():
             layers.StatelessDropout(rate)
 
 
-def test_serialisation():
+def test_serialization():
     layer = layers.StatelessDropout(0.3, [None, 1, 1, 1], name="drop")
     again = tf.keras.layers.deserialize(tf.keras.layers.serialize(layer))
     assert type(again) is layers.StatelessDropout

@@ -115,7 +115,7 @@ def test_without_pretrained_weights_there_are_no_initial_values():
     assert models.create("resnet18").initial_values(SHAPE) is None
 
 
-def test_group_normalisation_in_it():
+def test_group_normalization_in_it():
     with tf.Graph().as_default():
         model = models.build("efficientnet_b0", SHAPE, normalization="group")
     assert not model.non_trainable_weights

@@ -40,7 +40,7 @@ def test_resnet18_with_a_head_of_ten():
 
 
 def test_resnet8_is_three_narrow_blocks():
-    """Convolutions without bias, and two parameters of normalisation for each channel."""
+    """Convolutions without bias, and two parameters of normalization for each channel."""
     model = build("resnet8", (32, 32, 3))
     stem = 9 * 3 * 16 + 2 * 16
     first = 9 * 16 * 16 + 9 * 16 * 16 + 2 * (16 + 16)

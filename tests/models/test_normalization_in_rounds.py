@@ -1,4 +1,4 @@
-"""ResNet18 with batch normalisation in the federated computations."""
+"""ResNet18 with batch normalization in the federated computations."""
 
 import functools
 import os

@@ -343,7 +343,7 @@ def test_results_do_not_depend_on_parallelism(fed_avg):
 
 @_tensorflow(np.int32)
 def _counter(start):
-    # State of three kinds: a variable, a table with an initialiser, and a mutable table.
+    # State of three kinds: a variable, a table with an initializer, and a mutable table.
     count = tf.Variable(0, name="count")
     names = tf.lookup.StaticHashTable(
         tf.lookup.KeyValueTensorInitializer(tf.range(100), tf.range(100) * 10), -1

@@ -8,7 +8,7 @@ from tests.data.refusals import refuses
 from tff_pcdd.studies import dry_run
 from tff_pcdd.training import ExperimentConfig
 
-# Trainable parameters of a ResNet18 for colour images, and of 84 linear features behind its 512.
+# Trainable parameters of a ResNet18 for color images, and of 84 linear features behind its 512.
 RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
 
 

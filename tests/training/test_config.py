@@ -219,7 +219,7 @@ REFUSED = [
     ({"max_train_samples": 9}, "max_train_samples", "must be at least the number of clients, 10"),
     ({"max_test_samples": 0}, "max_test_samples", "must be at least 1"),
     ({"augmentation": "more"}, "augmentation", "choose one of none, standard"),
-    ({"input_normalization": "imagenet"}, "input_normalization", "needs colour images"),
+    ({"input_normalization": "imagenet"}, "input_normalization", "needs color images"),
     ({"input_normalization": "x"}, "input_normalization", "choose one of dataset, imagenet, none"),
     ({"num_classes": 10}, "num_classes", r"applies only with dataset=femnist\|shakespeare"),
     ({"split_centres": 20}, "split_centres", "applies only with dataset=fed_isic2019"),

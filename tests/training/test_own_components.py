@@ -126,7 +126,7 @@ def test_rounds_and_evaluation_match_numpy(aggregator, federation, compute):
 
 
 def test_a_run_with_own_components(federation, options, tmp_path):
-    """They are in the files by their names, and a finished run is recognised by them."""
+    """They are in the files by their names, and a finished run is recognized by them."""
     run_dir, mine = tmp_path / "run", config()
     summary = run_experiment(mine, run_dir, options, federation=federation)
     written = rows(run_dir)

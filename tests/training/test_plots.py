@@ -75,7 +75,7 @@ def test_more_clients_than_lines_are_thinned_out_and_it_is_said(clients, every):
 
 
 def test_few_samples_are_told_from_many_and_from_none():
-    """With one large count among small ones; the colours of 1, 9 and 2,000 samples differ."""
+    """With one large count among small ones; the colors of 1, 9 and 2,000 samples differ."""
     table = np.array([[1, 9, 0], [2, 8, 2000]])
     _, axes = plots.class_counts(table, list("abc"), "skewed")
     image = axes.get_images()[0]

@@ -1,4 +1,4 @@
-"""What `python -m tasks.benchmark` measures; each section of its report is a module.
+"""The measurements of `python -m tasks.benchmark`, one module for each section of its report.
 
 Importing this package does not import TensorFlow.
 """

@@ -1,4 +1,4 @@
-"""tasks.train that also reports when a round is finished, and its peak memory at the end.
+"""Runs tasks.train; also prints a line after each round, and the peak memory at the end.
 
 python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
 """

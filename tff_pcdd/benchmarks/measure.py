@@ -1,4 +1,4 @@
-"""Time measurement: contenders that alternate, and ratios within a repeat."""
+"""Measures time: contenders take turns, and ratios are computed within a repeat."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Plan:
 
 
 def note(text: str) -> None:
-    """Prints what is being measured to stderr, after the seconds since the start."""
+    """Prints the seconds since the start and what is being measured to stderr."""
     print(f"[{time.perf_counter() - _STARTED:6.1f} s] {text}", file=sys.stderr, flush=True)
 
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
-# The root of a clone; an installed package comes without the server.
+# The root of a clone. The server is not part of an installed package.
 _ROOT = Path(__file__).resolve().parents[2]
 
 # The model server has an environment of its own.

@@ -89,7 +89,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
         context = tff.backends.native.create_sync_local_cpp_execution_context()
         try:
             contenders["stock"] = _within(context, lambda: stock_rounds(spec, clients))
-        # Whatever the reason is for which TFF refuses the model, the report shows it.
+        # If TFF refuses the model, the report shows the reason, whatever it is.
         except Exception as error:
             refused["stock"] = f"refused: {error}".splitlines()[0]
     for reason in {str(warning.message) for warning in caught if "Batch" in str(warning.message)}:

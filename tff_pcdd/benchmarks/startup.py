@@ -11,7 +11,7 @@ import time
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table
 
-# Lines that `first_round` prints: the first after each round, the second with a number at its end.
+# Lines that `first_round` prints: the first after each round; a number follows the second.
 FIRST_ROUND = "first round finished"
 PEAK_MEMORY = "peak memory (MB):"
 

@@ -3,5 +3,5 @@
 import os
 
 # Hides the start-up messages of TensorFlow about processor features and missing GPUs; failures
-# arrive as exceptions.
+# still raise exceptions.
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")

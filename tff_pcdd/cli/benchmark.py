@@ -29,7 +29,11 @@ def define(flags: Flags) -> None:
     )
     flags.add(int, "repeats", 5, "Number of repetitions of each measurement.", _GROUP)
     flags.add(
-        bool, "quick", False, "Tiny sizes: tests that everything runs; times mean nothing.", _GROUP
+        bool,
+        "quick",
+        False,
+        "Use tiny sizes, to test that everything runs; the times mean nothing.",
+        _GROUP,
     )
 
 

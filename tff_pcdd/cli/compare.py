@@ -43,8 +43,8 @@ def define(flags: Flags) -> None:
         absl_flags.DEFINE_list,
         "partitions",
         None,
-        f"Partitions, instead of --partition: {_notations()}; each may be followed by @CLIENTS, "
-        "its number of clients, as in class:2@50.",
+        f"Partitions to compare, instead of --partition: {_notations()}. Append @CLIENTS to set "
+        "the number of clients, as in class:2@50.",
         _GROUP,
     )
     experiments.define_output(flags)
@@ -107,17 +107,17 @@ def read_partition(text: str) -> tuple[str, dict[str, Any]]:
             folder += f"_{int(clients)}_clients"
     except ValueError:
         raise SettingError(
-            "partitions", text, f"must be one of {_notations()}, each with or without @CLIENTS"
+            "partitions", text, f"must be one of {_notations()}, optionally followed by @CLIENTS"
         ) from None
     return folder, settings
 
 
 def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
-    """The settings of every partition by its folder; a single unnamed one without `--partitions`.
+    """The settings of each partition, by its folder; {"": {}} without `--partitions`.
 
     Raises:
-        SettingError: a text is not a partition, a partition is named twice, or it is also given by
-            other flags.
+        SettingError: a text is not a partition, a partition is named twice, or other flags also
+            choose a partition.
     """
     if flags["partitions"] is None:
         return {"": {}}
@@ -137,7 +137,7 @@ def read_partitions(flags: Flags) -> dict[str, dict[str, Any]]:
 
 
 def _withdrawn(flags: Flags, partition: str, chosen: Collection[str]) -> Mapping[str, None]:
-    """Resets the flags that apply only to others of the chosen partitions."""
+    """Settings that reset the flags which apply only to the other chosen partitions."""
     return {
         setting.name: None
         for setting in flags.settings.values()

@@ -45,7 +45,13 @@ def define_restored(flags: Flags, group: str) -> None:
 
 def define_seeds(flags: Flags, group: str) -> None:
     """Defines the flag of the seeds."""
-    flags.add(absl_flags.DEFINE_list, "seeds", ["0"], "Seeds, whole numbers from 0.", group)
+    flags.add(
+        absl_flags.DEFINE_list,
+        "seeds",
+        ["0"],
+        "Seeds, as integers from 0 that are separated by commas.",
+        group,
+    )
 
 
 def read_config(
@@ -105,8 +111,8 @@ def read_seeds(flags: Flags) -> list[int]:
 def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
     """The final message of a program some of whose runs failed."""
     return (
-        f"{program}: error: {len(failures)} of {number} runs failed, the same command tries them "
-        f"again; tracebacks in {output_dir}/failures.txt\n" + "\n".join(failures)
+        f"{program}: error: {len(failures)} of {number} runs failed; the same command tries them "
+        f"again; tracebacks are in {output_dir}/failures.txt\n" + "\n".join(failures)
     )
 
 

@@ -2,8 +2,8 @@
 
     python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
 
-Writes global/1/, personal/<client id>/1/ and models.config, the layout of TensorFlow Serving. The
-personal models are those after the local epochs, which are computed again. See
+Writes global/1/, personal/<client id>/1/ and models.config, the layout of TensorFlow Serving. By
+default, the personal models are those after the local epochs, which are computed again. See
 docs/how-to/serving.md.
 """
 
@@ -26,7 +26,9 @@ def define(flags: Flags) -> None:
     flags.add_settings(ExportOptions)
     flags.add_settings(ComputeOptions)
     flags.add(str, "export_dir", None, "Directory of the exported models; required.")
-    flags.add(bool, "overwrite", False, "Replace models of the same --model_version.")
+    flags.add(
+        bool, "overwrite", False, "Replace existing models that have the same --model_version."
+    )
 
 
 def main(flags: Flags) -> None:

@@ -42,7 +42,7 @@ class Flags:
 
         Args:
             kind: a type (bool, int, float, str), or one of absl's DEFINE functions.
-            name: without dashes.
+            name: the name of the flag, without dashes.
             default: the default value; None for none.
             text: the help text.
             group: the heading under which `--help` lists it.
@@ -75,7 +75,7 @@ class Flags:
         text, group = setting.help, setting.group
         if setting.chosen_by is not None:
             owners = "|".join(setting.applies_to)
-            # The many options of methods get a heading for each method instead.
+            # Methods have many options, so each method gets a heading of its own.
             if setting.chosen_by == "algorithm":
                 group = f"Method {owners}"
             else:
@@ -164,7 +164,7 @@ class Flags:
         default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
         if flag.flag_type() == "bool":
             default = f" [{str(flag.default).lower()}]"
-        # To a flag that can be repeated, absl adds a semicolon and a line that says so.
+        # If a flag can be repeated, absl appends a semicolon and a line that says so to its help.
         help = flag.help.splitlines()[0].removesuffix(";")
         text = textwrap.fill(help, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
         return f"  --{name}{default}\n{text}"

@@ -32,7 +32,7 @@ def run(
     Args:
         doc: the description of the program in `--help`.
         define: defines the flags. It is called after the modules named by `--import` have been
-            imported, so that the components that these register have flags too.
+            imported, so that the components which these modules register have flags too.
         main: does the work.
         argv: the command line; by default that of the process.
 
@@ -64,7 +64,13 @@ def run(
             "aggregators, metrics or runtimes; repeat the flag for further modules.",
             "Program",
         )
-        flags.add(int, "verbosity", None, "Show log messages up to this level of absl.", "Program")
+        flags.add(
+            int,
+            "verbosity",
+            None,
+            "Log level of absl; messages up to this level are shown.",
+            "Program",
+        )
         if flags.asks_for_help():
             print(flags.help(doc))
             sys.exit(0)
@@ -106,8 +112,8 @@ def _shown_by_absl(error: absl_flags.Error) -> str:
 def _import_modules(argv: Sequence[str]) -> None:
     """Imports the modules that `--import` names, also in flagfiles.
 
-    They are looked up in the working directory too, which is not on the module path of an
-    installed command.
+    The working directory is searched too, although it is not on the module path of an installed
+    command.
 
     Args:
         argv: the command line, with the program's name first.

@@ -44,9 +44,9 @@ def define(flags: Flags) -> None:
         "criterion",
         "va",
         ("va", "va_personal"),
-        "What the choice is based on: va, the accuracy of the global model on all held-out "
-        "samples; or va_personal, the mean accuracy of the personal models, after their local "
-        "epochs, on the held-out samples of their clients.",
+        "Criterion of the choice: va, the accuracy of the global model on all held-out samples; "
+        "or va_personal, the mean over clients of the personal model's accuracy, after its local "
+        "epochs, on the client's held-out samples.",
         _GROUP,
     )
     experiments.define_output(flags)

@@ -6,9 +6,10 @@ Start one on each machine, or several on one machine, and share the clients of a
 
     python -m tasks.train --runtime=remote --workers=localhost:8001,localhost:8002 ...
 
-A worker executes whatever it receives, from everyone who can reach its port: there is neither
-authentication nor encryption. So by default it listens on this machine only; --bind and --insecure
-change that. To use workers on other machines, prefer a tunnel such as
+A worker executes every program that it receives, from anyone who can reach its port: it uses
+neither authentication nor encryption. By default, it therefore accepts connections from this
+machine only; --bind and --insecure change that. To use workers on other machines, prefer a tunnel
+such as
 
     ssh -L 8001:localhost:8001 other-machine
 
@@ -45,16 +46,16 @@ def define(flags: Flags) -> None:
         bool,
         "insecure",
         False,
-        "Confirm that everyone who can reach the port may run programs here: the worker's gRPC has "
-        "no authentication.",
+        "Confirm that anyone who can reach the port may run programs on this machine: the worker "
+        "does not authenticate its callers.",
         _GROUP,
     )
     flags.add_choice(
         "engine",
         "inprocess",
         ("inprocess", "tff"),
-        "What the worker computes with: inprocess (like the runtime of that name, on GPUs if there "
-        "are any) or tff (TFF's C++ worker, which listens on every network interface and needs "
+        "Engine of the worker: inprocess (as in the runtime of that name, on GPUs if there are "
+        "any) or tff (TFF's C++ worker, which listens on every network interface and needs "
         "--insecure).",
         _GROUP,
     )
@@ -62,15 +63,15 @@ def define(flags: Flags) -> None:
         int,
         "client_parallelism",
         None,
-        "Number of clients that train at the same time. By default, the engine inprocess chooses "
-        "it from cores and devices, and tff trains all of them.",
+        "Number of clients that train at the same time. By default, the engine inprocess derives "
+        "it from the cores and devices, and the engine tff trains all clients at the same time.",
         _GROUP,
     )
     flags.add(
         str,
         "devices",
         None,
-        "Devices that train the clients with the engine inprocess, such as GPU:0,GPU:1; by "
+        "Devices on which the engine inprocess trains the clients, such as GPU:0,GPU:1; by "
         "default all GPUs, or the CPU if there are none.",
         _GROUP,
     )

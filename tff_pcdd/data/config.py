@@ -1,4 +1,4 @@
-"""From settings to a federation: which data set, divided how, among how many clients."""
+"""Settings of the data: which data set, how it is divided, and among how many clients."""
 
 from __future__ import annotations
 
@@ -29,10 +29,11 @@ class DataConfig:
         source: the data set, a component of `sources` or any other `DataSource`.
         partition: how samples are divided among clients, a component of `partitions` or any other
             `Partition`.
-        imbalance_factor: size of the largest class over that of the smallest in the long tail
-            that is cut from the training samples before they are divided; None leaves them as they
-            are.
-        max_train_samples: size of a random subset with the same class proportions, for quick runs.
+        imbalance_factor: size of the largest class divided by that of the smallest, in the
+            long-tailed subset that replaces the training samples before they are divided; None
+            keeps all samples.
+        max_train_samples: size of a random subset with the same class proportions, for quick runs;
+            None keeps all samples.
         max_test_samples: the same for the test samples.
         validation_fraction: share of each client's training samples that is held out for
             validation, class by class; see `holdout.hold_out`.
@@ -64,8 +65,8 @@ class DataConfig:
     )
     imbalance_factor: float | None = option(
         None,
-        "Make the training set long-tailed before it is divided: size of the largest class over "
-        "that of the smallest.",
+        "Make the training set long-tailed before it is divided. The value is the size of the "
+        "largest class divided by that of the smallest.",
         type=float,
         minimum=1,
         group="Data",
@@ -94,8 +95,8 @@ class DataConfig:
     )
     seed: int | None = option(
         None,
-        "Seed of the partition and of all other random choices of samples; by default the seed of "
-        "the run.",
+        "Seed of the partition and of all other random choices of samples; the value of seed by "
+        "default.",
         type=int,
         minimum=0,
         group="Seeds",
@@ -212,7 +213,7 @@ class DataConfig:
             raise SettingError(
                 "validation_fraction",
                 self.validation_fraction,
-                "no client has enough samples for it; choose a larger fraction",
+                "no client has enough samples to hold one out; choose a larger fraction",
             )
         return divided
 
@@ -230,8 +231,8 @@ def load_federation(
     Args:
         dataset: name of a data set, see `sources.names`.
         partition: name of a partition, see `partitions.names`.
-        num_clients: number of clients; for "natural" the number of users to take. By default that
-            of the partition.
+        num_clients: number of clients; for "natural" the number of users to take. By default, the
+            partition's own default.
         seed: a non-negative integer, the seed of the data.
         **flat_settings: further settings of `DataConfig`, the data set and the partition, such as
             `classes_per_client=2`.

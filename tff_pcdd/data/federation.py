@@ -79,7 +79,7 @@ class Federation:
         train: all training examples, including those held out for validation.
         test: all test examples, on which global models are evaluated.
         clients: the samples of each client.
-        notes: counts of what loading left out or repaired; empty if nothing.
+        notes: counts of what loading left out or repaired; empty if there was nothing.
 
     Raises:
         DataError: if labels, inputs or indices do not fit the other fields, or there are no

@@ -19,20 +19,20 @@ class InputSpec:
 
     Attributes:
         kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read) or TEXT (ids).
-        shape: of one input: (height, width, channels), or (length,) for text.
-        dtype: of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
+        shape: shape of one input, (height, width, channels), or (length,) for text.
+        dtype: type of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
             "string" for paths.
         scale: factor that pixels are multiplied by first.
-        mean: per channel, subtracted after scaling; None for 0.
-        std: per channel, the divisor after that; None for 1.
+        mean: for each channel, the value that is subtracted after scaling; None for 0.
+        std: for each channel, the value by which the difference is divided; None for 1.
         crop_padding: pixels added on every side before a random crop back to `shape`; 0 for none.
         padding_mode: "zeros" or "reflect", how the padding is filled.
         flip: whether images are mirrored at random.
         rotation: largest angle in degrees of a random rotation in either direction.
-        vocabulary: of text, one character per id; the id after the last stands for any other
+        vocabulary: for text, the character of each id; one further id stands for every other
             character.
-        resize: of image files, the length in pixels that the shorter side is scaled to before the
-            centre is cropped; None for the smallest scaled image that covers `shape`.
+        resize: for image files, the length in pixels to which the shorter side is scaled before the
+            centre is cropped; None scales to the smallest image that covers `shape`.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.

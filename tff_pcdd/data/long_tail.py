@@ -51,7 +51,8 @@ def long_tail_counts(max_count: int, imbalance_factor: float, num_classes: int) 
             "imbalance_factor", imbalance_factor, "must be a finite number, at least 1"
         )
     exponents = [-c / max(num_classes - 1, 1) for c in range(num_classes)]
-    # Python's powers, as in the authors' code; the margin protects whole numbers from rounding.
+    # Computes powers in Python, as the authors' code does; the margin keeps whole numbers from
+    # being rounded down.
     counts = [int(max_count * imbalance_factor**exponent + 1e-9) for exponent in exponents]
     if not counts[-1]:
         raise SettingError(
@@ -112,8 +113,8 @@ def class_groups(class_counts: npt.ArrayLike) -> ClassGroups:
     """Groups the classes into many, medium and few at 75 % and 95 % of the training samples.
 
     Classes are sorted by size, the largest first; of equally large classes, the one with the
-    smaller index comes first. `many` are the first classes, as few as hold 75 % of all samples;
-    `medium` are the next ones, up to 95 % of the samples; `few` are the rest.
+    smaller index comes first. `many` are the smallest number of first classes that hold 75 % of all
+    samples; `medium` are the next ones, up to 95 % of the samples; `few` are the rest.
 
     FedLoGe's code counts the samples of all local test sets instead, where rounding reduces rare
     classes: for 100 classes with imbalance factor 50 it reports groups of 31, 31 and 38 classes,

@@ -46,7 +46,7 @@ def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
     """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
 
     On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
-    pixel would take longer than the rest of the normalisation.
+    pixel would take longer than the rest of the normalization.
     """
     return tf.constant([channels] * spec.shape[1], tf.float32)
 
@@ -85,8 +85,8 @@ def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     if spec.kind != IMAGE_FILE or x.dtype != tf.string:
         return x
     number = tf.shape(x, tf.int64)[0]
-    # TensorFlow's own error does not name the broken file. A data set can skip failing elements, so
-    # that the missing ones are known afterwards; it also decodes in parallel.
+    # TensorFlow's own error does not name the broken file. A `tf.data.Dataset` can skip failing
+    # elements, so the missing elements show which files are broken; it also decodes in parallel.
     images = (
         tf.data.Dataset.from_tensor_slices(x)
         .enumerate()
@@ -116,8 +116,8 @@ def broken_images(message: str) -> str | None:
     Returns:
         One line that names the files; None if the message is not about image files.
     """
-    # A failed computation reports text only, whatever the runtime: the operation's message, the
-    # names in brackets, and, after "[[", the operation.
+    # On every runtime, a failed computation reports only text: the operation's message, the names
+    # in brackets, and, after "[[", the operation.
     _, found, rest = message.partition(f"{_BROKEN}] [")
     names, _, _ = rest.partition("[[")
     return f"{_BROKEN} {names.rstrip().removesuffix(']')}" if found else None
@@ -165,7 +165,7 @@ def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
 
 
 def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:
-    """Rotates every image about its centre; nearest neighbour, zeros outside."""
+    """Rotates images about their centres, with nearest neighbors and zeros outside the image."""
     height, width = x.shape[1], x.shape[2]
     radians = degrees * 3.141592653589793 / 180
     angle = tf.random.stateless_uniform([tf.shape(x)[0]], seed, -radians, radians)

@@ -24,7 +24,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-# Networks compute in float32; values below this fraction of the others are rounding errors.
+# Networks compute in float32; values below this fraction of the largest are rounding errors.
 _ROUNDING = 1e-6
 
 
@@ -123,7 +123,7 @@ def norms(vectors: np.ndarray) -> np.ndarray:
 
 
 def variation(values: np.ndarray) -> float:
-    """Coefficient of variation, the standard deviation over the mean; NaN if the mean is 0."""
+    """Coefficient of variation: standard deviation divided by the mean; NaN if the mean is 0."""
     values = _finite(values)
     average = mean(values)
     return float(values.std() / average) if values.size and average else float("nan")
@@ -286,7 +286,7 @@ def nc2_maximal_angle(vectors: np.ndarray) -> float:
 
 
 def nc3(classifier: np.ndarray, vectors: np.ndarray) -> float:
-    """NC3: ‖W/‖W‖ - M/‖M‖‖, the Frobenius distance of classifier and centred class means.
+    """NC3: ‖W/‖W‖ - M/‖M‖‖, the Frobenius distance between classifier and centred class means.
 
     Args:
         classifier: W, [C, d].

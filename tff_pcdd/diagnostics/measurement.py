@@ -1,10 +1,10 @@
 """Measures the geometry of features and classifiers, which shows why a method works.
 
 The setting `diagnostics` adds columns `diag_…` to metrics.csv; docs/how-to/diagnostics.md explains
-them. They are computed from the global model on up to 2,000 test samples, the angles also from the
-local models of up to three clients. The t-SNE map takes seconds; it is computed from up to 1,000
-samples after the last round only. Diagnostics do not influence a run: they share neither randomness
-nor variables with it.
+them. They are computed from the global model on up to 2,000 test samples; the angles are also
+computed from the local models of up to three clients. The t-SNE map takes seconds; it is computed
+from up to 1,000 samples after the last round only. Diagnostics do not influence a run: they share
+neither randomness nor variables with it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class View(NamedTuple):
 
     @property
     def eigenvalues(self) -> np.ndarray:
-        """The 50 largest of each class's covariance, [C, 50]; NaN with fewer than two samples."""
+        """The 50 largest eigenvalues of each class, [C, 50]; NaN with fewer than two samples."""
         return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
 
     def mapped(self) -> View:

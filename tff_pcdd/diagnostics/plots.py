@@ -15,7 +15,7 @@ from tff_pcdd.diagnostics.measurement import Diagnostics
 # The rows of evaluated rounds, with the columns `round` and `diag_…`.
 Rows = Iterable[Mapping[str, Any]]
 
-# Label, colour and line style of each column of angles.
+# Label, color and line style of each column of angles.
 _ANGLES = {
     "{}": ("global model, all pairs", "black", "-"),
     "{}_min": ("global model, closest pair", "black", ":"),
@@ -101,7 +101,7 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     totals = known.sum(axis=1, keepdims=True)
     shares = 100 * known[totals[:, 0] > 0] / totals[totals[:, 0] > 0]
     if len(shares):
-        # A class has no more nonzero eigenvalues than samples; leaves out negligible ones.
+        # A class has at most as many nonzero eigenvalues as samples; negligible ones are left out.
         shares = shares[:, : max(int((shares.mean(axis=0) > 0.1).sum()), 1)]
         order = np.arange(1, shares.shape[1] + 1)
         spectrum.fill_between(
@@ -173,7 +173,7 @@ def norms_and_counts(
         norms = geometry.norms(vectors)
         axes.scatter(counts, norms)
         if len(counts) <= 30:
-            # The labels of neighbouring points are on different sides.
+            # The labels of neighboring points are on different sides.
             for place, label in enumerate(np.lexsort((norms, counts))):
                 offset, sides = _SIDES[place % len(_SIDES)]
                 axes.annotate(
@@ -220,7 +220,7 @@ def feature_statistics(features: np.ndarray, title: str):
 
 
 def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[str], title: str):
-    """A t-SNE map of samples, coloured by class.
+    """A t-SNE map of samples, colored by class.
 
     Args:
         points: positions of the samples, [n, 2]; points that are NaN are not drawn.

@@ -1,7 +1,7 @@
 """Maps of features to a plane by t-SNE, and measures of their quality.
 
 Source: van der Maaten and Hinton, Visualizing Data using t-SNE, JMLR 2008; computed by
-scikit-learn. A map preserves neighbourhoods; the sizes of groups and the distances between them
+scikit-learn. A map preserves neighborhoods; the sizes of groups and the distances between them
 have no meaning.
 """
 
@@ -17,7 +17,7 @@ with epy.lazy_imports():
 
 # Scikit-learn's default; reduced for small sets.
 _PERPLEXITY = 30
-_NEIGHBOURS = 5
+_NEIGHBORS = 5
 
 
 def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
@@ -45,9 +45,9 @@ def project(features: np.ndarray, seed: int = 0) -> np.ndarray:
 
 
 def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
-    """How well the neighbours on a map agree with those in feature space (Venna and Kaski, 2001).
+    """How well the neighbors on a map agree with those in feature space (Venna and Kaski, 2001).
 
-    Each of a sample's five nearest neighbours on the map is penalised if it is not among the five
+    Each of a sample's five nearest neighbors on the map is penalised if it is not among the five
     nearest in feature space. The penalty grows with its rank there.
 
     Args:
@@ -59,8 +59,8 @@ def trustworthiness(features: np.ndarray, points: np.ndarray) -> float:
     """
     if len(points) < 4 or not np.isfinite(points).all():
         return float("nan")
-    neighbours = min(_NEIGHBOURS, (len(points) - 1) // 2)
-    return float(manifold.trustworthiness(features, points, n_neighbors=neighbours))
+    neighbors = min(_NEIGHBORS, (len(points) - 1) // 2)
+    return float(manifold.trustworthiness(features, points, n_neighbors=neighbors))
 
 
 def silhouette(points: np.ndarray, labels: np.ndarray) -> float:

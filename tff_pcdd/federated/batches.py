@@ -28,12 +28,12 @@ def reduce_batches(
     examples: Mapping[str, tf.Tensor],
     spec: TrainingSpec,
 ) -> Any:
-    """Folds `function(total, x, y)` over examples, in order, normalized and not augmented.
+    """Folds `function(total, x, y)` over batches of examples, normalized but not augmented.
 
     Args:
         function: returns the new total for a batch of inputs x and labels y.
-        initial: the first total.
-        examples: as stored.
+        initial: the total before the first batch.
+        examples: the examples as stored, which are taken in order.
         spec: gives the normalization and `eval_batch_size`.
     """
     num_samples = tf.size(examples["y"])

@@ -55,7 +55,7 @@ class ClientWork:
             An ordered dict:
                 update: the `WeightsChange`.
                 weight: float32 scalar, the client's weight in the mean over the cohort.
-                sums: what else the client sends, to be summed.
+                sums: the other tensors that the client sends; the server receives their sums.
                 state: the client's new state.
                 metrics: loss and metrics summed over samples, and the number of `samples`.
                 sent: float32 scalar, the share of `sums` that is not zero.

@@ -56,7 +56,7 @@ class PersonalEvaluation:
     ) -> tuple[Network, Client]:
         """The arguments of `Method.personal_logits` besides the inputs.
 
-        The variables of the network are not those of the personal model: assign the values that
+        The variables of the network do not hold the personal model yet: assign the values that
         `personal_weights` returns.
         """
         return self._net, self._training.begin(message, state, data, self._phases)
@@ -88,7 +88,7 @@ class PersonalEvaluation:
     def _evaluate_before(
         self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
     ) -> OrderedDict[str, tf.Tensor]:
-        """As `_evaluate`, without training: `total` and `before` only."""
+        """Like `_evaluate`, but without training; returns only `total` and `before`."""
         client = self._begin(message, state, data)
         before = self._score(data["test"], client, "before")["before"]
         total = count_classes(data["test"]["y"], self._spec.task.num_classes)
@@ -104,7 +104,7 @@ class PersonalEvaluation:
         """The personal model that is evaluated.
 
         Returns:
-            The values of `Network.variables`, after local training or before.
+            The values of `Network.variables`, after or before local training.
         """
         client = self._begin(message, state, data)
         if local_epochs:
@@ -189,7 +189,7 @@ class GlobalEvaluation:
 
 
 def _head_names(spec: TrainingSpec) -> Sequence[str]:
-    """The names of the global model's heads, from a trace in a graph of its own."""
+    """The names of the global model's heads, found by tracing in a separate graph."""
     with tf.Graph().as_default(), initialization.zeros():
         net = spec.network()
         x = tf.zeros([1, *spec.input_spec.shape], spec.input_spec.model_dtype)

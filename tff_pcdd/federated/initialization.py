@@ -13,7 +13,7 @@ import tensorflow as tf
 
 
 class FirstValues:
-    """The initial values of variables, drawn once it is known which piece they belong to.
+    """Initial values of variables, drawn as soon as the piece of each variable is known.
 
     Keras layers without a seed of their own would draw from global random state. Here each of their
     initializers is recreated with a seed derived from the network's seed, the name of the piece,
@@ -58,7 +58,7 @@ def _reseeded(initial_value: Any, entropy: list[int]) -> Any:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[FirstValues]:
-    """Creates variables with zeros; yields the `FirstValues` that they should have."""
+    """Creates variables with zeros; yields the `FirstValues` to assign to them later."""
     first = FirstValues()
     with _creating(first.remember):
         yield first
@@ -66,7 +66,7 @@ def deferred() -> Iterator[FirstValues]:
 
 @contextlib.contextmanager
 def zeros() -> Iterator[None]:
-    """Creates variables with zeros, for networks that are loaded later: drawing values is slow."""
+    """Creates variables with zeros; saves the time to draw values that would be replaced."""
     with _creating(lambda variable, initial_value: None):
         yield
 

@@ -17,12 +17,12 @@ from tff_pcdd.federated.weights import load
 from tff_pcdd.methods.contract import Batch, Client, Phase
 from tff_pcdd.methods.network import Network
 
-# Folded into a client's seed for the client's own draws; phases are numbered from 0.
+# Folded into a client's seed for the method's own draws; phases use the numbers from 0.
 _CLIENT_DRAWS = 1 << 20
 
 
 def moved_by(phases: Iterable[Phase]) -> list[tf.Variable]:
-    """The variables that phases of local training move, each of them once."""
+    """The variables that phases of local training change, each listed once."""
     return list({v.ref(): v for phase in phases for v in phase.variables}.values())
 
 
@@ -57,14 +57,15 @@ class LocalTraining:
             message: from the server, see `tff_pcdd.federated.state`.
             state: the client's state.
             data: `train` examples, `seed` int32 [2] and `cohort_index` int32.
-            phases: of the training to come.
+            phases: the phases of the training that follows.
 
         Returns:
             What is known at the client.
         """
         spec, net, weights = self._spec, self._net, message["weights"]
         load(net, weights, state["personal"])
-        # A client that never trained has no mirrored variables of its own, and starts at the mean.
+        # A client that has never trained has no mirrored variables of its own; it starts from the
+        # mean.
         fresh = tf.equal(state["participations"], 0)
         for variable, mean in zip(net.mirrored.all, weights["mirrored"], strict=True):
             variable.assign(tf.where(fresh, mean, variable))
@@ -138,7 +139,8 @@ class LocalTraining:
             optimizer = dataclasses.replace(optimizer, learning_rate=phase.learning_rate)
 
         def step(x, y, seed):
-            """One step; returns metrics times samples, then samples, float32 [m + 1]."""
+            """Takes a step; returns metrics times samples and number of samples, float32 [m +
+            1]."""
             x = transforms.normalize(transforms.augment(x, spec, seed), spec)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)

@@ -55,11 +55,11 @@ class SGD:
 
     @classmethod
     def prefix(cls) -> str:
-        """What precedes the names of its settings."""
+        """The prefix of the names of its settings."""
         return "client_"
 
     def momenta(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-        """Makes the momentum variables, one for each variable; none without momentum."""
+        """Makes a momentum variable for each variable; an empty list if `momentum` is 0."""
         if not self.momentum:
             return []
         return [
@@ -76,8 +76,9 @@ class SGD:
         """Takes one step in place; a variable without a gradient is not changed at all.
 
         Args:
-            gradients: of the loss, one for each variable; None if the loss does not depend on it.
-            variables: those to move.
+            gradients: gradients of the loss, one for each variable; None if the loss does not
+                depend on it.
+            variables: the variables to change.
             momenta: as returned by `momenta(variables)`.
         """
         present = [g is not None for g in gradients]

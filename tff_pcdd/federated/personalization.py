@@ -15,13 +15,13 @@ def build_personalization(
 ) -> tff.Computation:
     """Builds the TFF computation that returns personal models.
 
-    It runs on the runtime in use. Run on the evaluation runtime, its weights are bit-identical to
-    the evaluated ones; other runtimes round differently, which may change single predictions.
+    It runs on the current runtime. On the runtime of the evaluation, its weights are bit-identical
+    to the evaluated ones; other runtimes round differently, which may change single predictions.
 
     Args:
         spec: what the process was built from.
         process: the method's computations.
-        local_epochs: whether to return the models after the local epochs, or before.
+        local_epochs: whether to return the models after the local epochs instead of before them.
 
     Returns:
         A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →

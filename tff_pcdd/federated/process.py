@@ -7,7 +7,7 @@
     evaluate_global       (server_state@SERVER, examples@SERVER → counts@SERVER)
     evaluate_personal     (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS
                            → {counts}@CLIENTS)
-    evaluate_before       the same without local training: only the counts before it
+    evaluate_before       like evaluate_personal, but without local training: only counts before it
 
 Client states are inputs and outputs placed at the clients, so that any TFF runtime can compute a
 round; the caller stores them between rounds (`tff_pcdd.training`). All randomness is part of the
@@ -44,7 +44,7 @@ class FederatedProcess:
         evaluate_personal: counts those of the personal models, before and after local training.
         evaluate_before: counts those of the personal models before local training only.
         update_bytes: bytes that one client sends in a round as the change of its weights.
-        extra_bytes: bytes that it sends besides, in a round in which it does.
+        extra_bytes: bytes of the other tensors that it sends, in a round in which it sends them.
         download_bytes: bytes that one client receives in every round.
         fixed_bytes: bytes that a client receives once, when it first takes part.
         personal_bytes: bytes that one client keeps between rounds.

@@ -16,7 +16,7 @@ from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, load, read
 from tff_pcdd.methods.contract import Method, Phase
 
-# Part of the seeds of what the server draws for itself.
+# Part of the seeds of the server's own random draws.
 _SERVER_DRAWS = 1 << 21
 
 
@@ -48,7 +48,7 @@ class ServerWork:
         Args:
             state: the server's state: `weights`, `server` and `round`.
             change: the aggregate of the clients' `WeightsChange`.
-            sums: the clients' `sums`, summed.
+            sums: the sum of the clients' `sums`.
             cohort_size: float32 scalar.
 
         Returns:

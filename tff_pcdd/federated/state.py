@@ -1,4 +1,4 @@
-"""Initial states of server and clients, and the message from one to the other.
+"""Initial states of server and clients, and the message from the server to the clients.
 
 All are ordered dicts of tensors:
 
@@ -60,11 +60,11 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
 
 
 def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str, Any]:
-    """The state of a client that never took part.
+    """The state of a client that has never taken part.
 
     Args:
         spec: what is computed in a round.
-        seed: int32 [2], the client's own.
+        seed: int32 [2], different for every client.
     """
 
     def state(net: Network, seed: tf.Tensor) -> OrderedDict[str, Any]:

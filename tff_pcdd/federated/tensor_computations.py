@@ -1,4 +1,4 @@
-"""The TensorFlow of a method as TFF computations, before anything is placed."""
+"""A method's TensorFlow functions as TFF computations without placements."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
 
     Args:
         spec: what is computed in a round.
-        parts: "train", and to evaluate also "test" and "validation".
+        parts: "train"; for evaluation also "test" and "validation".
     """
     examples = examples_type(spec)
     return tff.to_type(
@@ -101,8 +101,8 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     def local_update(message, state, data):
         return ClientWork(spec).update(message, state, data)
 
-    # Validation samples are evaluated together with the test samples, because the training before
-    # the evaluation is what takes time.
+    # Validation samples are evaluated together with the test samples, because most of the time is
+    # spent on the training before the evaluation.
     parts = ("train", "test", "validation") if spec.validation else ("train", "test")
 
     @tff.tensorflow.computation(message_type, client_state_type, client_data_type(spec, *parts))

@@ -23,7 +23,7 @@ class TrainingSpec:
         batch_size: samples per step.
         eval_batch_size: samples per forward pass in evaluation.
         jit_compile: whether the local step is compiled with XLA.
-        validation: whether clients bring validation samples to the evaluation of personal models.
+        validation: whether personal models are also evaluated on their clients' validation samples.
     """
 
     method: Method

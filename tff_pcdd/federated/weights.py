@@ -76,12 +76,12 @@ def load(
 
 
 def add(values: Sequence[tf.Tensor], changes: Sequence[tf.Tensor]) -> list[tf.Tensor]:
-    """Sums of values and their changes."""
+    """Adds its change to each value."""
     return [value + change for value, change in zip(values, changes, strict=True)]
 
 
 def subtract(
     values: Sequence[tf.Tensor | tf.Variable], others: Sequence[tf.Tensor]
 ) -> list[tf.Tensor]:
-    """Differences of values and others."""
+    """Subtracts the other value at the same position from each value."""
     return [value - other for value, other in zip(values, others, strict=True)]

@@ -1,4 +1,4 @@
-"""Keras layers: heads with a fixed classifier, normalisation, dropout and loss layers."""
+"""Keras layers: heads with a fixed classifier, normalization, dropout and loss layers."""
 
 from tff_pcdd.layers.dropout import StatelessDropout, dropout_seed
 from tff_pcdd.layers.etf_heads import AdaptedETF, FixedETF, FixedHead, SparseETF

@@ -118,5 +118,5 @@ class StatelessDropout(tf.keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "rate": self.rate, "noise_shape": self.noise_shape}

@@ -81,7 +81,7 @@ class FixedETF(tf.keras.layers.Layer):
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -163,7 +163,7 @@ class AdaptedETF(FixedETF):
         return super().compute_output_shape(_first_shape(input_shape))
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "masked": self.masked}
 
 
@@ -172,7 +172,7 @@ class FixedHead(tf.keras.layers.Layer):
     """Linear classifier without bias whose matrix is never trained.
 
     The matrix is the non-trainable float32 weight `kernel` [feature_dim, num_classes]. The features
-    are not normalised. Everything is computed in float32, even under a mixed precision policy.
+    are not normalized. Everything is computed in float32, even under a mixed precision policy.
 
     The input is features [batch, feature_dim], the output logits [batch, num_classes].
     """
@@ -182,7 +182,7 @@ class FixedHead(tf.keras.layers.Layer):
 
         Args:
           num_classes: number of classes.
-          kernel_initializer: Keras initialiser of the matrix.
+          kernel_initializer: Keras initializer of the matrix.
           **kwargs: arguments of the Keras base class; `dtype` is ignored, see the class docstring.
         """
         super().__init__(**{**kwargs, "dtype": "float32"})
@@ -221,7 +221,7 @@ class FixedHead(tf.keras.layers.Layer):
         return tf.TensorShape(input_shape)[:-1].concatenate(self.num_classes)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {
             **super().get_config(),
             "num_classes": self.num_classes,
@@ -247,7 +247,7 @@ class SparseETF(FixedHead):
         init: str = "etf",
         **kwargs,
     ):
-        """Creates the head; the frame is optimised when the layer is built.
+        """Creates the head; the frame is optimized when the layer is built.
 
         Args:
           num_classes: number of classes, at least 2.
@@ -263,7 +263,7 @@ class SparseETF(FixedHead):
         super().__init__(num_classes, initializer, **kwargs)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         config = super().get_config()
         del config["kernel_initializer"]
         return {**config, **self.kernel_initializer.get_config()}

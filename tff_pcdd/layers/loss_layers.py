@@ -64,7 +64,7 @@ class IntraClassDecorrelation(_LossLayer):
         return losses.intra_class(features, labels, self.num_classes, self.form)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "num_classes": self.num_classes, "form": self.form}
 
 
@@ -100,7 +100,7 @@ class InterClassMargin(_LossLayer):
         )
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "reading": self.reading}
 
 
@@ -126,7 +126,7 @@ class EqualNorm(_LossLayer):
         return losses.equal_norm(psi, mask, self.norm)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "norm": self.norm}
 
 

@@ -1,4 +1,4 @@
-"""Batch normalisation as in PyTorch, and the normalisation of features before a fixed frame."""
+"""Batch normalization as in PyTorch, and the normalization of features before a fixed frame."""
 
 import tensorflow as tf
 
@@ -11,9 +11,9 @@ NORMALIZATION_MODES = ("l2", "bn", "bn_l2", "none")
 
 @_REGISTER
 class BatchNormalization(tf.keras.layers.BatchNormalization):
-    """Batch normalisation over the last axis, with PyTorch's definition of the running variance.
+    """Batch normalization over the last axis, with PyTorch's definition of the running variance.
 
-    The batch is normalised with its biased variance, while the moving average receives the unbiased
+    The batch is normalized with its biased variance, while the moving average receives the unbiased
     one, larger by N/(N-1) (Keras does this for 4-D inputs only). The defaults are momentum 0.9 and
     epsilon 1e-5: with Keras' momentum of 0.99, the averages would lag behind, because a client
     takes only ten to a hundred steps per round. With a single value per channel the variance is
@@ -65,7 +65,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         super().build(input_shape)
 
     def call(self, inputs, training=None):
-        """Normalises a batch and, in training, moves the averages towards its moments.
+        """Normalizes a batch and, in training, moves the averages towards its moments.
 
         Args:
           inputs: [batch, channels] or [batch, height, width, channels].
@@ -83,7 +83,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         )
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         # `build` replaced the axis by a positive number, which depends on the rank of the input.
         return {**super().get_config(), "axis": -1}
 
@@ -147,13 +147,13 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
 
 @_REGISTER
 class FeatureNormalization(tf.keras.layers.Layer):
-    """Normalises the features before a fixed frame, always in float32.
+    """Normalizes the features before a fixed frame, always in float32.
 
     The modes are:
       `l2`: scales each feature vector to length 1, as in FedGELA's paper.
-      `bn`: batch normalisation with scale and offset, as in FedGELA's code; the length of a feature
+      `bn`: batch normalization with scale and offset, as in FedGELA's code; the length of a feature
         vector is then about the square root of feature_dim.
-      `bn_l2`: batch normalisation, then scaling to length 1.
+      `bn_l2`: batch normalization, then scaling to length 1.
       `none`: leaves the features unchanged.
 
     Input and output are [batch, feature_dim].
@@ -180,7 +180,7 @@ class FeatureNormalization(tf.keras.layers.Layer):
         )
 
     def build(self, input_shape):
-        """Creates the weights of the batch normalisation, if the mode has one.
+        """Creates the weights of the batch normalization, if the mode has one.
 
         Args:
           input_shape: [batch, feature_dim].
@@ -190,7 +190,7 @@ class FeatureNormalization(tf.keras.layers.Layer):
         super().build(input_shape)
 
     def call(self, features, training=None):
-        """Normalises features.
+        """Normalizes features.
 
         Args:
           features: [batch, feature_dim].
@@ -208,5 +208,5 @@ class FeatureNormalization(tf.keras.layers.Layer):
         return input_shape
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "mode": self.mode}

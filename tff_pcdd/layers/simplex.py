@@ -73,10 +73,10 @@ def simplex_etf(feature_dim: int, num_classes: int, seed: int) -> np.ndarray:
 
 @_REGISTER
 class SimplexETFInitializer(tf.keras.initializers.Initializer):
-    """Keras initialiser that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
+    """Keras initializer that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
 
     def __init__(self, seed: int):
-        """Creates the initialiser.
+        """Creates the initializer.
 
         Args:
           seed: seed of the frame.
@@ -90,5 +90,5 @@ class SimplexETFInitializer(tf.keras.initializers.Initializer):
         return tf.cast(tf.constant(etf), dtype or tf.float32)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {"seed": self.seed}

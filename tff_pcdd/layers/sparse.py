@@ -3,7 +3,7 @@
 Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
 ICLR 2024, section on the static sparse equiangular tight frame classifier, and table 9 for the
 other starting points. Randomly chosen entries of a frame are set to 0; the other entries are then
-optimised until all columns have length γ and the angles between them are as large as possible.
+optimized until all columns have length γ and the angles between them are as large as possible.
 """
 
 import hashlib
@@ -46,12 +46,12 @@ def sparse_etf(
     init: str = "etf",
     cache_dir: str | os.PathLike | None = None,
 ) -> np.ndarray:
-    """Draws a sparse frame and optimises it with Adam on `equal_norm` + `maximal_angle`.
+    """Draws a sparse frame and optimizes it with Adam on `equal_norm` + `maximal_angle`.
 
     The free entries, those that are not 0 in the result, are chosen uniformly over the whole
     matrix, so their number differs between classes. They are the same for every `init`.
 
-    The result is cached in memory and on disk, because the optimisation takes seconds to minutes.
+    The result is cached in memory and on disk, because the optimization takes seconds to minutes.
     Rounding can change which pair of classes is nearest in a step, so the same seed may lead to a
     different matrix on other hardware. Save the matrix in the checkpoint of a model trained with
     it.
@@ -123,7 +123,7 @@ def sparse_etf(
 def optimize_sparse_etf(
     initial, mask, *, norm: float = 0.1, steps: int = 10000, learning_rate: float = 1e-4
 ) -> np.ndarray:
-    """Optimises a sparse frame from a given starting point, as `sparse_etf` does.
+    """Optimizes a sparse frame from a given starting point, as `sparse_etf` does.
 
     Adam has β = (0.9, 0.999) and ε = 1e-8. The gradients of masked entries are 0, so these entries
     stay exactly 0. All steps run in one `tf.while_loop` of a separate graph, so the function can be
@@ -149,7 +149,7 @@ def optimize_sparse_etf(
         def step(index, psi, mean, square):
             loss = equal_norm(psi, free, norm) + maximal_angle(psi, free)
             # A GradientTape would not work here: Keras stops all tapes while it creates the
-            # weights of a layer, and an initialiser may have called this function.
+            # weights of a layer, and an initializer may have called this function.
             gradient = tf.convert_to_tensor(tf.gradients(loss, psi)[0])
             mean += (1 - _BETA1) * (gradient - mean)
             square += (1 - _BETA2) * (tf.square(gradient) - square)
@@ -254,7 +254,7 @@ def _write(path: pathlib.Path, psi: np.ndarray) -> None:
 
 @_REGISTER
 class SparseETFInitializer(tf.keras.initializers.Initializer):
-    """Keras initialiser that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
+    """Keras initializer that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
 
     def __init__(
         self,
@@ -265,7 +265,7 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
         learning_rate: float = 1e-4,
         init: str = "etf",
     ):
-        """Creates the initialiser.
+        """Creates the initializer.
 
         Args:
           seed: seed of the frame.
@@ -291,5 +291,5 @@ class SparseETFInitializer(tf.keras.initializers.Initializer):
         return tf.cast(tf.constant(psi), dtype or tf.float32)
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return dict(self._arguments)

@@ -29,5 +29,5 @@ class Temperature(tf.keras.layers.Layer):
         return self.scale * inputs
 
     def get_config(self):
-        """Returns the constructor arguments, for serialisation."""
+        """Returns the constructor arguments, for serialization."""
         return {**super().get_config(), "initial": self.initial}

@@ -34,7 +34,7 @@ def etf_logits(features, etf, phi=None, scale: float = 1.0, *, normalize: bool =
       scale: factor of the logits: the inverse of the temperature in the authors' code, the square
         root of E_W in the paper.
       normalize: whether to scale the features to length 1 first; use `False` after batch
-        normalisation alone.
+        normalization alone.
 
     Returns:
       Logits [batch, num_classes], float32 (float64 for float64 features); never half precision,
@@ -87,7 +87,7 @@ def phi_from_counts(class_counts, variant: str = "linear", normalizer=None) -> t
       Φ of the shape of `class_counts`, float32; zeros for a client without samples.
 
     Raises:
-      ValueError: if the variant is unknown, or needs a normaliser and there is none.
+      ValueError: if the variant is unknown, or needs a normalizer and there is none.
     """
     _check_variant(variant)
     counts = tf.cast(class_counts, tf.float32)

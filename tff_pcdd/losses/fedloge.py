@@ -1,4 +1,4 @@
-"""The two losses that optimise FedLoGe's sparse frame (SSE-C).
+"""The two losses that optimize FedLoGe's sparse frame (SSE-C).
 
 Source: Xiao et al.: "FedLoGe: Joint Local and Generic Federated Learning under Long-tailed Data",
 ICLR 2024, equation 4. After most of its entries are set to 0, a frame is no longer a simplex ETF.

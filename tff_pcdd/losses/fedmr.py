@@ -24,7 +24,7 @@ _ROUNDING = 1e-5
 def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> tf.Tensor:
     """Correlation of the features within the classes of a batch (FedMR, equation 3).
 
-    The features of each class are standardised with their mean and unbiased variance in the batch;
+    The features of each class are standardized with their mean and unbiased variance in the batch;
     M_c = X̂ᵀX̂/(N_c - 1) is their correlation matrix. Classes with fewer than two samples are
     ignored. The forms differ in scale by orders of magnitude, and so do suitable weights:
 
@@ -68,7 +68,7 @@ def intra_class(features, labels, num_classes: int, form: str = "frobenius") -> 
 
 
 def _correlation(features, member, counts, freedom, weights, with_diagonal: bool) -> tf.Tensor:
-    """Σ_c w_c ‖X̂ᵀX̂‖² over the standardised features of every class, with its gradient.
+    """Σ_c w_c ‖X̂ᵀX̂‖² over the standardized features of every class, with its gradient.
 
     Args:
       features: [batch, feature_dim].

@@ -107,7 +107,7 @@ class Client(NamedTuple):
 
     Attributes:
         class_counts: float32 [C], the client's training samples of each class.
-        constants: what `Method.constants` computed from them, once per round.
+        constants: what `Method.constants` computed from the class counts, once per round.
         anchor: the shared trainable variables as they were broadcast.
         state: the client's own tensors, see `Method.client_state`.
         server: what `Method.broadcast` sent besides the weights.
@@ -135,7 +135,7 @@ class Phase:
     """A stage of local training.
 
     Attributes:
-        variables: those that are trained.
+        variables: the variables that are trained.
         epochs: passes over the client's samples.
         loss: as `Method.loss`.
         learning_rate: step size, if it is not that of the clients' optimizer.
@@ -153,8 +153,8 @@ class Upload(NamedTuple):
     Attributes:
         sums: named tensors that the server receives summed over the cohort.
         state: the client's new own tensors, with the structure that `Method.client_state` returned.
-        sent: float32 scalar, the share of `sums` that the client has to send because the rest is
-            zero; only this share is counted in the reported bytes.
+        sent: float32 scalar, the share of `sums` that the client has to send; the rest is known to
+            be zero and does not count in the reported bytes.
     """
 
     sums: Mapping[str, tf.Tensor]
@@ -170,8 +170,7 @@ class Method(Component):
         name: the name by which it is chosen; its settings are called `<name>_<option>`.
         metric_names: names of the scalars that `loss` returns besides the loss; their means are
             reported as metrics of the round.
-        degenerate: options under which the method equals FedAvg bit for bit; None if there are
-            none.
+        degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.
     """
@@ -231,7 +230,7 @@ class Method(Component):
     # State and communication.
 
     def server_state(self, net: Network, task: TaskSpec) -> dict[str, Any]:
-        """Initial tensors that the server keeps besides the weights; `net` has its first values."""
+        """Tensors that the server keeps besides the weights; `net` has its initial values."""
         del net, task
         return {}
 
@@ -262,7 +261,7 @@ class Method(Component):
 
         Args:
             net: the network after local training.
-            client: as during training.
+            client: the same as during training.
             reduce: `reduce(function, initial)` folds `function(total, x, y)` over the client's
                 training samples in large batches, in order and without augmentation.
         """
@@ -341,7 +340,7 @@ class Method(Component):
         """Local training of the personal model before it is evaluated a second time.
 
         By default all variables that local training may move are fine-tuned by plain cross-entropy,
-        as the papers do for methods whose product is the global model.
+        as the papers do for methods whose result is the global model.
         """
         return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
 

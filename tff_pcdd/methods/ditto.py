@@ -4,10 +4,11 @@ Ditto: Fair and Robust Federated Learning Through Personalization; T. Li, S. Hu,
 Smith; ICML 2021.
 
 Differs from FedAvg in a second network v_k at each client, trained on the client's loss plus
-λ/2·‖v_k - w‖², where w is the broadcast global model (algorithm 1). It is the personal model,
-without fine-tuning; it starts at the initial w. The global model is that of FedAvg for every λ.
+λ/2·‖v_k - w‖², where w is the broadcast global model (algorithm 1). The second network is the
+personal model, without fine-tuning; it starts at the initial w. The global model is that of FedAvg
+for every λ.
 
-Departures from the authors' code: v_k is trained after w, each for all local epochs, where the
+Departures from the authors' code: v_k is trained after w, each for all local epochs, whereas the
 authors alternate batch by batch (neither result depends on this), and the mean over clients is
 weighted by numbers of samples.
 """
@@ -53,7 +54,7 @@ class Ditto(Method):
 
     def _own_loss(self, net, batch, client):
         loss = cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
-        # Normalization that the client keeps in both networks has no anchor.
+        # Normalization layers that the client keeps in both networks have no anchor.
         anchors = {
             w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
         }

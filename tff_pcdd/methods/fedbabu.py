@@ -5,8 +5,8 @@ Yun; ICLR 2022.
 
 Differs from FedAvg in that the head keeps its random initial values, the same at all clients, and
 only the backbone is trained and averaged. The global model is the backbone with that head. For the
-personal model the client fine-tunes the whole network (`finetune=full`, the paper's main results),
-the head or the backbone for the number of local epochs; the authors use 5.
+personal model, the client fine-tunes the whole network (`finetune=full`, the paper's main results),
+only the head or only the backbone, for as many epochs as in training; the authors use 5.
 
 Departure from the authors' code: the mean over clients is weighted by numbers of samples.
 """

@@ -6,8 +6,9 @@ Fu, L. Li, Y. Chen, M. Xu, C.-Z. Xu; CVPR 2022.
 Differs from FedAvg in that each client keeps its drift h_k, an estimate of the distance between its
 own optimum and the global one. It minimizes f_k(θ) + α/2·‖θ + h_k - w‖² + ⟨c - c_k, θ⟩ and then
 adds θ_k - w to h_k. The server averages θ_k + h_k: θ_k over the cohort and h_k over all clients,
-both unweighted. The linear term corrects the gradient by controls c_k, computed from the change in
-the previous round per step and learning rate; c is their mean over all clients.
+both unweighted. The linear term corrects the gradient by controls c_k. A control is computed from
+the change in the previous round, divided by the number of steps and the learning rate; c is the
+mean of the controls over all clients.
 
 `control` selects how c_k follows from the change Δ_k of τ steps with learning rate η: -Δ_k/(ητ)
 (paper), or c_k - c - Δ_k/(ητ) (code, as in SCAFFOLD); `none` omits the correction, which gives
@@ -47,7 +48,7 @@ class FedDC(Method):
     alpha: float = option(0.01, "α, weight of the drift's quadratic term.", above=0)
     control: str = option(
         "code",
-        "Gradient correction: code, paper (they differ from the third round on) or none.",
+        "Gradient correction: as in the code or the paper (different from round 3 on), or none.",
         choices=("code", "paper", "none"),
     )
 

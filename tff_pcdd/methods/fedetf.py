@@ -11,7 +11,7 @@ client lacks. The global model uses the ETF without balancing.
 
 For the personal model the client fine-tunes the network by plain cross-entropy for its local
 epochs, and then alternately the ETF (learning rate 0.1) and the projection (0.05), three epochs
-each (section 4.3). The authors' code runs 20 such cycles, the default here is 1
+each (section 4.3). The authors' code runs 20 such cycles; the default here is 1
 (`finetune_cycles`).
 """
 
@@ -36,11 +36,15 @@ class FedETF(Method):
 
     name = "fedetf"
 
-    temperature: float = option(1.0, "Initial value of s.", above=0)
+    temperature: float = option(
+        1.0, "Initial value of the temperature s, by which the cosines are multiplied.", above=0
+    )
     finetune_cycles: int = option(
         1, "Cycles of fine-tuning the ETF and the projection for the personal model.", minimum=0
     )
-    finetune_epochs: int = option(3, "Epochs of each half of a cycle.", minimum=0)
+    finetune_epochs: int = option(
+        3, "Epochs of fine-tuning the ETF, and then the projection, in each cycle.", minimum=0
+    )
 
     def build(self, task):
         return {

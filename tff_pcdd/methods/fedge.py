@@ -29,14 +29,14 @@ class FedGE(Method):
     """FedAvg with a fixed simplex-ETF classifier."""
 
     name = "fedge"
-    # The frame's columns have negative entries, features after a ReLU do not; hence a linear layer
-    # between them (the paper has a width of 84 for ten classes and 512 for a hundred).
+    # The frame's columns have negative entries, features after a ReLU do not, so there is a linear
+    # layer between them (in the paper, of width 84 for ten classes and 512 for a hundred).
     projection_dim = 84
 
     scale: float = option(
         1.0,
-        "Length of the classifier vectors; logits are this times the cosine. The papers use 1e3 to "
-        "1e6, small networks learn best with about 1.",
+        "Length of the classifier vectors; logits are this length times the cosine. The papers use "
+        "1e3 to 1e6; small networks learn best with about 1.",
         above=0,
     )
     features: str = option(

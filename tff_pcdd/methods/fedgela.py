@@ -4,7 +4,7 @@ Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z.
 Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023.
 
 Differs from FedAvg in the head. It is a simplex ETF M, fixed and the same for all clients (as in
-FedGE). Client k multiplies each of its columns by Φ_k, the client's share of that class over the
+FedGE). Client k multiplies each column of M by Φ_k, the client's share of that class over the
 uniform share (eq. 4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) for features h of length 1 (eq. 5).
 The client wastes no angle on classes that it lacks, while all clients agree on the directions. The
 global model uses M, the personal model Φ_k ⊙ M. With Φ = 1 it is FedGE.
@@ -17,9 +17,9 @@ Where the paper and its code differ:
 
 Not in the paper: `adaptation="relative"`, for data whose classes are unequal at every client, such
 as the characters of a text. The client's share is divided by the class's share in the federation
-instead of 1/C. Otherwise Φ is large for classes that are frequent everywhere, their features need
-only a small cosine, and M without Φ hardly ever predicts them. If the federation is balanced, both
-are the same.
+instead of 1/C. Otherwise Φ is large for classes that are frequent everywhere, so their features
+need only a small cosine, and M without Φ hardly ever predicts them. If the federation is balanced,
+both are the same.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ class FedGELA(FedGE):
     adaptation: str = option(
         "linear",
         "Φ as a function of the class's share at the client: linear (paper), sqrt, exp (table 6), "
-        "relative (to its share in the federation) or none (FedGE).",
+        "relative (divided by its share in the federation) or none (FedGE).",
         choices=("linear", "sqrt", "exp", "relative", "none"),
     )
     masked: bool = option(
@@ -55,8 +55,8 @@ class FedGELA(FedGE):
     )
     classifier: str = option(
         "etf",
-        "etf (fixed), or trainable: a linear head that is trained and averaged, with the same "
-        "adaptation (ablation 'LA only', table 4).",
+        "Classifier: etf (fixed), or trainable (a linear head that is trained and averaged, with "
+        "the same adaptation; ablation 'LA only', table 4).",
         choices=("etf", "trainable"),
     )
 

@@ -8,9 +8,9 @@ c, so that rare classes are trained with a larger margin (eq. 7). A class that t
 would have an infinite offset and is excluded from the softmax. Predictions use the uncalibrated
 logits. With τ = 0 and the full denominator it is FedAvg.
 
-Departure from the paper: it omits the true class from the denominator of the softmax, so the loss
-has no lower bound and training is reported to collapse. The default here is the full denominator of
-common implementations; `denominator=others` is that of the paper.
+Departure from the paper: the paper omits the true class from the denominator of the softmax, so the
+loss has no lower bound and training is reported to collapse. The default here is the full
+denominator of common implementations; `denominator=others` is that of the paper.
 """
 
 import dataclasses

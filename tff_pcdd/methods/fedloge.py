@@ -98,7 +98,7 @@ class FedLoGe(Method):
         return places.get(part, Placement.SHARED)
 
     def initial_personal(self, net, seed):
-        """Each client's φ starts at random for itself, uniform in ±1/sqrt(d)."""
+        """Draws φ independently for each client, uniformly in ±1/sqrt(d)."""
         bound = net["phi"].kernel.shape[0] ** -0.5
         return [
             tf.random.stateless_uniform(

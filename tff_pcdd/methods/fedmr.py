@@ -63,8 +63,9 @@ class FedMR(PrototypeMethod):
     )
     reading: str = option(
         "all",
-        "Other prototypes in the inter-class term: all, local (classes in the batch), missing "
-        "(classes not in the batch) or nomargin (none, only the distance to the own prototype).",
+        "Prototypes of other classes in the inter-class term: all, local (classes in the batch), "
+        "missing (classes not in the batch) or nomargin (none, only the distance to the prototype "
+        "of the own class).",
         choices=("all", "local", "missing", "nomargin"),
     )
     normalize: bool = option(

@@ -7,7 +7,7 @@ Differs from FedAvg in that each client keeps its head, which it trains together
 backbone. The personal model is the shared backbone with the client's head. There is no global
 model: GA is the mean over clients of the personal models' accuracies on all test samples.
 
-Of the paper's one to four personal blocks only the classifier is personal here, as in most
+The paper has one to four personal blocks; here only the classifier is personal, as in most
 comparisons.
 """
 

@@ -16,7 +16,7 @@ formula divides by counts twice), and the squared difference, averaged over samp
 (the paper writes a distance).
 
 Departures from the code: prototypes are computed in eval mode after training, not during the last
-epoch, and those of classes that nobody has in a round are kept.
+epoch, and a class that no client has in a round keeps its previous prototype.
 """
 
 import dataclasses

@@ -11,8 +11,9 @@ the backbone nor the generic head. The personal model is that sum without fine-t
 before and after the local epochs is the same. With γ = 0 the generic half is FedAvg.
 
 A class that a client lacks is excluded from its balanced softmax; a client with a single class
-therefore does not change the backbone. The personal head is initialized to zero, where the personal
-and the generic model agree. This is the paper's linear variant, without the hypernetwork.
+therefore does not change the backbone. The personal head is initialized to zero, so that the
+personal and the generic model agree at first. This is the paper's linear variant, without the
+hypernetwork.
 """
 
 import dataclasses

@@ -33,7 +33,7 @@ _GLOBAL, _PREVIOUS = "global_", "previous_"
 @register
 @dataclasses.dataclass(frozen=True)
 class Moon(Method):
-    """FedAvg with a contrast between global and the client's previous features."""
+    """FedAvg with a term that contrasts the global with the client's previous features."""
 
     name = "moon"
     metric_names = ("contrast",)

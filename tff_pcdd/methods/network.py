@@ -24,8 +24,8 @@ class Placement(enum.Enum):
     SHARED = "shared"  # broadcast by the server, trained by clients, averaged
     PERSONAL = "personal"  # kept by the client from round to round, never uploaded
     # Kept by the client like a personal variable, and uploaded as well: the cohort's mean completes
-    # the global model and is where a client starts that never trained. It does not replace the
-    # values that other clients keep.
+    # the global model, and is the initial value for clients that have never trained. It does not
+    # replace the values that other clients keep.
     MIRRORED = "mirrored"
     FIXED = "fixed"  # the same everywhere, never trained, never averaged
     SCRATCH = "scratch"  # temporary, filled by `Method.begin`; neither kept nor sent
@@ -130,7 +130,7 @@ class Network:
 def _placement(
     method: Method, task: TaskSpec, part: str, layer: tf.keras.layers.Layer
 ) -> Placement:
-    """The method's placement of a layer, unless clients keep their batch normalization."""
+    """The method's placement of a layer; mirrored if clients keep their batch normalization."""
     placement = method.placement(part, layer)
     if task.personal_norms and placement is Placement.SHARED and is_batch_norm(layer):
         return Placement.MIRRORED

@@ -4,16 +4,16 @@ Addressing Class Imbalance in Federated Learning; L. Wang, S. Xu, X. Wang, Q. Zh
 
 Differs from FedAvg in a weight of each sample's loss, α + β·R_y. The server holds a few samples of
 each class. Once a round it trains the broadcast model on the samples of one class at a time, with
-the clients' optimizer, and observes the head's changes Δ^p. Over the weights that class p moves up
-and other classes hardly move (`decisive_weights`), R_p = |Σ Δ^p| / |Σ mean of the other classes'
-Δ|. A class that the model has learned already changes it little and receives a small weight.
-Clients use the R of the previous round. From the same changes and that of the global head the
-server estimates how many samples of each class took part in the round (`composition`, algorithm 1),
-without asking the clients. With α = 1 and β = 0 it is FedAvg.
+the clients' optimizer, and observes the head's changes Δ^p. R_p = |Σ Δ^p| / |Σ mean of the other
+classes' Δ|, where the sums are over the weights that class p increases and other classes hardly
+change (`decisive_weights`). A class that the model has already learned changes the model little and
+receives a small weight. Clients use the R of the previous round. From these changes and the change
+of the global head, the server also estimates how many samples of each class took part in the round
+(`composition`, algorithm 1), without asking the clients. With α = 1 and β = 0 it is FedAvg.
 
-Departures from the paper: R is used from the second round on (authors' code), where the paper waits
-until the composition is imbalanced. R is limited to `cap`, because its denominator is near 0 for a
-class that is fitted perfectly (one variant of the code uses 5000). The mean over clients is
+Departures from the paper: R is used from the second round on (authors' code), whereas the paper
+waits until the composition is imbalanced. R is limited to `cap`, because its denominator is near 0
+for a class that is fitted perfectly (one variant of the code uses 5000). The mean over clients is
 weighted by numbers of samples. The server's samples are drawn from the training data.
 """
 

@@ -1,4 +1,4 @@
-"""Backbones: Keras models from a normalised input to features [batch, d].
+"""Backbones: Keras models from a normalized input to features [batch, d].
 
     model = models.build("resnet18", (32, 32, 3))
     model.output_shape    # (None, 512)
@@ -70,7 +70,7 @@ def build(
         input_shape: shape of one input, (height, width, channels) of images or (length,) of text.
         projection_dim: width of a linear layer at the end; 0 for none.
         vocabulary_size: number of different ids in text; None for images.
-        normalization: "batch" or "group", for backbones with normalisation layers; None for the
+        normalization: "batch" or "group", for backbones with normalization layers; None for the
             backbone's default.
         weights: initial values of the backbone's variables, see `Backbone.build`.
 
@@ -80,7 +80,7 @@ def build(
 
     Raises:
         SettingError: the name is unknown, or the backbone does not take such inputs or has no
-            normalisation layers.
+            normalization layers.
     """
     options = {} if normalization is None else {"normalization": normalization}
     return create(name, **options).build(

@@ -43,7 +43,7 @@ class Backbone(Component):
                 the place of their last layer.
             vocabulary_size: number of different ids in text; None for images.
             weights: initial values of the first variables that are made, from `initial_values`;
-                the others, such as those of a projection, keep their own initialisers.
+                the others, such as those of a projection, keep their own initializers.
 
         Returns:
             A Keras model from float32 images or int32 ids [batch, *input_shape] to features,
@@ -67,8 +67,8 @@ class Backbone(Component):
             input_shape: shape of one input.
 
         Returns:
-            Values of the backbone's variables, without a projection's, in the order in which
-            `build` makes them; None if they start from their initialisers.
+            Values of the backbone's variables, without those of a projection, in the order in which
+            `build` makes them; None if they start from their initializers.
 
         Raises:
             SettingError: the values cannot be read or do not fit the network.
@@ -153,11 +153,11 @@ class TextBackbone(Backbone):
 
 @dataclasses.dataclass(frozen=True)
 class NormalizationOption:
-    """Mixin for backbones with normalisation layers."""
+    """Mixin for backbones with normalization layers."""
 
     normalization: str = option(
         "batch",
-        "Normalisation layers: batch, whose moving statistics are averaged with the weights, or "
+        "Normalization layers: batch, whose moving statistics are averaged with the weights, or "
         "group, which has no moving statistics.",
         choices=("batch", "group"),
         group="Model",
@@ -168,9 +168,9 @@ class NormalizationOption:
 def _starting_from(values: Sequence[np.ndarray]) -> Iterator[None]:
     """The first variables made inside start with these values, in the order given.
 
-    The values replace the variables' initialisers. So this also works in a graph, and a variable
-    creator scope around this one may still override them (`federated.initialization` does so for
-    networks whose variables are assigned later).
+    The values replace the variables' initializers. Therefore, this also works in a graph, and a
+    variable creator scope around this one may still override them (`federated.initialization` does
+    so for networks whose variables are assigned later).
     """
     remaining = iter(values)
 

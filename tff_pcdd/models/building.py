@@ -15,7 +15,7 @@ _MAX_GROUPS = 32
 
 
 def dense(units: int, **options: Any) -> tf.keras.layers.Dense:
-    """A fully connected layer, initialised as in the papers' networks.
+    """A fully connected layer, initialized as in the papers' networks.
 
     Args:
         units: width of the output.
@@ -44,12 +44,12 @@ def project(features: tf.Tensor, projection_dim: int) -> tf.Tensor:
 
 
 def normalize(x: tf.Tensor, normalization: str = "batch", *, momentum: float = 0.9) -> tf.Tensor:
-    """Appends a batch or group normalisation layer.
+    """Appends a batch or group normalization layer.
 
     Args:
         x: Keras tensor [batch, height, width, channels].
         normalization: "batch" or "group".
-        momentum: share of the old moving average that a step of batch normalisation keeps.
+        momentum: share of the old moving average that a step of batch normalization keeps.
 
     Returns:
         Keras tensor of the same shape.
@@ -61,7 +61,7 @@ def normalize(x: tf.Tensor, normalization: str = "batch", *, momentum: float = 0
 
 
 def number_of_groups(channels: int) -> int:
-    """The number of groups for group normalisation: the largest divisor of `channels` up to 32.
+    """The number of groups for group normalization: the largest divisor of `channels` up to 32.
 
     Group Normalization; Y. Wu, K. He; ECCV 2018.
     """

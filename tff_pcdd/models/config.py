@@ -17,7 +17,7 @@ class ModelConfig:
         backbone: a registered backbone, or a `KerasBackbone` around a function of your own.
         projection_dim: width of a linear layer between backbone and head; None for the method's
             default.
-        bn: what happens to the clients' batch normalisation.
+        bn: what happens to the clients' batch normalization.
         seed: seed of the initial weights; None for the common seed.
 
     Raises:
@@ -27,23 +27,23 @@ class ModelConfig:
     backbone: Backbone = choice(registry, "simple_cnn", "The backbone.", group="Model")
     projection_dim: int | None = option(
         None,
-        "Width of a linear layer between backbone and head; 0 for none. By default FedGE, FedGELA "
-        "and FedMR have one of 84, and FedGE and FedGELA one of 512 or 2048 if there are more "
-        "classes.",
+        "Width of a linear layer between backbone and head; 0 for none. The default is 84 for "
+        "FedGE, FedGELA and FedMR, 512 or 2048 for FedGE and FedGELA with more classes, and 0 for "
+        "other methods.",
         type=int,
         minimum=0,
         group="Model",
     )
     bn: str = option(
         "averaged",
-        "Batch normalisation layers of clients: averaged like other weights, or personal, kept by "
-        "each client while the global model uses the clients' mean (FedBN).",
+        "Batch normalization layers of clients: averaged (like other weights) or personal (kept by "
+        "each client; the global model uses the clients' mean, as in FedBN).",
         choices=("averaged", "personal"),
         group="Model",
     )
     seed: int | None = option(
         None,
-        "Seed of the initial weights; the common seed by default.",
+        "Seed of the initial weights; the value of seed by default.",
         type=int,
         minimum=0,
         group="Seeds",

@@ -6,12 +6,12 @@ global average pooling, d = 1280. FedGELA and FedMR train it on Fed-ISIC2019.
 
 It differs from the network in Keras in two ways:
 
-- It takes images that `tff_pcdd.data` has normalised, so the layers that normalise pixel values
+- It takes images that `tff_pcdd.data` has normalized, so the layers that normalize pixel values
   from 0 to 255 are left out. Keras' weights for ImageNet expect ImageNet's mean and standard
   deviation: set input_normalization=imagenet when training from them.
 - Which blocks are dropped (stochastic depth, rates from 0 to 0.2) is a function of the step's seed.
 
-Batch normalisation is Keras' own, with momentum 0.99 and epsilon 1e-3. Its moving averages need
+Batch normalization is Keras' own, with momentum 0.99 and epsilon 1e-3. Its moving averages need
 hundreds of local steps to adapt, so evaluation lags behind training at the start, unless training
 starts from pretrained weights or uses normalization=group.
 """
@@ -37,7 +37,7 @@ with epy.lazy_imports():
 
     from tff_pcdd import layers
 
-# Layers of Keras' network that normalise its input.
+# Layers of Keras' network that normalize its input.
 _INPUT_LAYERS = ("Rescaling", "Normalization")
 
 
@@ -82,7 +82,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         with tf.variable_creator_scope(record):
             model = self.build(input_shape)
         _load_weights(model, tuple(input_shape), self.pretrained_weights)
-        # Outside of graphs, Keras also makes counters of steps, which are not weights.
+        # Outside of graphs, Keras also makes step counters, which are not weights.
         weights = {id(variable) for variable in model.weights}
         return [variable.numpy() for variable in made if id(variable) in weights]
 
@@ -101,7 +101,8 @@ def _network_config(input_shape: tuple[int, ...], normalization: str) -> dict[st
         original = _keras_network(input_shape)
         config = original.get_config()
     for description in config["layers"]:
-        # It would make the variables before the layers are connected, in another order.
+        # With this entry, Keras would make the variables before the layers are connected, in
+        # another order.
         description.pop("build_config", None)
         kind, name = description["class_name"], description["name"]
         if kind in _INPUT_LAYERS:

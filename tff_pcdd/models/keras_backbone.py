@@ -25,7 +25,7 @@ class KerasBackbone(Backbone):
     Attributes:
         function: makes a new model, with new variables, each time it is called with the shape of
             one input. The model maps a batch of inputs to features [batch, d].
-        name: what results call it.
+        name: its name in results.
 
     Raises:
         SettingError: the name is that of a registered backbone. `build` raises it if the function
@@ -45,7 +45,7 @@ class KerasBackbone(Backbone):
     """
 
     function: Callable[[tuple[int, ...]], tf.keras.Model]
-    # Other components have their name from their class.
+    # The names of other components are class attributes.
     name: str = dataclasses.field(default="keras", kw_only=True)  # type: ignore[misc]
 
     def __post_init__(self):
@@ -70,7 +70,7 @@ class KerasBackbone(Backbone):
             if not isinstance(model, tf.keras.Model):
                 raise self._error(f"its function must return a tf.keras.Model, not {model!r}")
             if not model.inputs or not model.outputs:
-                # A subclassed model, or a Sequential one that has not seen its input yet.
+                # A subclassed model, or a Sequential model without an input shape.
                 inputs = tf.keras.Input(input_shape, dtype="int32" if vocabulary_size else None)
                 model = tf.keras.Model(inputs, model(inputs), name=model.name)
         if not all(id(variable) in made for variable in model.weights):

@@ -6,8 +6,9 @@ second layer's last hidden state, d = 256. An id beyond LEAF's alphabet stands f
 character and has an embedding of its own.
 
 The embedding starts from the standard normal distribution. With LEAF's uniform ±0.26, or Keras'
-±0.05, the LSTM's inputs are so small that training predicts plain character frequencies for longer:
-after 400 steps on Shakespeare (batches of 16, learning rate 0.8) the loss is 3.2 instead of 3.0.
+±0.05, the LSTM's inputs are so small that the network predicts only character frequencies for
+longer: after 400 steps on Shakespeare (batches of 16, learning rate 0.8) the loss is 3.2 instead of
+3.0.
 """
 
 from __future__ import annotations

@@ -1,7 +1,7 @@
 """A network of fully connected layers, the cheapest backbone for images: 120 – 84, ReLU, d = 84.
 
 The widths are those of Simple-CNN's fully connected layers. As in Simple-CNN, a projection takes
-the place of the layer of 84.
+the place of the layer of width 84.
 """
 
 from __future__ import annotations

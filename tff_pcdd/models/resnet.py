@@ -6,10 +6,10 @@ and no pooling, stages of 64, 128, 256, 512 channels, 1×1 projection shortcuts,
 bias, global average pooling, d = 512. The stages of ResNet50 end four times as wide, d = 2048; its
 blocks have their stride in the 3×3 convolution. ResNet8 is the smallest of the paper's networks for
 CIFAR and cheap enough for studies on a CPU: one block in each of three stages of 16, 32, 64
-channels, d = 64; its shortcuts are projected where the paper pads with zeros.
+channels, d = 64; its shortcuts are projected, whereas the paper pads with zeros.
 
 Padding is explicit, one pixel on every side: with stride 2, "same" padding would pad on the right
-and at the bottom only, which shifts the features against the reference networks.
+and at the bottom only, which would shift the features relative to the reference networks.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ conv 5×5 (6) – pool 2 – conv 5×5 (16) – pool 2 – 120 – 84, ReLU ever
 layer after its ReLU, d = 84. Two convolutions without padding need images of at least 16 pixels a
 side; for smaller ones the convolutions are padded and the second pooling is left out.
 
-A projection takes the place of the layer of 84: it has the width of FedGELA's, and is linear.
+A projection takes the place of the layer of width 84: FedGELA's has the same width by default, but
+is linear.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Wide residual network, WRN-28-10.
 
 Wide Residual Networks; S. Zagoruyko, N. Komodakis; BMVC 2016; as in FedMR's experiments on
-CIFAR-100: normalisation and ReLU before each convolution, dropout of 0.3 between the two
-convolutions of a block, convolutions with bias, global average pooling, d = 640. The last batch
-normalisation takes 0.9 of every batch's statistics into its moving averages.
+CIFAR-100: normalization and ReLU before each convolution, dropout of 0.3 between the two
+convolutions of a block, convolutions with bias, global average pooling, d = 640. In the last batch
+normalization, the moving averages give weight 0.9 to the statistics of each new batch.
 
 Convolutions start from He's normal distribution over the fan-out, biases at 0. Padding is explicit,
 see `resnet`.
@@ -25,7 +25,7 @@ with epy.lazy_imports():
 
 _DEPTH, _WIDTH, _DROPOUT = 28, 10, 0.3
 
-# Share of the old average that the last batch normalisation keeps (PyTorch's momentum of 0.9).
+# Share of the old average that the last batch normalization keeps (PyTorch's momentum of 0.9).
 _LAST_MOMENTUM = 0.1
 
 

@@ -3,10 +3,10 @@
 TFF's own runtimes run such a graph in a session: variables and tables are empty at the start of
 every call, `initialize_op` runs first, and only the nodes that the results depend on are run. A
 TensorFlow function, on the other hand, runs all stateful ops and shares resource and function names
-with the whole process. To get the behaviour of a session from a function,
+with the whole process. To get the behavior of a session from a function,
 
 - nodes that the results do not depend on are removed;
-- nodes that read an initialised resource get a control dependency on `initialize_op`;
+- nodes that read an initialized resource get a control dependency on `initialize_op`;
 - resources become anonymous, so that each call creates its own; TensorFlow counts references and
   frees them when the call ends, even with an error;
 - the functions in the graph are renamed so that their names are unique.
@@ -49,7 +49,7 @@ class Graph:
         """Imports the graph.
 
         Args:
-            proto: the graph and its bindings, as serialised by TFF.
+            proto: the graph and its bindings, as serialized by TFF.
             parameters: one spec for each tensor of the parameter, in the order of the binding.
             device: full name of the logical device to run on.
 

@@ -30,7 +30,7 @@ class AllEqual:
 
 
 def from_python(value: Any, type_spec: tff.Type) -> Any:
-    """Converts an argument; tensors and data sets are neither copied nor serialised.
+    """Converts an argument; tensors and data sets are neither copied nor serialized.
 
     Raises:
         TypeError: if the value does not have the type.

@@ -86,7 +86,7 @@ def use(runtime: str | RuntimeConfig = "inprocess", **options: Any) -> Runtime:
 
     Raises:
         SettingError: the name is unknown, or a setting cannot be used.
-        RuntimeStartError: the runtime cannot be started; what was in force stays so.
+        RuntimeStartError: the runtime cannot be started; the previous one stays in force.
     """
     global _active
     if isinstance(runtime, str):

@@ -1,6 +1,6 @@
 """Runtime `inprocess`: runs TFF computations with the TensorFlow of this Python process.
 
-It serialises nothing, starts no processes, and uses the GPUs that TensorFlow finds. Clients are
+It serializes nothing, starts no processes, and uses the GPUs that TensorFlow finds. Clients are
 assigned to the devices in turn (client i to device i mod n), and several can run on a device at the
 same time. The server's work runs on the first device. The results of clients are kept in host
 memory, so a cohort does not have to fit into a GPU.

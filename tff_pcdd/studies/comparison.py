@@ -37,7 +37,7 @@ def compare(
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
-    The tables are updated after every run, the pictures are drawn at the end. If a run fails, the
+    The tables are updated after every run; the pictures are drawn at the end. If a run fails, the
     others continue, and the next call tries it again.
 
     Args:

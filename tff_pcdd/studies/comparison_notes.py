@@ -13,8 +13,8 @@ with the highest VA. Accuracies in %, mean ± standard deviation over seeds; the
 column is bold, the second best underlined. Nothing was chosen on test data."""
 
 METRICS = """\
-A column with the name of a metric, such as "balanced, GA", has that metric in place of the
-accuracy, of the same models on the same samples, after the last round."""
+A column with the name of a metric, such as "balanced, GA", shows that metric instead of the
+accuracy, for the same models and samples, after the last round."""
 
 HEADS_TITLE = "### Heads and groups of classes"
 HEADS = """\

@@ -132,11 +132,11 @@ def _methods(results: Results) -> list[str]:
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict]:
-    """A colour and line style for each method, the same in every panel."""
+    """A color and line style for each method, the same in every panel."""
     styles = {}
     others = [name for name in names if name != _BASELINE]
     for number, name in enumerate(others):
-        # There are ten colours; every ten methods, they repeat with another line style.
+        # There are ten colors; every ten methods, they repeat with another line style.
         styles[name] = {
             "color": f"C{number % 10}",
             "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],

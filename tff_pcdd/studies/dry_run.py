@@ -1,7 +1,7 @@
 """Dry runs: planned runs are checked and described without loading data.
 
 A dry run makes the checks that a run makes before it loads data: settings, directories, whether the
-backbone accepts the inputs, and the file of pretrained weights. Other problems only show in the
+backbone accepts the inputs, and the file of pretrained weights. Other problems appear only in the
 run: samples that cannot be divided as requested, a device that is missing, or an aggregator that
 does not accept what the clients upload.
 """
@@ -44,7 +44,7 @@ def compare(
     *,
     overwrite: bool = False,
 ) -> str:
-    """Checks the runs of a comparison and describes each in a line; arguments as of `compare`.
+    """Checks and describes the runs of a comparison; takes the arguments of `compare`.
 
     Raises:
         SettingError: the comparison would raise it too.
@@ -56,7 +56,7 @@ def compare(
 def sweep(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> str:
-    """Checks the runs of a sweep and describes each in a line; arguments as of `sweep`.
+    """Checks and describes the runs of a sweep; takes the arguments of `sweep`.
 
     Raises:
         SettingError: the sweep would raise it too.
@@ -91,7 +91,7 @@ def describe(config: ExperimentConfig) -> str:
 def _size(
     backbone: Backbone, shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
 ) -> tuple[int, int]:
-    """The number of trainable parameters, including the projection, and that of features."""
+    """The numbers of trainable parameters, including the projection, and of features."""
     backbone.initial_values(shape)
     # Building it in a graph allocates no memory.
     with tf.Graph().as_default():

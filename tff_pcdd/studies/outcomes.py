@@ -31,7 +31,7 @@ class Outcome(NamedTuple):
     Attributes:
         point: its settings and experiments.
         validation: the accuracy on held-out samples in the best round of each finished run.
-        rounds, ga, pa: these rounds, and the test accuracies in them where they were measured.
+        rounds, ga, pa: the best rounds, and the test accuracies in them, if they were measured.
         seeds: the number of runs that were planned.
     """
 

@@ -60,7 +60,7 @@ def check(
         runs: the runs, whose folders are in `directory`.
         directory: the directory of the study.
         holds: what the directory may already contain, such as "sweep", for the error.
-        known: names of files by which such a directory is recognised, beside the runs' folders.
+        known: names of files by which such a directory is recognized, beside the runs' folders.
         overwrite: whether results in the runs' folders may be deleted.
 
     Raises:
@@ -87,7 +87,7 @@ def run_all(
         directory: the directory of the study.
         options: how and where the runs are computed.
         overwrite: delete earlier results in the runs' folders and start again.
-        after_each: called with all runs after each of them, to write the results so far.
+        after_each: called after each run, with all runs, to write the results so far.
 
     Returns:
         The runs with their summaries and failures. The failures are also written to failures.txt.

@@ -16,8 +16,8 @@ from tff_pcdd.training import RunOptions, plots
 
 _CSV = "sweep.csv"
 
-# The accuracies on held-out samples by which a point may be chosen, and under which key a summary
-# has the round with the best value.
+# The accuracies on held-out samples by which a point may be chosen, each with the key of a summary
+# that holds the round with the best value.
 CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
 
 _NOTES = {

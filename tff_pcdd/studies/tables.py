@@ -27,7 +27,7 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
 def mark_best(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
     """The cells of a column in which larger is better: best bold, second best underlined.
 
-    Values that are equal in print are marked alike.
+    Values that are printed alike are marked alike.
     """
     means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
     ranks = sorted(set(means.values()), reverse=True)

@@ -17,7 +17,7 @@ PERSONAL_COLUMNS = {
     "after_masked": "pa_masked",
     "before_masked": "pa_before_masked",
 }
-# Those for which groups of classes and further metrics are reported too.
+# The columns for which groups of classes and further metrics are reported too.
 _DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
 # Columns for the counts on the samples that clients held out.
 _VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}

@@ -161,7 +161,12 @@ class ExperimentConfig:
         group="Aggregation",
     )
     evaluation: EvaluationConfig = part(EvaluationConfig)
-    seed: int = option(0, "Seed of every source of randomness.", minimum=0, group="Seeds")
+    seed: int = option(
+        0,
+        "Common seed of all sources of randomness that have no seed of their own.",
+        minimum=0,
+        group="Seeds",
+    )
 
     def __post_init__(self):
         check_options(self)
@@ -252,8 +257,8 @@ class ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
         If another component is chosen, its settings have their defaults unless they are given.
-        Values that follow from others, such as `data_seed` from `seed`, follow the new ones. A
-        value of None returns to its default.
+        Values that are derived from others, such as `data_seed` from `seed`, are derived again.
+        None resets a setting to its default.
 
         Raises:
             SettingError: a value is unknown, out of bounds, or does not fit the others; or the

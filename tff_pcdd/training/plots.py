@@ -21,10 +21,10 @@ _LABELS = {
 }
 
 
-# A heat map has room for this many clients, with a line or two of pixels each.
+# A heat map has room for this many clients, with one or two rows of pixels each.
 _MAX_LINES = 500
 
-# Colours become logarithmic if the largest count exceeds the median by more than this factor.
+# Colors become logarithmic if the largest count exceeds the median by more than this factor.
 _WIDE = 8
 
 
@@ -62,9 +62,9 @@ def accuracy_curves(history: History, title: str):
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     """A heat map of the numbers of training samples by client and class, [K, C].
 
-    Small maps also show the numbers in their cells. If there are more clients than lines in the
+    Small maps also show the numbers in their cells. If there are more clients than rows in the
     picture, they are sorted by their largest class, and only every second, third, … is shown. If
-    the counts differ widely, the colour scale is logarithmic; otherwise all but the largest counts
+    the counts differ widely, the color scale is logarithmic; otherwise all but the largest counts
     would look the same.
     """
     every = -(-len(counts) // _MAX_LINES)
@@ -126,7 +126,7 @@ def _by_largest_class(counts: np.ndarray) -> np.ndarray:
 
 
 def _color_norm(counts: np.ma.MaskedArray) -> Normalize:
-    """A linear colour scale, or a logarithmic one if counts differ widely; zeros are masked."""
+    """A linear color scale, or a logarithmic one if counts differ widely; zeros are masked."""
     held = counts.compressed()
     if held.size and held.max() > _WIDE * np.median(held):
         return LogNorm(1, held.max())

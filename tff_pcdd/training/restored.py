@@ -65,7 +65,7 @@ def evaluate_run(
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
-    # JSON has no NaN, which is the accuracy without samples.
+    # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results

@@ -131,7 +131,7 @@ class Run:
         )
 
     def is_due(self, every: int) -> bool:
-        """Whether something is due that happens every so many rounds and after the last one."""
+        """Whether an action that runs every few rounds, and after the last one, is due now."""
         current = self.simulation.round
         return current == self.last_round or (every > 0 and current % every == 0)
 
@@ -172,8 +172,8 @@ class Run:
             The summary, as in summary.json.
 
         Raises:
-            SettingError: the directory holds something else than this run, or another process is
-                writing to it.
+            SettingError: the directory contains something other than this run, or another process
+                is writing to it.
         """
         check_directory(self.directory, self.config, overwrite)
         if overwrite and self.directory.exists():

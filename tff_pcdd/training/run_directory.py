@@ -1,7 +1,7 @@
 """The directory of a run: checks, and the files config.json and summary.json.
 
-Nothing here needs TensorFlow, so an unusable directory is reported, and a finished run is read,
-without waiting for its import.
+Nothing here needs TensorFlow, so unusable directories are reported, and finished runs are read,
+without waiting for TensorFlow to be imported.
 """
 
 from __future__ import annotations

@@ -22,8 +22,8 @@ class ComputeOptions:
         runtime.registry,
         "inprocess",
         "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "
-        "any), tff (TFF's C++ worker on this machine), remote (TFF workers on other machines, see "
-        "workers).",
+        "any), tff (TFF's C++ worker on this machine), remote (TFF workers, on this or other "
+        "machines, at the addresses in the setting workers).",
         group="Runtime",
     )
     jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
@@ -53,7 +53,7 @@ class RunOptions:
     )
     checkpoint_every: int = option(1, "Rounds between two checkpoints.", minimum=1, group="Output")
     keep_checkpoints: int = option(
-        3, "Number of checkpoints to keep, the newest ones.", minimum=1, group="Output"
+        3, "Number of the newest checkpoints that are kept.", minimum=1, group="Output"
     )
     client_store: str = option(
         "memory",

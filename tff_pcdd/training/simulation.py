@@ -40,7 +40,7 @@ _BATCHES, _CLIENTS = 1, 2
 def training_spec(
     config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
 ) -> TrainingSpec:
-    """Combines the settings of an experiment and its data: all that a round's computations need.
+    """Combines the settings and data of an experiment into what a round's computations need.
 
     Raises:
         SettingError: the backbone does not accept the inputs, or has too few features.
@@ -168,7 +168,7 @@ class Simulation:
 
     @property
     def state(self) -> Any:
-        """The server's state after the last computed round, at first the initial state."""
+        """The server's state after the last computed round; the initial state before the first."""
         if self._state is None:
             self._state = self.invoke(self.process.initialize)
         return self._state

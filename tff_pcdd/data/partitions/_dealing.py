@@ -7,8 +7,8 @@ import numpy.typing as npt
 
 from tff_pcdd.errors import DataError, SettingError
 
-# Streams of randomness. Each has a generator of its own, so that the training part does not depend
-# on whether a test set is divided along with it.
+# Streams of randomness. Each has a generator of its own, so that the division of the training set
+# does not depend on whether a test set is divided too.
 OWNERS, TRAIN, TEST = range(3)
 
 

@@ -48,8 +48,8 @@ class ByClass(NumClients):
                 self.classes_per_client,
                 f"{source.name} has only {num_classes} classes",
             )
-        # Sets with users may come with fewer classes than their largest edition, which is known
-        # once they are loaded.
+        # A data set with users may have fewer classes than its largest edition. Their number is
+        # known only after loading.
         if not source.info.has_users:
             _check_coverage(self.num_clients, self.classes_per_client, num_classes)
 
@@ -100,12 +100,12 @@ def split_by_class(
     seed: int,
     num_classes: int | None = None,
 ) -> Split:
-    """Divides training and test set by class, with the same owners of each class.
+    """Divides training and test set by class; each class has the same owners in both.
 
-    Every client has `classes_per_client` places, which are filled client by client. First the
-    classes 0 to C - 1 are placed once each, so the first clients hold disjoint runs of classes;
-    each further place gets a random class that its client lacks. Then each class is divided nearly
-    equally among its owners.
+    Every client has `classes_per_client` places, which are filled client by client. The first C
+    places get the classes 0 to C - 1, so the first clients hold disjoint runs of classes. Each
+    further place gets a random class that its client does not hold yet. Then each class is divided
+    nearly equally among its owners.
 
     Args:
         train_labels: integer class of each training sample, [n].

@@ -25,7 +25,7 @@ from tff_pcdd.data.partitions._dealing import (
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
 
-# Number of draws before giving up on a large enough smallest client.
+# Maximum number of draws; if the smallest client is too small in all of them, partitioning fails.
 _MAX_TRIES = 500
 
 _LOCAL_TESTS = ("disjoint", "overlapping")
@@ -48,21 +48,21 @@ class Dirichlet(NumClients):
     min_samples: int = option(
         10,
         "Smallest number of training samples of a client; the partition is redrawn until every "
-        "client has as many.",
+        "client has at least this number.",
         minimum=0,
         group="Data",
     )
     assignment: str = option(
         "class",
-        "What is drawn: class draws the proportions of each class over the clients (FedGELA), "
-        "sample draws a client for each sample (FedLoGe).",
+        "How samples are assigned: class draws the proportions of each class over the clients "
+        "(FedGELA), sample draws a client for each sample (FedLoGe).",
         choices=("class", "sample"),
         group="Data",
     )
     local_test: str = option(
         "disjoint",
-        "Local test sets of the clients: disjoint, or overlapping, where each client draws its own "
-        "(FedLoGe).",
+        "Local test sets of the clients: disjoint, or overlapping (each client draws its samples "
+        "independently of the others, FedLoGe).",
         choices=_LOCAL_TESTS,
         group="Data",
     )
@@ -99,9 +99,10 @@ def partition_dirichlet(
     Args:
         labels: integer class of each sample, [n].
         num_clients: the number of clients.
-        concentration: of the Dirichlet; small is uneven, 10,000 is close to even.
+        concentration: of the Dirichlet distribution; small values give uneven clients, 10,000
+            nearly even ones.
         seed: a non-negative integer, the only source of randomness.
-        min_samples: the draw is repeated until every client has at least as many samples.
+        min_samples: the draw is repeated until every client has at least this number of samples.
         assignment: "class" cuts each class at the proportions, and gives nothing more to a client
             that already holds its even share n / num_clients (FedGELA, FedMR); "sample" draws a
             client for each sample, without that cap (FedLoGe).
@@ -132,16 +133,16 @@ def split_dirichlet(
 ) -> Split:
     """Divides training and test set by the same Dirichlet proportions.
 
-    This differs from FedGELA's code in two ways. The code divides the test set with a cap and a
-    rounding of its own; here it follows the counts of the training set, so no client is tested on
-    a class for which it has no training samples. And small clients are drawn again (the paper's "at
-    least one batch").
+    This differs from FedGELA's code in two ways. The code divides the test set with a separate cap
+    and rounding; here the test set follows the counts of the training set, so no client is tested
+    on a class for which it has no training samples. In addition, the partition is drawn again if a
+    client is too small (the paper's "at least one batch").
 
     Args:
         train_labels: integer class of each training sample, [n].
         test_labels: the same for the test samples, [m], or None.
         num_clients: the number of clients.
-        concentration: of the Dirichlet.
+        concentration: of the Dirichlet distribution.
         seed: a non-negative integer, the only source of randomness.
         min_samples: smallest number of training samples of a client; 0 accepts every draw.
         num_classes: C; by default one more than the largest label.
@@ -192,7 +193,7 @@ def split_dirichlet(
     test_sizes = np.bincount(test, minlength=num_classes)
     test_counts = np.zeros_like(counts)
     for c in range(num_classes):
-        # A class without training samples has no owner: it is divided evenly.
+        # A class without training samples has no owner, so its test samples are divided evenly.
         weights = counts[:, c] if train_sizes[c] else np.ones(num_clients)
         test_counts[:, c] = cut(weights / weights.sum(), test_sizes[c])
     return Split(parts, deal(test, test_counts, test_rng))
@@ -216,11 +217,12 @@ def _check_settings(
 def _draw_capped(
     sizes: np.ndarray, num_clients: int, concentration: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """Class by class, only among clients below their even share: int64 [clients, classes].
+    """Draws counts by class, only for clients below their even share: int64 [clients, classes].
 
-    FedGELA draws for all clients, sets the proportions of full ones to zero and renormalises. What
-    remains of a symmetric Dirichlet is a symmetric Dirichlet again, so drawing for the others alone
-    is equivalent, and cannot divide by zero.
+    FedGELA draws for all clients, sets the proportions of full ones to zero and renormalizes. The
+    remaining proportions of a symmetric Dirichlet distribution follow a symmetric Dirichlet
+    distribution again, so drawing only for the other clients is equivalent, and cannot divide by
+    zero.
     """
     counts = np.zeros((num_clients, len(sizes)), np.int64)
     held = np.zeros(num_clients, np.int64)
@@ -236,7 +238,7 @@ def _draw_capped(
 def _draw_samples(
     sizes: np.ndarray, num_clients: int, concentration: float, rng: np.random.Generator
 ) -> np.ndarray:
-    """A client for each sample, so counts are multinomial: int64 [clients, classes]."""
+    """Draws a client for each sample; returns multinomial counts, int64 [clients, classes]."""
     alpha = np.full(num_clients, concentration)
     return np.stack([rng.multinomial(size, rng.dirichlet(alpha)) for size in sizes], axis=1)
 

@@ -48,15 +48,15 @@ class DatasetInfo:
     Attributes:
         name: name by which the data set is chosen.
         kind: kind of its inputs, see `InputSpec`.
-        num_classes: number of classes; the largest one if it depends on the copy.
+        num_classes: number of classes; the largest possible number if it depends on the copy.
         shape: shape of one input.
-        has_users: whether samples belong to users, so that the natural partition exists.
+        has_users: whether samples belong to users, so that the natural partition can be used.
         needs_data_dir: whether there is no default directory.
-        mean: per channel, of pixels scaled to [0, 1]; None for 0.
-        std: per channel, of pixels scaled to [0, 1]; None for 1.
+        mean: mean of each channel, for pixels scaled to [0, 1]; None for 0.
+        std: standard deviation of each channel, for pixels scaled to [0, 1]; None for 1.
         flip: whether a mirrored image keeps its class, so that augmentation may mirror images.
-        resize: of image files, see `InputSpec`.
-        vocabulary: of text, see `InputSpec`.
+        resize: for image files, see `InputSpec`.
+        vocabulary: for text, see `InputSpec`.
     """
 
     name: str
@@ -77,8 +77,8 @@ class LoadRequest:
     """Which part of a data set to load.
 
     Attributes:
-        max_clients: number of users to load, drawn by `seed`; None for all users. Only sets with
-            users are asked for a number.
+        max_clients: number of users to load, drawn by `seed`; None for all users. A number is given
+            only for sets with users.
         seed: a non-negative integer, the only source of randomness in loading.
 
     Raises:
@@ -147,7 +147,7 @@ class DataSource(Component):
         raise NotImplementedError
 
     def least_classes(self) -> int:
-        """The number of classes, as far as it is known before loading: there may be more."""
+        """The minimum number of classes, which is known before loading."""
         return self.info.num_classes
 
     def input_spec(self) -> InputSpec:
@@ -192,7 +192,7 @@ class TextSource(DataSource):
 
 @dataclasses.dataclass(frozen=True)
 class ImageSource(DataSource):
-    """Base class of image data sets: options of augmentation and normalisation."""
+    """Base class of image data sets: options of augmentation and normalization."""
 
     augmentation: str = option(
         "none",
@@ -204,7 +204,7 @@ class ImageSource(DataSource):
     )
     input_normalization: str = option(
         "dataset",
-        "Channel means and standard deviations for the normalisation of images: those of the data "
+        "Channel means and standard deviations for the normalization of images: those of the data "
         "set, those of ImageNet, or none.",
         choices=NORMALIZATIONS,
         group="Data",
@@ -216,11 +216,11 @@ class ImageSource(DataSource):
             raise SettingError(
                 "input_normalization",
                 self.input_normalization,
-                f"needs colour images, but those of {self.name} are not",
+                f"needs color images, but {self.name} has none",
             )
 
     def image_spec(self, dtype: str | None = None, scale: float = 1 / 255) -> InputSpec:
-        """The input spec for the chosen normalisation and augmentation.
+        """The input spec for the chosen normalization and augmentation.
 
         Augmentations pad images by an eighth of their size (4 pixels for 32), crop them and, where
         a mirrored image keeps its class, mirror half of them. "standard" pads with zeros (FedLoGe),

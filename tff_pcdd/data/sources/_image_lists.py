@@ -62,7 +62,7 @@ class ImageListSource(ImageSource, DirectorySource):
 def image_info(
     name: str, num_classes: int, size: int, resize: int, *, has_users: bool
 ) -> DatasetInfo:
-    """What the sets have in common: colour images of `size` pixels with ImageNet's statistics."""
+    """Describes a set of color images of `size`×`size` pixels, with ImageNet's statistics."""
     mean, std = IMAGENET
     return DatasetInfo(
         name,
@@ -175,7 +175,7 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]
 
 
 def existing_files(root: pathlib.Path, names: Sequence[str], table: pathlib.Path) -> np.ndarray:
-    """Full paths as bytes; each folder is listed once.
+    """The full paths of existing files, as bytes; reads the listing of each folder only once.
 
     Raises:
         DataError: if files do not exist; names the table and the first of them.

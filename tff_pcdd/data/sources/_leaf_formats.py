@@ -61,12 +61,12 @@ class LeafFormat(DataSource):
         num_classes: int | None = None,
         notes: Mapping[str, int] | None = None,
     ) -> PooledData:
-        """Makes pooled data of the samples of users.
+        """Combines the samples of users into pooled data.
 
         Args:
             parts: training and test examples.
             users: the samples of each user.
-            num_classes: by default that of the smallest edition that has all the labels.
+            num_classes: number of classes; by default that of the smallest edition with all labels.
             notes: see `PooledData`.
         """
         x_type = np.result_type(*(part.x for part in parts))
@@ -135,7 +135,7 @@ def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
 
 @dataclasses.dataclass(frozen=True)
 class LeafImages(ImageSource, LeafFormat):
-    """FEMNIST: 28 × 28 × 1, white paper is 1.0; digits, then A to Z, then a to z."""
+    """FEMNIST: images of 28 × 28 × 1, white paper is 1.0; classes 0 to 9, A to Z, a to z."""
 
     format = Format(
         _parse_images,

@@ -1,8 +1,8 @@
 """Finds the data of users in LEAF's JSON files without parsing whole files.
 
-Parsed as a whole, a file's numbers would take twenty times the memory of the arrays. Instead the
-file is mapped into memory and scanned for the byte range of each user's data, so that users can be
-parsed one at a time.
+Parsing a whole file at once would take twenty times the memory of the arrays. Instead, the file is
+mapped into memory and scanned for the byte range of each user's data, so that users can be parsed
+one at a time.
 """
 
 from __future__ import annotations
@@ -141,7 +141,8 @@ def _index_file(path: pathlib.Path) -> dict[str, Entry]:
         if user not in places:
             raise DataError(f"{path}: user {user!r} has no entry in user_data")
         start, end = places.pop(user)
-        # Arrays are allocated by these sizes; a sample takes a byte of JSON at least.
+        # Arrays are allocated with these sizes, so wrong ones are refused: a sample takes at least
+        # one byte of JSON.
         if type(size) is not int or not 0 <= size <= end - start:
             raise DataError(f"{path}: user {user!r}: num_samples={size} does not fit the data")
         entries[user] = Entry(path, start, end, size)

@@ -44,7 +44,7 @@ class Digits(ImageSource):
 
 
 def _read_digits() -> tuple[np.ndarray, np.ndarray]:
-    """Pixels 0 to 16 [1797, 64] and labels, without the second that importing scikit-learn takes.
+    """Pixels from 0 to 16, [1797, 64], and labels; does not import scikit-learn, which takes 1 s.
 
     Raises:
         DataError: if scikit-learn is not installed.

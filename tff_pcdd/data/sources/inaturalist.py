@@ -4,7 +4,7 @@ Federated Visual Classification with Real-World Data Distribution; T.-M. H. Hsu,
 ECCV 2020. The directory, or a folder `inaturalist-*` in it, holds the authors' tables
 `federated_train*.csv` and `test*.csv` with the columns image_id, class and user_id (or image, class
 and user). Images are found by their name anywhere below the directory. The authors' test table
-names no users; then clients have no local test set.
+names no users, so clients have no local test set with it.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class INaturalist(ImageListSource):
         for pattern in ("federated_train*.csv", "test*.csv"):
             found = sorted([*root.glob(pattern), *root.glob(f"inaturalist-*/{pattern}")])
             if len(found) != 1:
-                raise DataError(f"{root} holds {len(found)} tables {pattern}, one is needed")
+                raise DataError(f"{root} holds {len(found)} tables {pattern}; there must be one")
             needed = ("image_id", "class") if parts else ("image_id", "class", "user_id")
             rows = read_table(found[0], needed)
             # An id is a file name without extension; tables may add the folder and the extension.

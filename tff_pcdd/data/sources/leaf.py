@@ -1,8 +1,8 @@
 """FEMNIST and Shakespeare in LEAF's JSON layout; samples belong to users.
 
 LEAF: A Benchmark for Federated Settings; S. Caldas et al.; 2018. A directory holds one or more
-files with the keys `users`, `num_samples` and `user_data`; the last one has `x` and `y` per user.
-Only the requested users are parsed, one at a time, into arrays that are allocated once.
+files with the keys `users`, `num_samples` and `user_data`; `user_data` holds `x` and `y` of each
+user. Only the requested users are parsed, one at a time, into arrays that are allocated once.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class LeafSource(LeafFormat, DirectorySource):
 
     num_classes: int | None = option(
         None,
-        "Number of classes; by default that of the smallest edition that has all the labels.",
+        "Number of classes; by default that of the smallest edition that contains all labels.",
         type=int,
         minimum=1,
         group="Data",
@@ -56,7 +56,7 @@ class LeafSource(LeafFormat, DirectorySource):
         return self.num_classes or super().least_classes()
 
     def load(self, request: LoadRequest) -> PooledData:
-        # `DirectorySource` refuses to go without a directory.
+        # `DirectorySource` has checked that a directory is given.
         root = pathlib.Path(self.data_dir or "").expanduser()
         for folder in (root, root / "data", root / self.name, root / self.name / "data"):
             if (folder / "train").is_dir() and (folder / "test").is_dir():
@@ -69,7 +69,7 @@ class LeafSource(LeafFormat, DirectorySource):
     def load_folders(
         self, train_dir: str | os.PathLike, test_dir: str | os.PathLike, request: LoadRequest
     ) -> PooledData:
-        """As `load`, from two directories of JSON files."""
+        """Like `load`, but from two given directories of JSON files."""
         parts = [index(train_dir), index(test_dir)]
         sizes: dict[str, int] = {}
         for part in parts:
@@ -103,7 +103,7 @@ class Femnist(LeafImages, LeafSource):
 @register
 @dataclasses.dataclass(frozen=True)
 class Shakespeare(LeafText, LeafSource):
-    """Next character in the lines of Shakespeare's characters."""
+    """The next character of a text; users are the roles in Shakespeare's plays."""
 
     info = DatasetInfo(
         "shakespeare",
@@ -135,7 +135,8 @@ def load_leaf(
 
     FEMNIST images are 28 × 28 × 1, white paper is 1.0. They are kept as uint8 if all pixels are
     grey levels k/255, written with three or more decimals, and as float32 otherwise. Classes are
-    the digits, then A to Z, then a to z: the first 10, 36 or all 62 of them, as the labels need.
+    the digits, then A to Z, then a to z: the first 10, the first 36 or all 62 of them, depending on
+    the labels.
 
     Shakespeare inputs are 80 characters as ids of LEAF's alphabet (uint8), the label is the id of
     the next character. A character outside the alphabet has the id 80. There are 80 classes, or 81
@@ -154,7 +155,7 @@ def load_leaf(
         A `Federation` whose client ids are the user ids, in the order of the files.
 
     Raises:
-        SettingError: if the data set is unknown, it cannot have as many classes, or there are
+        SettingError: if the data set is unknown, it cannot have that many classes, or there are
             fewer than `max_clients` users.
         DataError: if a directory or file is missing, empty or not JSON, keys are missing, lengths
             differ, inputs have another form, labels are out of range, or a user occurs twice;

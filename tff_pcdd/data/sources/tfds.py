@@ -1,7 +1,7 @@
 """Image sets prepared by TensorFlow Datasets: CIFAR-10, CIFAR-100, SVHN and Fashion-MNIST.
 
 Means and standard deviations of the channels are those of FedGELA's code. FedMR and FedLoGe use the
-same, except that FedLoGe normalises CIFAR-10-LT with those of ImageNet
+same, except that FedLoGe normalizes CIFAR-10-LT with those of ImageNet
 (`input_normalization="imagenet"`).
 """
 
@@ -42,7 +42,7 @@ class TfdsSource(ImageSource, DirectorySource):
             train, test = (_decode_split(builder, split, self.info) for split in ("train", "test"))
         except DataError:
             raise
-        # Every layer below raises its own types for an incomplete copy.
+        # If a copy is incomplete, each of the libraries involved raises exceptions of its own.
         except Exception as error:
             reason = (str(error).strip() or type(error).__name__).splitlines()[0]
             raise DataError(

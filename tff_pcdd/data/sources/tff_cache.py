@@ -2,7 +2,7 @@
 
 `tff.simulation.datasets.emnist` and `.shakespeare` download an SQLite file once and read it from
 then on. Here the file has to exist already: nothing is downloaded. Both sets come from LEAF, so
-their samples are described in `_leaf_formats`. TFF is imported when one of them is loaded.
+their samples are described in `_leaf_formats`. TFF is imported only when one of them is loaded.
 
 EMNIST's images are 28 × 28 × 1, white paper is 1.0. Shakespeare's samples are snippets of text,
 from which LEAF's samples are made: a user's snippets are joined by line breaks, and every character
@@ -35,7 +35,7 @@ from tff_pcdd.data.sources._leaf_formats import (
 )
 from tff_pcdd.errors import DataError, SettingError
 
-# Number of samples that are taken out of TensorFlow at a time.
+# Number of samples that are converted from TensorFlow to NumPy at a time.
 _CHUNK = 10_000
 
 Arrays = tuple[np.ndarray, np.ndarray]
@@ -46,7 +46,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
     """A data set in the cache of TFF's loaders.
 
     Attributes:
-        file_name: of the cached copy.
+        file_name: name of the file with the cached copy.
         loader: module of `tff.simulation.datasets` that makes the copy.
         fixed_num_classes: number of classes; None if it follows from the labels.
     """
@@ -69,7 +69,7 @@ class TffCacheSource(LeafFormat, DirectorySource):
     def load(self, request: LoadRequest) -> PooledData:
         folder = pathlib.Path(self.data_dir or pathlib.Path.home() / ".tff").expanduser()
         file = folder / self.file_name
-        # Without the file, TFF's loader would turn to the network.
+        # Without the file, TFF's loader would start a download.
         if not file.is_file():
             raise DataError(
                 f"dataset {self.name}: data_dir={folder} has no {self.file_name}, TFF's cached "
@@ -189,7 +189,7 @@ class TffShakespeare(LeafText, TffCacheSource):
 
 @contextlib.contextmanager
 def _readable(name: str, file: pathlib.Path) -> Iterator[None]:
-    """Every layer below raises its own types for an incomplete file."""
+    """Converts the exceptions that libraries raise for an incomplete file to `DataError`."""
     try:
         yield
     except (DataError, SettingError, ImportError):

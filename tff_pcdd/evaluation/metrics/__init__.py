@@ -1,4 +1,4 @@
-"""Metrics of a model that are reported besides its accuracy.
+"""Metrics of a model that are reported in addition to its accuracy.
 
     tff_pcdd.evaluation.metrics.names()
     tff_pcdd.evaluation.metrics.create("worst_class").measure(correct, total)

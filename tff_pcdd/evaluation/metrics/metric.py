@@ -11,7 +11,7 @@ from tff_pcdd.registry import Component, Registry
 
 @dataclasses.dataclass(frozen=True)
 class Metric(Component):
-    """A number computed from counts of correctly classified samples; subclasses implement it."""
+    """A number computed from counts of correctly classified samples; subclasses add `measure`."""
 
     def measure(self, correct: np.ndarray, total: np.ndarray) -> float:
         """The metric of one model.

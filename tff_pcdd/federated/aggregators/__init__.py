@@ -4,9 +4,9 @@
     tff_pcdd.federated.aggregators.create("dp", noise_multiplier=0.5)
 
 They are TFF's own aggregators with the settings of `tff.learning`, except that a cohort without
-samples changes nothing here, where `tff.learning` would divide by zero. To add one, subclass
-`Aggregator` and decorate the class with `register`. From Python, `TffAggregator` wraps any factory
-of TFF's.
+samples changes nothing here, whereas `tff.learning` would divide by zero. To add one, subclass
+`Aggregator` and decorate the class with `register`. From Python, `TffAggregator` wraps any of TFF's
+aggregation factories.
 """
 
 from tff_pcdd.federated.aggregators.aggregator import Aggregator, register, registry

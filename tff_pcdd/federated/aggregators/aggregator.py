@@ -39,15 +39,16 @@ class Aggregator(Component):
     def check(
         self, method_name: str, update_sizes: Sequence[int], sum_names: Sequence[str]
     ) -> None:
-        """Refuses methods whose upload is not aggregated by this aggregator alone.
+        """Refuses methods if this aggregator cannot aggregate all that their clients upload.
 
         Args:
             method_name: name of the method.
-            update_sizes: entries of each tensor of the change of the shared weights.
-            sum_names: names of what clients send besides, which is summed without the aggregator.
+            update_sizes: number of entries of each tensor in the change of the shared weights.
+            sum_names: names of the other tensors that clients send, which are summed without the
+                aggregator.
 
         Raises:
-            SettingError: there is nothing to aggregate, or something besides it.
+            SettingError: clients send no change of the weights, or they send other tensors too.
         """
         if not update_sizes:
             raise SettingError(
@@ -65,7 +66,7 @@ class Aggregator(Component):
         """Bytes that a client sends as the change of its weights.
 
         Args:
-            sizes: entries of each tensor.
+            sizes: number of entries of each tensor.
         """
         return sum(self._tensor_bytes(size) for size in sizes)
 
@@ -84,7 +85,7 @@ class Aggregator(Component):
         return {}
 
     def _tensor_bytes(self, size: int) -> int:
-        """Bytes of a tensor with so many entries."""
+        """Bytes of a tensor with `size` entries."""
         return size * FLOAT_BYTES
 
 

@@ -13,8 +13,9 @@ from tff_pcdd.settings import option
 with epy.lazy_imports():
     import tensorflow_federated as tff
 
-# Settings of tff.learning. A change becomes zero if its largest entry is greater than a threshold,
-# an increased estimate of the 0.98 quantile of the largest entries; the first threshold is 21.
+# Settings of tff.learning. A change becomes zero if its largest entry exceeds a threshold: twice
+# the estimated 0.98 quantile of the largest entries, plus 1. The first estimate is 10, so the first
+# threshold is 21.
 _ZEROING = {
     "initial_estimate": 10.0,
     "target_quantile": 0.98,
@@ -28,11 +29,11 @@ _CLIPPING = {"initial_estimate": 1.0, "target_quantile": 0.8, "learning_rate": 0
 
 @dataclasses.dataclass(frozen=True)
 class BoundedAggregator(Aggregator):
-    """An aggregator before which changes are zeroed and clipped."""
+    """An aggregator of changes that are zeroed and clipped first."""
 
     zeroing: bool = option(
         True,
-        "Set changes with an entry far larger than usual to zero.",
+        "Set a change to zero if one of its entries is far larger than usual.",
         group=GROUP,
         setting="aggregator_zeroing",
     )

@@ -20,7 +20,8 @@ with epy.lazy_imports():
 class Compressed(BoundedAggregator):
     """The weighted mean of quantized changes, as `tff.learning.compression_aggregator`.
 
-    Entries are rounded at random to equal steps between the tensor's minimum and maximum.
+    Entries are rounded stochastically to equally spaced values between the tensor's minimum and
+    maximum.
     """
 
     name = "compressed"

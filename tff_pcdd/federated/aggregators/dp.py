@@ -16,8 +16,9 @@ with epy.lazy_imports():
     import dp_accounting
     import tensorflow_federated as tff
 
-# Standard deviation of the noise on the number of clipped changes, per client of a cohort, if the
-# clipping norm adapts; the default of tff.aggregators, which does not export it.
+# An adaptive clipping norm is based on the number of clipped changes. This is the standard
+# deviation of the noise on that number, divided by the number of clients in a cohort. It is the
+# default of tff.aggregators, which does not export it.
 _CLIPPED_COUNT_NOISE = 0.05
 
 
@@ -36,8 +37,8 @@ class DP(Aggregator):
     )
     clip: float = option(
         1.0,
-        "L2 norm to which a client's change is clipped; 0 follows the median of the norms, which "
-        "needs about 20 clients per round or more.",
+        "L2 norm to which a client's change is clipped; 0 for a norm that adapts to the median of "
+        "the changes' norms, which needs at least about 20 clients per round.",
         minimum=0,
         group=GROUP,
     )
@@ -54,7 +55,7 @@ class DP(Aggregator):
         return "dp_"
 
     def factory(self, cohort_size: int) -> tff.aggregators.UnweightedAggregationFactory:
-        """TFF's aggregation factory; the sum is divided by `cohort_size`, whoever takes part."""
+        """TFF's aggregation factory; it always divides the sum by `cohort_size`."""
         private = tff.aggregators.DifferentiallyPrivateFactory
         if self.clip:
             return private.gaussian_fixed(self.noise_multiplier, cohort_size, self.clip)
@@ -79,9 +80,9 @@ class DP(Aggregator):
     def epsilon(self, num_clients: int, cohort_size: int, rounds: int) -> float:
         """ε of (ε, δ)-differential privacy of the shared weights.
 
-        Two federations are neighbors if they differ in the data of one client, which in one of them
-        contributes nothing. Cohorts are drawn without replacement. The result is the smaller of two
-        values of ε: one that holds even if the cohorts are known, and one that is amplified by
+        Two federations are neighbors if they are equal except for one client, which contributes
+        nothing in one of them. Cohorts are drawn without replacement. The result is the smaller of
+        two values of ε: one that holds even if the cohorts are known, and one that is amplified by
         sampling and holds if they are secret.
 
         Args:

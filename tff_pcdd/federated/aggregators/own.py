@@ -1,4 +1,4 @@
-"""An aggregator around a factory of TFF's, for use from Python."""
+"""An aggregator that wraps one of TFF's aggregation factories, for use from Python."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ class TffAggregator(Aggregator):
     """Any aggregation factory of `tff.aggregators` or `tff.learning`, without a registered class.
 
     Attributes:
-        tff_factory: weighted or unweighted.
-        name: what results call it.
+        tff_factory: the factory, weighted or unweighted.
+        name: its name in results.
 
     Raises:
         SettingError: the name is that of a registered aggregator.
@@ -27,7 +27,7 @@ class TffAggregator(Aggregator):
     """
 
     tff_factory: Any
-    # Other components have their name from their class.
+    # The names of other components are class attributes.
     name: str = dataclasses.field(default="own", kw_only=True)  # type: ignore[misc]
 
     def __post_init__(self):

@@ -12,7 +12,8 @@ from tff_pcdd.federated.aggregators.bounded import BoundedAggregator
 with epy.lazy_imports():
     import tensorflow_federated as tff
 
-# Settings of tff.learning for the bound of the entries, which are rounded to integers in it.
+# Settings of tff.learning for the bound to which entries are clipped before they are rounded to
+# integers.
 _BOUND = {
     "initial_estimate": 50.0,
     "target_quantile": 0.95,
