@@ -18,7 +18,7 @@ _LONG_FIXTURES = {"workers", "start", "call", "succeed", "runs", "exported"}
 
 
 def pytest_collection_modifyitems(items):
-    """Marks tests by their fixtures, and files and directories that a marker's list names."""
+    """Marks tests whose fixtures take long."""
     for item in items:
         if _LONG_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.integration)
@@ -50,7 +50,10 @@ def simulation(request):
 
     name = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
     options = {"workers": request.getfixturevalue("workers")} if name == "remote" else {}
-    return runtime.use(name, **options)
+    # As a block, which stays in force when a test uses another runtime in between.
+    used = runtime.use(name, **options)
+    with used:
+        yield used
 
 
 @pytest.fixture(scope="session")

@@ -134,6 +134,7 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
     assert bool(later["server"]["valid"][2])
 
 
+@pytest.mark.integration
 @pytest.mark.parametrize(("share", "sent"), [(1.0, 3), (0.0, 0)])
 def test_share_of_clients_that_send_prototypes(simulation, share, sent):
     process = build_process(support.training_spec("fedmr", prototype_share=share))

@@ -96,6 +96,7 @@ def train(rate, seed):
     return support.run_rounds(process, process.initialize(), {}, [[0, 1], [0, 3]], seed)[0]
 
 
+@pytest.mark.integration
 def test_rounds_with_dropout_are_a_function_of_the_seed(simulation):
     """Equal from one process to the next, whatever TensorFlow's own random state."""
     tf.random.set_seed(1)

@@ -302,6 +302,7 @@ def test_aggregators(ours, fed_avg, name):
     )
 
 
+@pytest.mark.integration
 def test_differential_privacy(ours):
     aggregator = tff.learning.dp_aggregator(noise_multiplier=0.1, clients_per_round=4)
     output = _within(ours, _train, _fed_avg(aggregator, weighted=False))

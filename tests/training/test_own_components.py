@@ -16,6 +16,8 @@ from tff_pcdd.federated.weights import load
 from tff_pcdd.models import KerasBackbone
 from tff_pcdd.training import ExperimentConfig, Simulation, restore_run, run_experiment
 
+pytestmark = pytest.mark.integration
+
 CLASSES, RATE = 3, 0.5
 SHAPE = (2, 2, 1)
 
