@@ -17,7 +17,7 @@ from tff_pcdd.losses import l2_normalize, safe_norm
 def global_realign(psi, scale: float = 1.7) -> tf.Tensor:
     """GA-FR: ψ'_c = scale · ψ_c / ‖ψ_c‖.
 
-    The scale is 1 in the paper and 1.7 in the authors' program. It affects predictions only if the
+    The scale is 1 in the paper and 1.7 in the authors' code. It affects predictions only if the
     classifier has a bias, which is not scaled.
 
     Args:

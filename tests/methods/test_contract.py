@@ -1,5 +1,7 @@
 """What holds for every registered method; a new one is covered by being registered."""
 
+import types
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -138,15 +140,24 @@ def test_exported_models_count_as_evaluation_does(name, process, four_rounds, tm
     state, clients, _ = four_rounds
     spec = support.training_spec(name)
     # One with two classes, one with a single sample, in which normalization is most delicate.
-    makes = export.PersonalModels(spec, process, state, CLASS_NAMES)
-    for client in (0, 2):
-        inputs = clients[client], support.client_data(client, 4, test=support.TEST)
-        (counts,) = process.evaluate_personal(state, [inputs[0]], [inputs[1]])
-        model = makes.model(*inputs)
+    inputs = {k: (clients[k], support.client_data(k, 4, test=support.TEST)) for k in (0, 2)}
+    # What an export needs of a simulation, with the tiny federation's state and data.
+    simulation = types.SimpleNamespace(
+        spec=spec,
+        process=process,
+        state=state,
+        federation=types.SimpleNamespace(class_names=CLASS_NAMES),
+        personal_inputs=inputs.get,
+        invoke=lambda computation, *arguments: computation(*arguments),
+    )
+    makes = export.PersonalModels(simulation)
+    for client, (own_state, own_data) in inputs.items():
+        (counts,) = process.evaluate_personal(state, [own_state], [own_data])
+        model = makes.model(client)
         correct = correct_when_reloaded(model, tmp_path / str(client))
         np.testing.assert_array_equal(correct, counts["after"])
     if spec.method.has_global_model:
-        model = export.global_model(spec, state, CLASS_NAMES)
+        model = export.global_model(simulation)
         counts = process.evaluate_global(state, support.TEST)["correct"]["head"]
         np.testing.assert_array_equal(correct_when_reloaded(model, tmp_path / "global"), counts)
 

@@ -233,7 +233,7 @@ class FixedHead(tf.keras.layers.Layer):
 class SparseETF(FixedHead):
     """Head used to train FedLoGe's backbone: a `FixedHead` with a sparse frame (SSE-C).
 
-    There is no bias, as in the paper; the authors' program has a random one.
+    There is no bias, as in the paper; the authors' code has a random one.
     """
 
     def __init__(
