@@ -62,7 +62,7 @@ def test_whole_samples_may_be_dropped():
 
 def test_training_without_a_seed_is_an_error():
     layer = layers.StatelessDropout(0.5, name="drop")
-    with pytest.raises(RuntimeError, match=r"drop: training must run inside .*dropout_seed"):
+    with pytest.raises(RuntimeError, match=r"drop: .*dropout_seed"):
         layer(X, training=True)
     with pytest.raises(RuntimeError, match="dropout_seed"):
         drop(layer, [1, 2])
