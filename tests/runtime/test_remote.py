@@ -368,10 +368,10 @@ def test_a_worker_that_does_not_answer_at_the_start(start_workers):
 @pytest.mark.parametrize(
     ("workers", "reason"),
     [
-        ([], "at least one 'host:port'"),
-        ("localhost:1", "at least one 'host:port'"),
-        (["localhost"], "'localhost' does not have the form"),
-        (["localhost:1", "localhost:1"], "contains a worker twice"),
+        ([], "at least one worker as host:port"),
+        ("localhost:1", "at least one worker as host:port"),
+        (["localhost"], "'localhost' is not of the form host:port"),
+        (["localhost:1", "localhost:1"], "a worker is named twice"),
     ],
 )
 def test_unusable_addresses(workers, reason):
