@@ -12,7 +12,7 @@ from tff_pcdd import evaluation, files
 from tff_pcdd.data import Federation
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run import _CLIENT_STATES, Run
+from tff_pcdd.training.run import CLIENT_STATES, Run
 from tff_pcdd.training.run_options import RunOptions
 
 
@@ -31,7 +31,7 @@ def restore_run(
     """
     directory = Path(run_dir)
     options = options or RunOptions()
-    if (directory / _CLIENT_STATES).is_dir():
+    if (directory / CLIENT_STATES).is_dir():
         options = dataclasses.replace(options, client_store="disk")
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)

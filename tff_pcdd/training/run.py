@@ -34,7 +34,7 @@ from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
 
-_CLIENT_STATES = "client_states"
+CLIENT_STATES = "client_states"
 
 
 class Run:
@@ -78,7 +78,7 @@ class Run:
         self._options = options = options or RunOptions()
         store: Any = MemoryStore
         if options.client_store == "disk":
-            store = functools.partial(DiskStore, directory=self.directory / _CLIENT_STATES)
+            store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
         self.simulation.start()
         names = options.diagnostic_names()

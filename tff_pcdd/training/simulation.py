@@ -131,7 +131,7 @@ class Simulation:
         self.spec = training_spec(config, self.federation, self._compute)
         self.process = federated.build_process(self.spec, config.aggregator)
         self.groups = Groups.of(self.federation.class_counts())
-        self.store = store(self._initial_client_state)
+        self.store = store(self.initial_client_state)
         self.round = 0
         self.totals = {"upload_bytes": 0, "download_bytes": 0}
         self._state: Any = None
@@ -180,13 +180,10 @@ class Simulation:
 
     # One round.
 
-    def _initial_client_state(self, client: int) -> Any:
-        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
-        return self.invoke(self.process.initial_client_state, seed)
-
     def initial_client_state(self, client: int) -> Any:
         """The state of a client that has not taken part in any round."""
-        return self._initial_client_state(client)
+        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
+        return self.invoke(self.process.initial_client_state, seed)
 
     def client_data(
         self, client: int, cohort_index: int = 0, **parts: data.Examples
