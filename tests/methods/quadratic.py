@@ -1,7 +1,8 @@
 """Clients whose loss is a parabola, so that rounds can be worked out by hand.
 
 The model answers u + v for every sample, u of the backbone and v of the head; a client's loss is
-(u + v - b)²/2, where b is the label of its samples.
+(u + v - b)²/2, where b is the label of its samples. The backbone also has a statistic that counts
+its training steps.
 """
 
 import sys
@@ -9,10 +10,9 @@ import sys
 import numpy as np
 import tensorflow as tf
 
+from tests.methods.federation import Federation as AnyFederation
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, ClientWork, ServerWork, TrainingSpec, make_message
-from tff_pcdd.federated import state as states
-from tff_pcdd.federated.weights import WeightsChange
+from tff_pcdd.federated import SGD, TrainingSpec
 
 _NUM_CLASSES = 5
 
@@ -28,11 +28,16 @@ class Shift(tf.keras.layers.Layer):
         if self._start is not None:
             initializer = tf.keras.initializers.Constant(self._start)
             self.shift = self.add_weight(shape=(1,), initializer=initializer)
+            self.steps = self.add_weight(shape=(1,), initializer="zeros", trainable=False)
         super().build(input_shape)
 
-    def call(self, inputs):
+    def call(self, inputs, training=False):
         mean = tf.reduce_mean(inputs, axis=tuple(range(1, len(inputs.shape))))[:, None]
-        return mean if self._start is None else mean + self.shift
+        if self._start is None:
+            return mean
+        if training:
+            self.steps.assign_add([1.0])
+        return mean + self.shift
 
 
 def training_spec(
@@ -70,48 +75,39 @@ def samples(b: int, size: int):
     return {"x": tf.zeros([size, 1, 1, 1]), "y": tf.fill([size], b)}
 
 
-class Federation:
-    """Rounds of full participation, with the mean taken in NumPy."""
+class Federation(AnyFederation):
+    """Rounds on parabolas with the given minima."""
 
     def __init__(self, spec, minima, sizes=None):
-        self._spec = spec
         sizes = sizes or [2] * len(minima)
-        self._parts = [samples(b, n) for b, n in zip(minima, sizes, strict=True)]
-        self.server = {
-            "weights": states.initial_weights(spec),
-            "server": states.initial_server(spec),
-            "round": tf.constant(0),
-        }
-        self.clients = [
-            states.initial_client_state(spec, tf.constant([k, 0])) for k in range(len(minima))
-        ]
-        self.locals = []
+        super().__init__(spec, [samples(b, n) for b, n in zip(minima, sizes, strict=True)])
 
     @property
     def weights(self):
+        """The shared trained numbers."""
         return [float(value[0]) for value in self.server["weights"]["trainable"]]
 
-    def round(self):
-        """Plays a round; `locals` are the clients' changes of the first shared variable."""
-        message = make_message(self._spec.method, self.server)
-        results = []
-        for k, part in enumerate(self._parts):
-            work = ClientWork(self._spec)
-            data = {"train": part, "seed": tf.constant([k, 1]), "cohort_index": tf.constant(k)}
-            results.append(work.update(message, self.clients[k], data))
-        self.clients = [result["state"] for result in results]
-        self.locals = [
-            [float(delta[0]) for delta in tf.nest.flatten(result["update"])] for result in results
-        ]
-        shares = np.array([float(result["weight"]) for result in results])
-        shares /= shares.sum()
-        change = tf.nest.map_structure(
-            lambda *deltas: sum(share * delta for share, delta in zip(shares, deltas, strict=True)),
-            *(result["update"] for result in results),
-        )
-        assert isinstance(change, WeightsChange)
-        sums = tf.nest.map_structure(lambda *values: sum(values), *(r["sums"] for r in results))
-        work = ServerWork(self._spec)
-        weights, server = work.step(self.server, change, sums, tf.constant(float(len(results))))
-        self.server = {"weights": weights, "server": server, "round": self.server["round"] + 1}
-        return self
+    @property
+    def steps(self):
+        """The mean number of training steps, a shared statistic."""
+        return float(self.server["weights"]["statistics"][0][0])
+
+    @property
+    def locals(self):
+        """What the last cohort's clients sent as their changes of the shared numbers."""
+        return [[float(delta[0]) for delta in sent["update"].trainable] for sent in self.results]
+
+    def own(self, client):
+        """The numbers that a client keeps: first those that it trains, then its statistics."""
+        return [float(value[0]) for value in self.state(client)["personal"]]
+
+    def kept(self, client):
+        """The number that a client keeps: its dual variable, its drift, or its own model."""
+        state = self.state(client)
+        values = [state["own"][name] for name in ("dual", "drift") if name in state["own"]]
+        (first, *_) = [*values, state["personal"]]
+        return float(first[0][0])
+
+    def personal_number(self, client):
+        """What a client's personal model answers after its local epochs."""
+        return float(self.personal_logits(client, tf.zeros([1, 1, 1, 1]), tuned=True)[0, 0])

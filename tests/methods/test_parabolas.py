@@ -52,12 +52,12 @@ def test_feddyn_finds_the_optimum_of_all_in_one_round(play):
     """Steps of 1/2 minimise exactly, since the curvature is 1 + α = 2."""
     federation = play("feddyn", [0, 4], 0.0, rate=0.5, alpha=1.0).round()
     assert federation.locals == [[0], [2]] and federation.weights == [2]
-    duals = [float(state["own"]["dual"][0]) for state in federation.clients]
+    duals = [float(federation.state(k)["own"]["dual"][0]) for k in (0, 1)]
     assert duals == [0, -2]
     assert float(federation.server["server"]["correction"][0]) == -1
     federation.round()
     assert federation.locals == [[-1], [0]] and federation.weights == [2]
-    duals = [float(state["own"]["dual"][0]) for state in federation.clients]
+    duals = [float(federation.state(k)["own"]["dual"][0]) for k in (0, 1)]
     assert duals == [1, -2]
     # With full participation h is the mean of the duals.
     assert float(federation.server["server"]["correction"][0]) == np.mean(duals)
@@ -71,13 +71,12 @@ def test_feddc_corrects_the_drift(play, control, third):
     assert federation.locals == [[0], [2]] and federation.weights == [2]
     federation.round()
     assert federation.locals == [[-0.5], [-0.5]] and federation.weights == [2]
-    assert [float(state["own"]["drift"][0]) for state in federation.clients] == [-0.5, 1.5]
+    assert [float(federation.state(k)["own"]["drift"][0]) for k in (0, 1)] == [-0.5, 1.5]
     federation.round()
     assert [2 + delta for (delta,) in federation.locals] == list(third)
     assert federation.weights == [2]
 
 
-@pytest.mark.integration
 def test_feddc_without_control_is_feddyn(play):
     settings = {"minima": [0, 3, 4], "u": 1.0, "rate": 0.1, "epochs": 2, "alpha": 0.3}
     # Drifts are held at all clients, two of which never take part.
@@ -90,19 +89,19 @@ def test_feddc_without_control_is_feddyn(play):
 def test_fedper_trains_head_and_backbone_together(play):
     federation = play("fedper", [0, 4], 0.0, 0.0, rate=0.5).round()
     assert federation.locals == [[0], [2]] and federation.weights == [1]
-    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 2]
+    assert [federation.own(k)[0] for k in (0, 1)] == [0, 2]
 
 
 def test_fedrep_trains_the_head_first(play):
     federation = play("fedrep", [0, 4], 0.0, 0.0, rate=0.5, epochs=2).round()
     assert federation.locals == [[0], [1]] and federation.weights == [0.5]
-    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 2]
+    assert [federation.own(k)[0] for k in (0, 1)] == [0, 2]
 
 
 def test_fedrep_leaves_the_backbone_nothing_once_heads_fit(play):
     federation = play("fedrep", [0, 4], 0.0, 0.0, rate=1.0, epochs=2).round()
     assert federation.weights == [0]
-    assert [float(state["personal"][0][0]) for state in federation.clients] == [0, 4]
+    assert [federation.own(k)[0] for k in (0, 1)] == [0, 4]
 
 
 def test_fedbabu_never_moves_the_head(play):
@@ -119,12 +118,12 @@ def test_ditto_pulls_to_the_global_model_of_the_round(play):
     """Anchored at the trained local model it would come to 2.15625."""
     federation = play("ditto", [4], 0.0, rate=0.25, epochs=2, pull=1.0).round()
     assert federation.locals == [[1.75]]
-    assert float(federation.clients[0]["personal"][0][0]) == 1.5
+    assert federation.own(0)[0] == 1.5
 
 
 def test_ditto_without_pull_learns_alone(play):
     federation = play("ditto", [0, 4], 1.0, rate=0.25, epochs=2, pull=0.0).round().round()
     # Four steps, each three quarters of the way left.
     alone = [b + 0.75**4 * (1 - b) for b in (0, 4)]
-    actual = [float(state["personal"][0][0]) for state in federation.clients]
+    actual = [federation.own(k)[0] for k in (0, 1)]
     np.testing.assert_allclose(actual, alone, rtol=1e-6)

@@ -1,0 +1,165 @@
+"""Methods on one-dimensional parabolas in plain Python, stated without the package.
+
+Client k has SIZES[k] samples and the loss (w - MINIMA[k])²/2, so each of its steps has the gradient
+w - MINIMA[k], whatever the batch. Sizes and therefore numbers of steps are unequal, cohorts are
+parts of the federation, one client is empty and two never take part. A statistic of the model
+counts training steps.
+
+Each method is a generator that yields a `Round` for every cohort.
+"""
+
+from typing import NamedTuple
+
+MINIMA = [0, 4, 1, 3, 2, 0, 0]
+SIZES = [2, 7, 5, 4, 0, 6, 6]
+COHORTS = [[0, 1, 2], [1, 3], [0, 4, 3, 2], [2], [4], [0, 1, 2, 3], [3, 1]]
+BATCH = 3
+START = 1.0
+EVERYBODY = range(len(SIZES))
+
+
+class Round(NamedTuple):
+    """The state after a round.
+
+    Attributes:
+        weight: the global number.
+        steps: the averaged number of training steps.
+        own: the numbers that the clients keep, for methods that have them.
+        tuned: the personal models of all clients after their local epochs.
+    """
+
+    weight: float
+    steps: float
+    own: list[float]
+    tuned: list[float]
+
+
+class Solver(NamedTuple):
+    """SGD of one client in one round, with momentum from zero and coupled weight decay."""
+
+    rate: float
+    epochs: int
+    momentum: float
+    decay: float
+
+    def steps(self, client):
+        """Batches of BATCH samples; a last one of a single sample only if it is all there is."""
+        whole, rest = SIZES[client] // BATCH, SIZES[client] % BATCH
+        return self.epochs * (whole + (rest == 2 or (rest == 1 and whole == 0)))
+
+    def effective_steps(self, client):
+        """The sum of the factors with which the gradients enter the change, over the rate."""
+        factors = [0.0] * self.steps(client)
+        for first in range(len(factors)):
+            for later in range(first, len(factors)):
+                factors[first] += self.momentum ** (later - first)
+        return sum(factors)
+
+    def solve(self, client, w, extra=lambda w: 0.0):
+        """The number after a round that starts at w; `extra` is added to the gradient."""
+        velocity = 0.0
+        for _ in range(self.steps(client)):
+            gradient = w - MINIMA[client] + extra(w) + self.decay * w
+            velocity = self.momentum * velocity + gradient
+            w -= self.rate * velocity
+        return w
+
+
+def mean(values, weights):
+    """The weighted mean of two dicts over clients; None without weight."""
+    total = sum(weights.values())
+    return sum(weights[k] * values[k] for k in values) / total if total else None
+
+
+def by_samples(cohort):
+    return {k: SIZES[k] for k in cohort}
+
+
+def alike(cohort):
+    """The same weight for each client that has samples."""
+    return {k: float(SIZES[k] > 0) for k in cohort}
+
+
+def _averaging(solver, weighting, extra=lambda w, start: 0.0):
+    """Means of what the cohort's clients find; the personal model is fine-tuned without `extra`."""
+    w, counter = START, 0.0
+    for cohort in COHORTS:
+        found = {k: solver.solve(k, w, lambda x, start=w: extra(x, start)) for k in cohort}
+        counter += mean({k: solver.steps(k) for k in cohort}, weighting(cohort)) or 0
+        new = mean(found, weighting(cohort))
+        w = w if new is None else new
+        yield Round(w, counter, [], [solver.solve(k, w) for k in EVERYBODY])
+
+
+def fedavg(solver):
+    return _averaging(solver, by_samples)
+
+
+def fedprox(solver, mu):
+    return _averaging(solver, by_samples, lambda x, start: mu * (x - start))
+
+
+def fednova(solver):
+    w, counter = START, 0.0
+    for cohort in COHORTS:
+        weights = by_samples(cohort)
+        if any(weights.values()):
+            lengths = {k: solver.effective_steps(k) for k in cohort}
+            slopes = {k: (solver.solve(k, w) - w) / lengths[k] for k in cohort if lengths[k]}
+            w += mean(lengths, weights) * mean(slopes, weights)
+            counter += mean({k: solver.steps(k) for k in cohort}, weights)
+        yield Round(w, counter, [], [solver.solve(k, w) for k in EVERYBODY])
+
+
+def feddyn(solver, alpha):
+    w, counter, h = START, 0.0, 0.0
+    dual = [0.0 for _ in EVERYBODY]
+    for cohort in COHORTS:
+        present = [k for k in cohort if SIZES[k]]
+        found = {
+            k: solver.solve(k, w, lambda x, k=k, start=w: alpha * (x - start) - dual[k])
+            for k in present
+        }
+        for k in present:
+            dual[k] -= alpha * (found[k] - w)
+            h -= alpha * (found[k] - w) / len(SIZES)  # divided by the number of all clients
+        if present:
+            counter += mean({k: solver.steps(k) for k in present}, alike(present))
+            w = mean(found, alike(present)) - h / alpha
+        yield Round(w, counter, list(dual), [solver.solve(k, w) for k in EVERYBODY])
+
+
+def feddc(solver, alpha, control):
+    w, counter, everybody = START, 0.0, len(SIZES)
+    drift, controls = [0.0 for _ in EVERYBODY], [0.0 for _ in EVERYBODY]
+    for cohort in COHORTS:
+        common = sum(controls) / everybody  # of all clients, in the cohort or not
+        present, renewed, found = [k for k in cohort if SIZES[k]], list(controls), {}
+        for k in present:
+
+            def extra(x, k=k, start=w):
+                return alpha * (x - (start - drift[k])) + common - controls[k]
+
+            found[k] = solver.solve(k, w, extra)
+            slope = (w - found[k]) / (solver.rate * solver.effective_steps(k))
+            renewed[k] = {
+                "paper": slope,
+                "code": slope + controls[k] - common,
+                "none": 0.0,
+            }[control]
+        for k in present:
+            drift[k] += found[k] - w
+        controls = renewed
+        if present:
+            counter += mean({k: solver.steps(k) for k in present}, alike(present))
+            w = mean(found, alike(present)) + sum(drift) / everybody
+        yield Round(w, counter, list(drift), [solver.solve(k, w) for k in EVERYBODY])
+
+
+def ditto(solver, pull, weighting=by_samples):
+    own, start = [START for _ in EVERYBODY], START
+    for cohort, after in zip(COHORTS, _averaging(solver, weighting), strict=True):
+        for k in cohort:
+            own[k] = solver.solve(k, own[k], lambda x, start=start: pull * (x - start))
+        start = after.weight
+        yield after._replace(own=list(own), tuned=list(own))
