@@ -130,29 +130,23 @@ def feddyn(solver, alpha):
 
 
 def feddc(solver, alpha, control):
-    w, counter, everybody = START, 0.0, len(SIZES)
+    w, counter = START, 0.0
     drift, controls = [0.0 for _ in EVERYBODY], [0.0 for _ in EVERYBODY]
     for cohort in COHORTS:
-        common = sum(controls) / everybody  # of all clients, in the cohort or not
-        present, renewed, found = [k for k in cohort if SIZES[k]], list(controls), {}
+        common = sum(controls) / len(SIZES)  # of all clients, in the cohort or not
+        present = [k for k in cohort if SIZES[k]]
+        found, renewed = {}, list(controls)
         for k in present:
-
-            def extra(x, k=k, start=w):
-                return alpha * (x - (start - drift[k])) + common - controls[k]
-
-            found[k] = solver.solve(k, w, extra)
+            target, tilt = w - drift[k], common - controls[k]
+            found[k] = solver.solve(k, w, lambda x, t=target, g=tilt: alpha * (x - t) + g)
             slope = (w - found[k]) / (solver.rate * solver.effective_steps(k))
-            renewed[k] = {
-                "paper": slope,
-                "code": slope + controls[k] - common,
-                "none": 0.0,
-            }[control]
+            renewed[k] = {"paper": slope, "code": slope - tilt, "none": 0.0}[control]
         for k in present:
             drift[k] += found[k] - w
         controls = renewed
         if present:
             counter += mean({k: solver.steps(k) for k in present}, alike(present))
-            w = mean(found, alike(present)) + sum(drift) / everybody
+            w = mean(found, alike(present)) + sum(drift) / len(SIZES)
         yield Round(w, counter, list(drift), [solver.solve(k, w) for k in EVERYBODY])
 
 

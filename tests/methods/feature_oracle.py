@@ -1,0 +1,219 @@
+"""Methods that look at features, in NumPy: contrast, prototypes, and fixed heads."""
+
+import numpy as np
+
+from tests.methods.network_oracle import FedAvg
+from tests.methods.numpy_network import (
+    BACKBONE,
+    CLASSES,
+    HEAD,
+    LABELS,
+    ROUNDS,
+    STATISTICS,
+    WIDTH,
+    counts,
+    cross_entropy,
+    features,
+    inputs,
+    length,
+    train,
+    unit,
+)
+
+
+class _Projected(FedAvg):
+    """Two dense layers between the backbone and the head."""
+
+    averaged = (*BACKBONE, *HEAD, "P", "p", "Q", "q")
+
+    def projected(self, v, x, training, prefix=""):
+        hidden = features(v, x, training, prefix) @ v[prefix + "P"] + v[prefix + "p"]
+        return hidden * (hidden.real > 0) @ v[prefix + "Q"] + v[prefix + "q"]
+
+    def logits(self, v, x, training):
+        return self.projected(v, x, training) @ v["W"] + v["b"]
+
+
+class Moon(_Projected):
+    """Pulled towards the features of the received model, away from the client's last one."""
+
+    encoder = (*BACKBONE, "P", "p", "Q", "q", *STATISTICS)
+    kept = tuple(f"previous_{n}" for n in encoder)
+
+    def frozen(self):
+        return self.kept
+
+    def loss(self, client, x, y):
+        start = self.values(client)
+        towards = unit(self.projected(start, x, False))
+        away = unit(self.projected(start, x, False, "previous_"))
+
+        def loss(v):
+            z = unit(self.projected(v, x, True))
+            near, far = ((z * other).sum(axis=1) for other in (towards, away))
+            t = self.options["temperature"]
+            share = np.exp(near / t) / (np.exp(near / t) + np.exp(far / t))
+            return (
+                cross_entropy(self.logits(v, x, True), y)
+                - self.options["mu"] * np.log(share).mean()
+            )
+
+        return loss
+
+    def local(self, client, values, x, y):
+        values = super().local(client, values, x, y)
+        return values | {f"previous_{n}": values[n] for n in self.encoder}
+
+
+class _Prototypes(FedAvg):
+    """Class means of the features that trained clients have in eval mode."""
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        self.prototypes = {}
+
+    def represent(self, v, x, training):
+        return features(v, x, training)
+
+    def means(self, cohort, found):
+        """Dicts class → list of (mean, count), one for each client that has the class."""
+        held = {c: [] for c in range(CLASSES)}
+        for k in cohort:
+            if LABELS[k]:
+                h, y = self.represent(found[k], inputs(k), False), np.array(LABELS[k])
+                for c in np.unique(y):
+                    held[c].append((h[y == c].mean(axis=0), np.sum(y == c)))
+        return held
+
+
+class FedProto(_Prototypes):
+    """Nothing but prototypes is shared; every client that has a class counts once."""
+
+    averaged = statistics = ()
+    kept = (*BACKBONE, *HEAD, *STATISTICS)
+
+    def loss(self, client, x, y):
+        known = np.array([c in self.prototypes for c in y], bool)[:, None]
+        targets = np.array([self.prototypes.get(c, np.zeros(WIDTH)) for c in y])
+
+        def loss(v):
+            h = features(v, x, True)
+            distance = (known * (h - targets) ** 2).mean()
+            return (
+                cross_entropy(h @ v["W"] + v["b"], y) + self.options["distance_weight"] * distance
+            )
+
+        return loss
+
+    def collect(self, cohort, found):
+        for c, means in self.means(cohort, found).items():
+            if means:
+                self.prototypes[c] = np.mean([mean for mean, _ in means], axis=0)
+
+    def tune(self, client, values, x, y):
+        return self.local(client, values, x, y)
+
+    def classify(self, client, x, tuned):
+        """The class of the nearest prototype among those that the client may answer."""
+        values = self.values(client)
+        if tuned:
+            y = np.array(LABELS[client], int)
+            values = self.tune(client, values, inputs(client), y)
+        h = features(values, x, False)
+        known = self.candidates(client)
+        gaps = np.stack([((h - self.prototypes[c]) ** 2).sum(axis=1) for c in known], axis=1)
+        return np.array(known)[gaps.argmin(axis=1)]
+
+    def candidates(self, client):
+        return sorted(self.prototypes)
+
+
+class FedProc(_Projected, _Prototypes):
+    """Contrast with the prototypes first, cross-entropy at the end."""
+
+    def represent(self, v, x, training):
+        return self.projected(v, x, training)
+
+    def loss(self, client, x, y):
+        known = sorted(self.prototypes)
+        rows = np.flatnonzero(np.isin(y, known))
+        share = 1 - self.number / ROUNDS if len(rows) else 0.0
+
+        def loss(v):
+            z = self.projected(v, x, True)
+            plain = cross_entropy(z @ v["W"] + v["b"], y)
+            if not share:
+                return plain
+            anchors = unit(np.array([self.prototypes[c] for c in known]))
+            cosines = unit(z[rows]) @ anchors.T / self.options["temperature"]
+            contrast = cross_entropy(cosines, np.searchsorted(known, y[rows]))
+            return share * contrast + (1 - share) * plain
+
+        return loss
+
+    def collect(self, cohort, found):
+        for c, means in self.means(cohort, found).items():
+            if means:
+                total = sum(count for _, count in means)
+                self.prototypes[c] = sum(mean * count for mean, count in means) / total
+
+
+class FedLoGe(FedAvg):
+    """The backbone learns from a fixed frame F; heads W, b (averaged) and V, c (kept) listen."""
+
+    kept = ("V", "c")
+
+    def loss(self, client, x, y):
+        def loss(v):
+            h = features(v, x, True)
+            heads = (h @ v["F"], h.real @ v["W"] + v["b"], h.real @ v["V"] + v["c"])
+            return sum(cross_entropy(logits, y) for logits in heads)
+
+        return loss
+
+    def overall(self, x):
+        v = self.server
+        return features(v, x, False) @ (1.7 * unit(v["W"], axis=0)) + v["b"]
+
+    def realigned(self, values):
+        """The directions of the averaged head with the lengths of the client's own."""
+        return values | {"V": values["W"] * length(values["V"], 0), "c": values["b"]}
+
+    def personal(self, client, x, tuned):
+        values = self.realigned(self.values(client))
+        if tuned:
+            own, y = inputs(client), np.array(LABELS[client], int)
+
+            def loss(v):
+                return cross_entropy(features(v, own, False) @ v["V"] + v["c"], y)
+
+            epochs = self.options["finetune_epochs"]
+            values = train(values, ["V", "c"], loss, epochs, statistics_of=(), x=own)
+        return features(values, x, False) @ values["V"] + values["c"]
+
+
+class FedGELA(FedAvg):
+    """Cosines with a fixed frame F, times s; clients multiply them by Φ."""
+
+    averaged = tuple(BACKBONE)
+
+    def logits(self, v, x, training):
+        return self.options["scale"] * unit(features(v, x, training)) @ v["F"]
+
+    def phi(self, client):
+        n = counts(client)
+        return CLASSES * n / max(n.sum(), 1)
+
+    def loss(self, client, x, y):
+        return lambda v: cross_entropy(self.phi(client) * self.logits(v, x, True), y)
+
+    def tune(self, client, values, x, y):
+        return self.local(client, values, x, y)
+
+    def answer(self, client, values, x):
+        return self.phi(client) * self.logits(values, x, False)
+
+
+class FedGE(FedGELA):
+    def phi(self, client):
+        return np.ones(CLASSES)

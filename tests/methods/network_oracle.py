@@ -1,0 +1,207 @@
+"""Methods on a small network in NumPy, stated without the package.
+
+A class holds what server and clients know, and changes FedAvg where its paper does.
+"""
+
+import numpy as np
+
+from tests.methods.numpy_network import (
+    BACKBONE,
+    EPOCHS,
+    HEAD,
+    LABELS,
+    STATISTICS,
+    counts,
+    cross_entropy,
+    features,
+    inputs,
+    train,
+)
+
+
+class FedAvg:
+    """Everything is averaged, by samples unless `weighting` says "uniform"."""
+
+    averaged = (*BACKBONE, *HEAD)
+    statistics = tuple(STATISTICS)
+    kept = ()
+
+    def __init__(self, server, own, weighting="samples", **options):
+        """`server` and `own` (of each client) are the initial arrays by name."""
+        self.server, self.own, self.weighting = dict(server), [dict(o) for o in own], weighting
+        self.options, self.number = options, 0
+        self.began = set()
+
+    def logits(self, v, x, training):
+        return features(v, x, training) @ v["W"] + v["b"]
+
+    def loss(self, client, x, y):
+        """The local loss as a function of the values."""
+        return lambda v: cross_entropy(self.logits(v, x, True), y)
+
+    def local(self, client, values, x, y):
+        names = [n for n in (*self.averaged, *self.kept) if n not in self.frozen()]
+        return train(values, names, self.loss(client, x, y), EPOCHS, x=x)
+
+    def frozen(self):
+        """What is kept and yet not trained."""
+        return STATISTICS
+
+    def values(self, client):
+        return {**self.server, **self.own[client]}
+
+    def round(self, cohort):
+        changes, weights, found = {}, {}, {}
+        for k in cohort:
+            start, x, y = self.values(k), inputs(k), np.array(LABELS[k], int)
+            found[k] = self.local(k, start, x, y)
+            weights[k] = len(y) if self.weighting == "samples" else float(len(y) > 0)
+            names = (*self.averaged, *self.statistics)
+            changes[k] = {name: found[k][name] - self.server[name] for name in names}
+        self.collect(cohort, found)
+        for k in cohort:
+            self.own[k] = {name: found[k][name] for name in self.kept}
+            if LABELS[k]:
+                self.began.add(k)
+        for name in (*self.averaged, *self.statistics):
+            moved = sum(weights[k] * changes[k][name] for k in cohort)
+            self.server[name] = self.server[name] + moved / sum(weights.values())
+        self.number += 1
+
+    def collect(self, cohort, found):
+        """What the server learns besides the means."""
+
+    def tune(self, client, values, x, y):
+        """The personal model's local epochs, by default plain cross-entropy on everything."""
+        names = [n for n in (*self.averaged, *self.kept) if n not in self.frozen()]
+        return train(
+            values, names, lambda v: cross_entropy(self.logits(v, x, True), y), EPOCHS, x=x
+        )
+
+    def personal(self, client, x, tuned):
+        """Logits of a client's personal model."""
+        values = self.values(client)
+        if tuned:
+            y = np.array(LABELS[client], int)
+            values = self.tune(client, values, inputs(client), y)
+        return self.answer(client, values, x)
+
+    def answer(self, client, values, x):
+        return self.logits(values, x, False)
+
+    def overall(self, x):
+        """Logits of the global model."""
+        return self.logits(self.server, x, False)
+
+
+class FedProx(FedAvg):
+    def loss(self, client, x, y):
+        start, plain = dict(self.server), super().loss(client, x, y)
+
+        def loss(v):
+            distance = sum(((v[n] - start[n]) ** 2).sum() for n in self.averaged)
+            return plain(v) + 0.5 * self.options["mu"] * distance
+
+        return loss
+
+
+class FedBN(FedAvg):
+    """The normalization stays with a client that has trained; its mean serves the others."""
+
+    averaged = ("A", "a", *HEAD, "scale", "offset")
+    kept = ("scale", "offset", *STATISTICS)
+
+    def local(self, client, values, x, y):
+        return train(values, [*BACKBONE, *HEAD], self.loss(client, x, y), EPOCHS, x=x)
+
+    tune = local
+
+    def values(self, client):
+        return {**self.server, **(self.own[client] if client in self.began else {})}
+
+
+class FedPer(FedAvg):
+    averaged, kept = tuple(BACKBONE), tuple(HEAD)
+
+
+class FedRep(FedPer):
+    """Head first, on features of the received averages, which do not move meanwhile."""
+
+    def head_only(self, values, x, y, epochs):
+        def loss(v):
+            return cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
+
+        return train(values, HEAD, loss, epochs, statistics_of=(), x=x)
+
+    def local(self, client, values, x, y):
+        body = self.options["body_epochs"]
+        values = self.head_only(values, x, y, max(1, EPOCHS - body))
+        return train(values, BACKBONE, self.loss(client, x, y), body, x=x)
+
+    def tune(self, client, values, x, y):
+        return self.head_only(values, x, y, EPOCHS)
+
+
+class FedBABU(FedAvg):
+    averaged = tuple(BACKBONE)
+
+    def tune(self, client, values, x, y):
+        names = {"full": [*BACKBONE, *HEAD], "head": HEAD, "body": BACKBONE}
+        chosen = names[self.options["finetune"]]
+        return train(values, chosen, self.loss(client, x, y), EPOCHS, x=x)
+
+
+class FedRoD(FedAvg):
+    """A personal head V, c on top of what the generic one answers."""
+
+    kept = ("V", "c")
+
+    def loss(self, client, x, y):
+        n = counts(client)
+        held = np.flatnonzero(n)
+        position = np.searchsorted(held, y)
+
+        def loss(v):
+            h = features(v, x, True)
+            generic = h @ v["W"] + v["b"]
+            balanced = generic[:, held] + self.options["gamma"] * np.log(n[held])
+            own = generic.real + h.real @ v["V"] + v["c"]
+            return cross_entropy(balanced, position) + cross_entropy(own, y)
+
+        return loss
+
+    def tune(self, client, values, x, y):
+        return values
+
+    def answer(self, client, values, x):
+        return (
+            self.logits(values, x, False) + features(values, x, False) @ values["V"] + values["c"]
+        )
+
+
+class Ditto(FedAvg):
+    """A second network, pulled towards the received one."""
+
+    kept = tuple(f"own_{n}" for n in (*BACKBONE, *HEAD, *STATISTICS))
+
+    def own_logits(self, v, x, training):
+        return features(v, x, training, "own_") @ v["own_W"] + v["own_b"]
+
+    def local(self, client, values, x, y):
+        received = dict(values)
+        values = train(values, self.averaged, self.loss(client, x, y), EPOCHS, x=x)
+
+        def loss(v):
+            distance = sum(((v["own_" + n] - received[n]) ** 2).sum() for n in self.averaged)
+            return (
+                cross_entropy(self.own_logits(v, x, True), y) + self.options["pull"] / 2 * distance
+            )
+
+        names = [f"own_{n}" for n in self.averaged]
+        return train(values, names, loss, EPOCHS, statistics_of=("own_",), x=x)
+
+    def tune(self, client, values, x, y):
+        return values
+
+    def answer(self, client, values, x):
+        return self.own_logits(values, x, False)

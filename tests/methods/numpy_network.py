@@ -1,0 +1,92 @@
+"""Federations of a small network in NumPy: data, network, derivatives and training.
+
+The network is tanh(x·A + a), a batch normalization, and a linear head. Derivatives are those of a
+complex step, exact to rounding; the real part of a value is therefore the value without gradient.
+Each client trains on all of its samples at once. Sizes and classes are unequal, cohorts are parts
+of the federation, one client is empty and one never takes part.
+"""
+
+import numpy as np
+
+CLASSES, INPUTS, WIDTH = 3, 3, 4
+EPOCHS, ROUNDS = 3, 4
+RATE, MOMENTUM, DECAY = 0.3, 0.5, 0.02
+COHORTS = [[0, 1], [3, 4, 1], [2, 0], [3, 2]]
+LABELS = [[0, 1, 1, 0, 1], [1, 2, 2, 1], [0, 1, 2], [2] * 6, [], [0, 2, 2, 0]]
+EVERYBODY = range(len(LABELS))
+
+BACKBONE = ["A", "a", "scale", "offset"]
+STATISTICS = ["mean", "variance"]
+HEAD = ["W", "b"]
+
+
+def inputs(client):
+    """A client's inputs, which depend on the class."""
+    labels = np.array(LABELS[client], int)
+    noise = np.random.default_rng(client).normal(size=(len(labels), INPUTS))
+    return np.float32(noise + np.eye(INPUTS)[labels])
+
+
+def counts(client):
+    return np.bincount(np.array(LABELS[client], int), minlength=CLASSES)
+
+
+# The network. Values are dicts of arrays by name.
+
+
+def _hidden(v, x, prefix=""):
+    return np.tanh(x @ v[prefix + "A"] + v[prefix + "a"])
+
+
+def features(v, x, training, prefix=""):
+    """What the head receives; training normalizes by the moments of the batch."""
+    h = _hidden(v, x, prefix)
+    mean, variance = v[prefix + "mean"], v[prefix + "variance"]
+    if training:
+        mean = h.mean(axis=0)
+        variance = ((h - mean) ** 2).mean(axis=0)
+    normal = (h - mean) / np.sqrt(variance + 1e-5)
+    return normal * v[prefix + "scale"] + v[prefix + "offset"]
+
+
+def cross_entropy(logits, labels):
+    """The mean over samples; complex numbers need no protection from overflow here."""
+    total = np.log(np.exp(logits).sum(axis=1))
+    return (total - logits[np.arange(len(labels)), labels]).mean()
+
+
+def length(values, axis):
+    return np.sqrt((values * values).sum(axis=axis, keepdims=True))
+
+
+def unit(values, axis=1):
+    """Vectors of length 1; a zero vector stays, and has no derivative."""
+    zero = (values.real == 0).all(axis=axis, keepdims=True)
+    return np.where(zero, 0, values / np.where(zero, 1, length(values, axis)))
+
+
+def gradient(loss, values, name):
+    """The derivative of loss(values) by the array values[name]."""
+    result = np.zeros(values[name].shape)
+    for index in np.ndindex(result.shape):
+        moved = values[name].astype(complex)
+        moved[index] += 1e-30j
+        result[index] = np.imag(loss({**values, name: moved})) / 1e-30
+    return result
+
+
+def train(values, names, loss, epochs, statistics_of=("",), x=None):
+    """Trains the named arrays; networks in `statistics_of` move their averages before each step."""
+    values = dict(values)
+    velocity = dict.fromkeys(names, 0.0)
+    for _ in range(epochs if len(x) else 0):
+        gradients = {name: gradient(loss, values, name) for name in names}
+        for prefix in statistics_of:
+            h = _hidden(values, x, prefix)
+            moments = {"mean": h.mean(axis=0), "variance": h.var(axis=0, ddof=1)}
+            for name, moment in moments.items():
+                values[prefix + name] = 0.9 * values[prefix + name] + 0.1 * moment
+        for name in names:
+            velocity[name] = MOMENTUM * velocity[name] + gradients[name] + DECAY * values[name]
+            values[name] = values[name] - RATE * velocity[name]
+    return values
