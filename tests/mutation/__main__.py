@@ -1,0 +1,263 @@
+"""Runs the quick tests on mutants of the package; see docs/quality.md.
+
+    python -m tests.mutation --files tff_pcdd/methods --output build/mutation.csv
+
+A mutant is a copy of one file with one small change (`operators`). Tests that fail kill it; a
+mutant that no test kills shows something that no test checks. Importing TensorFlow takes longer
+than most tests, so it is imported once, and a process is forked for each mutant before TensorFlow
+has started anything. The package itself is imported in the forked process only, with the changed
+file in place of the original, which stays untouched on disk.
+
+A file of a method is tested by the tests whose names contain the method's name, and the files that
+all methods use by all quick tests of methods. Tests run in the order of their duration, until one
+fails. A test that takes ten times as long as usual ends the process; the mutant counts as killed.
+
+The table has a row per mutant. Mutants that it contains already are not run again as long as their
+file is the same; `--again` runs the surviving ones again, after tests were added.
+"""
+
+from __future__ import annotations
+
+import argparse
+import csv
+import importlib.abc
+import importlib.util
+import json
+import linecache
+import os
+import pathlib
+import random
+import re
+import signal
+import sys
+import time
+
+from tests.mutation.operators import Mutant, mutants
+
+_ROOT = pathlib.Path(__file__).parents[2]
+_COLUMNS = (
+    "file",
+    "digest",
+    "number",
+    "line",
+    "operator",
+    "before",
+    "after",
+    "outcome",
+    "seconds",
+    "by",
+)
+_QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
+_FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
+
+# Tests of a file, as a pattern of their names, if it is not the file's own name.
+_TESTS = {
+    "contract": "",
+    "network": "",
+    "prototypes": "fedproto|fedproc|fedmr",
+    "generator": "fedgen|generator|adam|diversity",
+    "fedgen": "fedgen|generator|adam|diversity",
+    "ratioloss": "ratio|monitor|decisive",
+    "fednova": "fednova|feddc",
+    "fedper": "fedper|fedrep",
+    "fedge": "fedge",
+}
+_ALWAYS = "test_fairness|test_options"
+
+
+class _ChangedSource(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Imports one module of the package from a changed source."""
+
+    def __init__(self, path: pathlib.Path, source: str) -> None:
+        relative = path.relative_to(_ROOT).with_suffix("")
+        self.name = ".".join(relative.parts).removesuffix(".__init__")
+        self._path, self._source = str(path), source
+        # AutoGraph translates functions from their source text, which it takes from here.
+        lines = source.splitlines(keepends=True)
+        linecache.cache[self._path] = (len(source), None, lines, self._path)
+
+    def find_spec(self, fullname, path=None, target=None):
+        if fullname != self.name:
+            return None
+        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
+
+    def create_module(self, spec):
+        return None
+
+    def exec_module(self, module):
+        exec(compile(self._source, self._path, "exec"), module.__dict__)
+
+
+class _Watch:
+    """Ends the process when a test takes too long; notes durations and the first failure."""
+
+    def __init__(self, durations: dict[str, float]) -> None:
+        self._expected = durations
+        self.durations: dict[str, float] = {}
+        self.failed: str | None = None
+
+    def pytest_runtest_logstart(self, nodeid, location):
+        signal.alarm(int(20 + 10 * self._expected.get(nodeid, 30)))
+
+    def pytest_runtest_logreport(self, report):
+        self.durations[report.nodeid] = self.durations.get(report.nodeid, 0) + report.duration
+        if report.failed and self.failed is None:
+            self.failed = report.nodeid
+
+
+def _fork(changed: _ChangedSource | None, arguments: list[str], durations: dict[str, float]):
+    """Runs pytest in a forked process; returns what it reported, or None if it was ended."""
+    import pytest
+
+    receiving, sending = os.pipe()
+    child = os.fork()
+    if not child:
+        # A forked process must never return into the loop of its parent.
+        try:
+            signal.signal(signal.SIGALRM, signal.SIG_DFL)
+            signal.alarm(120)
+            silent = os.open(os.devnull, os.O_WRONLY)
+            os.dup2(silent, 1)
+            os.dup2(silent, 2)
+            if changed:
+                sys.meta_path.insert(0, changed)
+            watch = _Watch(durations)
+            code = pytest.main([*_QUICK, "-x", *arguments], plugins=[watch])
+            imported = changed is None or changed.name in sys.modules
+            result = {"code": int(code), "failed": watch.failed, "imported": imported}
+            if changed is None:
+                result["durations"] = watch.durations
+            with os.fdopen(sending, "w") as file:
+                json.dump(result, file)
+        finally:
+            os._exit(0)
+    os.close(sending)
+    with os.fdopen(receiving) as file:
+        text = file.read()
+    os.waitpid(child, 0)
+    return json.loads(text) if text else None
+
+
+def _measure(folders: list[str]) -> dict[str, float]:
+    """Seconds that each quick test takes on the original files, the shortest first."""
+    result = _fork(None, folders, {})
+    if not result or result["code"]:
+        raise SystemExit(f"tests fail without a mutant: {result and result['failed']}")
+    return dict(sorted(result["durations"].items(), key=lambda item: item[1]))
+
+
+def _tests_of(path: pathlib.Path, durations: dict[str, float]) -> list[str]:
+    folders = tuple(_FOLDERS[path.parent.name])
+    name = _TESTS.get(path.stem, path.stem) if path.parent.name == "methods" else ""
+    pattern = re.compile(f"{name}|{_ALWAYS}" if name else "")
+    return [t for t in durations if t.startswith(folders) and pattern.search(t)]
+
+
+def _run(path: pathlib.Path, mutant: Mutant, durations: dict[str, float]) -> dict[str, object]:
+    """The outcome of a mutant: killed, timeout or survived."""
+    started = time.monotonic()
+    tests = _tests_of(path, durations)
+    result = _fork(_ChangedSource(path, mutant.source), tests, durations)
+    if result is None:
+        outcome, by = "timeout", ""
+    else:
+        if not result["imported"] and result["code"] == 0:
+            raise SystemExit(f"no test of {path.name} imports it")
+        outcome = "killed" if result["code"] else "survived"
+        by = result["failed"] or ("import" if result["code"] else "")
+    return {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _row(path: pathlib.Path, digest: str, number: int, mutant: Mutant) -> dict[str, object]:
+    name = path.relative_to(_ROOT).as_posix()
+    texts = (mutant.before.split("\n")[0], mutant.after.split("\n")[0])
+    values = (name, digest, number, mutant.line, mutant.operator, *texts)
+    return dict(zip(_COLUMNS, values, strict=False))
+
+
+def _key(row: dict[str, object]) -> tuple[str, ...]:
+    """What identifies a mutant: the file's content and the mutant's number in it."""
+    return tuple(str(row[column]) for column in _COLUMNS[:3])
+
+
+def _write(path: pathlib.Path, rows: list[dict[str, object]]) -> None:
+    partial = path.with_suffix(".partial")
+    with open(partial, "w", newline="") as file:
+        writer = csv.DictWriter(file, _COLUMNS)
+        writer.writeheader()
+        writer.writerows(rows)
+    partial.replace(path)
+
+
+def summarize(rows: list[dict[str, object]]) -> str:
+    """A Markdown table of the scores by file; a timeout counts as killed."""
+    lines = [
+        "| file | mutants | killed | timeout | survived | score |",
+        "|---|---|---|---|---|---|",
+    ]
+    for name in [*sorted({str(row["file"]) for row in rows}), ""]:
+        chosen = [row["outcome"] for row in rows if not name or row["file"] == name]
+        counts = [chosen.count(outcome) for outcome in ("killed", "timeout", "survived")]
+        score = 100 * (1 - counts[2] / max(len(chosen), 1))
+        cells = (f"`{name}`" if name else "all", len(chosen), *counts, f"{score:.1f} %")
+        lines.append(f"| {' | '.join(map(str, cells))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="python -m tests.mutation")
+    parser.add_argument("--files", nargs="+", default=["tff_pcdd/methods"], help="files or folders")
+    parser.add_argument("--sample", type=int, help="number of mutants drawn; all by default")
+    parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
+    parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/mutation.csv"))
+    parser.add_argument("--again", action="store_true", help="run surviving mutants again")
+    parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
+    options = parser.parse_args()
+
+    paths = [
+        path
+        for given in map(_ROOT.joinpath, options.files)
+        for path in ([given] if given.is_file() else sorted(given.glob("*.py")))
+    ]
+    todo = []
+    for path in paths:
+        source = path.read_text()
+        digest = importlib.util.source_hash(source.encode()).hex()
+        todo += [
+            (path, mutant, _row(path, digest, number, mutant))
+            for number, mutant in enumerate(mutants(source))
+        ]
+    if options.sample is not None and options.sample < len(todo):
+        chosen = random.Random(options.seed).sample(range(len(todo)), options.sample)
+        todo = [todo[index] for index in sorted(chosen)]
+    if options.list:
+        for path, mutant, _ in todo:
+            print(f"{path.name}:{mutant.line}: {mutant.operator}: {mutant.before} → {mutant.after}")
+        return
+
+    known = {}
+    if options.output.exists():
+        with open(options.output, newline="") as file:
+            known = {_key(row): row for row in csv.DictReader(file)}
+    if options.again:
+        known = {key: row for key, row in known.items() if row["outcome"] != "survived"}
+    options.output.parent.mkdir(parents=True, exist_ok=True)
+
+    os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    import tensorflow  # noqa: F401
+    import tensorflow_federated  # noqa: F401
+
+    missing = [item for item in todo if _key(item[2]) not in known]
+    folders = {folder for path, _, _ in missing for folder in _FOLDERS[path.parent.name]}
+    durations = _measure(sorted(folders)) if missing else {}
+    for number, (path, mutant, row) in enumerate(missing, 1):
+        row |= _run(path, mutant, durations)
+        known[_key(row)] = row
+        print(f"{number}/{len(missing)} {row['file']}:{row['line']} {row['outcome']}", flush=True)
+        if number % 10 == 0 or number == len(missing):
+            _write(options.output, list(known.values()))
+    print(summarize([known[_key(row)] for _, _, row in todo]))
+
+
+if __name__ == "__main__":
+    main()
