@@ -54,11 +54,11 @@ class FedNova(Method):
         return [tf.math.divide_no_nan(delta, steps) for delta in super().update(net, client)]
 
     def upload(self, net, client, reduce):
-        samples = self.weight(client)
-        sums = {"samples": samples, "steps": samples * self._effective_steps(client)}
+        weight = self.weight(client)
+        sums = {"weight": weight, "steps": weight * self._effective_steps(client)}
         return Upload(sums, client.state)
 
     def server_update(self, weights, change, server, sums, cohort_size):
-        effective = tf.math.divide_no_nan(sums["steps"], sums["samples"])
+        effective = tf.math.divide_no_nan(sums["steps"], sums["weight"])
         stretched = [effective * delta for delta in change]
         return super().server_update(weights, stretched, server, sums, cohort_size)

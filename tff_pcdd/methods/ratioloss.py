@@ -9,12 +9,13 @@ classes' Δ|, where the sums are over the weights that class p increases and oth
 change (`decisive_weights`). A class that the model has already learned changes the model little and
 receives a small weight. Clients use the R of the previous round. From these changes and the change
 of the global head, the server also estimates how many samples of each class took part in the round
-(`composition`, algorithm 1), without asking the clients. With α = 1 and β = 0 it is FedAvg.
+(`composition`, algorithm 1), without asking the clients. The mean over clients is unweighted
+(authors' code). With α = 1, β = 0 and client_weighting=samples it is FedAvg.
 
 Departures from the paper: R is used from the second round on (authors' code), whereas the paper
 waits until the composition is imbalanced. R is limited to `cap`, because its denominator is near 0
-for a class that is fitted perfectly (one variant of the code uses 5000). The mean over clients is
-weighted by numbers of samples. The server's samples are drawn from the training data.
+for a class that is fitted perfectly (one variant of the code uses 5000). The server's
+samples are drawn from the training data.
 """
 
 from __future__ import annotations
@@ -41,7 +42,8 @@ class RatioLoss(Method):
     """FedAvg with samples weighted by how much their class still changes the model."""
 
     name = "ratioloss"
-    degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0}
+    degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0, "client_weighting": "samples"}
+    published_weighting: ClassVar[str] = "uniform"
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)
     beta: float = option(0.1, "β, weight of the ratio of the sample's class.", minimum=0)
