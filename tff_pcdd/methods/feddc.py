@@ -86,7 +86,7 @@ class FedDC(Method):
         old, mean = client.state["control"], client.server["control"]
         if self.control == "none":
             return old
-        steps = accumulated_weight(tf.cast(client.steps, tf.float32), client.optimizer.momentum)
+        steps = accumulated_weight(client.steps, client.optimizer.momentum)
         length = client.optimizer.learning_rate * steps
         gradients = [-tf.math.divide_no_nan(delta, length) for delta in changes]
         if self.control == "paper":
