@@ -196,7 +196,7 @@ def test_privacy_counts_clients_alike(simulation):
     ("name", "reason"),
     [
         ("fedmr", "clients of fedmr also send counts, features, which would not be aggregated"),
-        ("feddyn", "clients of feddyn also send clients, which would not be aggregated"),
+        ("feddyn", "clients of feddyn also send weight, which would not be aggregated"),
         ("fedproto", "clients of fedproto send no weights"),
     ],
 )
