@@ -20,16 +20,18 @@ from tests.methods.numpy_network import (
 
 
 class FedAvg:
-    """Everything is averaged, by samples unless `weighting` says "uniform"."""
+    """Everything is averaged, by samples or uniformly over the clients that have any."""
 
     averaged = (*BACKBONE, *HEAD)
     statistics = tuple(STATISTICS)
     kept = ()
+    weighting = "samples"
 
-    def __init__(self, server, own, weighting="samples", **options):
+    def __init__(self, server, own, **options):
         """`server` and `own` (of each client) are the initial arrays by name."""
-        self.server, self.own, self.weighting = dict(server), [dict(o) for o in own], weighting
+        self.server, self.own = dict(server), [dict(values) for values in own]
         self.options, self.number = options, 0
+        self.weighting = options.get("client_weighting", self.weighting)
         self.began = set()
 
     def logits(self, v, x, training):
@@ -108,6 +110,8 @@ class FedProx(FedAvg):
 class FedBN(FedAvg):
     """The normalization stays with a client that has trained; its mean serves the others."""
 
+    weighting = "uniform"
+
     averaged = ("A", "a", *HEAD, "scale", "offset")
     kept = ("scale", "offset", *STATISTICS)
 
@@ -127,6 +131,8 @@ class FedPer(FedAvg):
 class FedRep(FedPer):
     """Head first, on features of the received averages, which do not move meanwhile."""
 
+    weighting = "uniform"
+
     def head_only(self, values, x, y, epochs):
         def loss(v):
             return cross_entropy(features(v, x, False) @ v["W"] + v["b"], y)
@@ -144,6 +150,7 @@ class FedRep(FedPer):
 
 class FedBABU(FedAvg):
     averaged = tuple(BACKBONE)
+    weighting = "uniform"
 
     def tune(self, client, values, x, y):
         names = {"full": [*BACKBONE, *HEAD], "head": HEAD, "body": BACKBONE}
@@ -181,6 +188,8 @@ class FedRoD(FedAvg):
 
 class Ditto(FedAvg):
     """A second network, pulled towards the received one."""
+
+    weighting = "uniform"
 
     kept = tuple(f"own_{n}" for n in (*BACKBONE, *HEAD, *STATISTICS))
 

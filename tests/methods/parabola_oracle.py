@@ -72,6 +72,7 @@ def mean(values, weights):
 
 
 def by_samples(cohort):
+    """The numbers of samples as weights."""
     return {k: SIZES[k] for k in cohort}
 
 
@@ -91,49 +92,56 @@ def _averaging(solver, weighting, extra=lambda w, start: 0.0):
         yield Round(w, counter, [], [solver.solve(k, w) for k in EVERYBODY])
 
 
-def fedavg(solver):
-    return _averaging(solver, by_samples)
+def fedavg(solver, weighting):
+    return _averaging(solver, weighting)
 
 
-def fedprox(solver, mu):
-    return _averaging(solver, by_samples, lambda x, start: mu * (x - start))
+def fedprox(solver, weighting, mu):
+    return _averaging(solver, weighting, lambda x, start: mu * (x - start))
 
 
-def fednova(solver):
+def fednova(solver, weighting):
     w, counter = START, 0.0
     for cohort in COHORTS:
-        weights = by_samples(cohort)
+        weights = weighting(cohort)
         if any(weights.values()):
             lengths = {k: solver.effective_steps(k) for k in cohort}
-            slopes = {k: (solver.solve(k, w) - w) / lengths[k] for k in cohort if lengths[k]}
+            slopes = {k: (solver.solve(k, w) - w) / (lengths[k] or 1) for k in cohort}
             w += mean(lengths, weights) * mean(slopes, weights)
             counter += mean({k: solver.steps(k) for k in cohort}, weights)
         yield Round(w, counter, [], [solver.solve(k, w) for k in EVERYBODY])
 
 
-def feddyn(solver, alpha):
+def of_all(weights, weighting):
+    """A cohort's weights as shares of the federation; uniformly, an empty client is one of it."""
+    total = len(SIZES) if weighting is alike else sum(SIZES)
+    return {k: weight / total for k, weight in weights.items()}
+
+
+def feddyn(solver, weighting, alpha):
     w, counter, h = START, 0.0, 0.0
     dual = [0.0 for _ in EVERYBODY]
     for cohort in COHORTS:
-        present = [k for k in cohort if SIZES[k]]
+        weights = weighting(cohort)
         found = {
             k: solver.solve(k, w, lambda x, k=k, start=w: alpha * (x - start) - dual[k])
-            for k in present
+            for k in cohort
         }
-        for k in present:
+        for k in cohort:
             dual[k] -= alpha * (found[k] - w)
-            h -= alpha * (found[k] - w) / len(SIZES)  # divided by the number of all clients
-        if present:
-            counter += mean({k: solver.steps(k) for k in present}, alike(present))
-            w = mean(found, alike(present)) - h / alpha
+            h -= alpha * of_all(weights, weighting)[k] * (found[k] - w)
+        if any(weights.values()):
+            counter += mean({k: solver.steps(k) for k in cohort}, weights)
+            w = mean(found, weights) - h / alpha
         yield Round(w, counter, list(dual), [solver.solve(k, w) for k in EVERYBODY])
 
 
-def feddc(solver, alpha, control):
+def feddc(solver, weighting, alpha, control):
     w, counter = START, 0.0
     drift, controls = [0.0 for _ in EVERYBODY], [0.0 for _ in EVERYBODY]
+    shares = of_all(weighting(EVERYBODY), weighting)  # of all clients, in the cohort or not
     for cohort in COHORTS:
-        common = sum(controls) / len(SIZES)  # of all clients, in the cohort or not
+        common = sum(shares[k] * controls[k] for k in EVERYBODY)
         present = [k for k in cohort if SIZES[k]]
         found, renewed = {}, list(controls)
         for k in present:
@@ -145,12 +153,12 @@ def feddc(solver, alpha, control):
             drift[k] += found[k] - w
         controls = renewed
         if present:
-            counter += mean({k: solver.steps(k) for k in present}, alike(present))
-            w = mean(found, alike(present)) + sum(drift) / len(SIZES)
+            counter += mean({k: solver.steps(k) for k in present}, weighting(present))
+            w = mean(found, weighting(present)) + sum(shares[k] * drift[k] for k in EVERYBODY)
         yield Round(w, counter, list(drift), [solver.solve(k, w) for k in EVERYBODY])
 
 
-def ditto(solver, pull, weighting=by_samples):
+def ditto(solver, weighting, pull):
     own, start = [START for _ in EVERYBODY], START
     for cohort, after in zip(COHORTS, _averaging(solver, weighting), strict=True):
         for k in cohort:

@@ -41,9 +41,21 @@ class Shift(tf.keras.layers.Layer):
 
 
 def training_spec(
-    monkeypatch, name, u, v=None, *, rate, epochs=1, clients=2, momentum=0.0, decay=0.0, **options
+    monkeypatch,
+    name,
+    u,
+    v=None,
+    *,
+    rate,
+    epochs=1,
+    clients=2,
+    sizes=None,
+    momentum=0.0,
+    decay=0.0,
+    **options,
 ):
     """The training spec of a method on parabolas; without `v` the head has no variable."""
+    sizes = [_NUM_CLASSES] * clients if sizes is None else sizes
 
     def backbone():
         inputs = tf.keras.Input((1, 1, 1))
@@ -61,8 +73,8 @@ def training_spec(
         num_classes=_NUM_CLASSES,
         feature_dim=1,
         backbone=backbone,
-        class_counts=np.ones([clients, _NUM_CLASSES]),
-        cohort_size=clients,
+        class_counts=np.outer(sizes, np.ones(_NUM_CLASSES) / _NUM_CLASSES),
+        cohort_size=len(sizes),
     )
     spec = data.InputSpec("image", (1, 1, 1), "float32")
     method = methods.create(name, **options)

@@ -10,33 +10,44 @@ from tff_pcdd import data, layers, methods
 from tff_pcdd.federated import SGD, TrainingSpec
 
 PARABOLAS = [
-    ("fedavg", {}),
-    ("fedprox", {"mu": 0.5}),
-    ("fednova", {}),
-    ("feddyn", {"alpha": 0.4}),
-    ("feddc", {"alpha": 0.4, "control": "code"}),
-    ("feddc", {"alpha": 0.4, "control": "paper"}),
-    ("feddc", {"alpha": 0.4, "control": "none"}),
-    ("ditto", {"pull": 0.7}),
+    ("fedavg", "samples", {}),
+    ("fedavg", "uniform", {}),
+    ("fedprox", "samples", {"mu": 0.5}),
+    ("fednova", "samples", {}),
+    ("fednova", "uniform", {}),
+    ("feddyn", "uniform", {"alpha": 0.4}),
+    ("feddyn", "samples", {"alpha": 0.4}),
+    ("feddc", "uniform", {"alpha": 0.4, "control": "code"}),
+    ("feddc", "uniform", {"alpha": 0.4, "control": "paper"}),
+    ("feddc", "uniform", {"alpha": 0.4, "control": "none"}),
+    ("feddc", "samples", {"alpha": 0.4, "control": "code"}),
+    ("ditto", "uniform", {"pull": 0.7}),
+    ("ditto", "samples", {"pull": 0.7}),
 ]
+PLAIN, WITH_MOMENTUM = (0.0, 0.0), (0.9, 0.05)
 
 
-@pytest.mark.parametrize(("momentum", "decay"), [(0.0, 0.0), (0.9, 0.05)])
+def _identifiers(cases):
+    return ["-".join(map(str, (name, *options.values()))) for name, _, options in cases]
+
+
 @pytest.mark.parametrize(
-    ("name", "options"),
-    PARABOLAS,
-    ids=["-".join(map(str, (name, *options.values()))) for name, options in PARABOLAS],
+    ("name", "weighting", "options", "solver"),
+    [(*case, solver) for case in PARABOLAS for solver in (PLAIN, WITH_MOMENTUM)],
 )
-def test_rounds_on_parabolas(monkeypatch, name, options, momentum, decay):
-    """The global and the personal numbers after every round, to seven digits or so."""
-    oracle = parabola_oracle
+def test_rounds_on_parabolas(monkeypatch, name, weighting, options, solver):
+    """The global and the personal numbers after every round, to about six digits."""
+    oracle, (momentum, decay) = parabola_oracle, solver
     solver = oracle.Solver(rate=0.07, epochs=3, momentum=momentum, decay=decay)
     settings = {"rate": solver.rate, "epochs": solver.epochs, "momentum": momentum, "decay": decay}
+    if methods.create(name).weighting != weighting:
+        settings["client_weighting"] = weighting
     spec = quadratic.training_spec(
-        monkeypatch, name, oracle.START, clients=len(oracle.SIZES), **settings, **options
+        monkeypatch, name, oracle.START, sizes=oracle.SIZES, **settings, **options
     )
     federation = quadratic.Federation(spec, oracle.MINIMA, oracle.SIZES)
-    rounds = getattr(oracle, name)(solver, **options)
+    weights = {"samples": oracle.by_samples, "uniform": oracle.alike}[weighting]
+    rounds = getattr(oracle, name)(solver, weights, **options)
     for cohort, expected in zip(oracle.COHORTS, rounds, strict=True):
         federation.round(cohort)
         actual = [*federation.weights, federation.steps]
@@ -71,6 +82,9 @@ NETWORKS = [
     ("fedbabu", network_oracle.FedBABU, {"finetune": "body"}),
     ("fedrod", network_oracle.FedRoD, {"gamma": 0.8}),
     ("ditto", network_oracle.Ditto, {"pull": 0.7}),
+    ("ditto", network_oracle.Ditto, {"pull": 0.7, "client_weighting": "samples"}),
+    ("fedbn", network_oracle.FedBN, {"client_weighting": "samples"}),
+    ("fedavg", network_oracle.FedAvg, {"client_weighting": "uniform"}),
     ("moon", feature_oracle.Moon, {"mu": 2.0, "temperature": 0.4}),
     ("fedproto", feature_oracle.FedProto, {"distance_weight": 0.6}),
     ("fedproc", feature_oracle.FedProc, {"temperature": 0.4}),
@@ -162,7 +176,7 @@ def _own_values(federation, names, client):
 @pytest.mark.parametrize(
     ("name", "oracle", "options"),
     NETWORKS,
-    ids=["-".join(map(str, (name, *options.values()))) for name, _, options in NETWORKS],
+    ids=_identifiers(NETWORKS),
 )
 def test_rounds_of_a_network(name, oracle, options):
     """All weights after every round, and what global and personal models answer at the end."""
