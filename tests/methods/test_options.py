@@ -1,0 +1,117 @@
+"""Defaults and bounds of every method's options, against a table kept here.
+
+Defaults are those of the papers or their authors' code, except where the module of the method says
+otherwise. A change of a default changes the results of its users, so it also has to be made here.
+"""
+
+import dataclasses
+
+import pytest
+
+from tff_pcdd import methods
+from tff_pcdd.errors import SettingError
+
+# Option: default, values at the edge of what is accepted, values just beyond it.
+OPTIONS = {
+    "ditto.pull": (1.0, [0], [-1e-6]),
+    "fedavg.realign": (False, [True], []),
+    "fedbabu.finetune": ("full", ["head", "body"], ["none"]),
+    "feddc.alpha": (0.01, [1e-6], [0]),
+    "feddc.control": ("code", ["paper", "none"], ["scaffold"]),
+    "feddyn.alpha": (0.01, [1e-6], [0]),
+    "fedetf.temperature": (1.0, [1e-6], [0]),
+    "fedetf.finetune_cycles": (1, [0], [-1]),
+    "fedetf.finetune_epochs": (3, [0], [-1]),
+    "fedge.scale": (1.0, [1e-6], [0]),
+    "fedge.features": ("l2", ["bn", "bn_l2"], ["none"]),
+    "fedgela.scale": (1.0, [1e-6], [0]),
+    "fedgela.features": ("l2", ["bn", "bn_l2"], ["none"]),
+    "fedgela.adaptation": ("linear", ["sqrt", "exp", "relative", "none"], ["log"]),
+    "fedgela.masked": (False, [True], []),
+    "fedgela.classifier": ("etf", ["trainable"], ["linear"]),
+    "fedgen.generative": (10.0, [0], [-1e-6]),
+    "fedgen.distillation": (10.0, [0], [-1e-6]),
+    "fedgen.noise_dim": (64, [1], [0]),
+    "fedgen.hidden_dim": (256, [1], [0]),
+    "fedgen.output": ("relu", ["linear"], ["tanh"]),
+    "fedgen.generator_steps": (50, [1], [0]),
+    "fedgen.generator_batch": (32, [2], [1]),
+    "fedgen.generator_learning_rate": (3e-4, [1e-6], [0]),
+    "fedlc.tau": (1.0, [0], [-1e-6]),
+    "fedlc.denominator": ("all", ["others"], ["own"]),
+    "fedloge.norm": (2.0, [1e-6], [0]),
+    "fedloge.sparsity": (0.6, [0, 0.99], [-1e-6, 0.995]),
+    "fedloge.initialization": (
+        "etf",
+        ["xavier", "gaussian", "uniform", "orthogonal", "kaiming"],
+        ["zeros"],
+    ),
+    "fedloge.scale": (1.7, [1e-6], [0]),
+    "fedloge.realign": (True, [False], []),
+    "fedloge.realign_bias": ("keep", ["drop"], ["scale"]),
+    "fedloge.personal_head": (
+        "realigned",
+        ["phi+realigned", "realigned+psi", "phi+psi"],
+        ["phi"],
+    ),
+    "fedloge.finetune_epochs": (0, [1], [-1]),
+    "fedmr.mu1": (1e-4, [0], [-1e-6]),
+    "fedmr.mu2": (1e-4, [0], [-1e-6]),
+    "fedmr.form": ("frobenius", ["offdiagonal", "code"], ["paper"]),
+    "fedmr.reading": ("all", ["local", "missing", "nomargin"], ["none"]),
+    "fedmr.normalize": (False, [True], []),
+    "fedmr.inter_samples": (0, [1], [-1]),
+    "fedmr.warmup_rounds": (0, [1], [-1]),
+    "fedmr.prototype_share": (1.0, [0, 1], [-1e-6, 1.01]),
+    "fedproc.contrast_weight": (1.0, [0, 1], [-1e-6, 1.01]),
+    "fedproc.temperature": (0.5, [1e-6], [0]),
+    "fedproc.projection_width": (256, [0], [-1]),
+    "fedproto.distance_weight": (1.0, [0], [-1e-6]),
+    "fedproto.predict": ("prototype", ["head"], ["both"]),
+    "fedprox.mu": (0.01, [0], [-1e-6]),
+    "fedrep.body_epochs": (1, [0], [-1]),
+    "fedrod.gamma": (1.0, [0], [-1e-6]),
+    "fedrs.alpha": (0.5, [0, 1], [-1e-6, 1.01]),
+    "fedrs.graded": (False, [True], []),
+    "moon.mu": (5.0, [0], [-1e-6]),
+    "moon.temperature": (0.5, [1e-6], [0]),
+    "moon.projection_width": (256, [0], [-1]),
+    "ratioloss.alpha": (1.0, [1e-6], [0]),
+    "ratioloss.beta": (0.1, [0], [-1e-6]),
+    "ratioloss.cap": (5000.0, [1e-6], [0]),
+    "ratioloss.auxiliary": (32, [1], [0]),
+}
+
+# Width of the layer behind the backbone; all others have none.
+PROJECTIONS = {"fedge": 84, "fedgela": 84, "fedmr": 84}
+WITHOUT_GLOBAL_MODEL = {"fedper", "fedproto", "fedrep"}
+
+
+@pytest.mark.parametrize("option", OPTIONS)
+def test_default_and_bounds(option):
+    default, accepted, refused = OPTIONS[option]
+    method, name = option.split(".")
+    actual = getattr(methods.create(method), name)
+    assert actual == default and type(actual) is type(default)
+    for value in accepted:
+        assert getattr(methods.create(method, **{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(SettingError, match=option.replace(".", "_")):
+            methods.create(method, **{name: value})
+
+
+def test_every_option_is_in_the_table():
+    found = {
+        f"{name}.{field.name}"
+        for name in methods.names()
+        for field in dataclasses.fields(methods.get(name))
+        if field.name != "client_weighting"  # an option of every method
+    }
+    assert found == set(OPTIONS)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_what_a_method_states_about_itself(name):
+    method = methods.create(name)
+    assert method.projection_dim == PROJECTIONS.get(name, 0)
+    assert method.has_global_model == (name not in WITHOUT_GLOBAL_MODEL)
