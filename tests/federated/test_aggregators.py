@@ -308,7 +308,7 @@ def scaled(factory, scale_by):
     ("name", "reason"),
     [
         ("fedmr", "clients of fedmr also send counts, features, which would not be aggregated"),
-        ("feddyn", "clients of feddyn also send clients, which would not be aggregated"),
+        ("feddyn", "clients of feddyn also send weight, which would not be aggregated"),
         ("fedproto", "clients of fedproto send no weights"),
     ],
 )

@@ -9,6 +9,7 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import methods
 from tff_pcdd.methods import ratioloss
+from tff_pcdd.methods.network import Network
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 0])
@@ -147,11 +148,60 @@ def test_monitor_finds_ratio_and_composition():
     np.testing.assert_allclose(composition, [4, 10 / 3, 1], rtol=1e-6)
 
 
+def test_ratio_loss_tells_many_classes_apart(simulation):
+    """A model that has learned some of 100 classes better than others.
+
+    Training on class p moves its own row of the head by 1 - q_p and every other row by -q_p/99,
+    where q_p is how well p is known. Then R_p is (1 - q_p) over the mean of q/99 of the others.
+    """
+    number = 100
+    known = np.linspace(0.1, 0.6, number)
+    changes = np.empty([number, 1, number])
+    changes[:, 0, :] = -known[None] / 99
+    changes[np.arange(number), 0, np.arange(number)] = 1 - known
+    # No other class moves the row of the last class, which gets the cap.
+    changes[:-1, 0, -1] = 0
+    task = methods.TaskSpec(
+        num_classes=number,
+        feature_dim=1,
+        backbone=lambda: tf.keras.Sequential([tf.keras.layers.Flatten(input_shape=(1,))]),
+        class_counts=np.ones([2, number]),
+        server_samples=lambda count: (
+            np.zeros([number * count, 1], np.float32),
+            np.repeat(np.arange(number, dtype=np.int32), count),
+        ),
+    )
+    method = methods.create("ratioloss", auxiliary=2)
+    net = Network(method.build(task), method, task)
+    kernel = net["head"].kernel
+    before = tf.identity(kernel)
+
+    def learn(x, y, loss, label):
+        np.testing.assert_array_equal(y, [label, label])
+        kernel.assign(before + changes[int(label)].astype(np.float32))
+
+    sums = {"samples": tf.constant(200.0), "clients": tf.constant(2.0)}
+    zeros = [tf.zeros_like(variable) for variable in net.shared.trainable]
+    server = method.server_learning(net, method.server_state(net, task), zeros, sums, task, learn)
+    expected = (1 - known) / (known / 99)
+    expected[-1] = 5000
+    np.testing.assert_allclose(server["ratio"], expected, rtol=1e-3)
+    x = tf.ones([number, 1])
+    logits = net["head"](x).numpy()
+    labels = np.arange(number, dtype=np.int32)
+    batch = methods.Batch(x, labels, None)
+    loss, _ = method.loss(net, batch, client(method, server=server))
+    entropies = np.log(np.exp(logits).sum(axis=1)) - logits[labels, labels]
+    weights = 1 + 0.1 * expected
+    assert weights[0] > 5 * weights[-2]
+    assert float(loss) == pytest.approx((weights * entropies).mean(), rel=1e-3)
+
+
 def test_weights_that_two_classes_move_are_not_decisive():
     changes = np.zeros([3, 2, 1], np.float32)
     changes[:, 0, 0] = [5, 4.5, 0]  # no clear winner
     changes[:, 1, 0] = [0, -3, 2]  # moved most, but downwards
     assert not np.any(ratioloss.decisive_weights(tf.constant(changes)))
     ratio, composition = ratioloss.monitor(tf.constant(changes), tf.zeros([2, 1]), 9.0)
-    np.testing.assert_allclose(ratio, [10, 10, 10])
+    np.testing.assert_allclose(ratio, [1, 1, 1])
     np.testing.assert_allclose(composition, [3, 3, 3])

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
@@ -25,7 +25,13 @@ GROUP = "Aggregation"
 
 @dataclasses.dataclass(frozen=True)
 class Aggregator(Component):
-    """Combines the clients' changes of the trainable variables; subclasses implement `factory`."""
+    """Combines the clients' changes of the trainable variables; subclasses implement `factory`.
+
+    Attributes:
+        equal_weights: whether all clients have the same weight, whatever the method's weights are.
+    """
+
+    equal_weights: ClassVar[bool] = False
 
     def factory(
         self, cohort_size: int

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
@@ -32,6 +32,7 @@ class DP(Aggregator):
     """The mean with differential privacy, as `tff.learning.dp_aggregator`."""
 
     name = "dp"
+    equal_weights: ClassVar[bool] = True
 
     noise_multiplier: float = option(
         1.0,
