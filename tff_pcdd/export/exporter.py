@@ -8,7 +8,7 @@ import os
 from collections.abc import Iterator
 
 from tff_pcdd import data
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
@@ -63,6 +63,7 @@ def export_run(
         FileNotFoundError: there is no checkpoint of this round.
         SettingError: `export_dir` cannot be used, a client is unknown, or there is nothing to
             export. Nothing is written then.
+        DataError: a weight or an answer of a model is NaN or infinite; that model is not written.
     """
     options = options or ExportOptions()
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
@@ -106,7 +107,13 @@ def _write(
 ) -> Exported:
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
-    accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
+    try:
+        accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
+    except DataError as error:
+        raise DataError(
+            f"{folder} is not exported: {error} after round {simulation.round}; export an earlier "
+            "round"
+        ) from None
     with directory.version(folder) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)

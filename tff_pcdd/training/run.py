@@ -120,6 +120,7 @@ class Run:
             "seconds",
             "upload_bytes",
             "download_bytes",
+            "nonfinite_rounds",
             *(self.diagnostics.columns() if self.diagnostics else ()),
         ]
 
@@ -210,6 +211,8 @@ class Run:
         results = self._evaluate()
         row = None
         if results:
+            # Counted after the evaluation, which may add the round to them.
+            measured["nonfinite_rounds"] = self.simulation.totals["nonfinite_rounds"]
             row = self.history.append({"round": self.simulation.round, **results, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)

@@ -100,7 +100,8 @@ class Simulation:
         round: number of rounds computed so far.
         state: the server's state after that round.
         store: the clients' states after that round.
-        totals: bytes that all clients together have sent and received so far.
+        totals: bytes that all clients together have sent and received so far, and the number of
+            rounds in which a loss, a weight or a logit was NaN or infinite.
 
     Raises:
         SettingError: the settings cannot be used with the data.
@@ -133,7 +134,8 @@ class Simulation:
         self.groups = Groups.of(self.federation.class_counts())
         self.store = store(self.initial_client_state)
         self.round = 0
-        self.totals = {"upload_bytes": 0, "download_bytes": 0}
+        self.totals = {"upload_bytes": 0, "download_bytes": 0, "nonfinite_rounds": 0}
+        self._nonfinite_round: int | None = None
         self._state: Any = None
 
     @functools.cached_property
@@ -226,6 +228,10 @@ class Simulation:
         self.round += 1
         for client, own in zip(cohort, states, strict=True):
             self.store.put(client, own, self.round)
+        if count := int(metrics["nonfinite"]):
+            self._note_nonfinite(f"what {count} of {len(cohort)} clients computed")
+        if not _all_finite([self._state["weights"], self._state["server"]]):
+            self._note_nonfinite("the global model")
         sums = {name: float(total) for name, total in metrics["sums"].items()}
         samples = max(sums.pop("samples"), 1.0)
         traffic = {
@@ -242,6 +248,12 @@ class Simulation:
             "seconds": seconds,
             **traffic,
         }
+
+    def _note_nonfinite(self, what: str) -> None:
+        """Counts the current round as one with values that are NaN or infinite, and warns."""
+        logging.warning("round %d: %s is not finite", self.round, what)
+        self.totals["nonfinite_rounds"] += self._nonfinite_round != self.round
+        self._nonfinite_round = self.round
 
     # Evaluation.
 
@@ -283,6 +295,10 @@ class Simulation:
         """Numbers of samples by class, and of correctly classified samples by head and class."""
         if self.spec.method.has_global_model:
             counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
+            if count := int(counts["nonfinite"]):
+                self._note_nonfinite(
+                    f"the global model's answer to {count} of {len(examples)} samples"
+                )
             return np.asarray(counts["total"]), counts["correct"]
         counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
         # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
@@ -309,7 +325,17 @@ class Simulation:
                 [self.store.get(client) for client in chunk],
                 [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
-        return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        counts = {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        affected = np.count_nonzero(counts.pop("nonfinite"))
+        if affected:
+            self._note_nonfinite(f"the personal answer of {affected} of {len(clients)} clients")
+        return counts
+
+
+def _all_finite(tree: Any) -> bool:
+    """Whether no float in a nested structure is NaN or infinite."""
+    leaves = (np.asarray(leaf) for leaf in tf.nest.flatten(tree))
+    return all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f")
 
 
 def _examples(examples: data.Examples) -> OrderedDict[str, np.ndarray]:

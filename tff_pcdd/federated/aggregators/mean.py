@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from typing import TYPE_CHECKING
 
 from etils import epy
 
@@ -11,6 +11,10 @@ from tff_pcdd.federated.aggregators.aggregator import Aggregator, register
 
 with epy.lazy_imports():
     import tensorflow_federated as tff
+
+if TYPE_CHECKING:
+    from tff_pcdd.federated.upload import UploadSizes
+    from tff_pcdd.methods.contract import Method
 
 
 @register
@@ -24,7 +28,5 @@ class Mean(Aggregator):
         del cohort_size
         return tff.aggregators.MeanFactory(no_nan_division=True)
 
-    def check(
-        self, method_name: str, update_sizes: Sequence[int], sum_names: Sequence[str]
-    ) -> None:
+    def check(self, method: Method, upload: UploadSizes) -> None:
         """Accepts every method: what clients send besides their weights is summed as well."""
