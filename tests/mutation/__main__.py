@@ -89,20 +89,20 @@ class _ChangedSource(importlib.abc.MetaPathFinder, importlib.abc.Loader):
 
 
 class _Watch:
-    """Ends the process when a test takes too long; notes durations and the first failure."""
+    """Ends the process when a test takes too long; notes durations and failures."""
 
     def __init__(self, durations: dict[str, float]) -> None:
         self._expected = durations
         self.durations: dict[str, float] = {}
-        self.failed: str | None = None
+        self.failures: list[str] = []
 
     def pytest_runtest_logstart(self, nodeid, location):
         signal.alarm(int(20 + 10 * self._expected.get(nodeid, 30)))
 
     def pytest_runtest_logreport(self, report):
         self.durations[report.nodeid] = self.durations.get(report.nodeid, 0) + report.duration
-        if report.failed and self.failed is None:
-            self.failed = report.nodeid
+        if report.failed:
+            self.failures.append(report.nodeid)
 
 
 def _fork(changed: _ChangedSource | None, arguments: list[str], durations: dict[str, float]):
@@ -122,11 +122,13 @@ def _fork(changed: _ChangedSource | None, arguments: list[str], durations: dict[
             if changed:
                 sys.meta_path.insert(0, changed)
             watch = _Watch(durations)
-            code = pytest.main([*_QUICK, "-x", *arguments], plugins=[watch])
-            imported = changed is None or changed.name in sys.modules
-            result = {"code": int(code), "failed": watch.failed, "imported": imported}
-            if changed is None:
-                result["durations"] = watch.durations
+            code = pytest.main([*_QUICK, *arguments], plugins=[watch])
+            result = {
+                "code": int(code),
+                "failures": watch.failures,
+                "durations": watch.durations,
+                "imported": changed is None or changed.name in sys.modules,
+            }
             with os.fdopen(sending, "w") as file:
                 json.dump(result, file)
         finally:
@@ -141,8 +143,11 @@ def _fork(changed: _ChangedSource | None, arguments: list[str], durations: dict[
 def _measure(folders: list[str]) -> dict[str, float]:
     """Seconds that each quick test takes on the original files, the shortest first."""
     result = _fork(None, folders, {})
-    if not result or result["code"]:
-        raise SystemExit(f"tests fail without a mutant: {result and result['failed']}")
+    if not result or not result["durations"]:
+        raise SystemExit("the tests do not run without a mutant")
+    for name in result["failures"]:
+        print(f"fails without a mutant and is left out: {name}")
+        result["durations"].pop(name, None)
     return dict(sorted(result["durations"].items(), key=lambda item: item[1]))
 
 
@@ -157,14 +162,14 @@ def _run(path: pathlib.Path, mutant: Mutant, durations: dict[str, float]) -> dic
     """The outcome of a mutant: killed, timeout or survived."""
     started = time.monotonic()
     tests = _tests_of(path, durations)
-    result = _fork(_ChangedSource(path, mutant.source), tests, durations)
+    result = _fork(_ChangedSource(path, mutant.source), ["-x", *tests], durations)
     if result is None:
         outcome, by = "timeout", ""
     else:
         if not result["imported"] and result["code"] == 0:
             raise SystemExit(f"no test of {path.name} imports it")
         outcome = "killed" if result["code"] else "survived"
-        by = result["failed"] or ("import" if result["code"] else "")
+        by = (result["failures"] or ["import" if result["code"] else ""])[0]
     return {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - started, 1)}
 
 
