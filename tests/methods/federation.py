@@ -1,5 +1,7 @@
 """Rounds of a federated method without TFF: the mean over clients is taken in NumPy."""
 
+import contextlib
+
 import numpy as np
 import tensorflow as tf
 
@@ -11,26 +13,39 @@ from tff_pcdd.federated.weights import WeightsChange, assign, load
 class Federation:
     """A federation in which chosen clients take part in each round.
 
-    Client and server work are built once, and traced once for any number of samples.
+    Client and server work are built once. They run op by op, which takes less time than tracing
+    them, or traced once for any number of samples.
 
     Attributes:
         server: the server's state.
         results: what each client of the last cohort returned, in order.
     """
 
-    def __init__(self, spec, parts):
+    def __init__(self, spec, parts, traced=False):
         """Makes a federation whose client k holds the examples `parts[k]`."""
         self.spec = spec
-        self._parts = parts
+        self._parts, self._traced = parts, traced
         self._states = {}
-        self.server = {
-            "weights": states.initial_weights(spec),
-            "server": states.initial_server(spec),
-            "round": tf.constant(0),
-        }
+        with self._mode():
+            self.server = {
+                "weights": states.initial_weights(spec),
+                "server": states.initial_server(spec),
+                "round": tf.constant(0),
+            }
         self.results = []
         self._step = ServerWork(spec).step
         self._update = self._personal = None
+
+    @contextlib.contextmanager
+    def _mode(self):
+        tf.config.run_functions_eagerly(not self._traced)
+        try:
+            yield
+        finally:
+            tf.config.run_functions_eagerly(False)
+
+    def _prepare(self, function, *arguments):
+        return _trace(function, *arguments) if self._traced else function
 
     def _data(self, client, cohort_index=0):
         seed = tf.constant([client, int(self.server["round"])])
@@ -46,7 +61,8 @@ class Federation:
         """What a client keeps; its initial state until it takes part."""
         if client not in self._states:
             seed = tf.constant([client, 1])
-            self._states[client] = states.initial_client_state(self.spec, seed)
+            with self._mode():
+                self._states[client] = states.initial_client_state(self.spec, seed)
         return self._states[client]
 
     def round(self, cohort=None):
@@ -56,8 +72,9 @@ class Federation:
         for index, client in enumerate(cohort):
             arguments = (message, self.state(client), self._data(client, index))
             if self._update is None:
-                self._update = _trace(ClientWork(self.spec).update, *arguments)
-            self.results.append(self._update(*arguments))
+                self._update = self._prepare(ClientWork(self.spec).update, *arguments)
+            with self._mode():
+                self.results.append(self._update(*arguments))
         for client, result in zip(cohort, self.results, strict=True):
             self._states[client] = result["state"]
         shares = np.array([float(result["weight"]) for result in self.results])
@@ -70,7 +87,8 @@ class Federation:
         sums = tf.nest.map_structure(
             lambda *values: sum(values), *(r["sums"] for r in self.results)
         )
-        weights, server = self._step(self.server, change, sums, tf.constant(float(len(cohort))))
+        with self._mode():
+            weights, server = self._step(self.server, change, sums, tf.constant(float(len(cohort))))
         self.server = {"weights": weights, "server": server, "round": self.server["round"] + 1}
         return self
 
@@ -85,13 +103,14 @@ class Federation:
         arguments = (self.message, self.state(client), self._data(client))
         if self._personal is None:
             evaluation = PersonalEvaluation(self.spec)
-            traced = {
-                epochs: _trace(evaluation.personal_weights, *arguments, epochs)
+            functions = {
+                epochs: self._prepare(evaluation.personal_weights, *arguments, epochs)
                 for epochs in (False, True)
             }
-            self._personal = evaluation, traced
-        evaluation, traced = self._personal
-        values = traced[tuned](*arguments, tuned)
+            self._personal = evaluation, functions
+        evaluation, functions = self._personal
+        with self._mode():
+            values = functions[tuned](*arguments, tuned)
         net, known = evaluation.personal_model(*arguments)
         assign(net.variables, values)
         return self.spec.method.personal_logits(net, x, known).numpy()

@@ -90,9 +90,10 @@ def samples(b: int, size: int):
 class Federation(AnyFederation):
     """Rounds on parabolas with the given minima."""
 
-    def __init__(self, spec, minima, sizes=None):
+    def __init__(self, spec, minima, sizes=None, traced=True):
         sizes = sizes or [2] * len(minima)
-        super().__init__(spec, [samples(b, n) for b, n in zip(minima, sizes, strict=True)])
+        parts = [samples(b, n) for b, n in zip(minima, sizes, strict=True)]
+        super().__init__(spec, parts, traced)
 
     @property
     def weights(self):

@@ -45,7 +45,7 @@ def test_rounds_on_parabolas(monkeypatch, name, weighting, options, solver):
     spec = quadratic.training_spec(
         monkeypatch, name, oracle.START, sizes=oracle.SIZES, **settings, **options
     )
-    federation = quadratic.Federation(spec, oracle.MINIMA, oracle.SIZES)
+    federation = quadratic.Federation(spec, oracle.MINIMA, oracle.SIZES, traced=False)
     weights = {"samples": oracle.by_samples, "uniform": oracle.alike}[weighting]
     rounds = getattr(oracle, name)(solver, weights, **options)
     for cohort, expected in zip(oracle.COHORTS, rounds, strict=True):
