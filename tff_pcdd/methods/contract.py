@@ -140,12 +140,24 @@ class Phase:
         epochs: passes over the client's samples.
         loss: as `Method.loss`.
         learning_rate: step size, if it is not that of the clients' optimizer.
+        plain: whether to train without momentum and without weight decay.
+        apart: those of the variables whose gradient is clipped to a norm of its own, so that it
+            has no influence on the steps of the others.
     """
 
     variables: Sequence[tf.Variable]
     epochs: int
     loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
     learning_rate: float | None = None
+    plain: bool = False
+    apart: Sequence[tf.Variable] = ()
+
+    @property
+    def groups(self) -> list[Sequence[tf.Variable]]:
+        """The groups of variables whose gradients are clipped together."""
+        own = {variable.ref() for variable in self.apart}
+        others = [variable for variable in self.variables if variable.ref() not in own]
+        return [others, self.apart] if self.apart else [self.variables]
 
 
 class Upload(NamedTuple):
