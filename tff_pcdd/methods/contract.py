@@ -22,6 +22,7 @@ subclass overrides only what differs from FedAvg:
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
                                 personal_phases
+    warnings                    advice                  none
     diagnostics                 global_classifiers      the matrix of the head
 
 Example, FedProx in full:
@@ -387,6 +388,20 @@ class Method(Component):
         as the papers do for methods whose result is the global model.
         """
         return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
+
+    # For users.
+
+    def advice(self, optimizer: Any) -> str | None:
+        """A warning for the start of a run, if the method is known to fail with these settings.
+
+        Args:
+            optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+
+        Returns:
+            One sentence that names settings which work; None if there is nothing to warn about.
+        """
+        del optimizer
+        return None
 
     # For diagnostics.
 

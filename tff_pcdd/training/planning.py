@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from absl import logging
 from etils import epy
 
 from tff_pcdd import data
@@ -75,12 +76,24 @@ def check(config: ExperimentConfig) -> TrainingSpec:
             given weights, or has too few features; or the aggregator does not accept what the
             clients of the method send, or a cohort of this size.
     """
+    advise(config)
     spec = planned_spec(config)
     aggregator = config.aggregator
     if not aggregator.accepts_all:
         aggregator.check(config.method, upload.upload_of(spec))
         aggregator.factory(spec.task.cohort_size)
     return spec
+
+
+def advise(config: ExperimentConfig) -> None:
+    """Warns of settings with which the method is known to fail; of the same problem only once."""
+    if advice := config.method.advice(config.training.optimizer):
+        _warn(advice)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    logging.warning("%s", text)
 
 
 def _task(
