@@ -96,9 +96,9 @@ def build_process(
     if aggregator is None:
         aggregator = aggregators.create("mean")
     if isinstance(aggregator, Aggregator):
-        upload = upload_of(spec)
-        aggregator.check(spec.method, upload)
-        update_bytes = aggregator.upload_bytes(upload.trainable)
+        if not aggregator.accepts_all:
+            aggregator.check(spec.method, upload_of(spec))
+        update_bytes = aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         statistics_mean = aggregator.statistics_factory()
         aggregator = aggregator.factory(spec.task.cohort_size)
     aggregation = _Aggregation(

@@ -24,62 +24,16 @@ import tensorflow as tf
 
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated import TrainingSpec
-from tff_pcdd.methods import TaskSpec
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
-from tff_pcdd.training.cohorts import derive_seed, sample_cohort, server_samples
+from tff_pcdd.training.cohorts import derive_seed, sample_cohort
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.planning import training_spec
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
 _BATCHES, _CLIENTS = 1, 2
-
-
-def training_spec(
-    config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
-) -> TrainingSpec:
-    """Combines the settings and data of an experiment into what a round's computations need.
-
-    Raises:
-        SettingError: the backbone does not accept the inputs, or has too few features.
-    """
-    compute = compute or ComputeOptions()
-    spec, backbone = federation.input_spec, config.model.backbone
-    make_backbone = functools.partial(
-        backbone.build,
-        spec.shape,
-        projection_dim=config.model.projection_dim or 0,
-        vocabulary_size=spec.vocabulary_size,
-        weights=backbone.initial_values(spec.shape),
-    )
-    with tf.Graph().as_default():
-        feature_dim = make_backbone().output_shape[-1]
-    config.check_features(feature_dim, federation.num_classes)
-    return TrainingSpec(
-        method=config.method,
-        task=TaskSpec(
-            num_classes=federation.num_classes,
-            feature_dim=feature_dim,
-            backbone=make_backbone,
-            class_counts=federation.class_counts(),
-            seed=config.seeds.model,
-            num_rounds=config.training.rounds,
-            cohort_size=config.training.clients_per_round or federation.num_clients,
-            server_samples=lambda per_class: server_samples(
-                federation.training_examples(), config.seeds.data, per_class
-            ),
-            personal_norms=config.model.bn == "personal",
-        ),
-        input_spec=spec,
-        optimizer=config.training.optimizer,
-        local_epochs=config.training.local_epochs,
-        batch_size=config.training.batch_size,
-        eval_batch_size=compute.eval_batch_size,
-        jit_compile=compute.jit_compile,
-        validation=any(client.validation.size for client in federation.clients),
-    )
 
 
 class Simulation:
@@ -220,8 +174,12 @@ class Simulation:
         )
         state = self.state
         states = [self.store.get(client) for client in cohort]
-        newcomers = sum(int(own["participations"]) == 0 for own in states)
         clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        # Clients without samples do not need the fixed variables.
+        newcomers = sum(
+            int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
+            for own, data in zip(states, clients, strict=True)
+        )
         start = time.perf_counter()
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start

@@ -29,9 +29,12 @@ class Aggregator(Component):
 
     Attributes:
         equal_weights: whether all clients have the same weight, whatever the method's weights are.
+        accepts_all: whether it suits every method, because all that clients send is added up as it
+            adds up their changes; `check` is not called then.
     """
 
     equal_weights: ClassVar[bool] = False
+    accepts_all: ClassVar[bool] = False
 
     def factory(
         self, cohort_size: int

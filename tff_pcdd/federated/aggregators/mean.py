@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING
+from typing import ClassVar
 
 from etils import epy
 
@@ -12,10 +12,6 @@ from tff_pcdd.federated.aggregators.aggregator import Aggregator, register
 with epy.lazy_imports():
     import tensorflow_federated as tff
 
-if TYPE_CHECKING:
-    from tff_pcdd.federated.upload import UploadSizes
-    from tff_pcdd.methods.contract import Method
-
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -23,10 +19,8 @@ class Mean(Aggregator):
     """The weighted mean."""
 
     name = "mean"
+    accepts_all: ClassVar[bool] = True
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
         del cohort_size
         return tff.aggregators.MeanFactory(no_nan_division=True)
-
-    def check(self, method: Method, upload: UploadSizes) -> None:
-        """Accepts every method: what clients send besides their weights is summed as well."""
