@@ -114,18 +114,21 @@ class FedProto(_Prototypes):
         return self.local(client, values, x, y)
 
     def classify(self, client, x, tuned):
-        """The class of the nearest prototype among those that the client may answer."""
+        """The class of the nearest prototype, of the head if there is none to compare."""
         values = self.values(client)
         if tuned:
             y = np.array(LABELS[client], int)
             values = self.tune(client, values, inputs(client), y)
+        known = [c for c in sorted(self.prototypes) if self.names(client, c)]
+        if not known:
+            return self.logits(values, x, False).argmax(axis=1)
         h = features(values, x, False)
-        known = self.candidates(client)
         gaps = np.stack([((h - self.prototypes[c]) ** 2).sum(axis=1) for c in known], axis=1)
         return np.array(known)[gaps.argmin(axis=1)]
 
-    def candidates(self, client):
-        return sorted(self.prototypes)
+    def names(self, client, label):
+        """Whether a client's model can answer with a class."""
+        return self.options.get("candidates") == "all" or counts(client)[label] > 0
 
 
 class FedProc(_Projected, _Prototypes):
@@ -217,3 +220,27 @@ class FedGELA(FedAvg):
 class FedGE(FedGELA):
     def phi(self, client):
         return np.ones(CLASSES)
+
+
+class FedETF(FedAvg):
+    """Cosines of a projection P, p with a fixed frame F, times a trained s; balanced locally."""
+
+    averaged = (*BACKBONE, "P", "p", "s")
+
+    def logits(self, v, x, training):
+        return v["s"] * (unit(features(v, x, training) @ v["P"] + v["p"]) @ v["F"])
+
+    def loss(self, client, x, y):
+        held = np.flatnonzero(counts(client))
+        prior, position = np.log(counts(client)[held]), np.searchsorted(held, y)
+        return lambda v: cross_entropy(self.logits(v, x, True)[:, held] + prior, position)
+
+    def tune(self, client, values, x, y):
+        def plain(v):
+            return cross_entropy(self.logits(v, x, True), y)
+
+        values, epochs = self.local(client, values, x, y), self.options["finetune_epochs"]
+        for _ in range(self.options["finetune_cycles"]):
+            values = train(values, ["F"], plain, epochs, x=x, rate=0.1, plain=True)
+            values = train(values, ["P", "p"], plain, epochs, x=x, rate=0.05)
+        return values

@@ -67,16 +67,20 @@ def unit(values, axis=1):
 
 def gradient(loss, values, name):
     """The derivative of loss(values) by the array values[name]."""
-    result = np.zeros(values[name].shape)
+    result = np.zeros(np.shape(values[name]))
     for index in np.ndindex(result.shape):
-        moved = values[name].astype(complex)
+        moved = np.array(values[name], complex)
         moved[index] += 1e-30j
         result[index] = np.imag(loss({**values, name: moved})) / 1e-30
     return result
 
 
-def train(values, names, loss, epochs, statistics_of=("",), x=None):
-    """Trains the named arrays; networks in `statistics_of` move their averages before each step."""
+def train(values, names, loss, epochs, statistics_of=("",), x=None, rate=RATE, plain=False):
+    """Trains the named arrays; networks in `statistics_of` move their averages before each step.
+
+    Plain training has neither momentum nor weight decay.
+    """
+    momentum, decay = (0.0, 0.0) if plain else (MOMENTUM, DECAY)
     values = dict(values)
     velocity = dict.fromkeys(names, 0.0)
     for _ in range(epochs if len(x) else 0):
@@ -87,6 +91,6 @@ def train(values, names, loss, epochs, statistics_of=("",), x=None):
             for name, moment in moments.items():
                 values[prefix + name] = 0.9 * values[prefix + name] + 0.1 * moment
         for name in names:
-            velocity[name] = MOMENTUM * velocity[name] + gradients[name] + DECAY * values[name]
-            values[name] = values[name] - RATE * velocity[name]
+            velocity[name] = momentum * velocity[name] + gradients[name] + decay * values[name]
+            values[name] = values[name] - rate * velocity[name]
     return values

@@ -67,6 +67,7 @@ OPTIONS = {
     "fedproc.temperature": (0.5, [1e-6], [0]),
     "fedproc.projection_width": (256, [0], [-1]),
     "fedproto.distance_weight": (1.0, [0], [-1e-6]),
+    "fedproto.candidates": ("own", ["all"], ["none"]),
     "fedproto.predict": ("prototype", ["head"], ["both"]),
     "fedprox.mu": (0.01, [0], [-1e-6]),
     "fedrep.body_epochs": (1, [0], [-1]),

@@ -68,6 +68,7 @@ PIECES = {
     "phi": ["V", "c"],
     "personal_head": ["V", "c"],
     "projection": ["P", "p", "Q", "q"],
+    "temperature": ["s"],
     "frame": ["F"],
 }
 
@@ -87,8 +88,10 @@ NETWORKS = [
     ("fedavg", network_oracle.FedAvg, {"client_weighting": "uniform"}),
     ("moon", feature_oracle.Moon, {"mu": 2.0, "temperature": 0.4}),
     ("fedproto", feature_oracle.FedProto, {"distance_weight": 0.6}),
+    ("fedproto", feature_oracle.FedProto, {"distance_weight": 0.6, "candidates": "all"}),
     ("fedproc", feature_oracle.FedProc, {"temperature": 0.4}),
     ("fedloge", feature_oracle.FedLoGe, {"finetune_epochs": 2}),
+    ("fedetf", feature_oracle.FedETF, {"finetune_cycles": 2, "finetune_epochs": 2}),
     ("fedge", feature_oracle.FedGE, {"scale": 3.0}),
     ("fedgela", feature_oracle.FedGELA, {"scale": 3.0}),
 ]
@@ -141,6 +144,8 @@ def _names(net):
         wanted = PIECES.get(known, [])
         if known == "head" and len(layer.weights) == 1:
             wanted = ["F"]
+        if known == "projection":
+            wanted = wanted[: len(layer.weights)]
         for name, variable in zip(wanted, layer.weights, strict=True):
             names[variable.ref()] = prefix + name
     return names
