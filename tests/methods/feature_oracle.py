@@ -40,6 +40,9 @@ class Moon(_Projected):
     encoder = (*BACKBONE, "P", "p", "Q", "q", *STATISTICS)
     kept = tuple(f"previous_{n}" for n in encoder)
 
+    def start(self, name, drawn):
+        return self.server[name.removeprefix("previous_")]
+
     def frozen(self):
         return self.kept
 

@@ -34,6 +34,11 @@ class FedAvg:
         self.weighting = options.get("client_weighting", self.weighting)
         self.began = set()
 
+    def start(self, name, drawn):
+        """What a client's own array starts at, `drawn` if that is random."""
+        del name
+        return drawn
+
     def logits(self, v, x, training):
         return features(v, x, training) @ v["W"] + v["b"]
 
@@ -163,6 +168,9 @@ class FedRoD(FedAvg):
 
     kept = ("V", "c")
 
+    def start(self, name, drawn):
+        return np.zeros(drawn.shape)
+
     def loss(self, client, x, y):
         n = counts(client)
         held = np.flatnonzero(n)
@@ -192,6 +200,9 @@ class Ditto(FedAvg):
     weighting = "uniform"
 
     kept = tuple(f"own_{n}" for n in (*BACKBONE, *HEAD, *STATISTICS))
+
+    def start(self, name, drawn):
+        return self.server[name.removeprefix("own_")]
 
     def own_logits(self, v, x, training):
         return features(v, x, training, "own_") @ v["own_W"] + v["own_b"]

@@ -11,18 +11,18 @@ from tff_pcdd.federated import SGD, TrainingSpec
 
 PARABOLAS = [
     ("fedavg", "samples", {}),
-    ("fedavg", "uniform", {}),
+    ("fedavg", "uniform", {"client_weighting": "uniform"}),
     ("fedprox", "samples", {"mu": 0.5}),
     ("fednova", "samples", {}),
-    ("fednova", "uniform", {}),
+    ("fednova", "uniform", {"client_weighting": "uniform"}),
     ("feddyn", "uniform", {"alpha": 0.4}),
-    ("feddyn", "samples", {"alpha": 0.4}),
+    ("feddyn", "samples", {"alpha": 0.4, "client_weighting": "samples"}),
     ("feddc", "uniform", {"alpha": 0.4, "control": "code"}),
     ("feddc", "uniform", {"alpha": 0.4, "control": "paper"}),
     ("feddc", "uniform", {"alpha": 0.4, "control": "none"}),
-    ("feddc", "samples", {"alpha": 0.4, "control": "code"}),
+    ("feddc", "samples", {"alpha": 0.4, "control": "code", "client_weighting": "samples"}),
     ("ditto", "uniform", {"pull": 0.7}),
-    ("ditto", "samples", {"pull": 0.7}),
+    ("ditto", "samples", {"pull": 0.7, "client_weighting": "samples"}),
 ]
 PLAIN, WITH_MOMENTUM = (0.0, 0.0), (0.9, 0.05)
 
@@ -40,14 +40,13 @@ def test_rounds_on_parabolas(monkeypatch, name, weighting, options, solver):
     oracle, (momentum, decay) = parabola_oracle, solver
     solver = oracle.Solver(rate=0.07, epochs=3, momentum=momentum, decay=decay)
     settings = {"rate": solver.rate, "epochs": solver.epochs, "momentum": momentum, "decay": decay}
-    if methods.create(name).weighting != weighting:
-        settings["client_weighting"] = weighting
     spec = quadratic.training_spec(
         monkeypatch, name, oracle.START, sizes=oracle.SIZES, **settings, **options
     )
     federation = quadratic.Federation(spec, oracle.MINIMA, oracle.SIZES, traced=False)
     weights = {"samples": oracle.by_samples, "uniform": oracle.alike}[weighting]
-    rounds = getattr(oracle, name)(solver, weights, **options)
+    known = {key: value for key, value in options.items() if key != "client_weighting"}
+    rounds = getattr(oracle, name)(solver, weights, **known)
     for cohort, expected in zip(oracle.COHORTS, rounds, strict=True):
         federation.round(cohort)
         actual = [*federation.weights, federation.steps]
@@ -190,6 +189,9 @@ def test_rounds_of_a_network(name, oracle, options):
     own = [_own_values(federation, own_names, k) for k in numpy_network.EVERYBODY]
     first = _server_values(federation, server_names)
     expected = oracle(first, own, **options)
+    for k in numpy_network.EVERYBODY:
+        for key, value in own[k].items():
+            np.testing.assert_array_equal(value, expected.start(key, value))
     for cohort in numpy_network.COHORTS:
         federation.round(cohort)
         expected.round(cohort)
