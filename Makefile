@@ -19,7 +19,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test lint format notebooks serve docs install install-serving install-docs clean
+.PHONY: demo check test lint format mutation notebooks serve docs install install-serving \
+	install-docs clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -41,6 +42,10 @@ lint: install
 format: install
 	$(BIN)/ruff format .
 	$(BIN)/ruff check --fix .
+
+# What the quick tests of the methods notice; about an hour. It resumes; docs/quality.md explains it.
+mutation: install
+	$(BIN)/python -m tests.mutation --files tff_pcdd/methods --output build/mutation.csv
 
 serve: install-serving
 	$(SERVING_VENV)/bin/python serving/adapter.py \
