@@ -19,18 +19,19 @@ file is the same; `--again` runs the surviving ones again, after tests were adde
 from __future__ import annotations
 
 import argparse
+import ast
 import csv
 import gc
 import importlib.abc
 import importlib.util
 import json
-import linecache
 import os
 import pathlib
 import random
 import re
 import signal
 import sys
+import tempfile
 import time
 
 from tests.mutation.operators import Mutant, mutants
@@ -66,27 +67,23 @@ _TESTS = {
 _ALWAYS = "test_options"
 
 
-class _ChangedSource(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Imports one module of the package from a changed source."""
+class _ChangedSource(importlib.abc.MetaPathFinder):
+    """Imports one module of the package from a changed source.
 
-    def __init__(self, path: pathlib.Path, source: str) -> None:
+    The source is a file of its own, because AutoGraph reads functions from the file of their module
+    to translate them.
+    """
+
+    def __init__(self, path: pathlib.Path, source: str, folder: str) -> None:
         relative = path.relative_to(_ROOT).with_suffix("")
         self.name = ".".join(relative.parts).removesuffix(".__init__")
-        self._path, self._source = str(path), source
-        # AutoGraph translates functions from their source text, which it takes from here.
-        lines = source.splitlines(keepends=True)
-        linecache.cache[self._path] = (len(source), None, lines, self._path)
+        self._file = pathlib.Path(folder, path.name)
+        self._file.write_text(source)
 
     def find_spec(self, fullname, path=None, target=None):
         if fullname != self.name:
             return None
-        return importlib.util.spec_from_file_location(fullname, self._path, loader=self)
-
-    def create_module(self, spec):
-        return None
-
-    def exec_module(self, module):
-        exec(compile(self._source, self._path, "exec"), module.__dict__)
+        return importlib.util.spec_from_file_location(fullname, self._file)
 
 
 class _Watch:
@@ -187,11 +184,12 @@ def _tests_of(path: pathlib.Path, durations: dict[str, float]) -> list[str]:
     return [t for t in durations if t.startswith(folders) and pattern.search(t)]
 
 
-def _run(path: pathlib.Path, mutant: Mutant, durations: dict[str, float]) -> dict[str, object]:
-    """The outcome of a mutant: killed, timeout or survived."""
+def _run(path: pathlib.Path, source: str, durations: dict[str, float]) -> dict[str, object]:
+    """The outcome of a changed source: killed, timeout or survived."""
     started = time.monotonic()
-    tests = _tests_of(path, durations)
-    result = _fork(_ChangedSource(path, mutant.source), ["-x", *tests], durations)
+    with tempfile.TemporaryDirectory() as folder:
+        tests = _tests_of(path, durations)
+        result = _fork(_ChangedSource(path, source, folder), ["-x", *tests], durations)
     if result is None:
         outcome, by = "timeout", ""
     else:
@@ -200,6 +198,16 @@ def _run(path: pathlib.Path, mutant: Mutant, durations: dict[str, float]) -> dic
         outcome = "killed" if result["code"] else "survived"
         by = (result["failures"] or ["import" if result["code"] else ""])[0]
     return {"outcome": outcome, "by": by, "seconds": round(time.monotonic() - started, 1)}
+
+
+def _check_controls(rows: list[dict[str, object]], durations: dict[str, float]) -> None:
+    """Runs the tests of files without survivors on their original source, which must survive."""
+    survivors = {row["file"] for row in rows if row["outcome"] == "survived"}
+    for name in sorted({str(row["file"]) for row in rows} - survivors):
+        path = _ROOT / name
+        result = _run(path, ast.unparse(ast.parse(path.read_text())), durations)
+        if result["outcome"] != "survived":
+            raise SystemExit(f"{name}: {result['by']} fails without a mutant, in this order")
 
 
 def _row(path: pathlib.Path, digest: str, number: int, mutant: Mutant) -> dict[str, object]:
@@ -263,7 +271,8 @@ def main() -> None:
         ]
     if options.sample is not None and options.sample < len(todo):
         chosen = random.Random(options.seed).sample(range(len(todo)), options.sample)
-        todo = [todo[index] for index in sorted(chosen)]
+        # In the order of the draw, so that an interrupted run is a smaller sample.
+        todo = [todo[index] for index in chosen]
     if options.list:
         for path, mutant, _ in todo:
             print(f"{path.name}:{mutant.line}: {mutant.operator}: {mutant.before} → {mutant.after}")
@@ -283,11 +292,12 @@ def main() -> None:
     memory = options.output.with_suffix(".durations.json")
     durations = _measure(sorted(folders), memory) if missing else {}
     for number, (path, mutant, row) in enumerate(missing, 1):
-        row |= _run(path, mutant, durations)
+        row |= _run(path, mutant.source, durations)
         known[_key(row)] = row
         print(f"{number}/{len(missing)} {row['file']}:{row['line']} {row['outcome']}", flush=True)
         if number % 10 == 0 or number == len(missing):
             _write(options.output, list(known.values()))
+    _check_controls([row for _, _, row in missing], durations)
     print(summarize([known[_key(row)] for _, _, row in todo]))
 
 
