@@ -31,6 +31,13 @@ def counts(client):
     return np.bincount(np.array(LABELS[client], int), minlength=CLASSES)
 
 
+def server_samples(number):
+    """Inputs and labels of the server, a number of each class."""
+    labels = np.repeat(np.arange(CLASSES, dtype=np.int32), number)
+    noise = np.random.default_rng(11).normal(size=(len(labels), INPUTS))
+    return np.float32(noise + np.eye(INPUTS)[labels]), labels
+
+
 # The network. Values are dicts of arrays by name.
 
 

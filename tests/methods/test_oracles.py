@@ -5,9 +5,12 @@ import pytest
 import tensorflow as tf
 
 from tests.methods import feature_oracle, network_oracle, numpy_network, parabola_oracle, quadratic
-from tests.methods.federation import Federation
-from tff_pcdd import data, layers, methods
-from tff_pcdd.federated import SGD, TrainingSpec
+from tests.methods.network_federation import (
+    network_federation,
+    own_values,
+    placed,
+    server_values,
+)
 
 PARABOLAS = [
     ("fedavg", "samples", {}),
@@ -59,18 +62,6 @@ def test_rounds_on_parabolas(monkeypatch, name, weighting, options, solver):
     np.testing.assert_allclose(tuned, expected.tuned, rtol=2e-6, atol=1e-6)
 
 
-# Names of the package's pieces in the oracle: kernel and bias of dense layers, in order.
-PIECES = {
-    "backbone": [*numpy_network.BACKBONE, *numpy_network.STATISTICS],
-    "head": numpy_network.HEAD,
-    "psi": numpy_network.HEAD,
-    "phi": ["V", "c"],
-    "personal_head": ["V", "c"],
-    "projection": ["P", "p", "Q", "q"],
-    "temperature": ["s"],
-    "frame": ["F"],
-}
-
 NETWORKS = [
     ("fedavg", network_oracle.FedAvg, {}),
     ("fedprox", network_oracle.FedProx, {"mu": 0.5}),
@@ -96,87 +87,6 @@ NETWORKS = [
 ]
 
 
-def _network_federation(name, **options):
-    oracle = numpy_network
-
-    def backbone():
-        inputs = tf.keras.Input((1, 1, oracle.INPUTS))
-        h = tf.keras.layers.Dense(oracle.WIDTH, "tanh")(tf.keras.layers.Flatten()(inputs))
-        return tf.keras.Model(inputs, layers.BatchNormalization()(h))
-
-    task = methods.TaskSpec(
-        num_classes=oracle.CLASSES,
-        feature_dim=oracle.WIDTH,
-        backbone=backbone,
-        class_counts=np.stack([oracle.counts(k) for k in oracle.EVERYBODY]),
-        num_rounds=oracle.ROUNDS,
-        cohort_size=3,
-    )
-    if name in ("moon", "fedproc"):
-        options["projection_width"] = 5
-    spec = TrainingSpec(
-        method=methods.create(name, **options),
-        task=task,
-        input_spec=data.InputSpec("image", (1, 1, oracle.INPUTS), "float32"),
-        optimizer=SGD(oracle.RATE, oracle.MOMENTUM, oracle.DECAY, clip_norm=0.0),
-        local_epochs=oracle.EPOCHS,
-        batch_size=8,
-    )
-    parts = [
-        {
-            "x": tf.reshape(oracle.inputs(k), [-1, 1, 1, oracle.INPUTS]),
-            "y": tf.constant(oracle.LABELS[k], tf.int32),
-        }
-        for k in oracle.EVERYBODY
-    ]
-    return Federation(spec, parts)
-
-
-def _names(net):
-    """The oracle's name of each variable of a network."""
-    names = {}
-    for part, layer in net.parts.items():
-        prefix, known = "", part
-        for start in ("own_", "previous_", "global_"):
-            if part.startswith(start):
-                prefix, known = start, part.removeprefix(start)
-        wanted = PIECES.get(known, [])
-        if known == "head" and len(layer.weights) == 1:
-            wanted = ["F"]
-        if known == "projection":
-            wanted = wanted[: len(layer.weights)]
-        for name, variable in zip(wanted, layer.weights, strict=True):
-            names[variable.ref()] = prefix + name
-    return names
-
-
-def _placed(federation):
-    """The oracle's names of the server's and of a client's variables, as states have them."""
-    net = federation.spec.network()
-    names = _names(net)
-    groups = {
-        "trainable": net.shared.trainable,
-        "statistics": net.shared.statistics,
-        "mirrored": net.mirrored.all,
-        "fixed": net.fixed,
-    }
-    server = {group: [names[v.ref()] for v in group_] for group, group_ in groups.items()}
-    return server, [names[v.ref()] for v in net.kept]
-
-
-def _server_values(federation, names):
-    return {
-        name: value.numpy().astype(np.float64)
-        for group, wanted in names.items()
-        for name, value in zip(wanted, federation.server["weights"][group], strict=True)
-    }
-
-
-def _own_values(federation, names, client):
-    values = federation.state(client)["personal"]
-    return {n: v.numpy().astype(np.float64) for n, v in zip(names, values, strict=True)}
-
-
 @pytest.mark.parametrize(
     ("name", "oracle", "options"),
     NETWORKS,
@@ -184,10 +94,10 @@ def _own_values(federation, names, client):
 )
 def test_rounds_of_a_network(name, oracle, options):
     """All weights after every round, and what global and personal models answer at the end."""
-    federation = _network_federation(name, **options)
-    server_names, own_names = _placed(federation)
-    own = [_own_values(federation, own_names, k) for k in numpy_network.EVERYBODY]
-    first = _server_values(federation, server_names)
+    federation = network_federation(name, **options)
+    server_names, own_names = placed(federation)
+    own = [own_values(federation, own_names, k) for k in numpy_network.EVERYBODY]
+    first = server_values(federation, server_names)
     expected = oracle(first, own, **options)
     for k in numpy_network.EVERYBODY:
         for key, value in own[k].items():
@@ -195,10 +105,10 @@ def test_rounds_of_a_network(name, oracle, options):
     for cohort in numpy_network.COHORTS:
         federation.round(cohort)
         expected.round(cohort)
-        for key, value in _server_values(federation, server_names).items():
+        for key, value in server_values(federation, server_names).items():
             np.testing.assert_allclose(value, expected.server[key], rtol=1e-4, atol=1e-5)
         for k in expected.began:
-            for key, value in _own_values(federation, own_names, k).items():
+            for key, value in own_values(federation, own_names, k).items():
                 np.testing.assert_allclose(value, expected.own[k][key], rtol=1e-4, atol=1e-5)
     x = np.random.default_rng(9).normal(size=(20, numpy_network.INPUTS)).astype(np.float32)
     images = tf.reshape(x, [-1, 1, 1, numpy_network.INPUTS])
