@@ -76,10 +76,9 @@ def check(config: ExperimentConfig) -> TrainingSpec:
             clients of the method send, or a cohort of this size.
     """
     spec = planned_spec(config)
-    aggregator = config.aggregator
-    if not aggregator.accepts_all:
-        aggregator.check(config.method, upload.upload_of(spec))
-        aggregator.factory(spec.task.cohort_size)
+    if not config.aggregator.accepts_all:
+        config.aggregator.check(config.method, upload.upload_of(spec))
+        config.aggregator.factory(spec.task.cohort_size)
     return spec
 
 
