@@ -8,6 +8,9 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import methods
+from tff_pcdd.federated import SGD, ClientWork
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.methods import ratioloss
 from tff_pcdd.methods.network import Network
 
@@ -101,6 +104,30 @@ def test_fedrod_trains_two_heads_for_two_purposes():
     np.testing.assert_allclose(prediction, summed, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_fedrod_clips_the_heads_apart(momentum):
+    """The generic half moves like FedAvg, whatever the gradient of the personal head is."""
+    clip, rate = 0.05, 0.3
+    results = {}
+    for name, options in (("fedavg", {}), ("fedrod", {"gamma": 0.0})):
+        spec = support.training_spec(name, statistics=False, **options)
+        sgd = SGD(learning_rate=rate, momentum=momentum, weight_decay=0.0, clip_norm=clip)
+        spec = dataclasses.replace(spec, optimizer=sgd, local_epochs=1, batch_size=12)
+        server = {
+            "weights": states.initial_weights(spec),
+            "server": {},
+            "round": tf.constant(0),
+        }
+        message = states.make_message(spec.method, server)
+        state = states.initial_client_state(spec, support.seed_of(0, 0))
+        results[name] = ClientWork(spec).update(message, state, support.client_data(0, 0))
+    support.assert_trees_equal(results["fedrod"]["update"], results["fedavg"]["update"])
+    # The clip takes effect, for each half on its own: each moves by as much as it allows.
+    for moved in (results["fedrod"]["update"].trainable, results["fedrod"]["state"]["personal"]):
+        length = np.sqrt(sum(np.sum(np.square(part)) for part in moved))
+        assert length == pytest.approx(rate * clip, rel=1e-3)
+
+
 def test_fedrod_does_not_move_the_backbone_for_one_class():
     method, net, _, _ = forward("fedrod")
     chosen = support.TEST["y"] == 2
@@ -125,6 +152,43 @@ def test_fedetf_scales_cosines_and_balances():
     trained = {variable.ref() for variable in net.shared.trainable}
     assert net["temperature"].scale.ref() in trained
     assert [variable.ref() for variable in net.fixed] == [net["head"].etf.ref()]
+
+
+def test_fedetf_tunes_in_two_stages():
+    spec = support.training_spec("fedetf", statistics=False, finetune_cycles=2)
+    method, net = spec.method, spec.network()
+    phases = method.personal_phases(net, 5)
+    assert [phase.epochs for phase in phases] == [5, 3, 3, 3, 3]
+    holder = client(method)
+    losses = [float(phase.loss(net, BATCH, holder)[0]) for phase in phases]
+    logits = method.global_logits(net, BATCH.x)[""].numpy().astype(np.float64)
+    plain, balanced = entropy(logits).mean(), entropy(logits + np.log(COUNTS)).mean()
+    assert losses == pytest.approx([balanced, *4 * [plain]], rel=1e-4)
+
+
+@pytest.mark.integration
+def test_fedetf_tunes_the_etf_by_plain_sgd():
+    """A step has the length of rate times gradient: neither momentum nor weight decay."""
+    spec = support.training_spec("fedetf", statistics=False, finetune_epochs=2)
+    sgd = SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.1, clip_norm=0.0)
+    spec = dataclasses.replace(spec, optimizer=sgd, batch_size=12)
+    net = spec.network()
+    phase = spec.method.personal_phases(net, 1)[1]
+    etf = net["head"].etf
+    training = LocalTraining(spec, net, [etf])
+    x, y = support.CLIENTS[0]["x"], support.CLIENTS[0]["y"]
+    expected = etf.numpy().astype(np.float64)
+    z = net["projection"](net["backbone"](x)).numpy().astype(np.float64)
+    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    for _ in range(2):
+        logits = z @ expected
+        wrong = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) - np.eye(4)[y]
+        expected -= 0.1 * z.T @ wrong / len(y)
+    run = tf.function(
+        lambda: training.run([phase], {"x": x, "y": y}, client(spec.method), tf.constant([1, 2]))
+    )
+    run()
+    np.testing.assert_allclose(etf, expected, rtol=1e-5, atol=1e-6)
 
 
 def test_ratio_loss_weighs_samples():

@@ -77,7 +77,9 @@ class ClientWork:
             state=OrderedDict(
                 personal=read(net.kept),
                 own=ordered(upload.state),
-                participations=state["participations"] + 1,
+                # A client without samples has not trained.
+                participations=state["participations"]
+                + tf.cast(tf.size(data["train"]["y"]) > 0, tf.int32),
             ),
             metrics=totals,
             sent=tf.cast(upload.sent, tf.float32),

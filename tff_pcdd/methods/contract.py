@@ -22,6 +22,7 @@ subclass overrides only what differs from FedAvg:
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
                                 personal_phases
+    warnings                    advice                  none
     diagnostics                 global_classifiers      the matrix of the head
 
 Example, FedProx in full:
@@ -140,12 +141,24 @@ class Phase:
         epochs: passes over the client's samples.
         loss: as `Method.loss`.
         learning_rate: step size, if it is not that of the clients' optimizer.
+        plain: whether to train without momentum and without weight decay.
+        apart: those of the variables whose gradient is clipped to a norm of its own, so that it
+            has no influence on the steps of the others.
     """
 
     variables: Sequence[tf.Variable]
     epochs: int
     loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
     learning_rate: float | None = None
+    plain: bool = False
+    apart: Sequence[tf.Variable] = ()
+
+    @property
+    def groups(self) -> list[Sequence[tf.Variable]]:
+        """The groups of variables whose gradients are clipped together."""
+        own = {variable.ref() for variable in self.apart}
+        others = [variable for variable in self.variables if variable.ref() not in own]
+        return [others, self.apart] if self.apart else [self.variables]
 
 
 class Upload(NamedTuple):
@@ -375,6 +388,20 @@ class Method(Component):
         as the papers do for methods whose result is the global model.
         """
         return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
+
+    # For users.
+
+    def advice(self, optimizer: Any) -> str | None:
+        """A warning for the start of a run, if the method is known to fail with these settings.
+
+        Args:
+            optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+
+        Returns:
+            One sentence that names settings which work; None if there is nothing to warn about.
+        """
+        del optimizer
+        return None
 
     # For diagnostics.
 

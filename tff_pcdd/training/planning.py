@@ -6,6 +6,7 @@ import dataclasses
 import functools
 
 import numpy as np
+from absl import logging
 from etils import epy
 
 from tff_pcdd import data
@@ -75,11 +76,23 @@ def check(config: ExperimentConfig) -> TrainingSpec:
             given weights, or has too few features; or the aggregator does not accept what the
             clients of the method send, or a cohort of this size.
     """
+    advise(config)
     spec = planned_spec(config)
     if not config.aggregator.accepts_all:
         config.aggregator.check(config.method, upload.upload_of(spec))
         config.aggregator.factory(spec.task.cohort_size)
     return spec
+
+
+def advise(config: ExperimentConfig) -> None:
+    """Warns of settings with which the method is known to fail; of the same problem only once."""
+    if advice := config.method.advice(config.training.optimizer):
+        _warn(advice)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    logging.warning("%s", text)
 
 
 def _task(

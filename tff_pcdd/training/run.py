@@ -16,7 +16,7 @@ from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies
+from tff_pcdd.training import accuracies, planning
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
@@ -72,6 +72,7 @@ class Run:
         callbacks: Sequence[Callback] = (),
         label: str = "",
     ):
+        planning.advise(config)
         self.config = config
         self.directory = Path(directory)
         self.label = label or config.algorithm

@@ -174,8 +174,12 @@ class Simulation:
         )
         state = self.state
         states = [self.store.get(client) for client in cohort]
-        newcomers = sum(int(own["participations"]) == 0 for own in states)
         clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        # Clients without samples do not need the fixed variables.
+        newcomers = sum(
+            int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
+            for own, data in zip(states, clients, strict=True)
+        )
         start = time.perf_counter()
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start
