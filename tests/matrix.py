@@ -215,6 +215,8 @@ class Bench:
         self._tensors = build_tensor_computations(self._spec)
         self._process = functools.cache(self._process)
         self._trained = functools.cache(self._trained)
+        self._simulation = functools.cache(self._simulation)
+        self._personal_models = functools.cache(self._personal_models)
 
     def check(self, cell: Cell, directory: Path) -> None:
         """Raises an AssertionError if anything about a combination is not as it should be."""
@@ -283,24 +285,30 @@ class Bench:
         for a, b in zip(tf.nest.flatten(after["weights"]), tf.nest.flatten(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
+    def _simulation(self, aggregator: str) -> types.SimpleNamespace:
+        """What an export needs of a simulation, besides its state and the data of clients."""
+        return types.SimpleNamespace(
+            spec=self._spec,
+            process=self._process(aggregator),
+            federation=self._federation,
+            invoke=lambda computation, *arguments: computation(*arguments),
+        )
+
+    def _personal_models(self, aggregator: str) -> export.PersonalModels:
+        return export.PersonalModels(self._simulation(aggregator))
+
     def _check_export(self, cell, process, state, clients, directory):
         """The exported model answers as the one in memory, and as the evaluation counted."""
         client = CLIENTS[cell.client]
         inputs = clients[client], support.client_data(client, 3, test=support.TEST)
-        simulation = types.SimpleNamespace(
-            spec=self._spec,
-            process=process,
-            state=state,
-            federation=self._federation,
-            personal_inputs={client: inputs}.get,
-            invoke=lambda computation, *arguments: computation(*arguments),
-        )
+        simulation = self._simulation(cell.aggregator)
+        simulation.state, simulation.personal_inputs = state, {client: inputs}.get
         if cell.export == "global":
             model = export.global_model(simulation)
             counts = process.evaluate_global(state, support.TEST)
             correct = counts["correct"]["head"]
         else:
-            model = export.PersonalModels(simulation).model(client)
+            model = self._personal_models(cell.aggregator).model(client)
             (counts,) = process.evaluate_personal(state, [inputs[0]], [inputs[1]])
             correct = counts["after"]
         assert int(counts["nonfinite"]) == 0
