@@ -71,9 +71,9 @@ class Cell:
     export: str
 
     @property
-    def traced(self) -> tuple[str, str, str]:
+    def traced(self) -> tuple[str, str]:
         """What combinations that share their traced computations have in common."""
-        return self.method, self.normalization, self.participation
+        return self.method, self.normalization
 
     @property
     def pairs(self) -> set[tuple]:
@@ -81,8 +81,8 @@ class Cell:
         return set(itertools.combinations(dataclasses.asdict(self).items(), 2))
 
     def __str__(self) -> str:
-        of_aggregator = (self.aggregator, self.client, self.export)
-        return "-".join((*self.traced, *of_aggregator)).replace(" ", "_")
+        rest = (self.aggregator, self.participation, self.client, self.export)
+        return "-".join((*self.traced, *rest)).replace(" ", "_")
 
 
 def cells() -> list[Cell]:
@@ -208,7 +208,8 @@ class Bench:
     """
 
     def __init__(self, cell: Cell, fresh: FreshProcess):
-        config = config_of(cell)
+        # A cohort may have fewer clients than the number for which computations are traced.
+        config = config_of(dataclasses.replace(cell, participation="full"))
         self._fresh = fresh
         self._federation = federation()
         self._spec = planning.training_spec(config, self._federation)
