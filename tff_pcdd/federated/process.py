@@ -46,7 +46,7 @@ class FederatedProcess:
         update_bytes: bytes that one client sends in a round as the change of its weights.
         extra_bytes: bytes of the other tensors that it sends, in a round in which it sends them.
         download_bytes: bytes that one client receives in every round.
-        fixed_bytes: bytes that a client receives once, when it first takes part.
+        fixed_bytes: bytes that a client receives once, when it first trains.
         personal_bytes: bytes that one client keeps between rounds.
         personal_parameters: number of values that one client keeps between rounds.
         personal_epochs: local epochs between the two evaluations of a personal model.
