@@ -254,6 +254,24 @@ def test_map_takes_its_share_of_every_class(monkeypatch):
     np.testing.assert_array_equal(view.labels, (view.features[:, 0] >= 60).astype(int))
 
 
+def test_table_7_is_measured_on_a_mini_batch_and_ignores_lengths():
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [300, 100])
+    features = generator.normal(size=(400, 5)) @ generator.normal(size=(5, 5))
+    view = diagnostics.View(features, labels, labels, {}, np.array([300, 100]))
+    batch = view.mini_batch()
+    assert np.bincount(batch.labels).tolist() == [96, 32]
+    total = np.zeros((5, 5))
+    for x in (batch.features[batch.labels == label] for label in (0, 1)):
+        z = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+        total += z.T @ z
+    eigenvalues = np.linalg.eigvalsh(total / 126)
+    expected = np.sum((eigenvalues - eigenvalues.mean()) ** 2) / 128
+    for scaled in (view, view._replace(features=100 * features)):
+        numbers = measurement._GROUPS["eigen"](scaled)
+        assert numbers["eigen_variance"] == pytest.approx(expected)
+
+
 @pytest.mark.parametrize(
     ("counts", "expected"),
     [

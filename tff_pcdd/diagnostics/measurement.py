@@ -25,6 +25,8 @@ PREFIX = "diag_"
 MAX_SAMPLES = 2000
 MAX_CLIENTS = 3
 MAX_MAPPED = 1000
+# Size of the mini-batch in FedMR's table 7.
+MINI_BATCH = 128
 
 
 class View(NamedTuple):
@@ -60,7 +62,14 @@ class View(NamedTuple):
 
     def mapped(self) -> View:
         """The same model with few enough samples for a t-SNE map."""
-        chosen = data.stratified_indices(self.labels, MAX_MAPPED, seed=0)
+        return self._sampled(MAX_MAPPED)
+
+    def mini_batch(self) -> View:
+        """The same model with the samples of a mini-batch, which are the same in every round."""
+        return self._sampled(MINI_BATCH)
+
+    def _sampled(self, number: int) -> View:
+        chosen = data.stratified_indices(self.labels, number, seed=0)
         return self._replace(features=self.features[chosen], labels=self.labels[chosen])
 
 
@@ -77,9 +86,10 @@ def _angles(view: View) -> dict[str, float]:
 
 
 def _eigen(view: View) -> dict[str, float]:
-    eigenvalues = view.eigenvalues
+    eigenvalues, batch = view.eigenvalues, view.mini_batch()
+    standardized = geometry.standardized_eigenvalues(batch.features, batch.labels, view.num_classes)
     return {
-        "eigen_variance": geometry.eigenvalue_variance(eigenvalues),
+        "eigen_variance": geometry.eigenvalue_variance(standardized, len(batch.labels)),
         "eigen_effective_rank": geometry.effective_rank(eigenvalues),
         "eigen_top_share": geometry.top_share(eigenvalues),
     }

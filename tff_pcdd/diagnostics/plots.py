@@ -82,7 +82,7 @@ def angle_curves(rows: Rows, num_classes: int, title: str):
 
 
 def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
-    """FedMR's eigenvalue variance and the effective rank over the rounds, and the last spectrum.
+    """FedMR's table 7 and the effective rank over the rounds, and the last spectrum.
 
     Args:
         rows: the measurements of the evaluated rounds.
@@ -91,9 +91,11 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     """
     figure = Figure(figsize=(14, 4.2), layout="constrained")
     variance, rank, spectrum = figure.subplots(1, 3)
-    if _line(variance, rows, "eigen_variance", color="tab:blue"):
-        variance.set_yscale("log")
-    _rounds_axis(variance, "variance of the 50 largest", "spread of a class's eigenvalues")
+    _line(variance, rows, "eigen_variance", color="tab:blue")
+    variance.set_ylim(bottom=0)
+    _rounds_axis(
+        variance, "variance of the 50 largest eigenvalues", "standardized features (FedMR, table 7)"
+    )
     _line(rank, rows, "eigen_effective_rank", color="tab:blue")
     rank.set_ylim(bottom=0)
     _rounds_axis(rank, "effective rank (Σλ)² / Σλ²", "dimensions that a class fills")
