@@ -57,8 +57,8 @@ class FedLoGe(Method):
     )
     initialization: str = option(
         "etf",
-        "Initial matrix of the frame, before entries are set to zero (paper, table 9). If there are "
-        "no zeros, it is the frame, with columns scaled to length γ.",
+        "Initial matrix of the frame, before entries are set to zero (paper, table 9). If "
+        "`sparsity` is 0, it is the frame, with columns scaled to length γ.",
         choices=("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming"),
     )
     frame_loss: str = option(
