@@ -234,7 +234,7 @@ def pruning_curves(measured: Mapping[str, np.ndarray], title: str):
     axes.set_ylim(0, 100)
     axes.grid(alpha=0.3)
     axes.legend(fontsize=8)
-    figure.suptitle(title)
+    figure.suptitle(title, fontsize=10)
     return figure, axes
 
 
