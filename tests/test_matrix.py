@@ -14,11 +14,16 @@ from tff_pcdd import methods
 # Methods whose clients send sums besides their weights, and what they send; or no weights at all.
 SENDS = {
     "feddc": "control, weight",
+    "feddc_prototypes": "control, counts, features, weight",
     "feddyn": "weight",
+    "feddyn_prototypes": "counts, features, weight",
     "fedgen": "biases, counts, kernels",
     "fedmr": "counts, features",
     "fednova": "steps, weight",
+    "fednova_prototypes": "counts, features, steps, weight",
     "fedproc": "counts, features",
+    "fedprox_prototypes": "counts, features",
+    "moon_prototypes": "counts, features",
     "ratioloss": "clients, samples",
 }
 SENDS_NO_WEIGHTS = ["fedproto"]

@@ -70,3 +70,20 @@ def test_golden_values_and_gradients(golden, gamma):
             expected = z[f"{name}_grad{suffix}_g{gamma}"]
             gradient = _gradient(lambda x, f=function, m=mask: f(x, m), psi)
             assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_dot_regression_draws_features_to_their_column():
+    rng = np.random.default_rng(0)
+    h, frame, y = rng.normal(size=(6, 5)), rng.normal(size=(5, 3)), np.array([0, 2, 1, 1, 0, 2])
+    columns = frame.T[y]
+    lengths, norms = np.linalg.norm(h, axis=1), np.linalg.norm(columns, axis=1)
+    cosines = (h * columns).sum(axis=1) / lengths / norms
+    expected = np.mean(lengths * norms**2 * (cosines - 1) ** 2 / 2)
+    np.testing.assert_allclose(losses.dot_regression(h, y, frame), expected)
+    force = -_gradient(lambda x: losses.dot_regression(x, y, frame), h)
+    np.testing.assert_allclose(force, (norms * (1 - cosines))[:, None] * columns / 6)
+
+
+def test_dot_regression_of_a_zero_feature():
+    gradient = _gradient(lambda x: losses.dot_regression(x, [0], np.eye(3)), np.zeros((1, 3)))
+    assert np.all(np.isfinite(gradient))

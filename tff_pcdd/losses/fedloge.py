@@ -53,6 +53,28 @@ def maximal_angle(psi, mask=None) -> tf.Tensor:
     return -tf.reduce_mean(tf.acos(tf.clip_by_value(closest, -_COSINE_LIMIT, _COSINE_LIMIT)))
 
 
+def dot_regression(features, labels, frame) -> tf.Tensor:
+    """Dot regression of features to their class's column, mean of (⟨h, w⟩ - ‖h‖‖w‖)² / (2‖h‖).
+
+    A feature is only drawn to the column of its own class, with a force of ‖w‖(1 - cos) in its
+    direction; other columns do not matter. As in the code of FedLoGe's FedETF, the gradient does
+    not pass through the lengths. (Table 8 calls it DR loss; it is from Yang et al., NeurIPS 2022.)
+
+    Args:
+      features: [batch, feature_dim], any float type.
+      labels: [batch] class indices.
+      frame: [feature_dim, num_classes], one fixed column per class.
+
+    Returns:
+      Scalar, float32 (float64 for float64 features).
+    """
+    features = at_least_float32(features)
+    columns = tf.gather(tf.transpose(tf.cast(frame, features.dtype)), labels)
+    length = tf.stop_gradient(safe_norm(features, axis=1))
+    missing = tf.reduce_sum(features * columns, axis=1) - length * safe_norm(columns, axis=1)
+    return tf.reduce_mean(tf.math.divide_no_nan(tf.square(missing), 2 * length))
+
+
 def _masked(psi, mask) -> tf.Tensor:
     psi = at_least_float32(psi)
     return psi if mask is None else psi * tf.cast(mask, psi.dtype)
