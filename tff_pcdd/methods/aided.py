@@ -38,7 +38,7 @@ _SUFFIX = "_prototypes"
 class Aided(PrototypeMethod):
     """Adds prototypes and the inter-class term to the method that follows as a base class."""
 
-    metric_names = ("inter",)
+    metric_names: ClassVar[tuple[str, ...]] = ("inter",)
 
     mu2: float = option(
         1e-4,
