@@ -58,7 +58,6 @@ _LONG_MODULES = {
     "runtime._interpreter": "one function for each kind of building block and intrinsic",
     "runtime.sharing": "one transformation of a computation, and its helpers on building blocks",
     "settings": "the declaration, description and construction of settings depend on each other",
-    "training.simulation": "the rounds and the evaluations of one object, and its documentation",
 }
 
 

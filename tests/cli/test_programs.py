@@ -375,3 +375,25 @@ def test_flagfile(call, tmp_path):
     )
     assert status == 0
     assert "6 clients" in out
+
+
+@pytest.mark.parametrize(
+    ("program", "flags"),
+    [
+        ("train", ("--algorithm=feddc",)),
+        ("compare", ("--algorithms=fedavg,feddc", "--seeds=0,1")),
+        (
+            "sweep",
+            (
+                "--algorithm=feddc",
+                "--grid=client_learning_rate=0.1,0.01",
+                "--validation_fraction=0.2",
+            ),
+        ),
+    ],
+)
+def test_advice_is_given_at_the_start(program, flags, call, tmp_path):
+    """Also by dry runs, and not once for every run."""
+    status, _, err = call(program, *flags, "--dry_run", f"--output_dir={tmp_path / 'out'}")
+    assert status == 0, err
+    assert err.count("feddc with client_momentum=0.9 can stay at chance level") == 1

@@ -12,7 +12,7 @@ from scipy import special
 from tests import support
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated import aggregators, build_process
+from tff_pcdd.federated import SGD, ClientWork, aggregators, build_process, make_message
 from tff_pcdd.settings import option
 
 PLAIN = {"zeroing": False, "clipping": False}
@@ -143,7 +143,9 @@ def test_secure_sums_are_close_to_the_mean(simulation):
     ids=lambda a: f"{a.name}-{getattr(a, 'clip', None)}",
 )
 def test_rounds_agree_on_every_runtime(aggregator, workers):
-    process = build_process(support.training_spec("fedavg"), aggregator)
+    statistics = aggregator.name != "dp"
+    spec = support.training_spec("fedavg", statistics=statistics)
+    process = build_process(spec, aggregator)
     results = []
     for name, options in (
         ("inprocess", {"client_parallelism": 2}),
@@ -185,18 +187,128 @@ def test_privacy_counts_clients_alike(simulation):
     states = [
         support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])[0]["weights"]
         for process in (
-            build_process(support.training_spec("fedavg"), aggregator) for aggregator in compared
+            build_process(support.training_spec("fedavg", statistics=False), aggregator)
+            for aggregator in compared
         )
     ]
     for a, b in zip(*map(tf.nest.flatten, states), strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-6)
 
 
+def statistics_after(aggregator, cohort):
+    """The statistics of the tiny model after a round, and those of each client of the cohort."""
+    spec = support.training_spec("fedavg")
+    process = build_process(spec, aggregator)
+    state = process.initialize()
+    message = make_message(spec.method, state)
+    clients = [
+        ClientWork(spec)
+        .update(
+            message,
+            process.initial_client_state(support.seed_of(0, client)),
+            support.client_data(client, 0),
+        )["update"]
+        .statistics
+        for client in cohort
+    ]
+    new, _, _ = support.run_rounds(process, state, {}, [cohort])
+    before = state["weights"]["statistics"]
+    changes = [a - b for a, b in zip(new["weights"]["statistics"], before, strict=True)]
+    return changes, clients
+
+
+@pytest.mark.parametrize(
+    "aggregator",
+    [
+        aggregators.create("robust"),
+        aggregators.create("compressed", threshold=0, bits=2),
+        aggregators.create("secure"),
+        aggregators.TffAggregator(tff.learning.robust_aggregator()),
+    ],
+    ids=lambda aggregator: aggregator.name,
+)
+def test_statistics_are_averaged_apart(aggregator, simulation):
+    """Neither clipped nor rounded with the weights: the mean by samples, 12 and 9."""
+    changes, clients = statistics_after(aggregator, [0, 1])
+    for change, first, second in zip(changes, *clients, strict=True):
+        expected = (12 * np.asarray(first, float) + 9 * np.asarray(second, float)) / 21
+        np.testing.assert_allclose(change, expected, rtol=1e-4, atol=1e-5)
+
+
+def test_statistics_do_not_shorten_the_step_of_the_weights(simulation):
+    """Changes of norm below the first clip of 1 are left alone, whatever the statistics do."""
+    steps = []
+    for aggregator in (None, aggregators.create("robust")):
+        spec = dataclasses.replace(
+            support.training_spec("fedavg"), optimizer=SGD(learning_rate=1e-3, momentum=0.0)
+        )
+        process = build_process(spec, aggregator)
+        state = process.initialize()
+        new, _, _ = support.run_rounds(process, state, {}, [[0, 1]])
+        steps.append(
+            [a - b for a, b in zip(*(s["weights"]["trainable"] for s in (new, state)), strict=True)]
+        )
+    for plain, robust in zip(*steps, strict=True):
+        np.testing.assert_array_equal(plain, robust)
+    assert np.sqrt(sum(np.sum(step**2) for step in steps[0])) < 1
+
+
+def test_private_statistics_are_refused(simulation):
+    with pytest.raises(SettingError) as info:
+        build_process(support.training_spec("fedavg"), aggregators.create("dp"))
+    assert (info.value.setting, info.value.value) == ("aggregator", "dp")
+    assert "statistics of batch normalization" in info.value.reason
+    assert "choose normalization=group" in info.value.reason
+    build_process(support.training_spec("fedavg", statistics=False), aggregators.create("dp"))
+
+
+@pytest.mark.parametrize("name", ["fedavg", "fedbn"])
+def test_variances_are_never_negative(name, simulation):
+    """Whatever an aggregator makes of them, here the negative of a large change."""
+
+    class Overshooting(aggregators.get("mean")):
+        name = "overshooting"
+
+        def statistics_factory(self):
+            return scaled(super().statistics_factory(), -10)
+
+    process = build_process(support.training_spec(name), Overshooting())
+    state = process.initialize()
+    new, _, _ = support.run_rounds(process, state, {}, [[0, 1]] * 3)
+    # A client's own normalization has a scale and an offset before them.
+    part, first = ("mirrored", 2) if name == "fedbn" else ("statistics", 0)
+    mean, variance = new["weights"][part][first:]
+    assert np.min(variance) == 0 and np.min(mean) < 0
+
+
+def scaled(factory, scale_by):
+    """A factory whose aggregates are those of another one times a number."""
+
+    class Factory(tff.aggregators.WeightedAggregationFactory):
+        def create(self, value_type, weight_type):
+            process = factory.create(value_type, weight_type)
+
+            @tff.tensorflow.computation(value_type)
+            def scale(value):
+                return tf.nest.map_structure(lambda v: scale_by * v, value)
+
+            @tff.federated_computation(*process.next.type_signature.parameter)
+            def next_fn(state, value, weight):
+                output = process.next(state, value, weight)
+                return tff.templates.MeasuredProcessOutput(
+                    output.state, tff.federated_map(scale, output.result), output.measurements
+                )
+
+            return tff.templates.AggregationProcess(process.initialize, next_fn)
+
+    return Factory()
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("fedmr", "clients of fedmr also send counts, features, which would not be aggregated"),
-        ("feddyn", "clients of feddyn also send clients, which would not be aggregated"),
+        ("feddyn", "clients of feddyn also send weight, which would not be aggregated"),
         ("fedproto", "clients of fedproto send no weights"),
     ],
 )
@@ -252,28 +364,7 @@ def test_an_aggregator_of_ones_own(simulation, monkeypatch):
         factor: float = option(0.5, "Factor of the mean.", above=0, maximum=1)
 
         def factory(self, cohort_size):
-            mean = super().factory(cohort_size)
-
-            class Factory(tff.aggregators.WeightedAggregationFactory):
-                def create(_, value_type, weight_type):
-                    process = mean.create(value_type, weight_type)
-
-                    @tff.tensorflow.computation(value_type)
-                    def scale(value):
-                        return tf.nest.map_structure(lambda v: self.factor * v, value)
-
-                    @tff.federated_computation(*process.next.type_signature.parameter)
-                    def next_fn(state, value, weight):
-                        output = process.next(state, value, weight)
-                        return tff.templates.MeasuredProcessOutput(
-                            output.state,
-                            tff.federated_map(scale, output.result),
-                            output.measurements,
-                        )
-
-                    return tff.templates.AggregationProcess(process.initialize, next_fn)
-
-            return Factory()
+            return scaled(super().factory(cohort_size), self.factor)
 
     assert "damped" in aggregators.names()
     weights = []

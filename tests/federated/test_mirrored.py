@@ -44,10 +44,9 @@ def test_clients_keep_their_normalization(process, one_round):
 
 def test_the_global_model_has_their_mean(one_round):
     state, clients, _ = one_round
-    sizes = np.array([len(support.CLIENTS[client]["y"]) for client in COHORT])
     for index, mean in enumerate(state["weights"]["mirrored"]):
         own = np.stack([np.asarray(clients[client]["personal"][index]) for client in COHORT])
-        expected = np.average(own.astype(np.float64), axis=0, weights=sizes)
+        expected = own.astype(np.float64).mean(axis=0)
         np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
 
 
@@ -60,8 +59,28 @@ def test_a_client_that_never_trained_starts_at_the_mean(process, one_round):
     np.testing.assert_array_equal(counts["before"], globally["correct"]["head"])
 
 
+@pytest.mark.parametrize("name", ["fedbn", "fedavg"])
+def test_a_client_without_samples_keeps_following_the_mean(simulation, name):
+    """It takes part in the first round, but does not train."""
+    spec = support.training_spec(name)
+    spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
+    process = build_process(spec)
+    rounds = [[*COHORT, 4], COHORT]
+    state, clients, _ = support.run_rounds(process, process.initialize(), {}, rounds)
+    data = support.client_data(4, 2, test=support.TEST)
+    counts = process.evaluate_before(state, [clients[4]], [data])[0]
+    globally = process.evaluate_global(state, support.TEST)
+    np.testing.assert_array_equal(counts["before"], globally["correct"]["head"])
+    # When it has received samples, it starts from the mean and not from its first round.
+    message = make_message(spec.method, state)
+    work = ClientWork(dataclasses.replace(spec, local_epochs=0))
+    result = work.update(message, clients[4], support.client_data(0, 2))
+    support.assert_trees_equal(result["state"]["personal"], state["weights"]["mirrored"])
+    assert [int(clients[client]["participations"]) for client in (0, 4)] == [2, 0]
+
+
 def test_any_method_can_leave_normalization_with_the_client(simulation, one_round):
-    spec = support.training_spec("fedavg")
+    spec = support.training_spec("fedavg", client_weighting="uniform")
     spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
     process = build_process(spec)
     result = support.run_rounds(process, process.initialize(), {}, [COHORT])
@@ -120,7 +139,8 @@ def test_tuning_moves_the_scales_only_with_the_backbone(name, options, moves):
 def test_without_normalization_it_is_fedavg(simulation):
     states = []
     for name in ("fedavg", "fedbn"):
-        process = build_process(support.training_spec(name, statistics=False))
+        spec = support.training_spec(name, statistics=False, client_weighting="samples")
+        process = build_process(spec)
         states.append(support.run_rounds(process, process.initialize(), {}, [COHORT])[0])
     support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
 

@@ -51,5 +51,5 @@ def test_the_message_has_what_the_method_sends():
 
 def test_changes_are_flattened_in_the_order_of_their_placements():
     """Aggregators add up squares of entries in this order, and rounding depends on it."""
-    change = WeightsChange(trainable=[1, 2], statistics=[3], mirrored=[4])
+    change = WeightsChange(trainable=[1, 2], mirrored=[3], statistics=[4])
     assert tf.nest.flatten(change) == [1, 2, 3, 4]

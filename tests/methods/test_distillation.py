@@ -103,6 +103,18 @@ def test_fedproto_pulls_features_to_known_prototypes():
     distances[:, 1] = np.inf
     logits = method.personal_logits(net, BATCH.x, client(spec, server))
     np.testing.assert_array_equal(np.argmax(logits, axis=1), distances.argmin(axis=1))
+    # By default only the client's own classes are compared, as in the authors' code.
+    two = client(spec, server)._replace(class_counts=tf.constant([2.0, 1.0, 3.0, 0.0]))
+    logits = method.personal_logits(net, BATCH.x, two)
+    nearest = np.where(distances[:, 2] < distances[:, 0], 2, 0)
+    assert np.any(nearest != distances.argmin(axis=1))
+    np.testing.assert_array_equal(np.argmax(logits, axis=1), nearest)
+    wider = methods.create("fedproto", candidates="all").personal_logits(net, BATCH.x, two)
+    np.testing.assert_array_equal(np.argmax(wider, axis=1), distances.argmin(axis=1))
+    # None of its classes has a prototype: the head.
+    lost = client(spec, server)._replace(class_counts=tf.constant([0.0, 4.0, 0.0, 0.0]))
+    logits = method.personal_logits(net, BATCH.x, lost)
+    np.testing.assert_allclose(logits, net["head"](features), rtol=1e-5)
     server["valid"] = tf.zeros([4], tf.bool)
     logits = method.personal_logits(net, BATCH.x, client(spec, server))
     np.testing.assert_allclose(logits, net["head"](features), rtol=1e-5)
@@ -218,13 +230,36 @@ def test_the_generator_learns_what_heads_answer():
     sums = {
         "kernels": tf.constant(np.stack([kernel, kernel, kernel])),
         "biases": tf.zeros([3, 4]),
-        "counts": tf.constant([[4.0, 4, 0, 0], [0, 2, 2, 0], [0, 0, 0, 1]]),
+        "counts": tf.constant([[4.0, 4, 0, 0], [0, 2, 1, 0], [0, 0, 0, 0]]),
     }
     _, server = tf.function(lambda: method.server_update([], [], server, sums, 3.0))()
-    # Class 3 has a single sample, and is not asked for.
+    # Nobody has samples of class 3, which is not asked for; one sample of class 2 is enough.
     np.testing.assert_array_equal(server["labels"], [1, 1, 1, 0])
     labels = tf.constant([0, 1, 2] * 10)
     holder = client(spec, server)
     features = method._imagine(holder, labels, tf.constant([5, 5]))
     answers = np.argmax(features.numpy() @ kernel, axis=1)
     assert np.mean(answers == labels.numpy()) > 0.9
+
+
+def test_the_generator_remembers_the_classes_of_earlier_cohorts():
+    spec = support.training_spec("fedgen", generator_steps=1)
+    method, server = spec.method, states.initial_server(spec)
+    sums = {"kernels": tf.zeros([3, 6, 4]), "biases": tf.zeros([3, 4])}
+    for counts, expected in (([0.0, 3, 0, 0], [0, 1, 0, 0]), ([5.0, 0, 0, 0], [1, 1, 0, 0])):
+        sums["counts"] = tf.constant([counts, [0.0] * 4, [0.0] * 4])
+        _, server = method.server_update([], [], server, sums, 3.0)
+        np.testing.assert_array_equal(server["labels"], expected)
+
+
+@pytest.mark.parametrize(
+    ("epochs", "expected"), [(1, [(1, True)]), (20, [(20, True)]), (23, [(20, True), (3, False)])]
+)
+def test_fedgen_uses_generated_features_for_twenty_epochs(epochs, expected):
+    spec = support.training_spec("fedgen", statistics=False)
+    net, server = spec.network(), fedgen_server(spec)
+    plain = entropy(net["head"](net["backbone"](BATCH.x)))
+    phases = spec.method.phases(net, epochs)
+    losses = [float(phase.loss(net, BATCH, client(spec, server, 1))[0]) for phase in phases]
+    used = [loss != pytest.approx(plain, rel=1e-5) for loss in losses]
+    assert list(zip([phase.epochs for phase in phases], used, strict=True)) == expected

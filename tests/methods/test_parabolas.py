@@ -1,5 +1,7 @@
 """Methods against rounds worked out by hand on parabolas; see `quadratic`."""
 
+import fractions
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -38,14 +40,22 @@ def test_fednova_with_equal_steps_is_fedavg(play):
     assert play("fednova", **settings).round().weights == [pytest.approx(expected[0], rel=1e-6)]
 
 
-@pytest.mark.parametrize(("steps", "momentum"), [(3, 0.5), (1, 0.9), (10, 0.9), (4, 0.0)])
+@pytest.mark.parametrize("steps", [0, 1, 3, 10, 1000])
+@pytest.mark.parametrize("momentum", [0.0, 0.5, 0.9, 0.99, 0.999, 0.9999])
 def test_fednova_counts_the_weight_of_gradients(steps, momentum):
-    accumulator = total = 0.0
+    accumulator = total = fractions.Fraction(0)
     for _ in range(steps):
-        accumulator = momentum * accumulator + 1
+        accumulator = fractions.Fraction(momentum) * accumulator + 1
         total += accumulator
-    actual = fednova.accumulated_weight(tf.constant(float(steps)), momentum)
-    assert float(actual) == pytest.approx(total, rel=1e-5)
+    actual = fednova.accumulated_weight(tf.constant(steps), momentum)
+    assert actual.dtype == tf.float32
+    assert float(actual) == pytest.approx(float(total), rel=1e-7)
+
+
+def test_fednova_counts_the_weight_of_many_gradients():
+    """With ρ^τ = 0, τ/(1 - ρ) - ρ/(1 - ρ)² is left."""
+    actual = fednova.accumulated_weight(tf.constant(10**6), 0.999)
+    assert float(actual) == pytest.approx(1e9 - 999000, rel=1e-7)
 
 
 def test_feddyn_finds_the_optimum_of_all_in_one_round(play):

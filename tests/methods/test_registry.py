@@ -35,7 +35,8 @@ def test_a_cell_that_defines_a_method_can_run_again():
 
 
 def test_options_are_settings_with_the_name_of_the_method():
-    (setting,) = describe(define(1.0))
+    shared, setting = describe(define(1.0))
+    assert shared.name == "client_weighting"
     assert (setting.name, setting.default) == ("mine_strength", 1.0)
     with pytest.raises(SettingError) as info:
         methods.create("mine", strength=-1.0)
@@ -68,4 +69,4 @@ def test_unknown_names_and_options_are_refused():
     with pytest.raises(SettingError) as info:
         methods.create("fedprox", nu=1.0)
     assert info.value.setting == "fedprox_nu"
-    assert "only mu" in info.value.reason
+    assert "only client_weighting, mu" in info.value.reason

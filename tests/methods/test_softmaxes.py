@@ -8,7 +8,11 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import methods
+from tff_pcdd.federated import SGD, ClientWork
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.methods import ratioloss
+from tff_pcdd.methods.network import Network
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 0])
@@ -100,6 +104,30 @@ def test_fedrod_trains_two_heads_for_two_purposes():
     np.testing.assert_allclose(prediction, summed, rtol=1e-4, atol=1e-5)
 
 
+@pytest.mark.parametrize("momentum", [0.0, 0.9])
+def test_fedrod_clips_the_heads_apart(momentum):
+    """The generic half moves like FedAvg, whatever the gradient of the personal head is."""
+    clip, rate = 0.05, 0.3
+    results = {}
+    for name, options in (("fedavg", {}), ("fedrod", {"gamma": 0.0})):
+        spec = support.training_spec(name, statistics=False, **options)
+        sgd = SGD(learning_rate=rate, momentum=momentum, weight_decay=0.0, clip_norm=clip)
+        spec = dataclasses.replace(spec, optimizer=sgd, local_epochs=1, batch_size=12)
+        server = {
+            "weights": states.initial_weights(spec),
+            "server": {},
+            "round": tf.constant(0),
+        }
+        message = states.make_message(spec.method, server)
+        state = states.initial_client_state(spec, support.seed_of(0, 0))
+        results[name] = ClientWork(spec).update(message, state, support.client_data(0, 0))
+    support.assert_trees_equal(results["fedrod"]["update"], results["fedavg"]["update"])
+    # The clip takes effect, for each half on its own: each moves by as much as it allows.
+    for moved in (results["fedrod"]["update"].trainable, results["fedrod"]["state"]["personal"]):
+        length = np.sqrt(sum(np.sum(np.square(part)) for part in moved))
+        assert length == pytest.approx(rate * clip, rel=1e-3)
+
+
 def test_fedrod_does_not_move_the_backbone_for_one_class():
     method, net, _, _ = forward("fedrod")
     chosen = support.TEST["y"] == 2
@@ -126,6 +154,43 @@ def test_fedetf_scales_cosines_and_balances():
     assert [variable.ref() for variable in net.fixed] == [net["head"].etf.ref()]
 
 
+def test_fedetf_tunes_in_two_stages():
+    spec = support.training_spec("fedetf", statistics=False, finetune_cycles=2)
+    method, net = spec.method, spec.network()
+    phases = method.personal_phases(net, 5)
+    assert [phase.epochs for phase in phases] == [5, 3, 3, 3, 3]
+    holder = client(method)
+    losses = [float(phase.loss(net, BATCH, holder)[0]) for phase in phases]
+    logits = method.global_logits(net, BATCH.x)[""].numpy().astype(np.float64)
+    plain, balanced = entropy(logits).mean(), entropy(logits + np.log(COUNTS)).mean()
+    assert losses == pytest.approx([balanced, *4 * [plain]], rel=1e-4)
+
+
+@pytest.mark.integration
+def test_fedetf_tunes_the_etf_by_plain_sgd():
+    """A step has the length of rate times gradient: neither momentum nor weight decay."""
+    spec = support.training_spec("fedetf", statistics=False, finetune_epochs=2)
+    sgd = SGD(learning_rate=0.05, momentum=0.9, weight_decay=0.1, clip_norm=0.0)
+    spec = dataclasses.replace(spec, optimizer=sgd, batch_size=12)
+    net = spec.network()
+    phase = spec.method.personal_phases(net, 1)[1]
+    etf = net["head"].etf
+    training = LocalTraining(spec, net, [etf])
+    x, y = support.CLIENTS[0]["x"], support.CLIENTS[0]["y"]
+    expected = etf.numpy().astype(np.float64)
+    z = net["projection"](net["backbone"](x)).numpy().astype(np.float64)
+    z /= np.maximum(np.linalg.norm(z, axis=1, keepdims=True), 1e-12)
+    for _ in range(2):
+        logits = z @ expected
+        wrong = np.exp(logits) / np.exp(logits).sum(axis=1, keepdims=True) - np.eye(4)[y]
+        expected -= 0.1 * z.T @ wrong / len(y)
+    run = tf.function(
+        lambda: training.run([phase], {"x": x, "y": y}, client(spec.method), tf.constant([1, 2]))
+    )
+    run()
+    np.testing.assert_allclose(etf, expected, rtol=1e-5, atol=1e-6)
+
+
 def test_ratio_loss_weighs_samples():
     method, net, _, logits = forward("ratioloss", alpha=1.0, beta=0.1)
     ratio = np.array([1.0, 5.0, 0.5, 2.0], np.float32)
@@ -147,11 +212,60 @@ def test_monitor_finds_ratio_and_composition():
     np.testing.assert_allclose(composition, [4, 10 / 3, 1], rtol=1e-6)
 
 
+def test_ratio_loss_tells_many_classes_apart(simulation):
+    """A model that has learned some of 100 classes better than others.
+
+    Training on class p moves its own row of the head by 1 - q_p and every other row by -q_p/99,
+    where q_p is how well p is known. Then R_p is (1 - q_p) over the mean of q/99 of the others.
+    """
+    number = 100
+    known = np.linspace(0.1, 0.6, number)
+    changes = np.empty([number, 1, number])
+    changes[:, 0, :] = -known[None] / 99
+    changes[np.arange(number), 0, np.arange(number)] = 1 - known
+    # No other class moves the row of the last class, which gets the cap.
+    changes[:-1, 0, -1] = 0
+    task = methods.TaskSpec(
+        num_classes=number,
+        feature_dim=1,
+        backbone=lambda: tf.keras.Sequential([tf.keras.layers.Flatten(input_shape=(1,))]),
+        class_counts=np.ones([2, number]),
+        server_samples=lambda count: (
+            np.zeros([number * count, 1], np.float32),
+            np.repeat(np.arange(number, dtype=np.int32), count),
+        ),
+    )
+    method = methods.create("ratioloss", auxiliary=2)
+    net = Network(method.build(task), method, task)
+    kernel = net["head"].kernel
+    before = tf.identity(kernel)
+
+    def learn(x, y, loss, label):
+        np.testing.assert_array_equal(y, [label, label])
+        kernel.assign(before + changes[int(label)].astype(np.float32))
+
+    sums = {"samples": tf.constant(200.0), "clients": tf.constant(2.0)}
+    zeros = [tf.zeros_like(variable) for variable in net.shared.trainable]
+    server = method.server_learning(net, method.server_state(net, task), zeros, sums, task, learn)
+    expected = (1 - known) / (known / 99)
+    expected[-1] = 5000
+    np.testing.assert_allclose(server["ratio"], expected, rtol=1e-3)
+    x = tf.ones([number, 1])
+    logits = net["head"](x).numpy()
+    labels = np.arange(number, dtype=np.int32)
+    batch = methods.Batch(x, labels, None)
+    loss, _ = method.loss(net, batch, client(method, server=server))
+    entropies = np.log(np.exp(logits).sum(axis=1)) - logits[labels, labels]
+    weights = 1 + 0.1 * expected
+    assert weights[0] > 5 * weights[-2]
+    assert float(loss) == pytest.approx((weights * entropies).mean(), rel=1e-3)
+
+
 def test_weights_that_two_classes_move_are_not_decisive():
     changes = np.zeros([3, 2, 1], np.float32)
     changes[:, 0, 0] = [5, 4.5, 0]  # no clear winner
     changes[:, 1, 0] = [0, -3, 2]  # moved most, but downwards
     assert not np.any(ratioloss.decisive_weights(tf.constant(changes)))
     ratio, composition = ratioloss.monitor(tf.constant(changes), tf.zeros([2, 1]), 9.0)
-    np.testing.assert_allclose(ratio, [10, 10, 10])
+    np.testing.assert_allclose(ratio, [1, 1, 1])
     np.testing.assert_allclose(composition, [3, 3, 3])

@@ -117,6 +117,20 @@ def test_what_the_first_run_cannot_use_is_refused(computed, tmp_path):
     assert not (tmp_path / "out").exists()
 
 
+@pytest.mark.integration
+def test_nothing_is_trained_if_one_of_the_runs_cannot_be(computed, tmp_path):
+    """The last method of three sends prototypes, which this aggregator does not add up."""
+    settings = {"aggregator": "robust", "num_clients": 10}
+    three = [
+        ExperimentConfig.from_settings(algorithm=name, **settings)
+        for name in ("fedavg", "fedprox", "fedmr")
+    ]
+    with refuses("aggregator", "clients of fedmr also send counts, features"):
+        comparison.compare(three, tmp_path / "out")
+    assert computed == []
+    assert not (tmp_path / "out").exists()
+
+
 def test_accuracies_are_mean_and_deviation_over_seeds():
     rows = table(
         comparison_tables.accuracies(

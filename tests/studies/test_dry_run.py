@@ -75,8 +75,38 @@ def test_text():
             "pretrained_weights",
             "",
         ),
+        (
+            {"algorithm": "fedmr", "aggregator": "robust"},
+            "aggregator",
+            "^clients of fedmr also send counts, features",
+        ),
+        (
+            {"algorithm": "fedproto", "aggregator": "secure"},
+            "aggregator",
+            "^clients of fedproto send no weights$",
+        ),
+        ({"model": "resnet8", "aggregator": "dp"}, "aggregator", "choose normalization=group"),
+        (
+            {"algorithm": "fedbn", "model": "resnet8", "aggregator": "dp"},
+            "aggregator",
+            "choose normalization=group",
+        ),
+        (
+            {"aggregator": "dp", "dp_clip": 0.0, "clients_per_round": 4},
+            "dp_noise_multiplier",
+            "4 clients in a round",
+        ),
     ],
-    ids=["model", "features", "weights"],
+    ids=[
+        "model",
+        "features",
+        "weights",
+        "sums",
+        "no weights",
+        "statistics",
+        "statistics of clients",
+        "noise",
+    ],
 )
 def test_what_the_backbone_refuses(settings, setting, reason):
     config = ExperimentConfig.from_settings(**settings)

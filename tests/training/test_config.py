@@ -7,7 +7,7 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd import methods, models, runtime
 from tff_pcdd.evaluation import metrics
-from tff_pcdd.settings import build, describe, flatten, option_fields
+from tff_pcdd.settings import build, describe, flat_name, flatten, option_fields
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions
 
 DIRICHLET = {"partition": "dirichlet", "concentration": 0.3}
@@ -62,7 +62,9 @@ def test_method_options_are_completed_and_reach_the_method():
     assert config.algorithm == "fedgela"
     settings = config.to_settings()
     for field in option_fields(methods.get("fedgela")):
-        assert settings[f"fedgela_{field.name}"] == getattr(config.method, field.name)
+        name = flat_name(methods.get("fedgela"), field)
+        assert name in (f"fedgela_{field.name}", "client_weighting")
+        assert settings[name] == getattr(config.method, field.name)
 
 
 def test_settings_of_other_partitions_are_absent():

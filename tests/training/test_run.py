@@ -50,7 +50,14 @@ def test_metrics_file(unbroken):
         "pa_masked",
         "pa_before_masked",
     ]
-    assert list(written[0])[-4:] == ["train_loss", "seconds", "upload_bytes", "download_bytes"]
+    assert list(written[0])[-5:] == [
+        "train_loss",
+        "seconds",
+        "upload_bytes",
+        "download_bytes",
+        "nonfinite_rounds",
+    ]
+    assert {row["nonfinite_rounds"] for row in written} == {"0"}
     assert [row["round"] for row in written] == ["1", "2", "3", "4"]
     for row in written:
         values = {name: float(value) for name, value in row.items()}

@@ -8,6 +8,7 @@ from typing import Any
 
 from absl import flags as absl_flags
 
+from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import Setting, describe
 
@@ -75,9 +76,11 @@ class Flags:
         text, group = setting.help, setting.group
         if setting.chosen_by is not None:
             owners = "|".join(setting.applies_to)
-            # Methods have many options, so each method gets a heading of its own.
+            # Methods have many options, so each method gets a heading of its own, below the options
+            # of all methods.
             if setting.chosen_by == "algorithm":
-                group = f"Method {owners}"
+                if setting.applies_to != tuple(methods.names()):
+                    group = f"Method {owners}"
             else:
                 text = f"{text} Only with --{setting.chosen_by}={owners}."
         if setting.choices:

@@ -10,13 +10,14 @@ import tensorflow as tf
 
 from tff_pcdd import data
 from tff_pcdd.data import transforms
+from tff_pcdd.errors import DataError
 from tff_pcdd.federated import (
     PersonalEvaluation,
     build_personalization,
     initialization,
     make_message,
 )
-from tff_pcdd.federated.weights import assign, load
+from tff_pcdd.federated.weights import all_finite, assign, load
 from tff_pcdd.methods import Network
 from tff_pcdd.training import Simulation
 
@@ -54,17 +55,27 @@ class TrainedModel:
         return answers
 
     def accuracy(self, examples: data.Examples, batch_size: int) -> float:
-        """Accuracy on stored examples in percent; NaN if there are none."""
+        """Accuracy on stored examples in percent; NaN if there are none.
+
+        Raises:
+            DataError: a weight, or a logit of an example, is NaN or infinite.
+        """
         spec = self.input_spec
-        classify = tf.function(
-            lambda x: self.answer(transforms.normalize(x, spec))["class_id"]
-        ).get_concrete_function(tf.TensorSpec([None, *spec.raw_shape], spec.dtype))
-        starts = range(0, len(examples), batch_size)
-        correct = [
-            classify(tf.constant(examples.x[start : start + batch_size])).numpy()
-            == examples.y[start : start + batch_size]
-            for start in starts
-        ]
+
+        @tf.function(input_signature=[tf.TensorSpec([None, *spec.raw_shape], spec.dtype)])
+        def classify(x):
+            answers = self.answer(transforms.normalize(x, spec))
+            return answers["class_id"], all_finite(answers["probabilities"])
+
+        if not all_finite(self.network.variables):
+            raise DataError("weights of the model are NaN or infinite")
+        correct = []
+        for start in range(0, len(examples), batch_size):
+            part = slice(start, start + batch_size)
+            classes, finite = classify(tf.constant(examples.x[part]))
+            if not finite:
+                raise DataError("answers of the model are NaN or infinite")
+            correct.append(classes.numpy() == examples.y[part])
         return 100 * float(np.concatenate(correct).mean()) if correct else float("nan")
 
 

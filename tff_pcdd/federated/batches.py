@@ -58,7 +58,7 @@ def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
 
 
 def count_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Correctly classified samples of each class, int32 [C].
+    """Correctly classified samples of each class, int32 [C]; never those with logits like NaN.
 
     Args:
         logits: [n, C].
@@ -66,4 +66,14 @@ def count_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
     """
     # tf.equal, because TFF traces in graphs where == between tensors compares Python objects.
     correct = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
+    correct = tf.logical_and(correct, _finite_rows(logits))
     return tf.math.unsorted_segment_sum(tf.cast(correct, tf.int32), labels, logits.shape[1])
+
+
+def count_nonfinite(logits: tf.Tensor) -> tf.Tensor:
+    """Samples of which a logit is NaN or infinite, int32 scalar; `logits` is [n, C]."""
+    return tf.math.count_nonzero(tf.logical_not(_finite_rows(logits)), dtype=tf.int32)
+
+
+def _finite_rows(values: tf.Tensor) -> tf.Tensor:
+    return tf.reduce_all(tf.math.is_finite(values), axis=1)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import tensorflow as tf
@@ -13,7 +13,8 @@ from tff_pcdd.federated.batches import reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, read, subtract
+from tff_pcdd.federated.weights import WeightsChange, all_finite, read, subtract
+from tff_pcdd.methods.contract import Client
 from tff_pcdd.methods.network import Network
 
 
@@ -59,8 +60,9 @@ class ClientWork:
                 state: the client's new state.
                 metrics: loss and metrics summed over samples, and the number of `samples`.
                 sent: float32 scalar, the share of `sums` that is not zero.
+                nonfinite: float32 scalar, 1 if any of these values is NaN or infinite, else 0.
         """
-        method, net, weights = self._spec.method, self._net, message["weights"]
+        method, net = self._spec.method, self._net
         client = self._training.begin(message, state, data, self._phases)
         totals = self._training.run(self._phases, data["train"], client, data["seed"])
         upload = method.upload(
@@ -68,19 +70,31 @@ class ClientWork:
             client,
             lambda function, initial: reduce_batches(function, initial, data["train"], self._spec),
         )
-        return OrderedDict(
-            update=WeightsChange(
-                trainable=method.update(net, client),
-                statistics=subtract(net.shared.statistics, weights["statistics"]),
-                mirrored=subtract(net.mirrored.all, weights["mirrored"]),
-            ),
+        result = OrderedDict(
+            update=self._change(client, message["weights"]),
             weight=tf.cast(method.weight(client), tf.float32),
             sums=ordered(upload.sums),
             state=OrderedDict(
                 personal=read(net.kept),
                 own=ordered(upload.state),
-                participations=state["participations"] + 1,
+                # A client without samples has not trained.
+                participations=state["participations"]
+                + tf.cast(tf.size(data["train"]["y"]) > 0, tf.int32),
             ),
             metrics=totals,
             sent=tf.cast(upload.sent, tf.float32),
+        )
+        result["nonfinite"] = tf.cast(tf.logical_not(all_finite(result)), tf.float32)
+        return result
+
+    def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
+        """The change of the averaged weights since the broadcast ones."""
+        net = self._net
+        mirrored = subtract(net.mirrored.all, weights["mirrored"])
+        num_trainable = len(net.mirrored.trainable)
+        statistics = subtract(net.shared.statistics, weights["statistics"])
+        return WeightsChange(
+            trainable=self._spec.method.update(net, client),
+            mirrored=mirrored[:num_trainable],
+            statistics=[*statistics, *mirrored[num_trainable:]],
         )

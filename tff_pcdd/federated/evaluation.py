@@ -14,7 +14,12 @@ import tensorflow as tf
 
 from tff_pcdd import losses
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.batches import count_classes, count_correct, reduce_batches
+from tff_pcdd.federated.batches import (
+    count_classes,
+    count_correct,
+    count_nonfinite,
+    reduce_batches,
+)
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load, read
@@ -70,29 +75,37 @@ class PersonalEvaluation:
             An ordered dict of int32 [C]: `total` test samples of each class, and correctly
             classified samples `before`, `before_masked`, `after` and `after_masked`, where "masked"
             means that only classes of the client's training part can be predicted. The same for the
-            validation part, if there is one, as `validation_total` and so on.
+            validation part, if there is one, as `validation_total` and so on. `nonfinite`, int32
+            scalar: how often, in all of these, a logit of a sample was NaN or infinite.
         """
         parts = {"": data["test"]}
         if self._spec.validation:
             parts["validation_"] = data["validation"]
-        counts = OrderedDict()
+        counts = OrderedDict(nonfinite=tf.zeros([], tf.int32))
         client = self._begin(message, state, data)
+
+        def score(stage):
+            for prefix, part in parts.items():
+                correct, masked, nonfinite = self._score(part, client)
+                counts[f"{prefix}{stage}"] = correct
+                counts[f"{prefix}{stage}_masked"] = masked
+                counts["nonfinite"] += nonfinite
+
         for prefix, part in parts.items():
             counts[f"{prefix}total"] = count_classes(part["y"], self._spec.task.num_classes)
-            counts |= self._score(part, client, f"{prefix}before")
+        score("before")
         self._training.run(self._phases, data["train"], client, data["seed"])
-        for prefix, part in parts.items():
-            counts |= self._score(part, client, f"{prefix}after")
+        score("after")
         return counts
 
     def _evaluate_before(
         self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
     ) -> OrderedDict[str, tf.Tensor]:
-        """Like `_evaluate`, but without training; returns only `total` and `before`."""
+        """Like `_evaluate`, but without training: only `total`, `before` and `nonfinite`."""
         client = self._begin(message, state, data)
-        before = self._score(data["test"], client, "before")["before"]
+        before, _, nonfinite = self._score(data["test"], client)
         total = count_classes(data["test"]["y"], self._spec.task.num_classes)
-        return OrderedDict(total=total, before=before)
+        return OrderedDict(total=total, before=before, nonfinite=nonfinite)
 
     def _personal_weights(
         self,
@@ -119,13 +132,13 @@ class PersonalEvaluation:
         return client
 
     def _score(
-        self, examples: Mapping[str, tf.Tensor], client: Client, name: str
-    ) -> dict[str, tf.Tensor]:
-        """Correctly classified samples of each class.
+        self, examples: Mapping[str, tf.Tensor], client: Client
+    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
+        """Counts what the network, as it is, classifies correctly.
 
         Returns:
-            int32 [C] under `name`, where all classes can be predicted, and under `<name>_masked`,
-            where only the client's own classes can.
+            Correctly classified samples of each class, int32 [C]; the same if only the client's own
+            classes can be predicted; samples of which a logit is NaN or infinite, int32 scalar.
         """
 
         def score(totals, x, y):
@@ -134,11 +147,12 @@ class PersonalEvaluation:
             return (
                 totals[0] + count_correct(logits, y),
                 totals[1] + count_correct(masked, y),
+                totals[2] + count_nonfinite(logits),
             )
 
         zero = tf.zeros([self._spec.task.num_classes], tf.int32)
-        correct, masked = reduce_batches(score, (zero, zero), examples, self._spec)
-        return {name: correct, f"{name}_masked": masked}
+        initial = (zero, zero, tf.zeros([], tf.int32))
+        return reduce_batches(score, initial, examples, self._spec)
 
 
 class GlobalEvaluation:
@@ -163,9 +177,10 @@ class GlobalEvaluation:
         """Evaluates the global model on pooled examples.
 
         Returns:
-            An ordered dict: `total`, int32 [C], samples of each class, and `correct`, a dict of
-            int32 [C], correctly classified samples for each head of the method; "head" is the one
-            on which GA is measured.
+            An ordered dict: `total`, int32 [C], samples of each class; `correct`, a dict of int32
+            [C], correctly classified samples for each head of the method, where "head" is the one
+            on which GA is measured; `nonfinite`, int32 scalar, samples of which a logit is NaN or
+            infinite, which are never counted as correct.
         """
         load(self._net, weights)
         num_classes = self._spec.task.num_classes
@@ -173,18 +188,23 @@ class GlobalEvaluation:
 
         def score(totals, x, y):
             logits = self._spec.method.global_logits(self._net, x)
-            return tuple(
+            counts = [
                 total + count_correct(logits[name], y)
-                for name, total in zip(names, totals, strict=True)
-            )
+                for name, total in zip(names, totals[0], strict=True)
+            ]
+            every = tf.concat([logits[name] for name in names], axis=1)
+            return counts, totals[1] + count_nonfinite(every)
 
-        zeros = tuple(tf.zeros([num_classes], tf.int32) for _ in names)
-        totals = reduce_batches(score, zeros, examples, self._spec)
+        zeros = [tf.zeros([num_classes], tf.int32) for _ in names]
+        totals, nonfinite = reduce_batches(
+            score, (zeros, tf.zeros([], tf.int32)), examples, self._spec
+        )
         return OrderedDict(
             total=count_classes(examples["y"], num_classes),
             correct=OrderedDict(
                 (name or "head", total) for name, total in zip(names, totals, strict=True)
             ),
+            nonfinite=nonfinite,
         )
 
 

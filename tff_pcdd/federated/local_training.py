@@ -112,10 +112,9 @@ class LocalTraining:
         names = ("loss", *self._spec.method.metric_names)
         totals = tf.zeros([len(names) + 1])
         for number, phase in enumerate(phases):
-            momenta = [self._momenta[v.ref()] for v in phase.variables if self._momenta]
-            for momentum in momenta:
+            for momentum in self._momenta_of(phase.variables):
                 momentum.assign(tf.zeros_like(momentum))
-            step = self._make_step(phase, momenta, client)
+            step = self._make_step(phase, client)
             phase_seed = fold_in(seed, number)
             for epoch in tf.range(phase.epochs):
                 epoch_seed = fold_in(phase_seed, epoch)
@@ -130,13 +129,20 @@ class LocalTraining:
                     )
         return OrderedDict(zip((*names, "samples"), tf.unstack(totals), strict=True))
 
+    def _momenta_of(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
+        """The momenta of variables; an empty list without momentum."""
+        return [self._momenta[v.ref()] for v in variables if self._momenta]
+
     def _make_step(
-        self, phase: Phase, momenta: Sequence[tf.Variable], client: Client
+        self, phase: Phase, client: Client
     ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
         spec, method, net = self._spec.input_spec, self._spec.method, self._net
         optimizer = self._spec.optimizer
         if phase.learning_rate is not None:
             optimizer = dataclasses.replace(optimizer, learning_rate=phase.learning_rate)
+        if phase.plain:
+            optimizer = dataclasses.replace(optimizer, momentum=0.0, weight_decay=0.0)
+        groups = phase.groups
 
         def step(x, y, seed):
             """Takes a step; returns metrics times samples and number of samples, float32 [m +
@@ -146,7 +152,8 @@ class LocalTraining:
                 tape.watch(phase.variables)
                 with layers.dropout_seed(seed):
                     loss, metrics = phase.loss(net, Batch(x, y, seed), client)
-            optimizer.apply(tape.gradient(loss, phase.variables), phase.variables, momenta)
+            for group, gradients in zip(groups, tape.gradient(loss, groups), strict=True):
+                optimizer.apply(gradients, group, self._momenta_of(group))
             # Fine-tuning of a personal model returns no metrics besides its loss.
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)

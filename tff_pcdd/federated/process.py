@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
@@ -28,8 +28,8 @@ from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.type_sizes import count_bytes, tensor_sizes
-from tff_pcdd.federated.weights import WeightsChange
+from tff_pcdd.federated.type_sizes import count_bytes, tensor_sizes, tensors_of
+from tff_pcdd.federated.upload import upload_of
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +75,8 @@ def build_process(
     | tff.aggregators.WeightedAggregationFactory
     | tff.aggregators.UnweightedAggregationFactory
     | None = None,
+    *,
+    tensors: TensorComputations | None = None,
 ) -> FederatedProcess:
     """Builds the TFF computations of a method.
 
@@ -82,6 +84,8 @@ def build_process(
         spec: method, task, optimizer and batches.
         aggregator: combines the clients' changes of the shared weights: an `Aggregator`, or any
             factory of `tff.aggregators` or `tff.learning`. The weighted mean by default.
+        tensors: what was traced for the same spec, to build processes with several aggregators;
+            tracing takes most of the time.
 
     Returns:
         A `FederatedProcess`.
@@ -89,18 +93,22 @@ def build_process(
     Raises:
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
-    tensors = build_tensor_computations(spec)
+    tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
-    sizes = tensor_sizes(result_type["update"])
+    statistics_mean: Any = tff.aggregators.MeanFactory(no_nan_division=True)
     if aggregator is None:
         aggregator = aggregators.create("mean")
     if isinstance(aggregator, Aggregator):
-        aggregator.check(spec.method.name, sizes, dir(result_type["sums"]))
-        update_bytes = aggregator.upload_bytes(sizes)
+        if not aggregator.accepts_all:
+            aggregator.check(spec.method, upload_of(spec))
+        update_bytes = aggregator.upload_bytes(tensor_sizes(result_type["update"]))
+        statistics_mean = aggregator.statistics_factory()
         aggregator = aggregator.factory(spec.task.cohort_size)
-    aggregation = _create(aggregator, result_type["update"]) if sizes else None
-
+    aggregation = _Aggregation(
+        update=_create(aggregator, result_type["update"]),
+        statistics=_create(statistics_mean, result_type["statistics"]),
+    )
     initialize = _compose_initialize(tensors, aggregation)
     state_type = initialize.type_signature.result
     weights_type = tensors.initial_weights.type_signature.result
@@ -115,7 +123,7 @@ def build_process(
         evaluate_global=_compose_global_evaluation(tensors, state_type),
         evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
         evaluate_before=_compose_evaluation(tensors, tensors.evaluate_before, state_type),
-        update_bytes=update_bytes,
+        update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
         download_bytes=count_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
@@ -126,17 +134,32 @@ def build_process(
     )
 
 
-def _create(factory: Any, value_type: tff.Type) -> tff.templates.AggregationProcess:
-    """The aggregation process of a factory, weighted or not."""
+class _Aggregation(NamedTuple):
+    """How the clients' changes are combined; None if clients send no such values.
+
+    Attributes:
+        update: of the trainable variables, by the aggregator.
+        statistics: of the statistics, by a mean.
+    """
+
+    update: tff.templates.AggregationProcess | None
+    statistics: tff.templates.AggregationProcess | None
+
+
+def _create(factory: Any, value_type: tff.Type) -> tff.templates.AggregationProcess | None:
+    """The aggregation process of a factory, weighted or not; None if there are no tensors."""
+    if not tensors_of(value_type):
+        return None
     if isinstance(factory, tff.aggregators.WeightedAggregationFactory):
         return factory.create(value_type, tff.TensorType(np.float32))
     return factory.create(value_type)
 
 
-def _compose_initialize(
-    tensors: TensorComputations, aggregation: tff.templates.AggregationProcess | None
-) -> tff.Computation:
+def _compose_initialize(tensors: TensorComputations, aggregation: _Aggregation) -> tff.Computation:
     """The server's state before the first round."""
+
+    def initial_state(process):
+        return tff.federated_value((), tff.SERVER) if process is None else process.initialize()
 
     @tff.federated_computation
     def initialize():
@@ -144,10 +167,11 @@ def _compose_initialize(
             OrderedDict(
                 weights=tff.federated_eval(tensors.initial_weights, tff.SERVER),
                 server=tff.federated_eval(tensors.initial_server, tff.SERVER),
-                aggregator=(
-                    tff.federated_value((), tff.SERVER)
-                    if aggregation is None
-                    else aggregation.initialize()
+                aggregator=tff.federated_zip(
+                    OrderedDict(
+                        update=initial_state(aggregation.update),
+                        statistics=initial_state(aggregation.statistics),
+                    )
                 ),
                 round=tff.federated_value(0, tff.SERVER),
             )
@@ -163,20 +187,17 @@ def _broadcast_message(tensors: TensorComputations, state: Any) -> Any:
 
 
 def _compose_next(
-    tensors: TensorComputations,
-    aggregation: tff.templates.AggregationProcess | None,
-    state_type: tff.Type,
+    tensors: TensorComputations, aggregation: _Aggregation, state_type: tff.Type
 ) -> tff.Computation:
     """One round of training."""
     _, client_state_type, data_type = tensors.local_update.type_signature.parameter
 
-    def aggregate(aggregator_state, results):
-        """The aggregator's new state, and the aggregate of the clients' changes."""
-        if aggregation is None:
-            nothing = tff.federated_value(WeightsChange([], [], []), tff.SERVER)
-            return aggregator_state, nothing
-        weight = (results.weight,) if aggregation.is_weighted else ()
-        output = aggregation.next(aggregator_state, results.update, *weight)
+    def aggregate(process, process_state, values, weight):
+        """The new state of an aggregation process, and the aggregate of the clients' values."""
+        if process is None:
+            return process_state, tff.federated_value([], tff.SERVER)
+        weights = (weight,) if process.is_weighted else ()
+        output = process.next(process_state, values, *weights)
         return output.state, output.result
 
     @tff.federated_computation(
@@ -187,14 +208,22 @@ def _compose_next(
     def next_round(state, client_states, client_data):
         message = _broadcast_message(tensors, state)
         results = tff.federated_map(tensors.local_update, (message, client_states, client_data))
-        aggregator_state, change = aggregate(state.aggregator, results)
+        update_state, update = aggregate(
+            aggregation.update, state.aggregator.update, results.update, results.weight
+        )
+        statistics_state, statistics = aggregate(
+            aggregation.statistics, state.aggregator.statistics, results.statistics, results.weight
+        )
+        aggregator_state = tff.federated_zip(
+            OrderedDict(update=update_state, statistics=statistics_state)
+        )
         sums = tff.federated_sum(results.sums)
         cohort_size = tff.federated_sum(tff.federated_value(1.0, tff.CLIENTS))
         server_state = tff.federated_zip(
             OrderedDict(weights=state.weights, server=state.server, round=state.round)
         )
         weights, server, round_number = tff.federated_map(
-            tensors.server_update, (server_state, change, sums, cohort_size)
+            tensors.server_update, (server_state, update, statistics, sums, cohort_size)
         )
         new_state = tff.federated_zip(
             OrderedDict(
@@ -203,7 +232,9 @@ def _compose_next(
         )
         metrics = tff.federated_zip(
             OrderedDict(
-                sums=tff.federated_sum(results.metrics), sent=tff.federated_sum(results.sent)
+                sums=tff.federated_sum(results.metrics),
+                sent=tff.federated_sum(results.sent),
+                nonfinite=tff.federated_sum(results.nonfinite),
             )
         )
         return new_state, results.state, metrics

@@ -32,6 +32,12 @@ class ServerWork:
 
     def __init__(self, spec: TrainingSpec) -> None:
         self._method = spec.method
+        with tf.Graph().as_default(), initialization.zeros():
+            net = spec.network()
+        self._variances = {
+            "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
+            "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
+        }
         learns = type(spec.method).server_learning is not Method.server_learning
         self._training = _ServerTraining(spec) if learns else None
         self.step: Callable[..., Any] = tf.function(self._step)
@@ -60,12 +66,20 @@ class ServerWork:
         trainable, server = self._method.server_update(
             weights["trainable"], change.trainable, server, sums, cohort_size
         )
+        num_shared = len(weights["statistics"])
+        mirrored = [*change.mirrored, *change.statistics[num_shared:]]
         weights = OrderedDict(
             trainable=trainable,
-            statistics=add(weights["statistics"], change.statistics),
-            mirrored=add(weights["mirrored"], change.mirrored),
+            statistics=add(weights["statistics"], change.statistics[:num_shared]),
+            mirrored=add(weights["mirrored"], mirrored),
             fixed=weights["fixed"],
         )
+        # Rounding, in the addition or by the aggregator, must not make a small variance negative.
+        for part, flags in self._variances.items():
+            weights[part] = [
+                tf.maximum(value, 0.0) if is_variance else value
+                for value, is_variance in zip(weights[part], flags, strict=True)
+            ]
         return weights, ordered(server)
 
 

@@ -7,6 +7,7 @@ All are ordered dicts of tensors:
     message         {"weights": weights, "server": {...}, "round": int32}
     client state    {"personal": [...], "own": {...}, "participations": int32}
 
+`participations` counts the rounds in which the client took part and had samples to train on.
 `server` and `own` are the tensors of the method, see `Method.server_state` and
 `Method.client_state`; `weights` as in `tff_pcdd.federated.weights`.
 """

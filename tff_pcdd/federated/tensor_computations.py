@@ -13,6 +13,7 @@ from tff_pcdd.federated.client_work import ClientWork
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
 from tff_pcdd.federated.server_work import ServerWork
 from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import WeightsChange
 
 _SEED = tff.TensorType(np.int32, [2])
 
@@ -26,8 +27,10 @@ class TensorComputations:
         initial_server: ( → server tensors)
         initial_client_state: (seed → client state)
         make_message: (weights, server tensors, round → message)
-        local_update: (message, client state, client data → result of `ClientWork.update`)
-        server_update: (state without the aggregator's, change, sums, cohort size
+        local_update: (message, client state, client data → result of `ClientWork.update`, in which
+            `update` is a list of the changes of trainable variables, shared and mirrored, and
+            `statistics` the list of the other changes)
+        server_update: (state without the aggregator's, update, statistics, sums, cohort size
             → weights, server tensors, round)
         evaluate_global: (weights, examples → counts)
         evaluate_personal, evaluate_before: (message, client state, client data → counts)
@@ -99,7 +102,11 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
 
     @tff.tensorflow.computation(message_type, client_state_type, client_data_type(spec, "train"))
     def local_update(message, state, data):
-        return ClientWork(spec).update(message, state, data)
+        result = ClientWork(spec).update(message, state, data)
+        change = result["update"]
+        result["update"] = [*change.trainable, *change.mirrored]
+        result["statistics"] = list(change.statistics)
+        return result
 
     # Validation samples are evaluated together with the test samples, because most of the time is
     # spent on the training before the evaluation.
@@ -124,10 +131,13 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     @tff.tensorflow.computation(
         OrderedDict(weights=weights_type, server=server_type, round=np.int32),
         result_type["update"],
+        result_type["statistics"],
         result_type["sums"],
         np.float32,
     )
-    def server_update(state, change, sums, cohort_size):
+    def server_update(state, update, statistics, sums, cohort_size):
+        num_shared = len(weights_type["trainable"])
+        change = WeightsChange(update[:num_shared], update[num_shared:], statistics)
         weights, server = ServerWork(spec).step(state, change, sums, cohort_size)
         return weights, server, state["round"] + 1
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import tensorflow as tf
 
@@ -19,18 +19,18 @@ from tff_pcdd.methods.network import Network
 class WeightsChange(NamedTuple):
     """The change of the averaged weights, of one client or of a cohort.
 
-    A named tuple, because `tf.nest` keeps the order of its fields but sorts the keys of dicts;
-    aggregators sum the squares of all entries in this order.
+    Statistics, such as moving variances, are apart from the rest because they are averaged apart:
+    their changes have another scale, and neither noise nor a common clip suits them.
 
     Attributes:
         trainable: change of the shared trainable variables, as `Method.update` returns it.
-        statistics: change of the shared statistics.
-        mirrored: change of all mirrored variables.
+        mirrored: change of the mirrored trainable variables.
+        statistics: change of the shared and then of the mirrored statistics.
     """
 
     trainable: Sequence[tf.Tensor]
-    statistics: Sequence[tf.Tensor]
     mirrored: Sequence[tf.Tensor]
+    statistics: Sequence[tf.Tensor]
 
 
 def assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
@@ -85,3 +85,9 @@ def subtract(
 ) -> list[tf.Tensor]:
     """Subtracts the other value at the same position from each value."""
     return [value - other for value, other in zip(values, others, strict=True)]
+
+
+def all_finite(values: Any) -> tf.Tensor:
+    """Whether no float in a nested structure is NaN or infinite, a bool scalar."""
+    floats = [v for v in tf.nest.flatten(values) if v.dtype.is_floating]
+    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in floats])

@@ -15,13 +15,14 @@ subclass overrides only what differs from FedAvg:
     before training             begin                   nothing
     server state                server_state            none besides the weights
     communication               broadcast, update,      the weights; their change, weighted by
-                                weight, upload          the number of samples; nothing else
+                                weight, upload          `client_weighting`; nothing else
     server step                 server_learning,        no training at the server; the mean
                                 server_update           change is added to the weights
     global model                global_logits           logits of the head
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
                                 personal_phases
+    warnings                    advice                  none
     diagnostics                 global_classifiers      the matrix of the head
 
 Example, FedProx in full:
@@ -52,6 +53,7 @@ from etils import epy
 
 from tff_pcdd.methods.network import Network, Placement, cross_entropy, linear_head
 from tff_pcdd.registry import Component, Registry
+from tff_pcdd.settings import option
 
 # Listing methods and their options must not import TensorFlow.
 with epy.lazy_imports():
@@ -139,12 +141,24 @@ class Phase:
         epochs: passes over the client's samples.
         loss: as `Method.loss`.
         learning_rate: step size, if it is not that of the clients' optimizer.
+        plain: whether to train without momentum and without weight decay.
+        apart: those of the variables whose gradient is clipped to a norm of its own, so that it
+            has no influence on the steps of the others.
     """
 
     variables: Sequence[tf.Variable]
     epochs: int
     loss: Callable[[Network, Batch, Client], tuple[tf.Tensor, Mapping[str, tf.Tensor]]]
     learning_rate: float | None = None
+    plain: bool = False
+    apart: Sequence[tf.Variable] = ()
+
+    @property
+    def groups(self) -> list[Sequence[tf.Variable]]:
+        """The groups of variables whose gradients are clipped together."""
+        own = {variable.ref() for variable in self.apart}
+        others = [variable for variable in self.variables if variable.ref() not in own]
+        return [others, self.apart] if self.apart else [self.variables]
 
 
 class Upload(NamedTuple):
@@ -173,12 +187,28 @@ class Method(Component):
         degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.
+        published_weighting: the published weights of clients in means over the cohort: "samples"
+            (their numbers of samples) or "uniform" (equal).
+        client_weighting: the weights that are used.
     """
 
     metric_names: ClassVar[tuple[str, ...]] = ()
     degenerate: ClassVar[Mapping[str, Any] | None] = None
     projection_dim: ClassVar[int] = 0
     has_global_model: ClassVar[bool] = True
+    published_weighting: ClassVar[str] = "samples"
+
+    # The options of subclasses stay the first positional arguments.
+    _: dataclasses.KW_ONLY
+    client_weighting: str = option(
+        "published",
+        "Weights of the clients of a round in the mean of their changes: numbers of samples, "
+        "uniform (equal for all clients with samples), or as published for the method, which is "
+        "uniform for ditto, fedbabu, fedbn, feddc, feddyn, fedrep and ratioloss, and samples for "
+        "the others. The aggregator dp is always uniform.",
+        choices=("published", "uniform", "samples"),
+        setting="client_weighting",
+    )
 
     @classmethod
     def prefix(cls) -> str:
@@ -229,6 +259,20 @@ class Method(Component):
 
     # State and communication.
 
+    @property
+    def weighting(self) -> str:
+        """The weights of clients in means over the cohort: "samples" or "uniform"."""
+        published = self.client_weighting == "published"
+        return self.published_weighting if published else self.client_weighting
+
+    def total_weight(self, task: TaskSpec) -> tf.Tensor:
+        """The weight of the whole federation, for means over all clients; float32 scalar.
+
+        With uniform weights it is the number of all clients, including those without samples.
+        """
+        counts = task.class_counts
+        return tf.constant(float(len(counts) if self.weighting == "uniform" else counts.sum()))
+
     def server_state(self, net: Network, task: TaskSpec) -> dict[str, Any]:
         """Tensors that the server keeps besides the weights; `net` has its initial values."""
         del net, task
@@ -253,8 +297,9 @@ class Method(Component):
         return [w - anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)]
 
     def weight(self, client: Client) -> tf.Tensor:
-        """The client's weight in the mean over the cohort, float32 scalar."""
-        return tf.reduce_sum(client.class_counts)
+        """The client's weight in the mean over the cohort, float32 scalar; 0 without samples."""
+        samples = tf.reduce_sum(client.class_counts)
+        return tf.cast(samples > 0, tf.float32) if self.weighting == "uniform" else samples
 
     def upload(self, net: Network, client: Client, reduce: Callable[..., Any]) -> Upload:
         """What the client returns after training besides the change of its weights.
@@ -343,6 +388,20 @@ class Method(Component):
         as the papers do for methods whose result is the global model.
         """
         return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
+
+    # For users.
+
+    def advice(self, optimizer: Any) -> str | None:
+        """A warning for the start of a run, if the method is known to fail with these settings.
+
+        Args:
+            optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+
+        Returns:
+            One sentence that names settings which work; None if there is nothing to warn about.
+        """
+        del optimizer
+        return None
 
     # For diagnostics.
 

@@ -5,12 +5,11 @@ Smith; ICML 2021.
 
 Differs from FedAvg in a second network v_k at each client, trained on the client's loss plus
 λ/2·‖v_k - w‖², where w is the broadcast global model (algorithm 1). The second network is the
-personal model, without fine-tuning; it starts at the initial w. The global model is that of FedAvg
-for every λ.
+personal model, without fine-tuning; it starts at the initial w. The mean over clients is unweighted
+(authors' code). With client_weighting=samples the global model is that of FedAvg for every λ.
 
-Departures from the authors' code: v_k is trained after w, each for all local epochs, whereas the
-authors alternate batch by batch (neither result depends on this), and the mean over clients is
-weighted by numbers of samples.
+Departure from the authors' code: v_k is trained after w, each for all local epochs, whereas the
+authors alternate batch by batch; neither result depends on this.
 """
 
 import dataclasses
@@ -34,7 +33,8 @@ class Ditto(Method):
     """FedAvg with a second network at each client, regularized towards the global one."""
 
     name = "ditto"
-    degenerate: ClassVar = {}
+    degenerate: ClassVar = {"client_weighting": "samples"}
+    published_weighting: ClassVar[str] = "uniform"
 
     pull: float = option(1.0, "λ, weight of the squared distance to the global model.", minimum=0)
 

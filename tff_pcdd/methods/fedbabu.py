@@ -6,12 +6,12 @@ Yun; ICLR 2022.
 Differs from FedAvg in that the head keeps its random initial values, the same at all clients, and
 only the backbone is trained and averaged. The global model is the backbone with that head. For the
 personal model, the client fine-tunes the whole network (`finetune=full`, the paper's main results),
-only the head or only the backbone, for as many epochs as in training; the authors use 5.
-
-Departure from the authors' code: the mean over clients is weighted by numbers of samples.
+only the head or only the backbone, for as many epochs as in training; the authors use 5. The mean
+over clients is unweighted, as in the authors' code.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from tff_pcdd.methods.contract import Method, Phase, register
 from tff_pcdd.methods.network import Placement
@@ -24,6 +24,7 @@ class FedBABU(Method):
     """FedAvg of the backbone, with a head that is never trained."""
 
     name = "fedbabu"
+    published_weighting: ClassVar[str] = "uniform"
 
     finetune: str = option(
         "full",

@@ -5,7 +5,8 @@ Zhang, M. Kamp, Q. Dou; ICLR 2021.
 
 Differs from FedAvg in that each client keeps its batch normalization: scale, offset and statistics
 (section 3). Layers are recognized by their type; a search for "bn" in names, as in published code,
-misses those on the shortcuts of a ResNet. In a network without batch normalization it is FedAvg.
+misses those on the shortcuts of a ResNet. The mean over clients is unweighted, as in the authors'
+runs; in a network without batch normalization and with client_weighting=samples it is FedAvg.
 
 Departure from the paper, which has no global model: the cohort's mean of the normalization is
 uploaded as well. It serves to measure GA and to initialize clients that never trained, and does not
@@ -13,6 +14,7 @@ replace what a client keeps. The setting bn=personal does the same to any other 
 """
 
 import dataclasses
+from typing import ClassVar
 
 from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, is_batch_norm
@@ -24,6 +26,7 @@ class FedBN(Method):
     """FedAvg in which each client keeps its batch normalization."""
 
     name = "fedbn"
+    published_weighting: ClassVar[str] = "uniform"
 
     def placement(self, part, layer):
         return Placement.MIRRORED if is_batch_norm(layer) else Placement.SHARED

@@ -6,9 +6,10 @@ Mattina, P. N. Whatmough, V. Saligrama; ICLR 2021.
 Differs from FedAvg in the local loss and the server's step. Client k keeps a dual variable g_k of
 the size of the model, minimizes f_k(θ) - ⟨g_k, θ⟩ + α/2·‖θ - w‖², and then sets g_k ← g_k - α(θ_k -
 w) (algorithm 1). The server keeps h ← h - α/K·Σ(θ_k - w), where the sum is over the cohort and K is
-the number of all clients, and broadcasts w = mean θ_k - h/α. Means are unweighted. At a fixed point
-every g_k is the gradient of f_k, so that all clients agree on a stationary point of the mean loss.
-No setting makes it FedAvg.
+the number of all clients, and broadcasts w = mean θ_k - h/α. Means are unweighted, as published; if
+`client_weighting` is "samples", both means and the mean loss are weighted. At a fixed point every
+g_k is the gradient of f_k, so that all clients agree on a stationary point of the mean loss. No
+setting makes it FedAvg.
 
 Departures from the authors' code: α is the same for all clients (the authors divide it by the
 client's relative size), and gradients are clipped by the clients' optimizer only; a dual variable
@@ -17,6 +18,7 @@ authors plot the mean over all clients.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -33,6 +35,7 @@ class FedDyn(Method):
     """FedAvg with a dual variable at each client and a correction at the server."""
 
     name = "feddyn"
+    published_weighting: ClassVar[str] = "uniform"
 
     alpha: float = option(0.01, "α, weight of the dynamic regularizer.", above=0)
 
@@ -42,7 +45,7 @@ class FedDyn(Method):
     def server_state(self, net, task):
         return {
             "correction": [tf.zeros_like(variable) for variable in net.shared.trainable],
-            "clients": tf.constant(float(len(task.class_counts))),
+            "total_weight": self.total_weight(task),
         }
 
     def broadcast(self, server):
@@ -58,25 +61,22 @@ class FedDyn(Method):
         ]
         return loss + tf.add_n(terms), metrics
 
-    def weight(self, client):
-        return tf.cast(tf.reduce_sum(client.class_counts) > 0, tf.float32)
-
     def upload(self, net, client, reduce):
         dual = [
             dual - self.alpha * delta
             for dual, delta in zip(client.state["dual"], self.update(net, client), strict=True)
         ]
-        return Upload({"clients": self.weight(client)}, {"dual": dual})
+        return Upload({"weight": self.weight(client)}, {"dual": dual})
 
     def server_update(self, weights, change, server, sums, cohort_size):
-        present = sums["clients"]
+        weight = sums["weight"]
         correction = [
-            h - self.alpha * present / server["clients"] * delta
+            h - self.alpha * weight / server["total_weight"] * delta
             for h, delta in zip(server["correction"], change, strict=True)
         ]
         # A cohort without samples does not change the model.
         new = [
-            tf.where(present > 0, w + delta - h / self.alpha, w)
+            tf.where(weight > 0, w + delta - h / self.alpha, w)
             for w, delta, h in zip(weights, change, correction, strict=True)
         ]
         return new, {**server, "correction": correction}

@@ -9,10 +9,10 @@ logits are the cosines times a temperature s, which is trained and averaged like
 loss is the balanced softmax with the client's class counts (eq. 7), which excludes classes that the
 client lacks. The global model uses the ETF without balancing.
 
-For the personal model the client fine-tunes the network by plain cross-entropy for its local
-epochs, and then alternately the ETF (learning rate 0.1) and the projection (0.05), three epochs
-each (section 4.3). The authors' code runs 20 such cycles; the default here is 1
-(`finetune_cycles`).
+The personal model is tuned in two stages, as in the authors' code: first the network as in a round,
+with the balanced softmax, for the client's local epochs; then alternately the ETF (plain SGD with
+learning rate 0.1) and the projection (the clients' SGD with 0.05) with cross-entropy, three epochs
+each (section 4.3). The code runs 20 such cycles; the default here is 1 (`finetune_cycles`).
 """
 
 import dataclasses
@@ -75,10 +75,10 @@ class FedETF(Method):
             return cross_entropy(batch.y, self._logits(net, batch.x, training=True)), {}
 
         cycle = [
-            Phase([net["head"].etf], self.finetune_epochs, plain, learning_rate=0.1),
+            Phase([net["head"].etf], self.finetune_epochs, plain, learning_rate=0.1, plain=True),
             Phase(net["projection"].trainable_weights, self.finetune_epochs, plain, 0.05),
         ]
-        return [Phase(net.trainable, epochs, plain), *self.finetune_cycles * cycle]
+        return [*self.phases(net, epochs), *self.finetune_cycles * cycle]
 
 
 def _head(task):

@@ -12,8 +12,18 @@ features of the sample's label ‖ model on the sample). Both decay by 2 % per r
 the first round. With a = b = 0 it is FedAvg.
 
 Where the paper is ambiguous, this follows the authors' code: the generator minimizes the weighted
-sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1), and the
-generator is trained with batch statistics.
+sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1), the
+generator is trained with batch statistics, on classes of which the cohort has samples, and the two
+terms apply in the first 20 local epochs of a round only.
+
+Departures from the authors' code:
+- `output` ends the generator with a ReLU, because the features of the backbones are not negative;
+  the code has no last activation (output=linear).
+- Clients draw labels of the classes that the generator has been trained on; in the code, of all
+  classes of the federation, which differs until every class has been in a cohort.
+- The share of a client is that of its samples; the code counts the samples of the batches that were
+  drawn in the round, and starts each count at 1.
+- After the 20 epochs, the momentum of the clients' optimizer starts again from zero.
 
 The server needs the individual heads. Each client therefore writes its head into the row of its
 `cohort_index` of an array for the whole cohort, which is then summed; only this row counts as sent.
@@ -26,7 +36,7 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.methods.contract import Method, Phase, Upload, register
 from tff_pcdd.methods.generator import Generator, adam_step
 from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.settings import option
@@ -37,6 +47,8 @@ with epy.lazy_imports():
     from tff_pcdd import losses
 
 _FADE, _FLOOR = 0.98, 1e-4
+# Local epochs of a round in which generated features are used.
+_GENERATED_EPOCHS = 20
 _WEIGHT_DECAY = 1e-2
 
 
@@ -100,6 +112,15 @@ class FedGen(Method):
             loss += known * weight * losses.divergence(teacher, logits)
         return loss, {}
 
+    def phases(self, net, epochs):
+        if not self.generative and not self.distillation:
+            return super().phases(net, epochs)
+        first = min(epochs, _GENERATED_EPOCHS)
+        phases = [Phase(net.trainable, first, self.loss)]
+        if epochs > first:
+            phases.append(Phase(net.trainable, epochs - first, super().loss))
+        return phases
+
     def constants(self, class_counts, task):
         return {"cohort": tf.zeros([task.cohort_size])}
 
@@ -127,8 +148,8 @@ class FedGen(Method):
 
     def server_update(self, weights, change, server, sums, cohort_size):
         weights, _ = super().server_update(weights, change, server, sums, cohort_size)
-        # Classes of which some client has more than one sample, and each client's share of them.
-        labels = tf.cast(tf.reduce_any(sums["counts"] > 1, axis=0), tf.float32)
+        # Classes of which the cohort has samples, and each client's share of them.
+        labels = tf.cast(tf.reduce_any(sums["counts"] > 0, axis=0), tf.float32)
         shares = tf.math.divide_no_nan(sums["counts"], tf.reduce_sum(sums["counts"], axis=0))
         rounds = server["seed"][1]
         state = (server["generator"], server["adam"])
@@ -152,7 +173,7 @@ class FedGen(Method):
         return weights, {
             "generator": generator,
             "adam": adam,
-            "labels": labels,
+            "labels": tf.maximum(server["labels"], labels),
             "seed": server["seed"] + [0, 1],
         }
 

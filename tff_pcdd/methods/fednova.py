@@ -29,14 +29,17 @@ def accumulated_weight(steps: tf.Tensor, momentum: float) -> tf.Tensor:
     """‖a‖₁ of SGD with momentum: the total weight of the gradients in the change of the model.
 
     Args:
-        steps: τ, float32, number of steps.
+        steps: τ, number of steps, of any numeric type.
         momentum: ρ in [0, 1).
 
     Returns:
         float32 with the shape of `steps`; τ itself without momentum.
     """
-    decayed = momentum * (1 - tf.pow(momentum, steps)) / (1 - momentum)
-    return (steps - decayed) / (1 - momentum)
+    # The difference of two numbers that are almost equal if ρ is near 1; in float32 nothing would
+    # be left of it.
+    steps = tf.cast(steps, tf.float64)
+    decayed = momentum * (1 - tf.pow(tf.constant(momentum, tf.float64), steps)) / (1 - momentum)
+    return tf.cast((steps - decayed) / (1 - momentum), tf.float32)
 
 
 @register
@@ -47,18 +50,18 @@ class FedNova(Method):
     name = "fednova"
 
     def _effective_steps(self, client):
-        return accumulated_weight(tf.cast(client.steps, tf.float32), client.optimizer.momentum)
+        return accumulated_weight(client.steps, client.optimizer.momentum)
 
     def update(self, net, client):
         steps = self._effective_steps(client)
         return [tf.math.divide_no_nan(delta, steps) for delta in super().update(net, client)]
 
     def upload(self, net, client, reduce):
-        samples = self.weight(client)
-        sums = {"samples": samples, "steps": samples * self._effective_steps(client)}
+        weight = self.weight(client)
+        sums = {"weight": weight, "steps": weight * self._effective_steps(client)}
         return Upload(sums, client.state)
 
     def server_update(self, weights, change, server, sums, cohort_size):
-        effective = tf.math.divide_no_nan(sums["steps"], sums["samples"])
+        effective = tf.math.divide_no_nan(sums["steps"], sums["weight"])
         stretched = [effective * delta for delta in change]
         return super().server_update(weights, stretched, server, sums, cohort_size)

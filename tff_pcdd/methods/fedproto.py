@@ -7,9 +7,13 @@ Differs from FedAvg in that no weights are sent. Clients send the mean feature o
 classes, and the server returns the mean over the clients that have the class. The local loss is
 cross-entropy + λ·R, where R is the mean squared difference between a sample's feature and the
 global prototype of its class, zero if there is none. The prediction is the class of the nearest
-global prototype (`predict`; the authors also report the head). There is no global model: GA is the
-mean over clients of the personal models' accuracies on all test samples. With λ = 0 clients learn
-alone.
+global prototype among the client's own classes, as in the authors' code (`candidates`), or that of
+the head (`predict`; the authors report both). With λ = 0 clients learn alone.
+
+There is no global model: GA is the mean over clients of the personal models' accuracies on all test
+samples. With candidates=own a client cannot name a class that it lacks, so that GA is at most the
+clients' mean share of the test samples, and PA is the same with and without masking of missing
+classes; candidates=all also recognizes missing classes by their prototypes.
 
 Where the paper and its code differ, this follows the code: the mean over clients (the paper's
 formula divides by counts twice), and the squared difference, averaged over samples and dimensions
@@ -51,6 +55,11 @@ class FedProto(PrototypeMethod):
         "Classifier of the personal model: the nearest global prototype, or its head.",
         choices=("prototype", "head"),
     )
+    candidates: str = option(
+        "own",
+        "Classes whose prototypes are compared: the client's own, or all that have a prototype.",
+        choices=("own", "all"),
+    )
 
     def placement(self, part, layer):
         return Placement.PERSONAL
@@ -80,6 +89,8 @@ class FedProto(PrototypeMethod):
         if self.predict == "prototype":
             prototypes, valid = client.server["prototypes"], client.server["valid"]
             distances = tf.reduce_sum(tf.square(features[:, None] - prototypes), axis=-1)
+            if self.candidates == "own":
+                valid = tf.logical_and(valid, client.class_counts > 0)
             # Until there are prototypes, the head is used.
             nearest = losses.mask_logits(-distances, valid)
             logits = tf.where(tf.reduce_any(valid), nearest, logits)

@@ -7,13 +7,11 @@ Differs from FedPer in the order of local training: first the client's head is t
 broadcast backbone, then the backbone with that head fixed (algorithm 1). While the head is trained,
 the backbone is in eval mode and its statistics do not change. The last `body_epochs` of the local
 epochs train the backbone (authors: 10 epochs for the head, 1 for the backbone). For the personal
-model only the head is fine-tuned.
-
-Departure from the paper: the mean over clients is weighted by numbers of samples, as for all
-methods here.
+model only the head is fine-tuned. The mean over clients is unweighted.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -32,6 +30,7 @@ class FedRep(FedPer):
     """FedPer that trains the head before the backbone."""
 
     name = "fedrep"
+    published_weighting: ClassVar[str] = "uniform"
 
     body_epochs: int = option(
         1,

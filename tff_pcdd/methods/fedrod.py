@@ -7,8 +7,9 @@ Differs from FedAvg in two heads. The generic head and the backbone are trained 
 softmax, cross-entropy on f_c + γ·log n_{k,c} with the client's class counts (eq. 6), so that they
 are not biased towards the client's frequent classes. The personal head stays at the client and
 learns the residual: cross-entropy on the sum of both heads' logits, whose gradient reaches neither
-the backbone nor the generic head. The personal model is that sum without fine-tuning, so that PA
-before and after the local epochs is the same. With γ = 0 the generic half is FedAvg.
+the backbone nor the generic head. The gradients of the two losses are clipped separately. The
+personal model is that sum without fine-tuning, so that PA before and after the local epochs is the
+same. With γ = 0 the generic half is FedAvg.
 
 A class that a client lacks is excluded from its balanced softmax; a client with a single class
 therefore does not change the backbone. The personal head is initialized to zero, so that the
@@ -21,7 +22,7 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.contract import Method, Phase, register
 from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
 from tff_pcdd.settings import option
 
@@ -57,6 +58,11 @@ class FedRoD(Method):
         if self.gamma:
             logits = losses.balanced_logits(logits, client.class_counts, self.gamma)
         return cross_entropy(batch.y, logits) + cross_entropy(batch.y, own), {}
+
+    def phases(self, net, epochs):
+        return [
+            Phase(net.trainable, epochs, self.loss, apart=net["personal_head"].trainable_weights)
+        ]
 
     def personal_logits(self, net, x, client):
         features = self.embed(net, x, training=False)

@@ -73,11 +73,14 @@ class Network:
         self.personal = Variables([], [])
         self.mirrored = Variables([], [])
         self.fixed: list[tf.Variable] = []
+        self._variances: set[Any] = set()
         for name, part in self._parts.items():
             if not part.built:
                 part.build((None, task.feature_dim))
             trainable = {id(variable) for variable in part.trainable_weights}
             for variable, owner in _owned_weights(part):
+                if is_batch_norm(owner) and variable is owner.moving_variance:
+                    self._variances.add(variable.ref())
                 placement = _placement(method, task, name, owner)
                 self._place(variable, placement, id(variable) in trainable)
 
@@ -112,6 +115,10 @@ class Network:
                 self._parts[name].weights, self._parts[f"{prefix}{name}"].weights, strict=True
             )
         ]
+
+    def is_variance(self, variable: tf.Variable) -> bool:
+        """Whether a variable is the moving variance of a batch normalization, so never negative."""
+        return variable.ref() in self._variances
 
     @property
     def variables(self) -> list[tf.Variable]:

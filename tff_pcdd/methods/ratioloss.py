@@ -9,12 +9,20 @@ classes' Δ|, where the sums are over the weights that class p increases and oth
 change (`decisive_weights`). A class that the model has already learned changes the model little and
 receives a small weight. Clients use the R of the previous round. From these changes and the change
 of the global head, the server also estimates how many samples of each class took part in the round
-(`composition`, algorithm 1), without asking the clients. With α = 1 and β = 0 it is FedAvg.
+(`composition`, algorithm 1), without asking the clients. The mean over clients is unweighted
+(authors' code). With α = 1, β = 0 and client_weighting=samples it is FedAvg.
 
 Departures from the paper: R is used from the second round on (authors' code), whereas the paper
-waits until the composition is imbalanced. R is limited to `cap`, because its denominator is near 0
-for a class that is fitted perfectly (one variant of the code uses 5000). The mean over clients is
-weighted by numbers of samples. The server's samples are drawn from the training data.
+waits until the composition is imbalanced. R is limited to `cap`, because its denominator can be
+near 0. For an untrained model R is about C - 1 for every class, so a cap below that makes all
+weights equal and the method FedAvg with a larger learning rate; 5000 is the limit in one variant of
+the code. A class without decisive weights has R = 1, the smallest weight, because its own samples
+change no weight clearly more than those of other classes do; the code gives it 10.
+
+The server's samples are drawn from the clients' training samples: `auxiliary` of each class, or all
+of them if a class has fewer. Then Δ^p comes from fewer samples, and in fewer steps if they need
+fewer batches, which lowers R for rare classes. The model is not trained on these samples; still, no
+other method here gives its server any, which should be kept in mind when comparing them.
 """
 
 from __future__ import annotations
@@ -41,12 +49,22 @@ class RatioLoss(Method):
     """FedAvg with samples weighted by how much their class still changes the model."""
 
     name = "ratioloss"
-    degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0}
+    degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0, "client_weighting": "samples"}
+    published_weighting: ClassVar[str] = "uniform"
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)
     beta: float = option(0.1, "β, weight of the ratio of the sample's class.", minimum=0)
-    cap: float = option(10.0, "Upper limit of the ratio.", above=0)
-    auxiliary: int = option(32, "Samples of each class that the server holds.", minimum=1)
+    cap: float = option(
+        5000.0,
+        "Upper limit of the ratio; should be far above the number of classes, because all weights "
+        "are equal otherwise.",
+        above=0,
+    )
+    auxiliary: int = option(
+        32,
+        "Samples of each class that the server holds; of a class with fewer training samples, all.",
+        minimum=1,
+    )
 
     def server_state(self, net, task):
         ones = tf.ones([task.num_classes])
@@ -112,8 +130,9 @@ def monitor(
         samples: N, number of samples of the round, float32 scalar.
 
     Returns:
-        (ratio, composition), both [C]. The ratio is 10 if the denominator is 0. The composition of
-        class p is the mean over its decisive weights of the estimates
+        (ratio, composition), both [C]. The ratio is 1 for a class without decisive weights, and
+        infinite if the other classes do not change them at all. The composition of class p is the
+        mean over its decisive weights of the estimates
         (total - N·mean of other Δ) / (Δ^p - mean of other Δ) that are within (0, 1.5·N/C), and N/C
         if there are none.
     """
@@ -125,7 +144,7 @@ def monitor(
         return tf.reduce_sum(tf.where(decisive, values, 0.0), axis=[1, 2])
 
     own, rest = tf.abs(over_decisive(changes)), tf.abs(over_decisive(others))
-    ratio = tf.where(rest > 0, tf.math.divide_no_nan(own, rest), 10.0)
+    ratio = tf.where(tf.reduce_any(decisive, axis=[1, 2]), own / rest, 1.0)
     even = samples / num_classes
     estimates = tf.math.divide_no_nan(total - samples * others, changes - others)
     usable = tf.logical_and(decisive, tf.logical_and(estimates > 0, estimates < 1.5 * even))

@@ -49,7 +49,7 @@ def compare(
         overwrite: delete earlier results in these folders and start again.
 
     Raises:
-        SettingError: two experiments would share a folder, or the first one cannot be run.
+        SettingError: two experiments would share a folder, or one of them cannot be run.
         DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
     """

@@ -15,9 +15,9 @@ from typing import Any
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
-from tff_pcdd.training.run_directory import check_directory
+from tff_pcdd.training.run_directory import check_directory, read_summary
 
 # Where the tracebacks of failed runs are written.
 FAILURES = "failures.txt"
@@ -93,11 +93,15 @@ def run_all(
         The runs with their summaries and failures. The failures are also written to failures.txt.
 
     Raises:
-        SettingError: the first run cannot be computed with its settings.
+        SettingError: a run cannot be computed with its settings; nothing has been computed then,
+            unless it takes the data to see it.
         DataError: the data of the first run cannot be read.
         RuntimeStartError: the runtime cannot be started for the first run.
     """
     runs = list(runs)
+    for run in runs:
+        if overwrite or read_summary(run.folder) is None:
+            planning.check(run.config)
     for number, run in enumerate(runs):
         label = f"[{number + 1}/{len(runs)}] {run.label}"
         try:

@@ -184,6 +184,12 @@ class ExperimentConfig:
                 self.evaluation.early_stopping_patience,
                 "needs held-out samples; set validation_fraction above 0",
             )
+        if self.aggregator.equal_weights and self.method.client_weighting == "samples":
+            raise SettingError(
+                "client_weighting",
+                self.method.client_weighting,
+                f"aggregator={self.aggregator.name} gives all clients the same weight",
+            )
         if self.model.projection_dim is None:
             self._replace("model", projection_dim=self._default_projection())
 

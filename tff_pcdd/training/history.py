@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 # Columns of integers; all others hold floats.
-_INTEGERS = ("round", "upload_bytes", "download_bytes")
+_INTEGERS = ("round", "upload_bytes", "download_bytes", "nonfinite_rounds")
 
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]
@@ -18,9 +18,10 @@ Row = dict[str, Any]
 class History:
     """The measurements of a run, with a row for each evaluated round.
 
-    `round`, `upload_bytes` and `download_bytes` are integers; all other values are floats, rounded
-    to nine significant digits like those in the csv file. So the history of a resumed run equals
-    that of a run that was never interrupted. A value that was not measured, or is NaN, is None.
+    `round`, numbers of bytes and `nonfinite_rounds` are integers; all other values are floats,
+    rounded to nine significant digits like those in the csv file. So the history of a resumed run
+    equals that of a run that was never interrupted. A value that was not measured, or is NaN, is
+    None.
 
     Args:
         columns: the names of the columns, the first of which is "round".

@@ -16,7 +16,7 @@ from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies
+from tff_pcdd.training import accuracies, planning
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
@@ -72,6 +72,7 @@ class Run:
         callbacks: Sequence[Callback] = (),
         label: str = "",
     ):
+        planning.advise(config)
         self.config = config
         self.directory = Path(directory)
         self.label = label or config.algorithm
@@ -120,6 +121,7 @@ class Run:
             "seconds",
             "upload_bytes",
             "download_bytes",
+            "nonfinite_rounds",
             *(self.diagnostics.columns() if self.diagnostics else ()),
         ]
 
@@ -210,6 +212,8 @@ class Run:
         results = self._evaluate()
         row = None
         if results:
+            # Counted after the evaluation, which may add the round to them.
+            measured["nonfinite_rounds"] = self.simulation.totals["nonfinite_rounds"]
             row = self.history.append({"round": self.simulation.round, **results, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)

@@ -24,62 +24,16 @@ import tensorflow as tf
 
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated import TrainingSpec
-from tff_pcdd.methods import TaskSpec
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
-from tff_pcdd.training.cohorts import derive_seed, sample_cohort, server_samples
+from tff_pcdd.training.cohorts import derive_seed, sample_cohort
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.planning import training_spec
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
 _BATCHES, _CLIENTS = 1, 2
-
-
-def training_spec(
-    config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
-) -> TrainingSpec:
-    """Combines the settings and data of an experiment into what a round's computations need.
-
-    Raises:
-        SettingError: the backbone does not accept the inputs, or has too few features.
-    """
-    compute = compute or ComputeOptions()
-    spec, backbone = federation.input_spec, config.model.backbone
-    make_backbone = functools.partial(
-        backbone.build,
-        spec.shape,
-        projection_dim=config.model.projection_dim or 0,
-        vocabulary_size=spec.vocabulary_size,
-        weights=backbone.initial_values(spec.shape),
-    )
-    with tf.Graph().as_default():
-        feature_dim = make_backbone().output_shape[-1]
-    config.check_features(feature_dim, federation.num_classes)
-    return TrainingSpec(
-        method=config.method,
-        task=TaskSpec(
-            num_classes=federation.num_classes,
-            feature_dim=feature_dim,
-            backbone=make_backbone,
-            class_counts=federation.class_counts(),
-            seed=config.seeds.model,
-            num_rounds=config.training.rounds,
-            cohort_size=config.training.clients_per_round or federation.num_clients,
-            server_samples=lambda per_class: server_samples(
-                federation.training_examples(), config.seeds.data, per_class
-            ),
-            personal_norms=config.model.bn == "personal",
-        ),
-        input_spec=spec,
-        optimizer=config.training.optimizer,
-        local_epochs=config.training.local_epochs,
-        batch_size=config.training.batch_size,
-        eval_batch_size=compute.eval_batch_size,
-        jit_compile=compute.jit_compile,
-        validation=any(client.validation.size for client in federation.clients),
-    )
 
 
 class Simulation:
@@ -100,7 +54,8 @@ class Simulation:
         round: number of rounds computed so far.
         state: the server's state after that round.
         store: the clients' states after that round.
-        totals: bytes that all clients together have sent and received so far.
+        totals: bytes that all clients together have sent and received so far, and the number of
+            rounds in which a loss, a weight or a logit was NaN or infinite.
 
     Raises:
         SettingError: the settings cannot be used with the data.
@@ -133,7 +88,8 @@ class Simulation:
         self.groups = Groups.of(self.federation.class_counts())
         self.store = store(self.initial_client_state)
         self.round = 0
-        self.totals = {"upload_bytes": 0, "download_bytes": 0}
+        self.totals = {"upload_bytes": 0, "download_bytes": 0, "nonfinite_rounds": 0}
+        self._nonfinite_round: int | None = None
         self._state: Any = None
 
     @functools.cached_property
@@ -218,14 +174,22 @@ class Simulation:
         )
         state = self.state
         states = [self.store.get(client) for client in cohort]
-        newcomers = sum(int(own["participations"]) == 0 for own in states)
         clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        # Clients without samples do not need the fixed variables.
+        newcomers = sum(
+            int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
+            for own, data in zip(states, clients, strict=True)
+        )
         start = time.perf_counter()
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start
         self.round += 1
         for client, own in zip(cohort, states, strict=True):
             self.store.put(client, own, self.round)
+        if count := int(metrics["nonfinite"]):
+            self._note_nonfinite(f"what {count} of {len(cohort)} clients computed")
+        if not _all_finite([self._state["weights"], self._state["server"]]):
+            self._note_nonfinite("the global model")
         sums = {name: float(total) for name, total in metrics["sums"].items()}
         samples = max(sums.pop("samples"), 1.0)
         traffic = {
@@ -242,6 +206,12 @@ class Simulation:
             "seconds": seconds,
             **traffic,
         }
+
+    def _note_nonfinite(self, what: str) -> None:
+        """Counts the current round as one with values that are NaN or infinite, and warns."""
+        logging.warning("round %d: %s is not finite", self.round, what)
+        self.totals["nonfinite_rounds"] += self._nonfinite_round != self.round
+        self._nonfinite_round = self.round
 
     # Evaluation.
 
@@ -283,6 +253,10 @@ class Simulation:
         """Numbers of samples by class, and of correctly classified samples by head and class."""
         if self.spec.method.has_global_model:
             counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
+            if count := int(counts["nonfinite"]):
+                self._note_nonfinite(
+                    f"the global model's answer to {count} of {len(examples)} samples"
+                )
             return np.asarray(counts["total"]), counts["correct"]
         counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
         # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
@@ -309,7 +283,17 @@ class Simulation:
                 [self.store.get(client) for client in chunk],
                 [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
-        return {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        counts = {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
+        affected = np.count_nonzero(counts.pop("nonfinite"))
+        if affected:
+            self._note_nonfinite(f"the personal answer of {affected} of {len(clients)} clients")
+        return counts
+
+
+def _all_finite(tree: Any) -> bool:
+    """Whether no float in a nested structure is NaN or infinite."""
+    leaves = (np.asarray(leaf) for leaf in tf.nest.flatten(tree))
+    return all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f")
 
 
 def _examples(examples: data.Examples) -> OrderedDict[str, np.ndarray]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
@@ -15,13 +15,26 @@ from tff_pcdd.registry import Component, Registry
 with epy.lazy_imports():
     import tensorflow_federated as tff
 
+if TYPE_CHECKING:
+    from tff_pcdd.federated.upload import UploadSizes
+    from tff_pcdd.methods.contract import Method
+
 FLOAT_BYTES = 4
 GROUP = "Aggregation"
 
 
 @dataclasses.dataclass(frozen=True)
 class Aggregator(Component):
-    """Combines the clients' changes of the shared weights; subclasses implement `factory`."""
+    """Combines the clients' changes of the trainable variables; subclasses implement `factory`.
+
+    Attributes:
+        equal_weights: whether all clients have the same weight, whatever the method's weights are.
+        accepts_all: whether it suits every method, because all that clients send is added up as it
+            adds up their changes; `check` is not called then.
+    """
+
+    equal_weights: ClassVar[bool] = False
+    accepts_all: ClassVar[bool] = False
 
     def factory(
         self, cohort_size: int
@@ -36,34 +49,38 @@ class Aggregator(Component):
         """
         raise NotImplementedError
 
-    def check(
-        self, method_name: str, update_sizes: Sequence[int], sum_names: Sequence[str]
-    ) -> None:
-        """Refuses methods if this aggregator cannot aggregate all that their clients upload.
+    def statistics_factory(self) -> tff.aggregators.WeightedAggregationFactory:
+        """The factory for normalization statistics, which are averaged apart: a weighted mean.
+
+        Their changes have another scale than those of the weights. A common norm would be theirs,
+        and its clip would shorten the weights' step.
+        """
+        return tff.aggregators.MeanFactory(no_nan_division=True)
+
+    def check(self, method: Method, upload: UploadSizes) -> None:
+        """Refuses methods if this aggregator cannot aggregate all that their clients send.
 
         Args:
-            method_name: name of the method.
-            update_sizes: number of entries of each tensor in the change of the shared weights.
-            sum_names: names of the other tensors that clients send, which are summed without the
-                aggregator.
+            method: the method.
+            upload: what its clients send.
 
         Raises:
             SettingError: clients send no change of the weights, or they send other tensors too.
         """
-        if not update_sizes:
+        if not upload.trainable:
             raise SettingError(
-                registry.setting, self.name, f"clients of {method_name} send no weights"
+                registry.setting, self.name, f"clients of {method.name} send no weights"
             )
-        if sum_names:
+        if upload.sums:
             raise SettingError(
                 registry.setting,
                 self.name,
-                f"clients of {method_name} also send {', '.join(sum_names)}, which would not be "
+                f"clients of {method.name} also send {', '.join(upload.sums)}, which would not be "
                 f"aggregated this way; choose {registry.setting}=mean or another method",
             )
 
     def upload_bytes(self, sizes: Sequence[int]) -> int:
-        """Bytes that a client sends as the change of its weights.
+        """Bytes that a client sends as the change of its trainable variables.
 
         Args:
             sizes: number of entries of each tensor.

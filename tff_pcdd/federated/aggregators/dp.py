@@ -4,17 +4,21 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from etils import epy
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator, register
+from tff_pcdd.federated.aggregators.aggregator import GROUP, Aggregator, register, registry
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import dp_accounting
     import tensorflow_federated as tff
+
+if TYPE_CHECKING:
+    from tff_pcdd.federated.upload import UploadSizes
+    from tff_pcdd.methods.contract import Method
 
 # An adaptive clipping norm is based on the number of clipped changes. This is the standard
 # deviation of the noise on that number, divided by the number of clients in a cohort. It is the
@@ -28,6 +32,7 @@ class DP(Aggregator):
     """The mean with differential privacy, as `tff.learning.dp_aggregator`."""
 
     name = "dp"
+    equal_weights: ClassVar[bool] = True
 
     noise_multiplier: float = option(
         1.0,
@@ -68,6 +73,16 @@ class DP(Aggregator):
                 f"{cohort_size} clients in a round; use less noise, more clients or a fixed norm",
             )
         return private.gaussian_adaptive(self.noise_multiplier, cohort_size)
+
+    def check(self, method: Method, upload: UploadSizes) -> None:
+        super().check(method, upload)
+        if upload.statistics:
+            raise SettingError(
+                registry.setting,
+                self.name,
+                "the statistics of batch normalization would not be private; choose "
+                "normalization=group, or a model without batch normalization",
+            )
 
     def privacy(self, num_clients: int, cohort_size: int, rounds: int) -> dict[str, Any]:
         """ε and δ of the shared weights: `dp_epsilon`, None if it is infinite, and `dp_delta`."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from typing import ClassVar
 
 from etils import epy
 
@@ -19,12 +19,8 @@ class Mean(Aggregator):
     """The weighted mean."""
 
     name = "mean"
+    accepts_all: ClassVar[bool] = True
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
         del cohort_size
         return tff.aggregators.MeanFactory(no_nan_division=True)
-
-    def check(
-        self, method_name: str, update_sizes: Sequence[int], sum_names: Sequence[str]
-    ) -> None:
-        """Accepts every method: what clients send besides their weights is summed as well."""

@@ -33,10 +33,16 @@ class Secure(BoundedAggregator):
 
     def factory(self, cohort_size: int) -> tff.aggregators.WeightedAggregationFactory:
         del cohort_size
+        return self._bounded(self._mean(), secure=True)
+
+    def statistics_factory(self) -> tff.aggregators.WeightedAggregationFactory:
+        """The mean from secure sums, without zeroing and clipping."""
+        return self._mean()
+
+    def _mean(self) -> tff.aggregators.WeightedAggregationFactory:
         bound = tff.aggregators.PrivateQuantileEstimationProcess.no_noise(
             **_BOUND, secure_estimation=True
         )
         total = tff.aggregators.SecureSumFactory(bound)
         weights = tff.aggregators.SecureSumFactory(_MAX_WEIGHT, 0.0)
-        mean = tff.aggregators.MeanFactory(total, weights, no_nan_division=True)
-        return self._bounded(mean, secure=True)
+        return tff.aggregators.MeanFactory(total, weights, no_nan_division=True)

@@ -1,0 +1,73 @@
+"""Warnings about settings with which a method is known to fail."""
+
+import pytest
+
+from tff_pcdd import methods
+from tff_pcdd.federated import SGD
+from tff_pcdd.studies import dry_run
+from tff_pcdd.training import ExperimentConfig, planning, run
+
+
+@pytest.fixture
+def warned(monkeypatch):
+    """The texts of the warnings so far."""
+    texts = []
+    monkeypatch.setattr(planning.logging, "warning", lambda text, *args: texts.append(text % args))
+    planning._warn.cache_clear()
+    yield texts
+    planning._warn.cache_clear()
+
+
+def feddc(**settings):
+    return ExperimentConfig.from_settings(algorithm="feddc", **settings)
+
+
+def is_about_momentum(text):
+    return "client_momentum=0.9" in text and text.endswith(
+        "client_momentum=0 with client_learning_rate=0.1"
+    )
+
+
+def test_feddc_advises_against_momentum():
+    method = methods.create("feddc")
+    assert is_about_momentum(method.advice(SGD()))
+    for momentum in (0.0, 0.5):
+        assert method.advice(SGD(momentum=momentum)) is None
+    # Without the correction it is FedDyn, which learns.
+    assert methods.create("feddc", control="none").advice(SGD()) is None
+    for name in set(methods.names()) - {"feddc"}:
+        assert methods.create(name).advice(SGD()) is None
+
+
+def test_a_dry_run_warns(warned, tmp_path):
+    dry_run.train(feddc(), tmp_path / "out")
+    (text,) = warned
+    assert is_about_momentum(text)
+
+
+def test_a_comparison_warns_once(warned, tmp_path):
+    configs = [feddc(seed=seed) for seed in (0, 1)] + [ExperimentConfig()]
+    dry_run.compare(configs, tmp_path / "out")
+    (text,) = warned
+    assert is_about_momentum(text)
+
+
+def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
+    class Started(Exception):
+        pass
+
+    def start(*arguments, **options):
+        raise Started
+
+    monkeypatch.setattr(run, "Simulation", start)
+    for config in (feddc(client_momentum=0.0), feddc()):
+        with pytest.raises(Started):
+            run.Run(config, tmp_path)
+    (text,) = warned
+    assert is_about_momentum(text)
+
+
+@pytest.mark.parametrize("settings", [{"client_momentum": 0.0}, {"feddc_control": "none"}])
+def test_settings_that_work_give_no_warning(warned, settings):
+    planning.check(feddc(**settings))
+    assert not warned

@@ -1,0 +1,122 @@
+"""What an experiment computes, from its settings; and the checks that need no data."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+
+import numpy as np
+from absl import logging
+from etils import epy
+
+from tff_pcdd import data
+from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.methods import TaskSpec
+from tff_pcdd.training.cohorts import server_samples
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.run_options import ComputeOptions
+
+# Settings must be readable without TensorFlow, which takes seconds to import.
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd.federated import upload
+
+
+def training_spec(
+    config: ExperimentConfig, federation: data.Federation, compute: ComputeOptions | None = None
+) -> TrainingSpec:
+    """Combines the settings and data of an experiment into what a round's computations need.
+
+    Raises:
+        SettingError: the backbone does not accept the inputs, or has too few features.
+    """
+    compute = compute or ComputeOptions()
+    task = _task(config, federation.input_spec, federation.class_counts())
+    return TrainingSpec(
+        method=config.method,
+        task=dataclasses.replace(
+            task,
+            server_samples=lambda per_class: server_samples(
+                federation.training_examples(), config.seeds.data, per_class
+            ),
+        ),
+        input_spec=federation.input_spec,
+        optimizer=config.training.optimizer,
+        local_epochs=config.training.local_epochs,
+        batch_size=config.training.batch_size,
+        eval_batch_size=compute.eval_batch_size,
+        jit_compile=compute.jit_compile,
+        validation=any(client.validation.size for client in federation.clients),
+    )
+
+
+def planned_spec(config: ExperimentConfig) -> TrainingSpec:
+    """The same before data are loaded, with a stand-in for the clients' class counts.
+
+    Raises:
+        SettingError: as `training_spec`; or the weights that the backbone starts from do not fit.
+    """
+    num_clients = config.data.partition.known_clients() or config.training.clients_per_round or 2
+    counts = np.ones([num_clients, config.data.source.least_classes()], np.int64)
+    input_spec = config.data.input_spec()
+    return TrainingSpec(
+        config.method,
+        _task(config, input_spec, counts),
+        input_spec,
+        config.training.optimizer,
+    )
+
+
+def check(config: ExperimentConfig) -> TrainingSpec:
+    """Checks all that can be checked without data, and returns the planned spec.
+
+    Raises:
+        SettingError: the backbone does not accept the inputs of the data set, cannot start from the
+            given weights, or has too few features; or the aggregator does not accept what the
+            clients of the method send, or a cohort of this size.
+    """
+    advise(config)
+    spec = planned_spec(config)
+    if not config.aggregator.accepts_all:
+        config.aggregator.check(config.method, upload.upload_of(spec))
+        config.aggregator.factory(spec.task.cohort_size)
+    return spec
+
+
+def advise(config: ExperimentConfig) -> None:
+    """Warns of settings with which the method is known to fail; of the same problem only once."""
+    if advice := config.method.advice(config.training.optimizer):
+        _warn(advice)
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    logging.warning("%s", text)
+
+
+def _task(
+    config: ExperimentConfig, input_spec: data.InputSpec, class_counts: np.ndarray
+) -> TaskSpec:
+    num_clients, num_classes = class_counts.shape
+    backbone = config.model.backbone
+    make_backbone = functools.partial(
+        backbone.build,
+        input_spec.shape,
+        projection_dim=config.model.projection_dim or 0,
+        vocabulary_size=input_spec.vocabulary_size,
+        weights=backbone.initial_values(input_spec.shape),
+    )
+    with tf.Graph().as_default():
+        feature_dim = make_backbone().output_shape[-1]
+    config.check_features(feature_dim, num_classes)
+    return TaskSpec(
+        num_classes=num_classes,
+        feature_dim=feature_dim,
+        backbone=make_backbone,
+        class_counts=class_counts,
+        seed=config.seeds.model,
+        num_rounds=config.training.rounds,
+        cohort_size=config.training.clients_per_round or num_clients,
+        personal_norms=config.model.bn == "personal",
+    )
