@@ -57,8 +57,8 @@ def dot_regression(features, labels, frame) -> tf.Tensor:
     """Dot regression of features to the column of their class, mean of (cos(h, w_y) - 1)²/2.
 
     A feature is only turned towards the column of its own class; other columns and all lengths do
-    not matter. (FedLoGe's table 8 calls it DR loss. It is from Yang et al., Inducing neural collapse
-    in imbalanced learning, NeurIPS 2022; here with features and columns of length 1.)
+    not matter. (FedLoGe's table 8 calls it DR loss. It is from Yang et al., Inducing Neural
+    Collapse in Imbalanced Learning, NeurIPS 2022; here with features and columns of length 1.)
 
     Args:
       features: [batch, feature_dim], any float type.
