@@ -16,7 +16,17 @@ from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig
 
 # The plain mean, according to each paper or its authors' code.
-UNIFORM = ["ditto", "fedbabu", "fedbn", "feddc", "feddyn", "fedrep", "ratioloss"]
+UNIFORM = [
+    "ditto",
+    "fedbabu",
+    "fedbn",
+    "feddc",
+    "feddc_prototypes",
+    "feddyn",
+    "feddyn_prototypes",
+    "fedrep",
+    "ratioloss",
+]
 
 MINIMA, SIZES, ABSENT = [0, 4, 1], [2, 7, 4], 5
 RATE, ALPHA, START = 0.1, 0.4, 1.0
