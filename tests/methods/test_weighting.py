@@ -164,8 +164,6 @@ def test_one_setting_for_all_methods():
     assert len(found) == 1
     assert found[0].applies_to == tuple(methods.names())
     assert found[0].choices == ("published", "uniform", "samples")
-    # The help names the methods whose published weighting is not the number of samples.
-    assert f"uniform for {', '.join(UNIFORM[:-1])} and {UNIFORM[-1]}" in found[0].help
     config = ExperimentConfig.from_settings(algorithm="fedrep", client_weighting="samples")
     assert config.method == methods.create("fedrep", client_weighting="samples")
     assert config.to_settings()["client_weighting"] == "samples"
