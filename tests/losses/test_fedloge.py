@@ -72,16 +72,19 @@ def test_golden_values_and_gradients(golden, gamma):
             assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
 
 
-def test_dot_regression_draws_features_to_their_column():
+def test_dot_regression_turns_features_to_their_column():
     rng = np.random.default_rng(0)
     h, frame, y = rng.normal(size=(6, 5)), rng.normal(size=(5, 3)), np.array([0, 2, 1, 1, 0, 2])
-    columns = frame.T[y]
-    lengths, norms = np.linalg.norm(h, axis=1), np.linalg.norm(columns, axis=1)
-    cosines = (h * columns).sum(axis=1) / lengths / norms
-    expected = np.mean(lengths * norms**2 * (cosines - 1) ** 2 / 2)
-    np.testing.assert_allclose(losses.dot_regression(h, y, frame), expected)
+    lengths = np.linalg.norm(h, axis=1, keepdims=True)
+    units = h / lengths
+    columns = (frame / np.linalg.norm(frame, axis=0)).T[y]
+    cosines = (units * columns).sum(axis=1, keepdims=True)
+    expected = np.mean((cosines - 1) ** 2) / 2
+    for scale in (1, 1e-3, 100):
+        loss = losses.dot_regression(scale * h, y, 3 * frame)
+        np.testing.assert_allclose(loss, expected)
     force = -_gradient(lambda x: losses.dot_regression(x, y, frame), h)
-    np.testing.assert_allclose(force, (norms * (1 - cosines))[:, None] * columns / 6)
+    np.testing.assert_allclose(force, (1 - cosines) * (columns - cosines * units) / lengths / 6)
 
 
 def test_dot_regression_of_a_zero_feature():

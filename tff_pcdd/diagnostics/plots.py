@@ -225,10 +225,9 @@ def pruning_curves(measured: Mapping[str, np.ndarray], title: str):
     """Accuracy of the global model against the share of pruned features, for both orders."""
     figure = Figure(figsize=(6, 4.2), layout="constrained")
     axes = figure.subplots()
-    for order, style in zip(pruning.ORDERS, ("-", "--"), strict=True):
-        axes.plot(
-            pruning.SHARES, measured[order], style, marker=".", label=f"{order} means pruned first"
-        )
+    for (order, values), style in zip(measured.items(), ("-", "--"), strict=False):
+        label = f"{order} means pruned first"
+        axes.plot(pruning.SHARES, values, style, marker=".", label=label)
     axes.set_xlabel("pruned features (%)")
     axes.set_ylabel("accuracy on test samples (%)")
     axes.set_ylim(0, 100)

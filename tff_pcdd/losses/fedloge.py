@@ -54,11 +54,11 @@ def maximal_angle(psi, mask=None) -> tf.Tensor:
 
 
 def dot_regression(features, labels, frame) -> tf.Tensor:
-    """Dot regression of features to their class's column, mean of (⟨h, w⟩ - ‖h‖‖w‖)² / (2‖h‖).
+    """Dot regression of features to the column of their class, mean of (cos(h, w_y) - 1)²/2.
 
-    A feature is only drawn to the column of its own class, with a force of ‖w‖(1 - cos) in its
-    direction; other columns do not matter. As in the code of FedLoGe's FedETF, the gradient does
-    not pass through the lengths. (Table 8 calls it DR loss; it is from Yang et al., NeurIPS 2022.)
+    A feature is only turned towards the column of its own class; other columns and all lengths do
+    not matter. (FedLoGe's table 8 calls it DR loss. It is from Yang et al., Inducing Neural
+    Collapse in Imbalanced Learning, NeurIPS 2022; here with features and columns of length 1.)
 
     Args:
       features: [batch, feature_dim], any float type.
@@ -68,11 +68,10 @@ def dot_regression(features, labels, frame) -> tf.Tensor:
     Returns:
       Scalar, float32 (float64 for float64 features).
     """
-    features = at_least_float32(features)
-    columns = tf.gather(tf.transpose(tf.cast(frame, features.dtype)), labels)
-    length = tf.stop_gradient(safe_norm(features, axis=1))
-    missing = tf.reduce_sum(features * columns, axis=1) - length * safe_norm(columns, axis=1)
-    return tf.reduce_mean(tf.math.divide_no_nan(tf.square(missing), 2 * length))
+    features = l2_normalize(at_least_float32(features))
+    columns = l2_normalize(tf.cast(frame, features.dtype), axis=0)
+    cosines = tf.reduce_sum(features * tf.gather(tf.transpose(columns), labels), axis=1)
+    return 0.5 * tf.reduce_mean(tf.square(cosines - 1))
 
 
 def _masked(psi, mask) -> tf.Tensor:

@@ -63,8 +63,8 @@ class FedLoGe(Method):
     )
     frame_loss: str = option(
         "cross_entropy",
-        "Loss of the frame, which trains the backbone: cross_entropy or dot_regression (DR loss; "
-        "paper, table 8).",
+        "Loss of the frame, which trains the backbone: cross_entropy or dot_regression (DR loss, "
+        "which does not depend on γ; paper, table 8).",
         choices=("cross_entropy", "dot_regression"),
     )
     global_head: str = option(
@@ -142,17 +142,12 @@ class FedLoGe(Method):
         features = net["backbone"](batch.x, training=True)
         stopped = tf.stop_gradient(features)
         if self.frame_loss == "dot_regression":
-            loss = losses.dot_regression(features, batch.y, self._frame(net))
+            loss = losses.dot_regression(features, batch.y, self._matrix(net["frame"]))
         else:
             loss = cross_entropy(batch.y, net["frame"](features))
         for head in ("psi", "phi"):
             loss += cross_entropy(batch.y, net[head](stopped))
         return loss, {}
-
-    def _frame(self, net):
-        """The frame's matrix [d, C], with columns of length γ."""
-        frame = net["frame"]
-        return frame.kernel if hasattr(frame, "kernel") else self.norm * frame.etf
 
     def global_logits(self, net, x):
         features = net["backbone"](x, training=False)
@@ -193,8 +188,11 @@ class FedLoGe(Method):
 
     def global_classifiers(self, net):
         """ψ as trained, before GA-FR equalizes the lengths of its columns, and the frame."""
-        frame = net["frame"]
-        matrix = frame.kernel if hasattr(frame, "kernel") else frame.etf
+        matrix = self._matrix(net["frame"])
         if self.global_head == "frame":
             return {"": matrix, "psi": net["psi"].kernel}
         return {"": net["psi"].kernel, "ssec": matrix}
+
+    @staticmethod
+    def _matrix(frame):
+        return frame.kernel if hasattr(frame, "kernel") else frame.etf
