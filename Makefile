@@ -19,7 +19,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test lint format mutation notebooks serve docs install install-serving \
+.PHONY: demo check test matrix mutation lint format notebooks serve docs install install-serving \
 	install-docs clean
 
 demo: install
@@ -33,6 +33,13 @@ check: lint
 test: install install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
+
+# All combinations of method, aggregator, normalization, participation, client and export; about an
+# hour and a half on 2 cores. `make test` trains a sample of them.
+matrix: install
+	$(BIN)/python -m tests.matrix
+	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \
+		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
 lint: install
 	$(BIN)/ruff check .

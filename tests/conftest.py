@@ -17,6 +17,16 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _LONG_FIXTURES = {"workers", "start", "call", "succeed", "runs", "exported"}
 
 
+def pytest_addoption(parser):
+    """Adds the choice of combinations for test_matrix."""
+    parser.addoption(
+        "--matrix",
+        choices=("sample", "all"),
+        default="sample",
+        help="which combinations of tests/matrix.py to train",
+    )
+
+
 def pytest_collection_modifyitems(items):
     """Marks tests whose fixtures take long."""
     for item in items:

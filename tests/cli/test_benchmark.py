@@ -1,6 +1,7 @@
 """The benchmark's report is complete, and its ratios follow from its seconds."""
 
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -8,7 +9,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_pcdd.benchmarks import SECTIONS, measure, memory, processes, report
+from tff_pcdd.benchmarks import SECTIONS, measure, memory, processes, report, startup
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
 
@@ -83,6 +84,43 @@ def test_start_up_is_measured(sections):
     (row,) = sections["startup"]["tables"][0]["rows"]
     assert 0 < row["first_round_seconds"] < row["seconds"]
     assert row["memory_mb"] > 100
+
+
+@pytest.fixture
+def ballast():
+    """Memory of this process that no process which it starts has; at least its size in MB."""
+    megabytes = 1500
+    yield megabytes, np.ones(megabytes * 10**6, np.uint8)
+
+
+def test_the_memory_of_a_process_is_not_that_of_its_parent(ballast):
+    size, _ = ballast
+    assert processes.peak_memory(os.getpid()) > size
+    # An interpreter that reports its own peak and waits for its input to end.
+    code = (
+        "import os, sys; from tff_pcdd.benchmarks.processes import peak_memory; "
+        "print(peak_memory(os.getpid()), flush=True); sys.stdin.read()"
+    )
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, "-c", code], **pipes) as process:
+        reported = float(process.stdout.readline())
+        outside = processes.peak_memory(process.pid)
+        process.stdin.close()
+    assert 5 < reported < 200
+    assert outside == pytest.approx(reported, rel=0.1)
+
+
+@pytest.mark.slow
+def test_the_memory_of_a_run_is_not_that_of_the_benchmark(ballast):
+    size, _ = ballast
+    assert 100 < startup._train("inprocess", quick=True)["memory_mb"] < size
+
+
+@pytest.mark.slow
+def test_the_memory_over_rounds_is_that_of_a_new_process(ballast):
+    size, _ = ballast
+    (table,) = memory.run(measure.Plan(quick=True)).tables
+    assert all(100 < row["memory_mb"] < size for row in table.rows)
 
 
 @pytest.mark.slow

@@ -9,12 +9,13 @@ import re
 import pytest
 
 from tests.cli.conftest import ROOT
-from tff_pcdd.cli import compare
+from tff_pcdd.cli import compare, sweep
 from tff_pcdd.cli.flags import Flags
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
 FRAGMENTS = [name for name in FILES if "/common/" in name]
-RUNNABLE = [name for name in FILES if name not in FRAGMENTS]
+SWEEPS = [name for name in FILES if name.startswith("flags/sweeps/")]
+RUNNABLE = [name for name in FILES if name not in FRAGMENTS + SWEEPS]
 PUBLISHED = [name for name in RUNNABLE if re.match(r"flags/fed(gela|mr|loge)/", name)]
 
 # A file of weights that does not come with the project; test_presets.py has the refusal.
@@ -65,6 +66,30 @@ def test_every_file_builds_its_runs(name, parse, tmp_path, capsys):
     for line in lines:
         assert re.fullmatch(r"\w+ seed \d+: .+ \d+ rounds, \w+, [\d,]+ parameters .+", line)
     assert not os.listdir(tmp_path)
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", [name for name in SWEEPS if "fed_isic2019" not in name])
+def test_every_sweep_builds_its_runs(name, monkeypatch, tmp_path, capsys):
+    monkeypatch.chdir(ROOT)
+    data = [] if "/small_" in name else ["--data_dir=/not/there"]
+    flags = Flags(
+        ["sweep", f"--flagfile={name}", *data, f"--output_dir={tmp_path / 'out'}", "--dry_run"]
+    )
+    sweep.define(flags)
+    flags.parse()
+    sweep.main(flags)
+    lines = capsys.readouterr().out.splitlines()
+    (values,) = sweep.read_grid(flags).values()
+    assert len(lines) == len(set(lines)) == len(values) * len(flags["seeds"])
+    assert not os.listdir(tmp_path)
+
+
+@pytest.mark.parametrize("name", [name for name in SWEEPS if "/small_" not in name])
+def test_a_sweep_says_what_to_expect(name):
+    comment = "".join(re.findall(r"^#.*\n", (ROOT / name).read_text(), re.MULTILINE))
+    for part in (r"\A# Fed(GELA|MR|LoGe), figure ", r"^# Published", r"^# Deviates", r"^# Needs: "):
+        assert re.search(part, comment, re.MULTILINE), part
 
 
 def test_fragments_are_used():

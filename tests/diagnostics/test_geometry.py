@@ -166,11 +166,65 @@ def test_eigenvalues_of_small_classes():
 
 def test_spread_of_eigenvalues():
     eigenvalues = np.array([[4.0, 0, 0, 0], [1, 1, 1, 1], [np.nan] * 4, [0, 0, 0, 0]])
-    assert geometry.eigenvalue_variance(eigenvalues) == pytest.approx((3 + 0 + 0) / 3)
     assert geometry.effective_rank(eigenvalues) == pytest.approx((1 + 4) / 2)
     assert geometry.top_share(eigenvalues) == pytest.approx((1 + 0.25) / 2)
-    for function in (geometry.eigenvalue_variance, geometry.effective_rank, geometry.top_share):
+    for function in (geometry.effective_rank, geometry.top_share):
         assert math.isnan(function(np.full((2, 3), np.nan)))
+
+
+def table7(features, labels):
+    """FedMR's measure on a mini-batch, from the eigenvalues of the full matrix."""
+    total, freedom = np.zeros([features.shape[1]] * 2), 0
+    for label in np.unique(labels):
+        x = features[labels == label]
+        z = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+        total += z.T @ z
+        freedom += len(x) - 1
+    largest = np.linalg.eigvalsh(total / freedom)[::-1][:50]
+    return np.sum((largest - largest.mean()) ** 2) / len(labels)
+
+
+def measured(features, labels):
+    eigenvalues = geometry.standardized_eigenvalues(features, labels, C)
+    return geometry.eigenvalue_variance(eigenvalues, len(labels))
+
+
+def correlated_batch(width=60):
+    generator = np.random.default_rng(2)
+    labels = np.arange(128) % C
+    mixing = generator.normal(size=(width, width)) * np.geomspace(1, 0.01, width)[:, None]
+    return generator.normal(size=(128, width)) @ mixing + labels[:, None], labels
+
+
+def test_table_7_of_fedmr():
+    features, labels = correlated_batch()
+    np.testing.assert_allclose(measured(features, labels), table7(features, labels))
+    # The 50 largest are all there are, of which the trace is the width.
+    narrow = features[:, :20]
+    eigenvalues = geometry.standardized_eigenvalues(narrow, labels, C)
+    assert eigenvalues.sum() == pytest.approx(20)
+    np.testing.assert_allclose(measured(narrow, labels), table7(narrow, labels))
+
+
+def test_table_7_ignores_lengths_and_places_of_features():
+    features, labels = correlated_batch()
+    expected = measured(features, labels)
+    np.testing.assert_allclose(measured(1e-3 * features, labels), expected)
+    np.testing.assert_allclose(measured(1e3 * features - 7, labels), expected)
+    factors = np.geomspace(1e-2, 1e2, features.shape[1])
+    np.testing.assert_allclose(measured(factors * features, labels), expected)
+
+
+def test_table_7_of_equal_dead_and_few_features():
+    features, labels = correlated_batch()
+    same = np.repeat(features[:, :1], 60, axis=1)
+    assert measured(same, labels) == pytest.approx(0.98 * 60**2 / 128)
+    # A constant feature, up to the rounding of float32, adds nothing.
+    dead = np.full([128, 5], 3, np.float32) + np.float32(1e-7) * labels[:, None]
+    padded = np.concatenate([features, dead], axis=1)
+    np.testing.assert_allclose(measured(padded, labels), measured(features, labels))
+    assert math.isnan(measured(features[:C], np.arange(C)))
+    assert math.isnan(measured(features[:0], labels[:0]))
 
 
 # Neural collapse.

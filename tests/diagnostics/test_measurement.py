@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.data.refusals import refuses
 from tests.training.runs import sharing_computations
 from tff_pcdd import data, diagnostics
-from tff_pcdd.diagnostics import geometry, measurement, tsne
+from tff_pcdd.diagnostics import geometry, tsne, views
 from tff_pcdd.federated import ClientWork
 from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
@@ -146,6 +146,13 @@ def test_global_numbers_are_those_of_the_global_model(runs):
         "diag_feature_norm": np.linalg.norm(features, axis=1).mean(),
         "diag_tsne_trustworthiness": tsne.trustworthiness(features, tsne.project(features)),
     }
+    order = np.argsort(np.abs(features).mean(axis=0))
+    for name, first in (("smallest", order), ("largest", order[::-1])):
+        for share, count in ((0, 0), (30, round(0.3 * len(order))), (100, len(order))):
+            kept = features.copy()
+            kept[:, first[:count]] = 0
+            correct = (kept @ kernel + net["head"].bias.numpy()).argmax(axis=1) == test.y
+            expected[f"diag_pruning_{name}_{share}"] = 100 * correct.mean()
     for name, value in expected.items():
         assert float(row[name]) == pytest.approx(value, rel=1e-4), name
 
@@ -245,13 +252,31 @@ def test_model_that_diverged_ends_no_run(runs):
 
 
 def test_map_takes_its_share_of_every_class(monkeypatch):
-    monkeypatch.setattr(measurement, "MAX_MAPPED", 8)
+    monkeypatch.setattr(views, "MAX_MAPPED", 8)
     labels = np.repeat([0, 1], [30, 10])
     view = diagnostics.View(
         np.arange(80.0).reshape(40, 2), labels, labels, {}, np.array([30, 10])
     ).mapped()
     assert np.bincount(view.labels).tolist() == [6, 2]
     np.testing.assert_array_equal(view.labels, (view.features[:, 0] >= 60).astype(int))
+
+
+def test_table_7_is_measured_on_a_mini_batch_and_ignores_lengths():
+    generator = np.random.default_rng(0)
+    labels = np.repeat([0, 1], [300, 100])
+    features = generator.normal(size=(400, 5)) @ generator.normal(size=(5, 5))
+    view = diagnostics.View(features, labels, labels, {}, np.array([300, 100]))
+    batch = view.mini_batch()
+    assert np.bincount(batch.labels).tolist() == [96, 32]
+    total = np.zeros((5, 5))
+    for x in (batch.features[batch.labels == label] for label in (0, 1)):
+        z = (x - x.mean(axis=0)) / x.std(axis=0, ddof=1)
+        total += z.T @ z
+    eigenvalues = np.linalg.eigvalsh(total / 126)
+    expected = np.sum((eigenvalues - eigenvalues.mean()) ** 2) / 128
+    for scaled in (view, view._replace(features=100 * features)):
+        numbers = views.GROUPS["eigen"](scaled)
+        assert numbers["eigen_variance"] == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(

@@ -70,3 +70,23 @@ def test_golden_values_and_gradients(golden, gamma):
             expected = z[f"{name}_grad{suffix}_g{gamma}"]
             gradient = _gradient(lambda x, f=function, m=mask: f(x, m), psi)
             assert np.abs(gradient - expected).max() <= 1e-4 * np.abs(expected).max()
+
+
+def test_dot_regression_turns_features_to_their_column():
+    rng = np.random.default_rng(0)
+    h, frame, y = rng.normal(size=(6, 5)), rng.normal(size=(5, 3)), np.array([0, 2, 1, 1, 0, 2])
+    lengths = np.linalg.norm(h, axis=1, keepdims=True)
+    units = h / lengths
+    columns = (frame / np.linalg.norm(frame, axis=0)).T[y]
+    cosines = (units * columns).sum(axis=1, keepdims=True)
+    expected = np.mean((cosines - 1) ** 2) / 2
+    for scale in (1, 1e-3, 100):
+        loss = losses.dot_regression(scale * h, y, 3 * frame)
+        np.testing.assert_allclose(loss, expected)
+    force = -_gradient(lambda x: losses.dot_regression(x, y, frame), h)
+    np.testing.assert_allclose(force, (1 - cosines) * (columns - cosines * units) / lengths / 6)
+
+
+def test_dot_regression_of_a_zero_feature():
+    gradient = _gradient(lambda x: losses.dot_regression(x, [0], np.eye(3)), np.zeros((1, 3)))
+    assert np.all(np.isfinite(gradient))

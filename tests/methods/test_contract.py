@@ -1,14 +1,14 @@
-"""What holds for every registered method; a new one is covered by being registered."""
+"""What holds for every registered method; a new one is covered by being registered.
 
-import types
+What holds for its combinations with aggregators, normalizations and exports is in test_matrix.
+"""
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import export, methods
-from tff_pcdd.export import saved_model
+from tff_pcdd import methods
 from tff_pcdd.federated import build_process
 
 pytestmark = pytest.mark.integration
@@ -119,47 +119,6 @@ def test_evaluation_counts(process, four_rounds):
         if not absent.all():
             assert not np.asarray(result["before_masked"])[absent].any()
             assert not np.asarray(result["after_masked"])[absent].any()
-
-
-CLASS_NAMES = tuple(f"class {label}" for label in range(support.NUM_CLASSES))
-
-
-def correct_when_reloaded(model, directory):
-    """Correctly classified test samples of each class, for a model loaded without Keras."""
-    saved_model.write(model, directory)
-    loaded = tf.saved_model.load(str(directory)).signatures["serving_default"]
-    answers = loaded(images=tf.constant(support.TEST["x"]))
-    logits = model.logits(tf.constant(support.TEST["x"]))
-    np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
-    np.testing.assert_array_equal(answers["class_id"], np.argmax(logits, axis=1))
-    hits = answers["class_id"] == support.TEST["y"]
-    return np.bincount(support.TEST["y"][hits], minlength=support.NUM_CLASSES)
-
-
-def test_exported_models_count_as_evaluation_does(name, process, four_rounds, tmp_path):
-    state, clients, _ = four_rounds
-    spec = support.training_spec(name)
-    # One with two classes, one with a single sample, in which normalization is most delicate.
-    inputs = {k: (clients[k], support.client_data(k, 4, test=support.TEST)) for k in (0, 2)}
-    # What an export needs of a simulation, with the tiny federation's state and data.
-    simulation = types.SimpleNamespace(
-        spec=spec,
-        process=process,
-        state=state,
-        federation=types.SimpleNamespace(class_names=CLASS_NAMES),
-        personal_inputs=inputs.get,
-        invoke=lambda computation, *arguments: computation(*arguments),
-    )
-    makes = export.PersonalModels(simulation)
-    for client, (own_state, own_data) in inputs.items():
-        (counts,) = process.evaluate_personal(state, [own_state], [own_data])
-        model = makes.model(client)
-        correct = correct_when_reloaded(model, tmp_path / str(client))
-        np.testing.assert_array_equal(correct, counts["after"])
-    if spec.method.has_global_model:
-        model = export.global_model(simulation)
-        counts = process.evaluate_global(state, support.TEST)["correct"]["head"]
-        np.testing.assert_array_equal(correct_when_reloaded(model, tmp_path / "global"), counts)
 
 
 @pytest.fixture(scope="module")

@@ -113,6 +113,7 @@ def test_settings_differ_in_the_method_alone():
     for name in methods.names():
         settings = ExperimentConfig.from_settings(algorithm=name, seed=3).to_settings()
         differing = {k for k in {*settings, *expected} if settings.get(k) != expected.get(k)}
-        common = {k for k in differing if not k.startswith(("fedavg_", f"{name}_"))}
+        prefixes = ("fedavg_", methods.get(name).prefix(), "prototypes_")
+        common = {k for k in differing if not k.startswith(prefixes)}
         assert common <= {"algorithm", "projection_dim"}, name
         assert settings["projection_dim"] == methods.get(name).projection_dim

@@ -2,6 +2,7 @@
 
 import dataclasses
 import functools
+import types
 from collections import OrderedDict
 
 import numpy as np
@@ -157,6 +158,54 @@ def test_global_heads_come_from_one_pass_and_are_realigned():
     np.testing.assert_allclose(plain[""], features @ psi + bias, rtol=1e-4, atol=1e-5)
 
 
+def test_frame_as_the_global_model():
+    spec = support.training_spec("fedloge", global_head="frame", sparsity=0.0, norm=0.5)
+    net, x = spec.network(), tf.constant(support.TEST["x"])
+    frame = net["frame"].get_weights()[0]
+    features = net["backbone"](x, training=False).numpy()
+    psi, bias = (np.asarray(v) for v in net["psi"].get_weights())
+    logits = spec.method.global_logits(net, x)
+    assert list(logits) == ["", "gafr", "psi"]
+    np.testing.assert_allclose(logits[""], 0.5 * features @ frame, rtol=1e-4, atol=1e-5)
+    aligned = 1.7 * features @ (psi / np.linalg.norm(psi, axis=0)) + bias
+    np.testing.assert_allclose(logits["gafr"], aligned, rtol=1e-4, atol=1e-5)
+    classifiers = spec.method.global_classifiers(net)
+    np.testing.assert_array_equal(classifiers[""], frame)
+    np.testing.assert_array_equal(classifiers["psi"], psi)
+
+
+def test_local_realignment_by_class_shares():
+    spec = support.training_spec("fedloge", local_lengths="counts")
+    net = spec.network()
+    generator = np.random.default_rng(0)
+    psi, phi = generator.normal(size=(2, 6, 4)).astype(np.float32)
+    bias, own_bias = generator.normal(size=(2, 4)).astype(np.float32)
+    net["psi"].set_weights([psi, bias])
+    net["phi"].set_weights([phi, own_bias])
+    counts = np.array([3, 0, 4, 1], np.float32)
+    spec.method.personalize(net, types.SimpleNamespace(class_counts=tf.constant(counts)))
+    np.testing.assert_allclose(net["phi"].kernel, psi * counts / 8, rtol=1e-6)
+    np.testing.assert_array_equal(net["phi"].bias, bias)
+
+
+@pytest.mark.parametrize("sparsity", [0.0, 0.6])
+def test_backbone_learns_by_dot_regression(sparsity):
+    spec = support.training_spec(
+        "fedloge", frame_loss="dot_regression", sparsity=sparsity, norm=0.5, statistics=False
+    )
+    net = spec.network()
+    x, y = tf.constant(support.TEST["x"]), support.TEST["y"]
+    loss, _ = spec.method.loss(net, methods.Batch(x, tf.constant(y), None), None)
+    h = net["backbone"](x).numpy()
+    columns = net["frame"].get_weights()[0].T[y]
+    # A sample without features has cosine 0.
+    cosines = (h * columns).sum(axis=1) / np.maximum(np.linalg.norm(h, axis=1), 1e-12)
+    cosines /= np.linalg.norm(columns, axis=1)
+    regression = np.mean((cosines - 1) ** 2) / 2
+    others = sum(methods.cross_entropy(y, net[head](h)) for head in ("psi", "phi"))
+    np.testing.assert_allclose(loss, regression + others, rtol=1e-5)
+
+
 def test_backbone_learns_from_the_frame_only():
     spec = support.training_spec("fedloge")
     net = spec.network()
@@ -188,5 +237,10 @@ def test_dense_frame_and_other_initializations_are_options():
     frame = dense(sparsity=0.0, norm=2.0).network()["frame"].get_weights()[0]
     gram = 4 / 3 * np.eye(4) - 1 / 3
     np.testing.assert_allclose(frame.T @ frame, gram, atol=1e-5)
+    # Without zeros, the initial matrix is the frame.
+    xavier = dense(sparsity=0.0, initialization="xavier", norm=2.0).network()["frame"]
+    uniform = np.random.default_rng(0).random((6, 4)) - 0.5
+    expected = 2 * uniform / np.linalg.norm(uniform, axis=0)
+    np.testing.assert_allclose(xavier.get_weights()[0], expected, rtol=1e-5)
     sparse = dense(initialization="xavier", norm=1.0).network()["frame"].get_weights()[0]
     assert (sparse == 0).sum() == int(0.6 * sparse.size)

@@ -7,6 +7,7 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import losses, methods
 from tff_pcdd.federated import ClientWork, build_process, make_message
+from tff_pcdd.federated.state import initial_client_state, initial_server, initial_weights
 
 
 def client(round_number=1, valid=(True, True, True, False)):
@@ -141,6 +142,33 @@ def test_share_of_clients_that_send_prototypes(simulation, share, sent):
     state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])
     assert int(metrics["sent"]) == sent
     assert bool(np.any(state["server"]["valid"])) == bool(sent)
+
+
+def test_the_same_clients_send_prototypes_in_all_rounds():
+    spec = support.training_spec("fedmr", statistics=False, prototype_share=0.5)
+    work = ClientWork(spec)
+    message = make_message(
+        spec.method, {"weights": initial_weights(spec), "server": initial_server(spec), "round": 0}
+    )
+    senders = 0
+    for number in range(40):
+        own = initial_client_state(spec, support.seed_of(0, number))
+        sent = []
+        for round_number in range(4):
+            data = support.client_data(0, 0) | {"seed": support.seed_of(0, round_number, number)}
+            result = work.update(message, own, data)
+            own = result["state"]
+            sent.append(float(result["sent"]))
+            assert bool(np.any(result["sums"]["counts"])) == bool(sent[-1])
+        assert len(set(sent)) == 1
+        senders += sent[0]
+    # Three standard deviations of a binomial distribution around 20.
+    assert abs(senders - 20) <= 9
+
+
+def test_clients_have_no_state_if_all_send():
+    spec = support.training_spec("fedmr", statistics=False)
+    assert initial_client_state(spec, support.seed_of(0))["own"] == {}
 
 
 def test_bytes_are_counted(simulation):

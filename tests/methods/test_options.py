@@ -46,6 +46,9 @@ OPTIONS = {
         ["xavier", "gaussian", "uniform", "orthogonal", "kaiming"],
         ["zeros"],
     ),
+    "fedloge.frame_loss": ("cross_entropy", ["dot_regression"], ["mse"]),
+    "fedloge.global_head": ("psi", ["frame"], ["phi"]),
+    "fedloge.local_lengths": ("phi", ["counts"], ["psi"]),
     "fedloge.scale": (1.7, [1e-6], [0]),
     "fedloge.realign": (True, [False], []),
     "fedloge.realign_bias": ("keep", ["drop"], ["scale"]),
@@ -83,6 +86,16 @@ OPTIONS = {
     "ratioloss.auxiliary": (32, [1], [0]),
 }
 
+# Methods aided by prototypes have the options of the method and one more.
+AIDED = ["feddc", "feddyn", "fednova", "fedprox", "moon"]
+for _name in AIDED:
+    OPTIONS |= {
+        option.replace(f"{_name}.", f"{_name}_prototypes."): row
+        for option, row in OPTIONS.items()
+        if option.startswith(f"{_name}.")
+    }
+    OPTIONS[f"{_name}_prototypes.mu2"] = (1e-4, [0], [-1e-6])
+
 # Width of the layer behind the backbone; all others have none.
 PROJECTIONS = {"fedge": 84, "fedgela": 84, "fedmr": 84}
 WITHOUT_GLOBAL_MODEL = {"fedper", "fedproto", "fedrep"}
@@ -97,8 +110,10 @@ def test_default_and_bounds(option):
     for value in accepted:
         assert getattr(methods.create(method, **{name: value}), name) == value
     for value in refused:
-        with pytest.raises(SettingError, match=option.replace(".", "_")):
+        with pytest.raises(SettingError) as caught:
             methods.create(method, **{name: value})
+        aided = "prototypes" if name == "mu2" and method != "fedmr" else None
+        assert caught.value.setting == f"{aided or method.removesuffix('_prototypes')}_{name}"
 
 
 def test_every_option_is_in_the_table():

@@ -53,16 +53,18 @@ _QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
 _FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
 
 # Tests of a file, as a pattern of their names, if it is not the file's own name.
+_MODELS = "test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
 _TESTS = {
-    "contract": "",
-    "network": "",
-    "prototypes": "fedproto|fedproc|fedmr",
-    "generator": "fedgen|generator|adam|diversity",
-    "fedgen": "fedgen|generator|adam|diversity",
+    "contract": _MODELS,
+    "network": _MODELS,
+    "records": _MODELS,
+    "aided": "prototypes|aided",
+    "prototypes": "fedproto|fedproc|prototypes",
+    "generator": "generator|adam|diversity|fedgen_adds",
+    "fedgen": "fedgen|generator",
     "ratioloss": "ratio|monitor|decisive",
     "fednova": "fednova|feddc",
     "fedper": "fedper|fedrep",
-    "fedge": "fedge",
 }
 _ALWAYS = "test_options"
 
@@ -295,8 +297,7 @@ def main() -> None:
         row |= _run(path, mutant.source, durations)
         known[_key(row)] = row
         print(f"{number}/{len(missing)} {row['file']}:{row['line']} {row['outcome']}", flush=True)
-        if number % 10 == 0 or number == len(missing):
-            _write(options.output, list(known.values()))
+        _write(options.output, list(known.values()))
     _check_controls([row for _, _, row in missing], durations)
     print(summarize([known[_key(row)] for _, _, row in todo]))
 

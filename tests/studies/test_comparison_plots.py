@@ -115,3 +115,26 @@ def test_a_method_without_accuracies_leaves_the_others_in_place():
     figure, (axes,) = comparison_plots.bars(some, "title")
     figure.draw_without_rendering()
     assert [patch.get_width() for patch in axes.patches[2:]] == [90, 90]
+
+
+def test_pruning_has_two_curves_for_each_method():
+    columns = {
+        f"diag_pruning_{order}_{share}": share / 2 + (order == "largest")
+        for order in ("smallest", "largest")
+        for share in range(0, 101, 10)
+    }
+    runs = {"all": {name: [history(2, ga=1, **columns)] for name in ("fedavg", "fedloge")}}
+    assert comparison_plots.has_pruning(runs)
+    figure, (axes,) = comparison_plots.pruning_curves(runs, "digits")
+    check_layout(figure, [axes])
+    lines = {line.get_label(): line for line in axes.lines}
+    assert list(lines) == [
+        "fedavg, smallest means first",
+        "fedavg, largest means first",
+        "fedloge, smallest means first",
+        "fedloge, largest means first",
+    ]
+    largest = lines["fedloge, largest means first"]
+    assert largest.get_xdata().tolist() == list(range(0, 101, 10))
+    np.testing.assert_allclose(largest.get_ydata(), np.arange(0, 51, 5) + 1)
+    assert not comparison_plots.has_pruning(results(2))

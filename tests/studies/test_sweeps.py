@@ -116,9 +116,27 @@ def test_two_flags_are_a_map_with_a_frame():
     assert (axes.get_xlabel(), axes.get_ylabel()) == ("b", "a")
 
 
+@pytest.mark.parametrize(("values", "scale"), [("0.9 0 0.5", "linear"), ("1e5 1e3 1e4", "log")])
+def test_numbers_of_one_flag_are_curves(values, scale):
+    some = outcomes(*((value,) for value in values.split()))
+    some[2] = some[2]._replace(ga=[])
+    figure, axes = sweep_plots.draw(some, some[1], "title")
+    figure.draw_without_rendering()
+    first, second, third = map(float, values.split())
+    # VA is 1, 2 and 3 on average, in the order of the grid; the axis is in the order of numbers.
+    validation, ga = (container.lines[0] for container in axes.containers)
+    assert validation.get_xdata().tolist() == [second, third, first]
+    assert validation.get_ydata().tolist() == [2, 3, 1]
+    assert ga.get_xdata().tolist() == [second, first]
+    assert axes.get_xscale() == scale
+    assert axes.get_xlabel() == "a"
+    (chosen,) = (line for line in axes.lines if line.get_color() == "red")
+    assert set(chosen.get_xdata()) == {second}
+
+
 @pytest.mark.parametrize("flags", [1, 3])
 def test_other_grids_are_ranked(flags):
-    some = outcomes(*(tuple(f"{number}{flag}" for flag in range(flags)) for number in range(4)))
+    some = outcomes(*(tuple(f"{number}x{flag}" for flag in range(flags)) for number in range(4)))
     some[2] = some[2]._replace(validation=[], ga=[])
     figure, axes = sweep_plots.draw(some, some[3], "title")
     figure.draw_without_rendering()

@@ -146,3 +146,19 @@ def test_more_clients_in_a_round_than_there_are():
     federation = CONFIG.data.build()
     with refuses("clients_per_round", "has only 5 clients"):
         Simulation(natural, federation)
+
+
+def test_bytes_of_fixed_variables_are_for_clients_that_train(compute):
+    """The simplex ETF goes to a client once, and to one without samples not at all."""
+    x, y = np.zeros([12, 8, 8, 1], np.float32), np.arange(12) % 3
+    everything = data.Examples(x, y)
+    clients = [
+        data.ClientIndices(name, train=np.arange(12)[part], test=np.arange(3))
+        for name, part in (("full", slice(None)), ("empty", slice(0)))
+    ]
+    spec = data.InputSpec("image", (8, 8, 1), "float32")
+    own = data.Federation("own", 3, ("a", "b", "c"), spec, everything, everything, clients)
+    config = ExperimentConfig.from_settings(algorithm="fedge", local_epochs=1, projection_dim=5)
+    with Simulation(config, own, compute=compute) as simulation:
+        first, second = (simulation.next_round()["download_bytes"] for _ in range(2))
+    assert first - second == 5 * 3 * 4

@@ -23,7 +23,6 @@ def main():
         print(FIRST_ROUND, flush=True)
         return metrics
 
-    # `getrusage` would include the memory of the process that forked this one.
     atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
     with mock.patch.object(Simulation, "next_round", announced):
         train.run()

@@ -29,10 +29,10 @@ _LIMIT = 1.05
 
 
 def run(plan: measure.Plan) -> Section:
-    """Runs the rounds, in another process unless the plan is quick."""
+    """Runs the rounds in a new process, which has no memory of earlier sections."""
     rounds = _QUICK_ROUNDS if plan.quick else _ROUNDS
     measure.note(f"memory: {rounds} rounds")
-    sizes = run_rounds(rounds) if plan.quick else _run_elsewhere(rounds)
+    sizes = _run_elsewhere(rounds)
     early = rounds // 10
     shown = sorted({early, rounds // 4, rounds // 2, rounds})
     rows = [{"round": r, "memory_mb": sizes[r - 1]} for r in shown]

@@ -110,7 +110,10 @@ def ended_afterwards() -> Iterator[None]:
 
 
 def peak_memory(pid: int) -> float:
-    """Peak resident memory of a process in MB; 0 if the process has ended."""
+    """Peak resident memory of a process in MB; 0 if the process has ended.
+
+    Unlike `getrusage`, it does not include the peak of the process that started this one.
+    """
     with contextlib.suppress(OSError):
         match = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
         if match:

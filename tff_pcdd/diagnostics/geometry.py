@@ -10,7 +10,7 @@ Sources:
     FedGELA: Fan et al., Federated Learning with Bilateral Curation for Partially Class-Disjoint
         Data, NeurIPS 2023: angles between the existing and the missing classes of a client.
     FedMR: Fan et al., Federated Learning under Partially Class-Disjoint Data via Manifold
-        Reshaping, TMLR 2023, table 7: eigenvalues of class covariances.
+        Reshaping, TMLR 2023, table 7: eigenvalues of the covariance of standardized features.
     FedLoGe: Xiao et al., Joint Local and Generic Federated Learning under Long-tailed Data, ICLR
         2024: norms of classifier columns, degenerate features.
     Neural collapse: Papyan, Han, Donoho, Prevalence of neural collapse during the terminal phase
@@ -201,16 +201,57 @@ def class_eigenvalues(
     return result
 
 
-def eigenvalue_variance(eigenvalues: np.ndarray) -> float:
-    """Variance of the eigenvalues of a class, averaged over classes (FedMR, table 7).
+def standardized_eigenvalues(
+    features: np.ndarray, labels: np.ndarray, num_classes: int, top: int = 50
+) -> np.ndarray:
+    """Largest eigenvalues of FedMR's matrix M of a mini-batch (equation 3 and table 7).
+
+    Each feature is standardized within each class, with the class's mean and unbiased variance. M
+    is the covariance of all samples of the batch: their sum of products, divided by n - C, where C
+    is the number of classes. Its diagonal is 1, except for features that are constant within a
+    class, which are set to 0 there. The result does not change if a feature is multiplied by a
+    positive number or shifted.
 
     Args:
-        eigenvalues: [C, k], as from `class_eigenvalues`.
+        features: [n, d]; samples of a class with a single sample are ignored.
+        labels: [n].
+        num_classes: C.
+        top: maximum number of eigenvalues.
 
     Returns:
-        The average; it scales with the fourth power of the features.
+        [min(top, d)], in descending order, zeros included; NaN if no class has two samples.
     """
-    return mean(eigenvalues.var(axis=1))
+    features = np.asarray(features, np.float64)
+    count = min(top, features.shape[1])
+    standardized = []
+    for label in range(num_classes):
+        own = features[labels == label]
+        if len(own) < 2:
+            continue
+        spread = own.std(axis=0, ddof=1)
+        known = spread > _ROUNDING * np.abs(own).max(axis=0)
+        centered = own - own.mean(axis=0)
+        standardized.append(np.divide(centered, spread, where=known, out=np.zeros_like(own)))
+    if not standardized:
+        return np.full(count, np.nan)
+    rows = np.concatenate(standardized)
+    singular = np.linalg.svd(rows, compute_uv=False)[:count]
+    result = np.zeros(count)
+    result[: len(singular)] = singular**2 / (len(rows) - len(standardized))
+    return result
+
+
+def eigenvalue_variance(eigenvalues: np.ndarray, samples: int) -> float:
+    """FedMR's table 7: Σ (λ_i - mean of all λ)² / n, over the largest eigenvalues of M.
+
+    A class that fills all directions evenly has a small value. With d uncorrelated features and
+    many samples it is 0; with d identical features it is 0.98 d²/n.
+
+    Args:
+        eigenvalues: [k], as from `standardized_eigenvalues`.
+        samples: n, the size of the mini-batch (paper: 128).
+    """
+    return float(np.square(eigenvalues - eigenvalues.mean()).sum() / max(samples, 1))
 
 
 def effective_rank(eigenvalues: np.ndarray) -> float:

@@ -9,14 +9,15 @@ neither randomness nor variables with it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
-from tff_pcdd.diagnostics import geometry, tsne
+from tff_pcdd.diagnostics import pruning
+from tff_pcdd.diagnostics.views import GROUPS, SLOW, View, local_angles
 from tff_pcdd.federated import ClientWork, TrainingSpec, initialization, make_message
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods import Network
@@ -24,152 +25,6 @@ from tff_pcdd.methods import Network
 PREFIX = "diag_"
 MAX_SAMPLES = 2000
 MAX_CLIENTS = 3
-MAX_MAPPED = 1000
-
-
-class View(NamedTuple):
-    """The parts of a model that are measured.
-
-    Attributes:
-        features: features of the test samples, [n, d].
-        labels: classes of the test samples, int [n].
-        predictions: the classes that the model predicts, int [n].
-        classifiers: the linear classifiers by name, [C, d] each; the main one is "".
-        class_counts: training samples of each class in the federation, [C].
-    """
-
-    features: np.ndarray
-    labels: np.ndarray
-    predictions: np.ndarray
-    classifiers: Mapping[str, np.ndarray]
-    class_counts: np.ndarray
-
-    @property
-    def num_classes(self) -> int:
-        return len(self.class_counts)
-
-    @property
-    def class_means(self) -> np.ndarray:
-        """[C, d], NaN for classes without samples."""
-        return geometry.class_means(self.features, self.labels, self.num_classes)
-
-    @property
-    def eigenvalues(self) -> np.ndarray:
-        """The 50 largest eigenvalues of each class, [C, 50]; NaN with fewer than two samples."""
-        return geometry.class_eigenvalues(self.features, self.labels, self.num_classes)
-
-    def mapped(self) -> View:
-        """The same model with few enough samples for a t-SNE map."""
-        chosen = data.stratified_indices(self.labels, MAX_MAPPED, seed=0)
-        return self._replace(features=self.features[chosen], labels=self.labels[chosen])
-
-
-def _angles(view: View) -> dict[str, float]:
-    vectors = {
-        "features": view.class_means,
-        **{_named("classifier", name): matrix for name, matrix in view.classifiers.items()},
-    }
-    results = {}
-    for name, rows in vectors.items():
-        results[f"angle_{name}"] = geometry.mean_angles(rows).all
-        results[f"angle_{name}_min"] = geometry.smallest_angle(rows)
-    return results
-
-
-def _eigen(view: View) -> dict[str, float]:
-    eigenvalues = view.eigenvalues
-    return {
-        "eigen_variance": geometry.eigenvalue_variance(eigenvalues),
-        "eigen_effective_rank": geometry.effective_rank(eigenvalues),
-        "eigen_top_share": geometry.top_share(eigenvalues),
-    }
-
-
-def _neural_collapse(view: View) -> dict[str, float]:
-    means = view.class_means
-    centred = geometry.centred(means)
-    results = {
-        "nc1": geometry.nc1(view.features, view.labels, view.num_classes),
-        "nc2_equinorm": geometry.nc2_equinorm(centred),
-        "nc2_equiangularity": geometry.nc2_equiangularity(centred),
-        "nc2_maximal_angle": geometry.nc2_maximal_angle(centred),
-    }
-    for name, matrix in view.classifiers.items():
-        results[_named("nc3", name)] = geometry.nc3(matrix, centred)
-    results["nc4"] = geometry.nc4(view.predictions, view.features, means)
-    return results
-
-
-def _norms(view: View) -> dict[str, float]:
-    results = {}
-    for name, matrix in view.classifiers.items():
-        norms = geometry.norms(matrix)
-        results[_named("norm_classifier", name)] = geometry.mean(norms)
-        results[_named("norm_classifier_variation", name)] = geometry.variation(norms)
-        results[_named("norm_classifier_count_correlation", name)] = geometry.log_count_correlation(
-            norms, view.class_counts
-        )
-    return results
-
-
-def _features(view: View) -> dict[str, float]:
-    each = geometry.feature_statistics(view.features)
-    return {
-        "feature_norm": geometry.mean(geometry.norms(view.features)),
-        "feature_mean": geometry.mean(each.mean),
-        "feature_variance": geometry.mean(each.variance),
-        "feature_constant": int(each.constant.sum()),
-        "feature_nonpositive": int(each.nonpositive.sum()),
-    }
-
-
-def _tsne(view: View) -> dict[str, float]:
-    view = view.mapped()
-    points = tsne.project(view.features)
-    return {
-        "tsne_trustworthiness": tsne.trustworthiness(view.features, points),
-        "tsne_silhouette": tsne.silhouette(points, view.labels),
-    }
-
-
-# The groups of diagnostics of the global model, in the order of their columns.
-_GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
-    "angles": _angles,
-    "eigen": _eigen,
-    "nc": _neural_collapse,
-    "norms": _norms,
-    "features": _features,
-    "tsne": _tsne,
-}
-
-# They take seconds, and are computed after the last round only.
-_SLOW = ("tsne",)
-
-
-def _local_angles(views: Sequence[View], existing: Sequence[np.ndarray]) -> dict[str, float]:
-    """Angles in the local models, as means over clients.
-
-    Args:
-        views: the local models.
-        existing: for each client, which classes it holds, bool [C].
-    """
-    kinds = {"features": lambda view: view.class_means}
-    if "" in views[0].classifiers:
-        kinds["classifier"] = lambda view: view.classifiers[""]
-    results = {}
-    for name, vectors in kinds.items():
-        found = [
-            geometry.mean_angles(vectors(view), mask)
-            for view, mask in zip(views, existing, strict=True)
-        ]
-        for pairs in geometry.MeanAngles._fields:
-            values = [getattr(angles, pairs) for angles in found]
-            results[f"local_angle_{name}_{pairs}"] = geometry.mean(values)
-    return results
-
-
-def _named(quantity: str, classifier: str) -> str:
-    return f"{quantity}_{classifier}" if classifier else quantity
 
 
 class Diagnostics:
@@ -178,7 +33,7 @@ class Diagnostics:
     Args:
         spec: what the computations of the experiment are built from.
         federation: the clients and their samples.
-        names: a selection of angles, eigen, nc, norms, features, tsne.
+        names: a selection of angles, eigen, nc, norms, features, pruning, tsne.
 
     Attributes:
         clients: numbers of the clients whose local models `measure` trains.
@@ -188,7 +43,7 @@ class Diagnostics:
         self._spec = spec
         # Without a global model, only local models are measured.
         has_global_model = spec.method.has_global_model
-        self._names = [name for name in _GROUPS if name in names and has_global_model]
+        self._names = [name for name in GROUPS if name in names and has_global_model]
         test = federation.test
         self._examples = test.take(data.stratified_indices(test.y, MAX_SAMPLES, seed=0))
         self._counts = federation.class_counts()
@@ -212,7 +67,7 @@ class Diagnostics:
         )
         results = self._global_numbers(blank)
         if self.clients:
-            results.update(_local_angles([blank], [np.ones(2, bool)]))
+            results.update(local_angles([blank], [np.ones(2, bool)]))
         return [PREFIX + name for name in results]
 
     def measure(
@@ -235,7 +90,7 @@ class Diagnostics:
         results = self._global_numbers(self.look(state), slow)
         if self.clients:
             views = [self._train(state, *client) for client in clients]
-            results.update(_local_angles(views, list(self._counts[self.clients] > 0)))
+            results.update(local_angles(views, list(self._counts[self.clients] > 0)))
         return {PREFIX + name: value for name, value in results.items()}
 
     def look(self, state: Mapping[str, Any]) -> View:
@@ -246,8 +101,8 @@ class Diagnostics:
     def _global_numbers(self, view: View, slow: bool = True) -> dict[str, float]:
         results = {}
         for name in self._names:
-            if slow or name not in _SLOW:
-                results.update(_GROUPS[name](view))
+            if slow or name not in SLOW:
+                results.update(GROUPS[name](view))
         return results
 
     def _train(self, state, client_state, client_data) -> View:
@@ -260,25 +115,33 @@ class Diagnostics:
 
     def _view(self, net: Network) -> View:
         method, size = self._spec.method, self._spec.eval_batch_size
-        features, predictions = [], []
+        features, predictions, inner = [], [], []
         for start in range(0, len(self._examples), size):
             raw = tf.convert_to_tensor(self._examples.x[start : start + size])
             x = data.normalize(raw, self._spec.input_spec)
             features.append(method.embed(net, x, training=False).numpy())
+            if "pruning" in self._names:
+                inner.append(net["backbone"](x, training=False).numpy())
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
         features = np.concatenate(features)
         # A diverged model cannot be measured, but must not stop the run.
         known = np.isfinite(features).all(axis=1)
+        labels = self._examples.y[known]
         return View(
             features=features[known],
-            labels=self._examples.y[known],
+            labels=labels,
             predictions=np.concatenate(predictions)[known] if predictions else np.zeros(0, int),
             classifiers={
                 name: np.asarray(matrix).T
                 for name, matrix in method.global_classifiers(net).items()
             },
             class_counts=self._counts.sum(axis=0),
+            pruned=(
+                pruning.accuracies(method, net, np.concatenate(inner)[known], labels)
+                if inner
+                else None
+            ),
         )
 
 

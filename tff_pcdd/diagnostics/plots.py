@@ -9,7 +9,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tff_pcdd.diagnostics import geometry, tsne
+from tff_pcdd.diagnostics import geometry, pruning, tsne
 from tff_pcdd.diagnostics.measurement import Diagnostics
 
 # The rows of evaluated rounds, with the columns `round` and `diag_…`.
@@ -82,7 +82,7 @@ def angle_curves(rows: Rows, num_classes: int, title: str):
 
 
 def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
-    """FedMR's eigenvalue variance and the effective rank over the rounds, and the last spectrum.
+    """FedMR's table 7 and the effective rank over the rounds, and the last spectrum.
 
     Args:
         rows: the measurements of the evaluated rounds.
@@ -91,9 +91,11 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     """
     figure = Figure(figsize=(14, 4.2), layout="constrained")
     variance, rank, spectrum = figure.subplots(1, 3)
-    if _line(variance, rows, "eigen_variance", color="tab:blue"):
-        variance.set_yscale("log")
-    _rounds_axis(variance, "variance of the 50 largest", "spread of a class's eigenvalues")
+    _line(variance, rows, "eigen_variance", color="tab:blue")
+    variance.set_ylim(bottom=0)
+    _rounds_axis(
+        variance, "variance of the 50 largest eigenvalues", "standardized features (FedMR, table 7)"
+    )
     _line(rank, rows, "eigen_effective_rank", color="tab:blue")
     rank.set_ylim(bottom=0)
     _rounds_axis(rank, "effective rank (Σλ)² / Σλ²", "dimensions that a class fills")
@@ -219,6 +221,22 @@ def feature_statistics(features: np.ndarray, title: str):
     return figure, panels
 
 
+def pruning_curves(measured: Mapping[str, np.ndarray], title: str):
+    """Accuracy of the global model against the share of pruned features, for both orders."""
+    figure = Figure(figsize=(6, 4.2), layout="constrained")
+    axes = figure.subplots()
+    for (order, values), style in zip(measured.items(), ("-", "--"), strict=False):
+        label = f"{order} means pruned first"
+        axes.plot(pruning.SHARES, values, style, marker=".", label=label)
+    axes.set_xlabel("pruned features (%)")
+    axes.set_ylabel("accuracy on test samples (%)")
+    axes.set_ylim(0, 100)
+    axes.grid(alpha=0.3)
+    axes.legend(fontsize=8)
+    figure.suptitle(title, fontsize=10)
+    return figure, axes
+
+
 def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[str], title: str):
     """A t-SNE map of samples, colored by class.
 
@@ -269,6 +287,7 @@ def figures(
         "nc": lambda: collapse_curves(rows, title),
         "norms": lambda: norms_and_counts(view.classifiers, view.class_counts, class_names, title),
         "features": lambda: feature_statistics(view.features, title),
+        "pruning": lambda: pruning_curves(view.pruned or {}, title),
         "tsne": lambda: feature_map(
             tsne.project(view.mapped().features), view.mapped().labels, class_names, title
         ),

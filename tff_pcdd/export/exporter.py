@@ -12,6 +12,7 @@ from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
+from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
 
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
@@ -66,6 +67,7 @@ def export_run(
         DataError: a weight or an answer of a model is NaN or infinite; that model is not written.
     """
     options = options or ExportOptions()
+    check_choice(config.method, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)
     with contextlib.ExitStack() as stack:
@@ -73,13 +75,21 @@ def export_run(
         stack.enter_context(run.simulation)
         clients = _choose_clients(run.simulation.federation, options.clients)
         has_global = config.method.has_global_model
-        if not clients and not has_global:
-            reason = f"nothing to export: {config.algorithm} has no global model"
-            raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
         folders = {index: layout.personal_folder(name) for index, name in clients.items()}
         directory.check([layout.GLOBAL] * has_global + list(folders.values()))
         stack.pop_all()
     return _export(run, directory, folders, options)
+
+
+def check_choice(method: Method, options: ExportOptions) -> None:
+    """Checks that there is something to export, before the run is restored.
+
+    Raises:
+        SettingError: no clients are chosen, and the method has no global model.
+    """
+    if options.clients == "none" and not method.has_global_model:
+        reason = f"nothing to export: {method.name} has no global model"
+        raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
 
 
 def _export(

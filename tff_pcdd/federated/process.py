@@ -46,7 +46,7 @@ class FederatedProcess:
         update_bytes: bytes that one client sends in a round as the change of its weights.
         extra_bytes: bytes of the other tensors that it sends, in a round in which it sends them.
         download_bytes: bytes that one client receives in every round.
-        fixed_bytes: bytes that a client receives once, when it first takes part.
+        fixed_bytes: bytes that a client receives once, when it first trains.
         personal_bytes: bytes that one client keeps between rounds.
         personal_parameters: number of values that one client keeps between rounds.
         personal_epochs: local epochs between the two evaluations of a personal model.
@@ -75,6 +75,8 @@ def build_process(
     | tff.aggregators.WeightedAggregationFactory
     | tff.aggregators.UnweightedAggregationFactory
     | None = None,
+    *,
+    tensors: TensorComputations | None = None,
 ) -> FederatedProcess:
     """Builds the TFF computations of a method.
 
@@ -82,6 +84,8 @@ def build_process(
         spec: method, task, optimizer and batches.
         aggregator: combines the clients' changes of the shared weights: an `Aggregator`, or any
             factory of `tff.aggregators` or `tff.learning`. The weighted mean by default.
+        tensors: what was traced for the same spec, to build processes with several aggregators;
+            tracing takes most of the time.
 
     Returns:
         A `FederatedProcess`.
@@ -89,7 +93,7 @@ def build_process(
     Raises:
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
-    tensors = build_tensor_computations(spec)
+    tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
     statistics_mean: Any = tff.aggregators.MeanFactory(no_nan_division=True)

@@ -2,6 +2,7 @@
 
 from tff_pcdd.layers.dropout import StatelessDropout, dropout_seed
 from tff_pcdd.layers.etf_heads import AdaptedETF, FixedETF, FixedHead, SparseETF
+from tff_pcdd.layers.frames import DenseFrameInitializer, dense_frame
 from tff_pcdd.layers.loss_layers import (
     EqualNorm,
     InterClassMargin,
@@ -27,6 +28,7 @@ __all__ = [
     "SPARSE_ETF_INITS",
     "AdaptedETF",
     "BatchNormalization",
+    "DenseFrameInitializer",
     "EqualNorm",
     "FeatureNormalization",
     "FixedETF",
@@ -39,6 +41,7 @@ __all__ = [
     "SparseETFInitializer",
     "StatelessDropout",
     "Temperature",
+    "dense_frame",
     "dropout_seed",
     "etf_from_matrix",
     "optimize_sparse_etf",

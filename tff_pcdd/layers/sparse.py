@@ -18,12 +18,13 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import files
-from tff_pcdd.layers.simplex import check_etf_shape, etf_from_matrix
+from tff_pcdd.layers import frames
+from tff_pcdd.layers.simplex import check_etf_shape
 from tff_pcdd.losses import equal_norm, maximal_angle
 
 _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
-SPARSE_ETF_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
+SPARSE_ETF_INITS = frames.FRAME_INITS
 
 # Part of a cache file's name; increase it when the same arguments lead to a different matrix.
 _CACHE_VERSION = 2
@@ -82,14 +83,11 @@ def sparse_etf(
     check_etf_shape(feature_dim, num_classes)
     if not 0 <= sparsity < 1:
         raise ValueError(f"sparsity must be at least 0 and below 1, got {sparsity}")
-    if not norm > 0:
-        raise ValueError(f"norm must be positive, got {norm}")
+    frames.check_frame(norm, init)
     if not learning_rate > 0:
         raise ValueError(f"learning_rate must be positive, got {learning_rate}")
     if steps < 0:
         raise ValueError(f"steps must not be negative, got {steps}")
-    if init not in SPARSE_ETF_INITS:
-        raise ValueError(f"init must be one of {', '.join(SPARSE_ETF_INITS)}, got {init!r}")
 
     key = _key(
         feature_dim=int(feature_dim),
@@ -189,16 +187,7 @@ def _start(feature_dim, num_classes, sparsity, norm, seed, init):
             f"{int(mask.any(axis=0).argmin())} (feature_dim={feature_dim}); use a lower sparsity "
             "or another seed"
         )
-    bound = np.sqrt(6.0 / (feature_dim + num_classes))
-    dense = {
-        "etf": lambda: etf_from_matrix(uniform),
-        "xavier": lambda: bound * (2.0 * uniform - 1.0),
-        "gaussian": lambda: rng.normal(scale=norm * feature_dim**-0.5, size=shape),
-        "uniform": lambda: norm * np.sqrt(3.0 / feature_dim) * uniform,
-        "orthogonal": lambda: np.linalg.qr(rng.normal(size=shape))[0],
-        "kaiming": lambda: rng.normal(scale=np.sqrt(2.0 / feature_dim), size=shape),
-    }[init]()
-    return dense.astype(np.float32), mask
+    return frames.draw(rng, uniform, norm, init).astype(np.float32), mask
 
 
 def _warn_if_unfinished(psi: np.ndarray, norm: float) -> None:

@@ -12,7 +12,7 @@ from tff_pcdd.losses.etf import (
     phi_from_counts,
     phi_normalizer,
 )
-from tff_pcdd.losses.fedloge import equal_norm, maximal_angle
+from tff_pcdd.losses.fedloge import dot_regression, equal_norm, maximal_angle
 from tff_pcdd.losses.fedmr import (
     INTER_READINGS,
     INTRA_FORMS,
@@ -31,6 +31,7 @@ __all__ = [
     "class_sums",
     "divergence",
     "diversity",
+    "dot_regression",
     "equal_norm",
     "etf_logits",
     "inter_class",

@@ -53,6 +53,27 @@ def maximal_angle(psi, mask=None) -> tf.Tensor:
     return -tf.reduce_mean(tf.acos(tf.clip_by_value(closest, -_COSINE_LIMIT, _COSINE_LIMIT)))
 
 
+def dot_regression(features, labels, frame) -> tf.Tensor:
+    """Dot regression of features to the column of their class, mean of (cos(h, w_y) - 1)²/2.
+
+    A feature is only turned towards the column of its own class; other columns and all lengths do
+    not matter. (FedLoGe's table 8 calls it DR loss. It is from Yang et al., Inducing Neural
+    Collapse in Imbalanced Learning, NeurIPS 2022; here with features and columns of length 1.)
+
+    Args:
+      features: [batch, feature_dim], any float type.
+      labels: [batch] class indices.
+      frame: [feature_dim, num_classes], one fixed column per class.
+
+    Returns:
+      Scalar, float32 (float64 for float64 features).
+    """
+    features = l2_normalize(at_least_float32(features))
+    columns = l2_normalize(tf.cast(frame, features.dtype), axis=0)
+    cosines = tf.reduce_sum(features * tf.gather(tf.transpose(columns), labels), axis=1)
+    return 0.5 * tf.reduce_mean(tf.square(cosines - 1))
+
+
 def _masked(psi, mask) -> tf.Tensor:
     psi = at_least_float32(psi)
     return psi if mask is None else psi * tf.cast(mask, psi.dtype)

@@ -16,6 +16,11 @@ Where the paper and its code differ:
 - SSE-C has no bias (paper).
 - `personal_head` selects among their versions of the personal model.
 
+Options reproduce the ablations: dense frames (`sparsity=0`) of every initialization, with columns
+of length γ (the paper does not state their length), the frame as the global model (`global_head`),
+the dot-regression loss (`frame_loss`), and LA-FR by the client's class shares instead of the
+lengths of φ (`local_lengths`).
+
 The papers use γ = 0.1, with which a backbone needs hundreds of rounds; with the default here it
 learns in tens of rounds.
 """
@@ -26,14 +31,15 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
+from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-    from tff_pcdd import layers, realignment
+    from tff_pcdd import layers, losses, realignment
 
 
 @register
@@ -46,14 +52,26 @@ class FedLoGe(Method):
     norm: float = option(2.0, "γ, length of the frame's columns (papers: 0.1).", above=0)
     sparsity: float = option(
         0.6,
-        "β, share of zero entries in the frame; 0 for a dense ETF.",
+        "β, share of zero entries in the frame; 0 for a dense frame, which is not optimized.",
         minimum=0,
         maximum=0.99,
     )
     initialization: str = option(
         "etf",
-        "Initial matrix of the frame, before entries are set to zero (paper, table 9).",
+        "Initial matrix of the frame, before entries are set to zero (paper, table 9). If "
+        "`sparsity` is 0, it is the frame, with columns scaled to length γ.",
         choices=("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming"),
+    )
+    frame_loss: str = option(
+        "cross_entropy",
+        "Loss of the frame, which trains the backbone: cross_entropy or dot_regression (DR loss, "
+        "which does not depend on γ; paper, table 8).",
+        choices=("cross_entropy", "dot_regression"),
+    )
+    global_head: str = option(
+        "psi",
+        "Head of the global model: psi (after GA-FR) or frame (paper, table 8 and figure 3).",
+        choices=("psi", "frame"),
     )
     scale: float = option(1.7, "Length of the columns of ψ after GA-FR.", above=0)
     realign: bool = option(True, "Realign ψ for the global model (GA-FR).")
@@ -65,6 +83,12 @@ class FedLoGe(Method):
         "Head of the personal model: realigned (φ', eq. 7), phi+realigned (authors' code), "
         "realigned+psi (authors' README) or phi+psi (without LA-FR).",
         choices=("realigned", "phi+realigned", "realigned+psi", "phi+psi"),
+    )
+    local_lengths: str = option(
+        "phi",
+        "Factors by which LA-FR multiplies the columns of ψ: phi (the lengths of φ's columns, eq. "
+        "7) or counts (the shares of the classes in the client's training samples; table 7).",
+        choices=("phi", "counts"),
     )
     finetune_epochs: int = option(
         0, "Epochs of fine-tuning the personal head after realignment.", minimum=0
@@ -79,9 +103,14 @@ class FedLoGe(Method):
                 norm=self.norm,
                 init=self.initialization,
             )
-        else:
+        elif self.initialization == "etf":
             frame = layers.FixedETF(
                 task.num_classes, seed=task.seed, scale=self.norm, normalize=False
+            )
+        else:
+            frame = layers.FixedHead(
+                task.num_classes,
+                layers.DenseFrameInitializer(task.seed, self.norm, self.initialization),
             )
         return {
             "backbone": task.backbone(),
@@ -113,24 +142,35 @@ class FedLoGe(Method):
     def loss(self, net, batch, client):
         features = net["backbone"](batch.x, training=True)
         stopped = tf.stop_gradient(features)
-        heads = ((net["frame"], features), (net["psi"], stopped), (net["phi"], stopped))
-        return sum(cross_entropy(batch.y, head(h)) for head, h in heads), {}
+        if self.frame_loss == "dot_regression":
+            loss = losses.dot_regression(features, batch.y, self._matrix(net["frame"]))
+        else:
+            loss = cross_entropy(batch.y, net["frame"](features))
+        for head in ("psi", "phi"):
+            loss += cross_entropy(batch.y, net[head](stopped))
+        return loss, {}
 
     def global_logits(self, net, x):
         features = net["backbone"](x, training=False)
         psi = net["psi"]
-        realigned = features @ realignment.global_realign(psi.kernel, self.scale)
-        if self.realign_bias == "keep":
-            realigned += psi.bias
-        logits = {"": realigned, "psi": psi(features), "ssec": net["frame"](features)}
-        if not self.realign:
-            logits[""] = logits.pop("psi")
-        return logits
+        logits = {}
+        if self.realign:
+            logits["gafr"] = features @ realignment.global_realign(psi.kernel, self.scale)
+            if self.realign_bias == "keep":
+                logits["gafr"] += psi.bias
+        logits |= {"psi": psi(features), "ssec": net["frame"](features)}
+        chosen = "ssec" if self.global_head == "frame" else next(iter(logits))
+        return {"": logits.pop(chosen), **logits}
 
     def personalize(self, net, client):
         """Sets φ to the client's whole head; a sum of linear heads is a linear head."""
         psi, phi = net["psi"], net["phi"]
-        realigned = (realignment.local_realign(psi.kernel, phi.kernel), psi.bias)
+        if self.local_lengths == "counts":
+            counts = client.class_counts
+            lengths = tf.math.divide_no_nan(counts, tf.reduce_sum(counts))
+            realigned = (psi.kernel * lengths, psi.bias)
+        else:
+            realigned = (realignment.local_realign(psi.kernel, phi.kernel), psi.bias)
         heads = {"phi": (phi.kernel, phi.bias), "psi": (psi.kernel, psi.bias)}
         chosen = [heads.get(name, realigned) for name in self.personal_head.split("+")]
         kernel, bias = sum(k for k, _ in chosen), sum(b for _, b in chosen)
@@ -148,6 +188,12 @@ class FedLoGe(Method):
         return [Phase(net.personal.trainable, self.finetune_epochs, finetune)]
 
     def global_classifiers(self, net):
-        """ψ as trained, before GA-FR equalizes the lengths of its columns, and SSE-C."""
-        frame = net["frame"]
-        return {"": net["psi"].kernel, "ssec": frame.kernel if self.sparsity else frame.etf}
+        """ψ as trained, before GA-FR equalizes the lengths of its columns, and the frame."""
+        matrix = self._matrix(net["frame"])
+        if self.global_head == "frame":
+            return {"": matrix, "psi": net["psi"].kernel}
+        return {"": net["psi"].kernel, "ssec": matrix}
+
+    @staticmethod
+    def _matrix(frame):
+        return frame.kernel if hasattr(frame, "kernel") else frame.etf

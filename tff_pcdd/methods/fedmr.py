@@ -8,8 +8,10 @@ intra-class term (eq. 3) decorrelates the features of each class, so that a clie
 not collapse to a few dimensions. The inter-class term (eq. 4) keeps features nearer to the global
 prototype of their own class than to those of other classes, including classes that the client
 lacks. After training, clients upload the mean feature and the count of each of their classes; the
-server averages them by counts and keeps the previous prototype of a class that no client had. With
-μ1 = μ2 = 0 it is FedAvg.
+server averages them by counts and keeps the previous prototype of a class that no client had. If
+only a share of the clients upload prototypes (table 5), they are chosen once, before the first
+round: each client is drawn with this probability, so their number varies around the share. With μ1
+= μ2 = 0 it is FedAvg.
 
 Where the paper is ambiguous, `reading` selects the prototypes that a sample is compared with (the
 formula needs samples of both classes, the text does not). A class has no prototype until a client
@@ -24,9 +26,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Upload, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -78,8 +81,18 @@ class FedMR(PrototypeMethod):
     )
     warmup_rounds: int = option(0, "Rounds without the inter-class term.", minimum=0)
     prototype_share: float = option(
-        1.0, "Share of clients that upload prototypes (paper, table 5).", minimum=0, maximum=1
+        1.0,
+        "Share of clients that upload prototypes (paper, table 5). Each client is chosen with this "
+        "probability, once for all rounds.",
+        minimum=0,
+        maximum=1,
     )
+
+    def client_state(self, net, task, seed):
+        if self.prototype_share == 1:
+            return {}
+        chosen = tf.random.stateless_uniform([], seed) < self.prototype_share
+        return {"sends_prototypes": tf.cast(chosen, tf.float32)}
 
     def loss(self, net, batch, client):
         features = net["backbone"](batch.x, training=True)
@@ -104,6 +117,6 @@ class FedMR(PrototypeMethod):
 
     def upload(self, net, client, reduce):
         upload = super().upload(net, client, reduce)
-        draw = tf.random.stateless_uniform([], client.seed)
-        sent = tf.cast(draw < self.prototype_share, tf.float32)
-        return Upload({name: sent * total for name, total in upload.sums.items()}, {}, sent)
+        sent = client.state.get("sends_prototypes", tf.constant(1.0))
+        sums = {name: sent * total for name, total in upload.sums.items()}
+        return Upload(sums, upload.state, sent)

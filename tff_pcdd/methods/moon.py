@@ -36,7 +36,7 @@ class Moon(Method):
     """FedAvg with a term that contrasts the global with the client's previous features."""
 
     name = "moon"
-    metric_names = ("contrast",)
+    metric_names: ClassVar[tuple[str, ...]] = ("contrast",)
     degenerate: ClassVar = {"mu": 0.0, "projection_width": 0}
 
     mu: float = option(

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import enum
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epy
@@ -15,7 +16,8 @@ with epy.lazy_imports():
     from tff_pcdd import layers
 
 if TYPE_CHECKING:
-    from tff_pcdd.methods.contract import Method, TaskSpec
+    from tff_pcdd.methods.contract import Method
+    from tff_pcdd.methods.records import TaskSpec
 
 
 class Placement(enum.Enum):
@@ -97,6 +99,12 @@ class Network:
     def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
         """The pieces by name."""
         return self._parts
+
+    def replacing(self, **parts: Callable[..., Any]) -> Network:
+        """The same network, in which other functions take the place of some pieces."""
+        view = copy.copy(self)
+        view._parts = {**self._parts, **parts}
+        return view
 
     def copies(self, prefix: str) -> list[tuple[tf.Variable, tf.Variable]]:
         """Pairs (variable of piece `name`, the same variable of piece `<prefix><name>`)."""

@@ -6,7 +6,8 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, TaskSpec, Upload
+from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.records import TaskSpec, Upload
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -16,7 +17,9 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True)
 class PrototypeMethod(Method):
-    """FedAvg with global prototypes [C, d] at the server, and a mask `valid` [C] of known ones.
+    """Global prototypes [C, d] at the server, and a mask `valid` [C] of the known ones.
+
+    They are added to FedAvg, or to the method that follows among the base classes.
 
     After training, a client computes features of its samples in eval mode and sends their sum and
     number for each class. The server's prototype is the mean over all samples of the cohort; a
@@ -29,23 +32,29 @@ class PrototypeMethod(Method):
 
     def server_state(self, net, task):
         return {
+            **super().server_state(net, task),
             "prototypes": tf.zeros([task.num_classes, self.prototype_dim(task)]),
             "valid": tf.zeros([task.num_classes], tf.bool),
         }
 
+    def broadcast(self, server):
+        prototypes = {name: server[name] for name in ("prototypes", "valid")}
+        return {**super().broadcast(server), **prototypes}
+
     def upload(self, net, client, reduce):
         shape = client.server["prototypes"].shape
+        upload = super().upload(net, client, reduce)
 
         def add(totals, x, y):
             sums, counts = losses.class_sums(self.embed(net, x, training=False), y, shape[0])
             return totals[0] + sums, totals[1] + counts
 
         sums, counts = reduce(add, (tf.zeros(shape), tf.zeros(shape[:1])))
-        return Upload({"features": sums, "counts": counts}, client.state)
+        return Upload({**upload.sums, "features": sums, "counts": counts}, upload.state)
 
     def server_update(self, weights, change, server, sums, cohort_size):
-        weights, _ = super().server_update(weights, change, server, sums, cohort_size)
+        weights, server = super().server_update(weights, change, server, sums, cohort_size)
         prototypes, valid = losses.merge_prototypes(
             sums["features"], sums["counts"], server["prototypes"], server["valid"]
         )
-        return weights, {"prototypes": prototypes, "valid": valid}
+        return weights, {**server, "prototypes": prototypes, "valid": valid}

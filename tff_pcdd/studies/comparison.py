@@ -113,3 +113,6 @@ def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
         title = comparison_tables.common_setting(runs)
         plots.save(comparison_plots.curves(results, title)[0], directory / "comparison.png")
         plots.save(comparison_plots.bars(results, title)[0], directory / "comparison_bars.png")
+        if comparison_plots.has_pruning(results):
+            figure, _ = comparison_plots.pruning_curves(results, title)
+            plots.save(figure, directory / "comparison_pruning.png")

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -13,6 +14,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from tff_pcdd.diagnostics import pruning
 from tff_pcdd.training import History, plots
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
@@ -125,6 +127,41 @@ def bars(results: Results, title: str):
     )
     figure.suptitle(f"{title}\nafter the last round{_several(results, 'whiskers')}", fontsize=11)
     return figure, panels
+
+
+def pruning_curves(results: Results, title: str):
+    """Accuracy against the share of pruned features, see `tff_pcdd.diagnostics.pruning`.
+
+    Each method has a solid curve, for small means first, and a dashed one, for large means first.
+    """
+    styles = _styles(_methods(results))
+    figure, panels = _panels(results, width=6.5, height=4.2)
+    for axes, (partition, methods) in zip(panels, results.items(), strict=True):
+        for method, line in itertools.product(methods, ("-", "--")):
+            order = pruning.ORDERS[line == "--"]
+            mean = [
+                _finals({method: methods[method]}, f"diag_pruning_{order}_{share}")[0][0]
+                for share in pruning.SHARES
+            ]
+            label = f"{method}, {order} means first"
+            style = {**styles[method], "linestyle": line}
+            axes.plot(pruning.SHARES, mean, label=label, marker=".", **style)
+        axes.set_xlabel("pruned features (%)")
+        axes.set_ylabel("accuracy of the global model (%)")
+        axes.set_ylim(0, 100)
+        axes.grid(alpha=0.3)
+        _name_panel(axes, partition, results)
+    handles, labels = panels[0].get_legend_handles_labels()
+    figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncol=2)
+    figure.suptitle(f"{title}\nafter the last round, mean over seeds", fontsize=11)
+    return figure, panels
+
+
+def has_pruning(results: Results) -> bool:
+    """Whether the runs measured what `pruning_curves` draws."""
+    column = f"diag_pruning_{pruning.ORDERS[0]}_{pruning.SHARES[0]}"
+    runs = [run for methods in results.values() for group in methods.values() for run in group]
+    return any(run.points(column) for run in runs)
 
 
 def _methods(results: Results) -> list[str]:

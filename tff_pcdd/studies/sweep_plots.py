@@ -1,4 +1,4 @@
-"""The picture of a sweep: a heat map for a grid of two settings, else a line for each point."""
+"""The picture of a sweep: a heat map for two settings, curves for one number, else a ranking."""
 
 from __future__ import annotations
 
@@ -28,11 +28,54 @@ _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
 }
 
 
+# From this ratio of the largest to the smallest value on, a setting has a logarithmic axis.
+_LOGARITHMIC = 100
+
+
 def draw(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     """Accuracy on held-out samples at every point; returns (figure, axes)."""
-    if len(outcomes[0].point.settings) == 2:
+    settings = outcomes[0].point.settings
+    if len(settings) == 2:
         return grid(outcomes, best, title)
+    if len(settings) == 1 and len(outcomes) > 2 and all(map(_number, outcomes)):
+        return curves(outcomes, best, title)
     return ranking(outcomes, best, title)
+
+
+def _number(outcome: Outcome) -> list[float]:
+    """The value of the only setting in a list, which is empty if the value is not a number."""
+    (text,) = outcome.point.settings.values()
+    try:
+        return [float(text)]
+    except ValueError:
+        return []
+
+
+def curves(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
+    """VA and the test accuracies against the only setting, a number."""
+    figure = Figure(figsize=(6.5, 4.4), layout="constrained")
+    axes = figure.subplots()
+    ordered = sorted(outcomes, key=_number)
+    for name, (label, style) in _MARKS.items():
+        points = [
+            (_number(outcome)[0], np.mean(values), np.std(values))
+            for outcome in ordered
+            if (values := getattr(outcome, name))
+        ]
+        if points:
+            x, mean, spread = zip(*points, strict=True)
+            axes.errorbar(x, mean, yerr=spread, capsize=2, linewidth=1, label=label, **style)
+    values = [_number(outcome)[0] for outcome in ordered]
+    if values[0] > 0 and values[-1] / values[0] >= _LOGARITHMIC:
+        axes.set_xscale("log")
+    if best is not None:
+        axes.axvline(_number(best)[0], color="red", alpha=0.5, linewidth=2.5, zorder=0)
+    axes.set_xlabel(next(iter(outcomes[0].point.settings)))
+    axes.set_ylabel("accuracy (%), mean over seeds")
+    axes.grid(alpha=0.3)
+    figure.legend(fontsize=8, loc="outside lower center", ncol=len(_MARKS))
+    figure.suptitle(f"{title}\nwhiskers: standard deviation; red: chosen value", fontsize=10)
+    return figure, axes
 
 
 def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):

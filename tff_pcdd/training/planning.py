@@ -78,10 +78,9 @@ def check(config: ExperimentConfig) -> TrainingSpec:
     """
     advise(config)
     spec = planned_spec(config)
-    aggregator = config.aggregator
-    if not aggregator.accepts_all:
-        aggregator.check(config.method, upload.upload_of(spec))
-        aggregator.factory(spec.task.cohort_size)
+    if not config.aggregator.accepts_all:
+        config.aggregator.check(config.method, upload.upload_of(spec))
+        config.aggregator.factory(spec.task.cohort_size)
     return spec
 
 
