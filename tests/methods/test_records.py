@@ -1,0 +1,47 @@
+"""Records that methods return, and what a method tells its user."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tff_pcdd import methods
+from tff_pcdd.federated import SGD
+from tff_pcdd.federated import state as states
+from tff_pcdd.methods.records import Phase
+
+
+def test_groups_of_a_phase():
+    variables = [tf.Variable(float(number)) for number in range(3)]
+    together = Phase(variables, 1, None).groups
+    assert [[float(v) for v in group] for group in together] == [[0, 1, 2]]
+    apart = Phase(variables, 1, None, apart=variables[1:2]).groups
+    assert [[float(v) for v in group] for group in apart] == [[0, 2], [1]]
+
+
+@pytest.mark.parametrize(
+    ("control", "momentum", "warns"),
+    [("code", 0.9, True), ("paper", 0.51, True), ("code", 0.5, False), ("none", 0.9, False)],
+)
+def test_feddc_warns_of_a_large_momentum(control, momentum, warns):
+    method = methods.create("feddc", control=control)
+    advice = method.advice(SGD(momentum=momentum))
+    assert (advice is not None) == warns
+    if warns:
+        assert f"client_momentum={momentum:g}" in advice
+
+
+@pytest.mark.parametrize("name", ["fedproto", "fedproc", "fedmr"])
+def test_prototypes_are_unknown_at_first(name):
+    spec = support.training_spec(name)
+    server = states.initial_server(spec)
+    assert not np.any(server["prototypes"]) and not np.any(server["valid"])
+    assert server["prototypes"].shape[0] == support.NUM_CLASSES
+
+
+def test_a_task_has_defaults_that_change_nothing():
+    defaults = {f.name: f.default for f in dataclasses.fields(methods.TaskSpec)}
+    assert (defaults["seed"], defaults["num_rounds"], defaults["cohort_size"]) == (0, 1, 1)
+    assert defaults["server_samples"] is None and defaults["personal_norms"] is False
