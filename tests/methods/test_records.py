@@ -45,3 +45,11 @@ def test_a_task_has_defaults_that_change_nothing():
     defaults = {f.name: f.default for f in dataclasses.fields(methods.TaskSpec)}
     assert (defaults["seed"], defaults["num_rounds"], defaults["cohort_size"]) == (0, 1, 1)
     assert defaults["server_samples"] is None and defaults["personal_norms"] is False
+
+
+@pytest.mark.parametrize("term", ["generative", "distillation"])
+def test_each_term_of_fedgen_alone_ends_after_twenty_epochs(term):
+    options = {"generative": 0.0, "distillation": 0.0, term: 1.0}
+    spec = support.training_spec("fedgen", **options)
+    phases = spec.method.phases(spec.network(), 25)
+    assert [phase.epochs for phase in phases] == [20, 5]

@@ -53,11 +53,12 @@ _QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
 _FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
 
 # Tests of a file, as a pattern of their names, if it is not the file's own name.
-_MODELS = "test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
+# Tests of the files that all methods use.
+_MODELS = "test_records|test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
 _TESTS = {
     "contract": _MODELS,
     "network": _MODELS,
-    "records": _MODELS,
+    "records": f"{_MODELS}|clips_the_heads_apart",
     "aided": "prototypes|aided",
     "prototypes": "fedproto|fedproc|prototypes",
     "generator": "generator|adam|diversity|fedgen_adds",
@@ -180,6 +181,7 @@ def _measure(folders: list[str], memory: pathlib.Path) -> dict[str, float]:
 
 
 def _tests_of(path: pathlib.Path, durations: dict[str, float]) -> list[str]:
+    """The tests of a file in the order of their durations."""
     folders = tuple(_FOLDERS[path.parent.name])
     name = _TESTS.get(path.stem, path.stem) if path.parent.name == "methods" else ""
     pattern = re.compile(f"{name}|{_ALWAYS}" if name else "")
@@ -256,6 +258,7 @@ def main() -> None:
     parser.add_argument("--sample", type=int, help="number of mutants drawn; all by default")
     parser.add_argument("--seed", type=int, default=0, help="seed of the sample")
     parser.add_argument("--output", type=pathlib.Path, default=pathlib.Path("build/mutation.csv"))
+    parser.add_argument("--tests", nargs="+", help="folders of the tests, instead of all that fit")
     parser.add_argument("--again", action="store_true", help="run surviving mutants again")
     parser.add_argument("--list", action="store_true", help="print the mutants and run nothing")
     options = parser.parse_args()
@@ -293,6 +296,7 @@ def main() -> None:
     _preload()
     missing = [item for item in todo if _key(item[2]) not in known]
     folders = {folder for path, _, _ in missing for folder in _FOLDERS[path.parent.name]}
+    folders &= set(options.tests or folders)
     memory = options.output.with_suffix(".durations.json")
     durations = _measure(sorted(folders), memory) if missing else {}
     for number, (path, mutant, row) in enumerate(missing, 1):
