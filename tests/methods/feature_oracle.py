@@ -143,7 +143,8 @@ class FedProc(_Projected, _Prototypes):
     def loss(self, client, x, y):
         known = sorted(self.prototypes)
         rows = np.flatnonzero(np.isin(y, known))
-        share = 1 - self.number / ROUNDS if len(rows) else 0.0
+        fading = self.options.get("contrast_weight", 1.0) * (1 - self.number / ROUNDS)
+        share = fading if len(rows) else 0.0
 
         def loss(v):
             z = self.projected(v, x, True)
@@ -211,13 +212,30 @@ class FedGELA(FedAvg):
         return CLASSES * n / max(n.sum(), 1)
 
     def loss(self, client, x, y):
-        return lambda v: cross_entropy(self.phi(client) * self.logits(v, x, True), y)
+        held = np.arange(CLASSES)
+        if self.options.get("masked"):
+            held = np.flatnonzero(counts(client))
+        position = np.searchsorted(held, y)
+
+        def loss(v):
+            return cross_entropy((self.phi(client) * self.logits(v, x, True))[:, held], position)
+
+        return loss
 
     def tune(self, client, values, x, y):
         return self.local(client, values, x, y)
 
     def answer(self, client, values, x):
         return self.phi(client) * self.logits(values, x, False)
+
+
+class LocalAdaptation(FedGELA):
+    """FedGELA with a trained head instead of the frame."""
+
+    averaged = (*BACKBONE, *HEAD)
+
+    def logits(self, v, x, training):
+        return unit(features(v, x, training)) @ v["W"] + v["b"]
 
 
 class FedGE(FedGELA):

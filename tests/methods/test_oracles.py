@@ -80,10 +80,13 @@ NETWORKS = [
     ("fedproto", feature_oracle.FedProto, {"distance_weight": 0.6}),
     ("fedproto", feature_oracle.FedProto, {"distance_weight": 0.6, "candidates": "all"}),
     ("fedproc", feature_oracle.FedProc, {"temperature": 0.4}),
+    ("fedproc", feature_oracle.FedProc, {"temperature": 0.4, "contrast_weight": 0.6}),
     ("fedloge", feature_oracle.FedLoGe, {"finetune_epochs": 2}),
     ("fedetf", feature_oracle.FedETF, {"finetune_cycles": 2, "finetune_epochs": 2}),
     ("fedge", feature_oracle.FedGE, {"scale": 3.0}),
     ("fedgela", feature_oracle.FedGELA, {"scale": 3.0}),
+    ("fedgela", feature_oracle.FedGELA, {"scale": 3.0, "masked": True}),
+    ("fedgela", feature_oracle.LocalAdaptation, {"classifier": "trainable"}),
 ]
 
 
@@ -106,10 +109,10 @@ def test_rounds_of_a_network(name, oracle, options):
         federation.round(cohort)
         expected.round(cohort)
         for key, value in server_values(federation, server_names).items():
-            np.testing.assert_allclose(value, expected.server[key], rtol=1e-4, atol=1e-5)
+            np.testing.assert_allclose(value, expected.server[key], rtol=3e-4, atol=5e-5)
         for k in expected.began:
             for key, value in own_values(federation, own_names, k).items():
-                np.testing.assert_allclose(value, expected.own[k][key], rtol=1e-4, atol=1e-5)
+                np.testing.assert_allclose(value, expected.own[k][key], rtol=3e-4, atol=5e-5)
     x = np.random.default_rng(9).normal(size=(20, numpy_network.INPUTS)).astype(np.float32)
     images = tf.reshape(x, [-1, 1, 1, numpy_network.INPUTS])
     if federation.spec.method.has_global_model:

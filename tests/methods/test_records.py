@@ -53,3 +53,31 @@ def test_each_term_of_fedgen_alone_ends_after_twenty_epochs(term):
     spec = support.training_spec("fedgen", **options)
     phases = spec.method.phases(spec.network(), 25)
     assert [phase.epochs for phase in phases] == [20, 5]
+
+
+def test_fedgen_does_not_train_its_generator_without_samples():
+    spec = support.training_spec("fedgen", generator_steps=2)
+    server = states.initial_server(spec)
+    sums = {
+        "kernels": tf.ones([3, 6, 4]),
+        "biases": tf.ones([3, 4]),
+        "counts": tf.zeros([3, 4]),
+    }
+    _, after = spec.method.server_update([], [], server, sums, 3.0)
+    for part in ("generator", "adam", "labels"):
+        support.assert_trees_equal(after[part], server[part])
+
+
+@pytest.mark.parametrize(
+    ("name", "options", "least"),
+    [
+        ("fedavg", {}, 1),
+        ("fedge", {}, 10),
+        ("fedgela", {}, 10),
+        ("fedgela", {"classifier": "trainable"}, 1),
+        ("fedloge", {}, 10),
+    ],
+)
+def test_least_width_of_features(name, options, least):
+    """A simplex of ten vectors needs ten dimensions here, though nine would do."""
+    assert methods.create(name, **options).least_features(10) == least

@@ -20,7 +20,6 @@ from __future__ import annotations
 
 import argparse
 import ast
-import csv
 import gc
 import importlib.abc
 import importlib.util
@@ -34,21 +33,10 @@ import sys
 import tempfile
 import time
 
-from tests.mutation.operators import Mutant, mutants
+from tests.mutation import table
+from tests.mutation.operators import mutants
 
 _ROOT = pathlib.Path(__file__).parents[2]
-_COLUMNS = (
-    "file",
-    "digest",
-    "number",
-    "line",
-    "operator",
-    "before",
-    "after",
-    "outcome",
-    "seconds",
-    "by",
-)
 _QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
 _FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
 
@@ -216,42 +204,6 @@ def _check_controls(rows: list[dict[str, object]], durations: dict[str, float]) 
             raise SystemExit(f"{name}: {result['by']} fails without a mutant, in this order")
 
 
-def _row(path: pathlib.Path, digest: str, number: int, mutant: Mutant) -> dict[str, object]:
-    name = path.relative_to(_ROOT).as_posix()
-    texts = (mutant.before.split("\n")[0], mutant.after.split("\n")[0])
-    values = (name, digest, number, mutant.line, mutant.operator, *texts)
-    return dict(zip(_COLUMNS, values, strict=False))
-
-
-def _key(row: dict[str, object]) -> tuple[str, ...]:
-    """What identifies a mutant: the file's content and the mutant's number in it."""
-    return tuple(str(row[column]) for column in _COLUMNS[:3])
-
-
-def _write(path: pathlib.Path, rows: list[dict[str, object]]) -> None:
-    partial = path.with_suffix(".partial")
-    with open(partial, "w", newline="") as file:
-        writer = csv.DictWriter(file, _COLUMNS)
-        writer.writeheader()
-        writer.writerows(rows)
-    partial.replace(path)
-
-
-def summarize(rows: list[dict[str, object]]) -> str:
-    """A Markdown table of the scores by file; a timeout counts as killed."""
-    lines = [
-        "| file | mutants | killed | timeout | survived | score |",
-        "|---|---|---|---|---|---|",
-    ]
-    for name in [*sorted({str(row["file"]) for row in rows}), ""]:
-        chosen = [row["outcome"] for row in rows if not name or row["file"] == name]
-        counts = [chosen.count(outcome) for outcome in ("killed", "timeout", "survived")]
-        score = 100 * (1 - counts[2] / max(len(chosen), 1))
-        cells = (f"`{name}`" if name else "all", len(chosen), *counts, f"{score:.1f} %")
-        lines.append(f"| {' | '.join(map(str, cells))} |")
-    return "\n".join(lines)
-
-
 def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m tests.mutation")
     parser.add_argument("--files", nargs="+", default=["tff_pcdd/methods"], help="files or folders")
@@ -271,9 +223,10 @@ def main() -> None:
     todo = []
     for path in paths:
         source = path.read_text()
+        name = path.relative_to(_ROOT).as_posix()
         digest = importlib.util.source_hash(source.encode()).hex()
         todo += [
-            (path, mutant, _row(path, digest, number, mutant))
+            (path, mutant, table.make_row(name, digest, number, mutant))
             for number, mutant in enumerate(mutants(source))
         ]
     if options.sample is not None and options.sample < len(todo):
@@ -285,27 +238,24 @@ def main() -> None:
             print(f"{path.name}:{mutant.line}: {mutant.operator}: {mutant.before} → {mutant.after}")
         return
 
-    known = {}
-    if options.output.exists():
-        with open(options.output, newline="") as file:
-            known = {_key(row): row for row in csv.DictReader(file)}
+    known = {table.key_of(row): row for row in table.read(options.output)}
     if options.again:
         known = {key: row for key, row in known.items() if row["outcome"] != "survived"}
     options.output.parent.mkdir(parents=True, exist_ok=True)
 
     _preload()
-    missing = [item for item in todo if _key(item[2]) not in known]
+    missing = [item for item in todo if table.key_of(item[2]) not in known]
     folders = {folder for path, _, _ in missing for folder in _FOLDERS[path.parent.name]}
     folders &= set(options.tests or folders)
     memory = options.output.with_suffix(".durations.json")
     durations = _measure(sorted(folders), memory) if missing else {}
     for number, (path, mutant, row) in enumerate(missing, 1):
         row |= _run(path, mutant.source, durations)
-        known[_key(row)] = row
+        known[table.key_of(row)] = row
         print(f"{number}/{len(missing)} {row['file']}:{row['line']} {row['outcome']}", flush=True)
-        _write(options.output, list(known.values()))
+        table.write(options.output, list(known.values()))
     _check_controls([row for _, _, row in missing], durations)
-    print(summarize([known[_key(row)] for _, _, row in todo]))
+    print(table.summarize([known[table.key_of(row)] for _, _, row in todo]))
 
 
 if __name__ == "__main__":
