@@ -42,7 +42,7 @@ _FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "test
 
 # Tests of a file, as a pattern of their names, if it is not the file's own name.
 # Tests of the files that all methods use.
-_MODELS = "test_records|test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
+_MODELS = "test_details|test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
 _TESTS = {
     "contract": _MODELS,
     "network": _MODELS,

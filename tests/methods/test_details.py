@@ -1,4 +1,4 @@
-"""Records that methods return, and what a method tells its user."""
+"""Details of single methods that rounds do not show."""
 
 import dataclasses
 
@@ -81,3 +81,17 @@ def test_fedgen_does_not_train_its_generator_without_samples():
 def test_least_width_of_features(name, options, least):
     """A simplex of ten vectors needs ten dimensions here, though nine would do."""
     assert methods.create(name, **options).least_features(10) == least
+
+
+def test_fedavg_reports_its_head_realigned():
+    spec = support.training_spec("fedavg", statistics=False, realign=True)
+    net = spec.network()
+    net["head"].bias.assign([1.0, 2, 3, 4])
+    x = tf.constant(support.TEST["x"])
+    features, kernel = net["backbone"](x).numpy(), net["head"].kernel.numpy()
+    logits = spec.method.global_logits(net, x)
+    expected = features @ (1.7 * kernel / np.linalg.norm(kernel, axis=0)) + [1, 2, 3, 4]
+    np.testing.assert_allclose(logits["gafr"], expected, rtol=1e-4, atol=1e-5)
+    np.testing.assert_allclose(logits[""], features @ kernel + [1, 2, 3, 4], rtol=1e-4, atol=1e-5)
+    plain = support.training_spec("fedavg", statistics=False).method
+    assert set(plain.global_logits(net, x)) == {""}
