@@ -95,3 +95,10 @@ def test_fedavg_reports_its_head_realigned():
     np.testing.assert_allclose(logits[""], features @ kernel + [1, 2, 3, 4], rtol=1e-4, atol=1e-5)
     plain = support.training_spec("fedavg", statistics=False).method
     assert set(plain.global_logits(net, x)) == {""}
+
+
+def test_moon_reports_no_contrast_without_the_term():
+    spec = support.training_spec("moon", statistics=False, mu=0.0)
+    batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
+    _, metrics = spec.method.loss(spec.network(), batch, None)
+    assert float(metrics["contrast"]) == 0
