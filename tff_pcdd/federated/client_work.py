@@ -14,8 +14,8 @@ from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, all_finite, read, subtract
-from tff_pcdd.methods.contract import Client
 from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.records import Client
 
 
 class ClientWork:

@@ -23,8 +23,8 @@ from tff_pcdd.federated.batches import (
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load, read
-from tff_pcdd.methods.contract import Client
 from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.records import Client
 
 
 class PersonalEvaluation:

@@ -14,8 +14,8 @@ from tff_pcdd.data import transforms
 from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
-from tff_pcdd.methods.contract import Batch, Client, Phase
 from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.records import Batch, Client, Phase
 
 # Folded into a client's seed for the method's own draws; phases use the numbers from 0.
 _CLIENT_DRAWS = 1 << 20

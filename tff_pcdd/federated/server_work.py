@@ -14,7 +14,8 @@ from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, load, read
-from tff_pcdd.methods.contract import Method, Phase
+from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.records import Phase
 
 # Part of the seeds of the server's own random draws.
 _SERVER_DRAWS = 1 << 21

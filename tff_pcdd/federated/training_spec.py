@@ -6,8 +6,9 @@ import dataclasses
 from typing import Any
 
 from tff_pcdd.federated.optimizer import SGD
-from tff_pcdd.methods.contract import Method, TaskSpec
+from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
+from tff_pcdd.methods.records import TaskSpec
 
 
 @dataclasses.dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read
-from tff_pcdd.methods.contract import Client
+from tff_pcdd.methods.records import Client
 
 
 class UploadSizes(NamedTuple):

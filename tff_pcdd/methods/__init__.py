@@ -7,16 +7,7 @@ To add a method, subclass `Method` and decorate the class with `register`: its n
 appear on the command line, in config.json and in comparisons.
 """
 
-from tff_pcdd.methods.contract import (
-    Batch,
-    Client,
-    Method,
-    Phase,
-    TaskSpec,
-    Upload,
-    register,
-    registry,
-)
+from tff_pcdd.methods.contract import Method, register, registry
 from tff_pcdd.methods.network import (
     Network,
     Placement,
@@ -26,6 +17,7 @@ from tff_pcdd.methods.network import (
     linear_head,
     projection,
 )
+from tff_pcdd.methods.records import Batch, Client, Phase, TaskSpec, Upload
 
 names = registry.names
 get = registry.get

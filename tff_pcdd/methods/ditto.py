@@ -17,8 +17,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

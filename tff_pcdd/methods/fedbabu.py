@@ -13,8 +13,9 @@ over clients is unweighted, as in the authors' code.
 import dataclasses
 from typing import ClassVar
 
-from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement
+from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 

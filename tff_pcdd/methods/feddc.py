@@ -32,8 +32,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.fednova import accumulated_weight
+from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

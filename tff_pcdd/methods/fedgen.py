@@ -36,9 +36,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Phase, Upload, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.generator import Generator, adam_step
 from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

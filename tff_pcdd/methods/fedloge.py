@@ -31,8 +31,9 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Phase, register
+from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
+from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

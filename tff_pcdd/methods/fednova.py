@@ -19,7 +19,8 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, Upload, register
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.records import Upload
 
 with epy.lazy_imports():
     import tensorflow as tf

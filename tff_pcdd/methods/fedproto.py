@@ -27,9 +27,10 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Upload, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
 from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

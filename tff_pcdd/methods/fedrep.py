@@ -15,9 +15,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Phase, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.fedper import FedPer
 from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

@@ -16,7 +16,8 @@ with epy.lazy_imports():
     from tff_pcdd import layers
 
 if TYPE_CHECKING:
-    from tff_pcdd.methods.contract import Method, TaskSpec
+    from tff_pcdd.methods.contract import Method
+    from tff_pcdd.methods.records import TaskSpec
 
 
 class Placement(enum.Enum):

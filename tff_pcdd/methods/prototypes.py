@@ -6,7 +6,8 @@ import dataclasses
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, TaskSpec, Upload
+from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.records import TaskSpec, Upload
 
 with epy.lazy_imports():
     import tensorflow as tf
