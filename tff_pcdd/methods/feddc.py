@@ -63,8 +63,8 @@ class FedDC(Method):
         if self.control == "none" or optimizer.momentum <= _MOST_MOMENTUM:
             return None
         return (
-            f"feddc with client_momentum={optimizer.momentum:g} can stay at chance level, because "
-            "its corrections overshoot; its authors use client_momentum=0 with "
+            f"{self.name} with client_momentum={optimizer.momentum:g} can stay at chance level, "
+            "because its corrections overshoot; its authors use client_momentum=0 with "
             "client_learning_rate=0.1"
         )
 
