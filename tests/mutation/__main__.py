@@ -40,9 +40,9 @@ _ROOT = pathlib.Path(__file__).parents[2]
 _QUICK = ["-m", "not slow and not integration", "-p", "no:cacheprovider", "-q"]
 _FOLDERS = {"methods": ["tests/methods"], "federated": ["tests/federated", "tests/methods"]}
 
-# Tests of a file, as a pattern of their names, if it is not the file's own name.
 # Tests of the files that all methods use.
 _MODELS = "test_details|test_rounds_of_a_network|test_fairness|test_registry|test_weighting"
+# Tests of a file, as a pattern of their names, if it is not the file's own name.
 _TESTS = {
     "contract": _MODELS,
     "network": _MODELS,
