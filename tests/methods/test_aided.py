@@ -21,6 +21,7 @@ def run(name, **options):
 
 
 @pytest.mark.parametrize("base", BASES)
+@pytest.mark.integration
 def test_without_the_term_it_is_the_base(simulation, base):
     state, clients, _ = run(base)
     aided, own, _ = run(f"{base}_prototypes", mu2=0.0)
