@@ -75,19 +75,21 @@ class Cell:
         """What combinations that share their traced computations have in common."""
         return self.method, self.normalization
 
-    @property
-    def pairs(self) -> set[tuple]:
+    @functools.cached_property
+    def pairs(self) -> frozenset[tuple]:
         """All pairs of two values, with their axes."""
-        return set(itertools.combinations(dataclasses.asdict(self).items(), 2))
+        values = zip(AXES, dataclasses.astuple(self), strict=True)
+        return frozenset(itertools.combinations(values, 2))
 
     def __str__(self) -> str:
         rest = (self.aggregator, self.participation, self.client, self.export)
         return "-".join((*self.traced, *rest)).replace(" ", "_")
 
 
-def cells() -> list[Cell]:
+@functools.cache
+def cells() -> tuple[Cell, ...]:
     """All combinations."""
-    return [Cell(*values) for values in itertools.product(*AXES.values())]
+    return tuple(Cell(*values) for values in itertools.product(*AXES.values()))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -142,8 +144,13 @@ def refusal(cell: Cell) -> SettingError | None:
 @functools.cache
 def _refusal(method: str, aggregator: str, normalization: str) -> SettingError | None:
     cell = Cell(method, aggregator, normalization, "partial", "empty", "personal")
-    # What clients send does not depend on the aggregator, and takes most of the time to find.
-    with mock.patch.object(upload, "upload_of", lambda _: _upload(method, normalization)):
+    # Neither the network nor what clients send depends on the aggregator, and they take most of
+    # the time.
+    spec, sent = _planned(method, normalization)
+    with (
+        mock.patch.object(planning, "planned_spec", lambda _: spec),
+        mock.patch.object(upload, "upload_of", lambda _: sent),
+    ):
         try:
             planning.check(config_of(cell))
         except SettingError as error:
@@ -152,9 +159,10 @@ def _refusal(method: str, aggregator: str, normalization: str) -> SettingError |
 
 
 @functools.cache
-def _upload(method: str, normalization: str, upload_of=upload.upload_of) -> upload.UploadSizes:
+def _planned(method: str, normalization: str):
     cell = Cell(method, "mean", normalization, "partial", "empty", "personal")
-    return upload_of(planning.planned_spec(config_of(cell)))
+    spec = planning.planned_spec(config_of(cell))
+    return spec, upload.upload_of(spec)
 
 
 @functools.cache

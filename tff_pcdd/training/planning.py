@@ -80,7 +80,7 @@ def check(config: ExperimentConfig) -> TrainingSpec:
     spec = planned_spec(config)
     if not config.aggregator.accepts_all:
         config.aggregator.check(config.method, upload.upload_of(spec))
-        config.aggregator.factory(spec.task.cohort_size)
+        config.aggregator.check_cohort(spec.task.cohort_size)
     return spec
 
 

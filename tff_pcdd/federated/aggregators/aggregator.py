@@ -79,6 +79,17 @@ class Aggregator(Component):
                 f"aggregated this way; choose {registry.setting}=mean or another method",
             )
 
+    def check_cohort(self, cohort_size: int) -> None:
+        """Refuses sizes of cohorts that the aggregator cannot be used with; by default none.
+
+        Args:
+            cohort_size: expected number of clients in a round.
+
+        Raises:
+            SettingError: the settings cannot be used with a cohort of this size.
+        """
+        del cohort_size
+
     def upload_bytes(self, sizes: Sequence[int]) -> int:
         """Bytes that a client sends as the change of its trainable variables.
 

@@ -61,18 +61,21 @@ class DP(Aggregator):
 
     def factory(self, cohort_size: int) -> tff.aggregators.UnweightedAggregationFactory:
         """TFF's aggregation factory; it always divides the sum by `cohort_size`."""
+        self.check_cohort(cohort_size)
         private = tff.aggregators.DifferentiallyPrivateFactory
         if self.clip:
             return private.gaussian_fixed(self.noise_multiplier, cohort_size, self.clip)
+        return private.gaussian_adaptive(self.noise_multiplier, cohort_size)
+
+    def check_cohort(self, cohort_size: int) -> None:
         limit = 2 * _CLIPPED_COUNT_NOISE * cohort_size
-        if self.noise_multiplier >= limit:
+        if not self.clip and self.noise_multiplier >= limit:
             raise SettingError(
                 "dp_noise_multiplier",
                 self.noise_multiplier,
                 f"must be less than {limit:g} with an adaptive clipping norm (dp_clip=0) and "
                 f"{cohort_size} clients in a round; use less noise, more clients or a fixed norm",
             )
-        return private.gaussian_adaptive(self.noise_multiplier, cohort_size)
 
     def check(self, method: Method, upload: UploadSizes) -> None:
         super().check(method, upload)
