@@ -118,6 +118,7 @@ def _write(
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
     try:
+        model.check_weights()
         accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
     except DataError as error:
         raise DataError(

@@ -54,11 +54,20 @@ class TrainedModel:
             answers.update(_choose_own(logits, self.own_classes))
         return answers
 
+    def check_weights(self) -> None:
+        """Checks the variables of the network.
+
+        Raises:
+            DataError: one of them is NaN or infinite.
+        """
+        if not all_finite(self.network.variables):
+            raise DataError("weights of the model are NaN or infinite")
+
     def accuracy(self, examples: data.Examples, batch_size: int) -> float:
         """Accuracy on stored examples in percent; NaN if there are none.
 
         Raises:
-            DataError: a weight, or a logit of an example, is NaN or infinite.
+            DataError: a logit of an example is NaN or infinite.
         """
         spec = self.input_spec
 
@@ -67,8 +76,6 @@ class TrainedModel:
             answers = self.answer(transforms.normalize(x, spec))
             return answers["class_id"], all_finite(answers["probabilities"])
 
-        if not all_finite(self.network.variables):
-            raise DataError("weights of the model are NaN or infinite")
         correct = []
         for start in range(0, len(examples), batch_size):
             part = slice(start, start + batch_size)

@@ -8,20 +8,14 @@ divided as requested, or a device that is missing.
 
 from __future__ import annotations
 
-import math
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-
-from etils import epy
 
 from tff_pcdd.studies import comparison, sweeps
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning
 from tff_pcdd.training.run_directory import check_directory
-
-with epy.lazy_imports():
-    import tensorflow as tf
 
 
 def train(
@@ -71,13 +65,13 @@ def describe(config: ExperimentConfig) -> str:
     Raises:
         SettingError: as `planning.check`.
     """
-    spec = planning.check(config)
-    # Building it in a graph allocates no memory.
-    with tf.Graph().as_default():
-        backbone = spec.task.backbone()
-    parameters = sum(math.prod(variable.shape) for variable in backbone.trainable_weights)
+    planned = planning.check(config).input_spec
+    model = config.model
+    parameters, _ = planning.backbone_size(
+        model.backbone, planned.shape, model.projection_dim, planned.vocabulary_size
+    )
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
-        f"{config.training.rounds} rounds, {config.model.backbone.name}, "
+        f"{config.training.rounds} rounds, {model.backbone.name}, "
         f"{parameters:,} parameters before the head"
     )

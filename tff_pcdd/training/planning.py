@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import math
 
 import numpy as np
 from absl import logging
@@ -12,6 +13,7 @@ from etils import epy
 from tff_pcdd import data
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.methods import TaskSpec
+from tff_pcdd.models import Backbone
 from tff_pcdd.training.cohorts import server_samples
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_options import ComputeOptions
@@ -107,8 +109,9 @@ def _task(
         vocabulary_size=input_spec.vocabulary_size,
         weights=backbone.initial_values(input_spec.shape),
     )
-    with tf.Graph().as_default():
-        feature_dim = make_backbone().output_shape[-1]
+    _, feature_dim = backbone_size(
+        backbone, input_spec.shape, config.model.projection_dim, input_spec.vocabulary_size
+    )
     config.check_features(feature_dim, num_classes)
     return TaskSpec(
         num_classes=num_classes,
@@ -120,3 +123,36 @@ def _task(
         cohort_size=config.training.clients_per_round or num_clients,
         personal_norms=config.model.bn == "personal",
     )
+
+
+def backbone_size(
+    backbone: Backbone,
+    shape: tuple[int, ...],
+    projection_dim: int | None,
+    vocabulary_size: int | None,
+) -> tuple[int, int]:
+    """The numbers of trainable parameters, including the projection, and of features."""
+    try:
+        hash(backbone)
+    except TypeError:
+        return _backbone_size(backbone, shape, projection_dim, vocabulary_size)
+    return _cached_size(backbone, shape, projection_dim, vocabulary_size)
+
+
+def _backbone_size(
+    backbone: Backbone,
+    shape: tuple[int, ...],
+    projection_dim: int | None,
+    vocabulary_size: int | None,
+) -> tuple[int, int]:
+    # Building it in a graph allocates no memory.
+    with tf.Graph().as_default():
+        model = backbone.build(
+            shape, projection_dim=projection_dim or 0, vocabulary_size=vocabulary_size
+        )
+    parameters = sum(math.prod(variable.shape) for variable in model.trainable_weights)
+    return parameters, model.output_shape[-1]
+
+
+# Building a large network takes seconds, and the runs of a study share their backbone.
+_cached_size = functools.cache(_backbone_size)
