@@ -49,9 +49,8 @@ AXES = {
     "client": list(CLIENTS),
     "export": ["global", "personal"],
 }
-# Settings with which an aggregator does nothing but average.
+# Settings with which an aggregator does nothing but average, as the aggregator mean does.
 WITHOUT_EFFECT = {
-    "mean": {},
     "robust": {"zeroing": False, "clipping": False},
     "compressed": {"zeroing": False, "clipping": False, "threshold": 10**9},
     "secure": {"zeroing": False, "clipping": False},
@@ -267,9 +266,9 @@ class Bench:
 
     def _check_mean(self, aggregator: str, cohort: list[int]) -> None:
         """Without its effect, an aggregator gives the mean of the clients' changes."""
-        process = self._process(aggregator, **WITHOUT_EFFECT.get(aggregator, {}))
         if aggregator not in WITHOUT_EFFECT:
             return
+        process = self._process(aggregator, **WITHOUT_EFFECT[aggregator])
         state = process.initialize()
         message = self._tensors.make_message(state["weights"], state["server"], 0)
         results = [
