@@ -89,5 +89,6 @@ def subtract(
 
 def all_finite(values: Any) -> tf.Tensor:
     """Whether no float in a nested structure is NaN or infinite, a bool scalar."""
-    floats = [v for v in tf.nest.flatten(values) if v.dtype.is_floating]
-    return tf.reduce_all([tf.reduce_all(tf.math.is_finite(value)) for value in floats])
+    tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
+    finite = [tf.reduce_all(tf.math.is_finite(v)) for v in tensors if v.dtype.is_floating]
+    return tf.reduce_all([True, *finite])

@@ -65,13 +65,10 @@ def describe(config: ExperimentConfig) -> str:
     Raises:
         SettingError: as `planning.check`.
     """
-    planned = planning.check(config).input_spec
-    model = config.model
-    parameters, _ = planning.backbone_size(
-        model.backbone, planned.shape, model.projection_dim, planned.vocabulary_size
-    )
+    spec = planning.check(config)
+    parameters, _ = planning.backbone_size(config, spec.input_spec)
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
-        f"{config.training.rounds} rounds, {model.backbone.name}, "
+        f"{config.training.rounds} rounds, {config.model.backbone.name}, "
         f"{parameters:,} parameters before the head"
     )

@@ -109,9 +109,7 @@ def _task(
         vocabulary_size=input_spec.vocabulary_size,
         weights=backbone.initial_values(input_spec.shape),
     )
-    _, feature_dim = backbone_size(
-        backbone, input_spec.shape, config.model.projection_dim, input_spec.vocabulary_size
-    )
+    _, feature_dim = backbone_size(config, input_spec)
     config.check_features(feature_dim, num_classes)
     return TaskSpec(
         num_classes=num_classes,
@@ -125,30 +123,27 @@ def _task(
     )
 
 
-def backbone_size(
-    backbone: Backbone,
-    shape: tuple[int, ...],
-    projection_dim: int | None,
-    vocabulary_size: int | None,
-) -> tuple[int, int]:
+def backbone_size(config: ExperimentConfig, input_spec: data.InputSpec) -> tuple[int, int]:
     """The numbers of trainable parameters, including the projection, and of features."""
+    model, vocabulary_size = config.model, input_spec.vocabulary_size
+    arguments = (model.backbone, input_spec.shape, model.projection_dim or 0, vocabulary_size)
     try:
-        hash(backbone)
+        hash(arguments)
     except TypeError:
-        return _backbone_size(backbone, shape, projection_dim, vocabulary_size)
-    return _cached_size(backbone, shape, projection_dim, vocabulary_size)
+        return _backbone_size(*arguments)
+    return _cached_size(*arguments)
 
 
 def _backbone_size(
     backbone: Backbone,
     shape: tuple[int, ...],
-    projection_dim: int | None,
+    projection_dim: int,
     vocabulary_size: int | None,
 ) -> tuple[int, int]:
     # Building it in a graph allocates no memory.
     with tf.Graph().as_default():
         model = backbone.build(
-            shape, projection_dim=projection_dim or 0, vocabulary_size=vocabulary_size
+            shape, projection_dim=projection_dim, vocabulary_size=vocabulary_size
         )
     parameters = sum(math.prod(variable.shape) for variable in model.trainable_weights)
     return parameters, model.output_shape[-1]

@@ -20,10 +20,10 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
-import tensorflow as tf
 
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.errors import SettingError
+from tff_pcdd.federated.weights import all_finite
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
@@ -188,7 +188,7 @@ class Simulation:
             self.store.put(client, own, self.round)
         if count := int(metrics["nonfinite"]):
             self._note_nonfinite(f"what {count} of {len(cohort)} clients computed")
-        if not _all_finite([self._state["weights"], self._state["server"]]):
+        if not all_finite([self._state["weights"], self._state["server"]]):
             self._note_nonfinite("the global model")
         sums = {name: float(total) for name, total in metrics["sums"].items()}
         samples = max(sums.pop("samples"), 1.0)
@@ -288,12 +288,6 @@ class Simulation:
         if affected:
             self._note_nonfinite(f"the personal answer of {affected} of {len(clients)} clients")
         return counts
-
-
-def _all_finite(tree: Any) -> bool:
-    """Whether no float in a nested structure is NaN or infinite."""
-    leaves = (np.asarray(leaf) for leaf in tf.nest.flatten(tree))
-    return all(np.isfinite(leaf).all() for leaf in leaves if leaf.dtype.kind == "f")
 
 
 def _examples(examples: data.Examples) -> OrderedDict[str, np.ndarray]:
