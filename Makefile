@@ -19,7 +19,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test matrix mutation lint format notebooks serve docs install install-serving \
+.PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-serving \
 	install-docs clean
 
 demo: install
@@ -40,6 +40,10 @@ matrix: install
 	$(BIN)/python -m tests.matrix
 	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
+
+# All injected faults; docs/trust.md shows what came out. `make test` runs a sample of them.
+faults: install install-serving
+	$(BIN)/python -m tests.faults --output=build/faults.json
 
 lint: install
 	$(BIN)/ruff check .

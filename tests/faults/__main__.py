@@ -1,0 +1,76 @@
+"""Runs all cases and prints how many there were of each kind, and what came out."""
+
+from __future__ import annotations
+
+import argparse
+import collections
+import concurrent.futures
+import dataclasses
+import json
+import multiprocessing
+import os
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+from tests.faults import case, modules
+from tests.faults.case import OUTCOMES, SILENT, TRACEBACK, Result
+
+
+def _run_module(name: str, size: int | None) -> tuple[str, list[Result], float]:
+    start = time.monotonic()
+    with tempfile.TemporaryDirectory() as directory:
+        cases = modules.cases(name, Path(directory))
+        results = list(case.run(cases if size is None else case.sample(cases, size)))
+    return name, results, time.monotonic() - start
+
+
+def table(results: list[Result]) -> str:
+    """The numbers of cases by kind and outcome, as Markdown."""
+    columns = (*OUTCOMES, SILENT, TRACEBACK)
+    counts = collections.Counter((result.kind, result.outcome) for result in results)
+    lines = [
+        f"| fault | cases | {' | '.join(columns)} |",
+        f"|---|--:|{'--:|' * len(columns)}",
+    ]
+    kinds = sorted({result.kind for result in results})
+    for kind in kinds:
+        row = [counts[kind, outcome] for outcome in columns]
+        lines.append(f"| {kind} | {sum(row)} | {' | '.join(map(str, row))} |")
+    totals = [sum(counts[kind, outcome] for kind in kinds) for outcome in columns]
+    lines.append(f"| all | {len(results)} | {' | '.join(map(str, totals))} |")
+    return "\n".join(lines)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", help="Modules to run; all by default.")
+    parser.add_argument("--sample", type=int, help="Cases of each kind; all by default.")
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    parser.add_argument("--output", type=Path, help="JSON file for the outcome of each case.")
+    arguments = parser.parse_args()
+    names = arguments.only or modules.names()
+    results: list[Result] = []
+    start = time.monotonic()
+    with concurrent.futures.ProcessPoolExecutor(
+        arguments.processes, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
+    ) as pool:
+        futures = [pool.submit(_run_module, name, arguments.sample) for name in names]
+        for future in concurrent.futures.as_completed(futures):
+            name, found, seconds = future.result()
+            failed = sum(result.failed for result in found)
+            print(f"{name}: {len(found)} cases, {failed} failed, {seconds:.0f} s", flush=True)
+            results += found
+    for result in results:
+        if result.failed:
+            print(f"\n{result.kind}, {result.name}: {result.outcome}\n{result.detail}")
+    print(f"\n{table(results)}\n\n{time.monotonic() - start:.0f} s")
+    if arguments.output:
+        arguments.output.parent.mkdir(parents=True, exist_ok=True)
+        arguments.output.write_text(json.dumps([dataclasses.asdict(r) for r in results], indent=1))
+    sys.exit(any(result.failed for result in results))
+
+
+if __name__ == "__main__":
+    main()

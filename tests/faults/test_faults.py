@@ -1,0 +1,52 @@
+"""A sample of the injected faults of each kind; `make faults` runs all of them."""
+
+import pytest
+
+from tests.faults import case, modules
+from tests.faults.__main__ import table
+from tests.faults.case import Case, Result, SilentDifference
+
+# Cases of each kind.
+SIZE = 3
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("module", modules.names())
+def test_sample(module, tmp_path, simulation):
+    cases = case.sample(modules.cases(module, tmp_path), SIZE)
+    assert cases
+    failed = [result for result in case.run(cases) if result.failed]
+    assert not failed, "\n".join(f"{r.kind}, {r.name}: {r.outcome}\n{r.detail}" for r in failed)
+
+
+def test_every_outcome_is_told_apart():
+    """Cases that fail in each possible way do not pass, and the table counts them."""
+
+    def silent(_):
+        raise SilentDifference("other weights")
+
+    def broken(_):
+        raise KeyError("round")
+
+    faults = {"equal": lambda _: case.SAME, "silent": silent, "broken": broken, "odd": lambda _: ""}
+    results = list(case.run(Case("file", name, check) for name, check in faults.items()))
+    outcomes = [result.outcome for result in results]
+    assert outcomes == [case.SAME, case.SILENT, case.TRACEBACK, case.TRACEBACK]
+    assert [result.failed for result in results] == [False, True, True, True]
+    assert "KeyError" in results[2].detail
+    assert table(results).splitlines()[-1] == "| all | 4 | 1 | 0 | 0 | 0 | 1 | 2 |"
+
+
+@pytest.mark.parametrize("error", ["", "two\nlines", "long " * 200, "without the path"])
+def test_errors_are_one_line_that_names_the_place(error):
+    with pytest.raises(AssertionError):
+        case.one_line(error, "/data")
+    assert case.one_line("/data: is not a directory", "/data") == case.REFUSED
+
+
+def test_a_sample_has_cases_of_each_kind():
+    cases = [Case(kind, str(i), lambda _: case.SAME) for kind in ("a", "b") for i in range(5)]
+    drawn = case.sample(cases, 2)
+    assert [c.kind for c in drawn] == ["a", "a", "b", "b"]
+    assert drawn == case.sample(cases, 2)
+    assert Result("a", "0", case.SAME) in case.run(cases)
