@@ -59,7 +59,7 @@ class CheckpointManager:
 
     def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
         """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        files.make_directory(self._directory)
         versions, states = store.snapshot()
         manifest = {
             "round": checkpoint.round,

@@ -11,6 +11,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import files
 from tff_pcdd.training import trees
 
 # The files of a client's states in its folder.
@@ -118,7 +119,7 @@ class DiskStore(ClientStateStore):
 
     def put(self, client, state, version):
         path = self._path(client, version)
-        path.parent.mkdir(parents=True, exist_ok=True)
+        files.make_directory(path.parent)
         trees.save_tree(path, state)
         versions = self._versions.setdefault(client, [])
         if version not in versions:

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import evaluation, files
+from tff_pcdd import disks, evaluation, files
 from tff_pcdd.data import Federation
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
@@ -61,7 +61,10 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
+        SettingError: the directory cannot be written to.
+        WriteError: evaluation.json cannot be written.
     """
+    disks.check_writable(Path(run_dir), "run_dir")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)

@@ -9,14 +9,13 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, planning
+from tff_pcdd.training import accuracies, disk_space, planning
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
@@ -29,12 +28,17 @@ from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.history import History
-from tff_pcdd.training.run_directory import check_directory, write_config, write_summary
+from tff_pcdd.training.run_directory import (
+    check_directory,
+    delete_run,
+    write_config,
+    write_summary,
+)
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
 
-CLIENT_STATES = "client_states"
+CHECKPOINTS, CLIENT_STATES = "checkpoints", "client_states"
 
 
 class Run:
@@ -89,7 +93,7 @@ class Run:
         self.history = History(self._columns())
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
-            self.directory / "checkpoints", options.keep_checkpoints
+            self.directory / CHECKPOINTS, options.keep_checkpoints
         )
         self._callbacks = [*self._built_in_callbacks(callbacks)]
 
@@ -175,13 +179,15 @@ class Run:
 
         Raises:
             SettingError: the directory contains something other than this run, or another process
-                is writing to it.
+                is writing to it, or its disk has too little space for the checkpoints.
+            WriteError: a result cannot be written. The next call continues from the last
+                checkpoint.
         """
         check_directory(self.directory, self.config, overwrite)
-        if overwrite and self.directory.exists():
-            with files.locked(self.directory):
-                shutil.rmtree(self.directory)
         with files.locked(self.directory), contextlib.closing(self.simulation):
+            folders = [self.directory / name for name in (CHECKPOINTS, CLIENT_STATES)]
+            disk_space.check(self.simulation, self._options, folders)
+            delete_run(self.directory, only_begun=not overwrite)
             self._prepare()
             with contextlib.ExitStack() as stack:
                 for callback in self._callbacks:

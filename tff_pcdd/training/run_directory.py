@@ -19,6 +19,9 @@ CONFIG = "config.json"
 SUMMARY = "summary.json"
 
 # Settings that the config.json of every run contains.
+# What config.json is called while the run is deleted.
+_OVERWRITTEN = ".overwritten.json"
+
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
@@ -34,9 +37,10 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
         SettingError: the directory contains something other than this run, or another process is
             writing to it.
     """
-    occupied = files.check_output(directory, "run", lambda path: path.name == CONFIG)
+    known = (CONFIG, _OVERWRITTEN)
+    occupied = files.check_output(directory, "run", lambda path: path.name in known)
     files.refuse_locked(directory)
-    if overwrite or not occupied:
+    if overwrite or not occupied or is_being_deleted(directory):
         return
     saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
     differing = [
@@ -51,6 +55,36 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
             f"holds a run with different settings: {', '.join(differing)}; name another "
             "directory, or overwrite it",
         )
+
+
+def is_being_deleted(directory: Path) -> bool:
+    """Whether a process has begun to delete the run in a directory."""
+    return (directory / _OVERWRITTEN).exists()
+
+
+def delete_run(directory: Path, *, only_begun: bool) -> None:
+    """Deletes the run in a directory, and everything else in it.
+
+    If this is interrupted, either the run is still there as it was, or it is gone for all programs
+    and the next process that writes to the directory has to call this function again.
+
+    Args:
+        directory: the directory, which this process has locked.
+        only_begun: only delete a run whose deletion an earlier process has begun.
+
+    Raises:
+        WriteError: the directory cannot be changed.
+    """
+    config, marker = directory / CONFIG, directory / _OVERWRITTEN
+    if not is_being_deleted(directory):
+        if only_begun or not config.exists():
+            return
+        # Works on a full disk too, on which the deletion makes space.
+        files.rename(config, marker)
+    for path in directory.iterdir():
+        if path != marker and not files.is_lock(path):
+            files.remove(path)
+    files.remove(marker)
 
 
 def write_config(directory: Path, config: ExperimentConfig) -> None:
@@ -70,6 +104,8 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
         SettingError: the file is damaged.
     """
     path = Path(directory) / SUMMARY
+    if is_being_deleted(path.parent):
+        return None
     return _read_json(path, "output_dir") if path.exists() else None
 
 

@@ -19,5 +19,5 @@ class CsvLog(Callback):
 
     def on_round(self, run, row):
         if row is not None:
-            with open(run.directory / FILE, "a", newline="") as file:
-                file.write(history.csv_text(run.history.columns, [row], header=False))
+            text = history.csv_text(run.history.columns, [row], header=False)
+            files.append_text(run.directory / FILE, text)
