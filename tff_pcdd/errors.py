@@ -36,6 +36,10 @@ class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
 
 
+class DamagedFileError(DataError):
+    """A file of a run that is missing, or whose contents are not what was written."""
+
+
 class WriteError(OSError):
     """A file or directory that cannot be written: the disk is full or read-only, or similar.
 

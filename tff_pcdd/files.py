@@ -87,10 +87,11 @@ class _Output(io.BufferedIOBase):
             raise
 
 
-def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
+def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = True) -> None:
     """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
 
-    After the call, the file is also there if the machine loses power.
+    After the call, the file is also there if the machine loses power; without `sync`, only after
+    `sync_directory`.
 
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
@@ -109,7 +110,8 @@ def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
                 file.flush()
                 os.fsync(file.fileno())
             os.replace(temporary, path)
-            sync_directory(path.parent)
+            if sync:
+                sync_directory(path.parent)
     finally:
         # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
         with contextlib.suppress(OSError):

@@ -12,7 +12,8 @@ from tff_pcdd import disks, evaluation, files
 from tff_pcdd.data import Federation
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run import CLIENT_STATES, Run
+from tff_pcdd.training.run import Run
+from tff_pcdd.training.run_directory import CLIENT_STATES, EVALUATION, check_entries
 from tff_pcdd.training.run_options import RunOptions
 
 
@@ -28,8 +29,12 @@ def restore_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
+        SettingError: something in the directory is not what its name says.
+        DataError: the checkpoint is damaged, belongs to another run, or was written with other
+            data.
     """
     directory = Path(run_dir)
+    check_entries(directory, "run_dir")
     options = options or RunOptions()
     if (directory / CLIENT_STATES).is_dir():
         options = dataclasses.replace(options, client_store="disk")
@@ -52,7 +57,8 @@ def evaluate_run(
         config: the settings of the run; only data_dir may differ.
         run_dir: the directory of the run.
         options: how and where the accuracies are computed.
-        round_number: the round of the checkpoint, by default the newest.
+        round_number: the round of the checkpoint, by default the newest that is not damaged. If
+            that is not the newest of all, a warning says so.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
@@ -61,7 +67,8 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
-        SettingError: the directory cannot be written to.
+        SettingError: the directory cannot be written to, or as `restore_run`.
+        DataError: as `restore_run`.
         WriteError: evaluation.json cannot be written.
     """
     disks.check_writable(Path(run_dir), "run_dir")
@@ -70,7 +77,7 @@ def evaluate_run(
         results = _evaluate(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")
     return results
 
 

@@ -15,10 +15,9 @@ from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, disk_space, planning
+from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
-from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
 from tff_pcdd.training.callbacks.csv_log import CsvLog
 from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
 from tff_pcdd.training.callbacks.pictures import Pictures
@@ -27,18 +26,20 @@ from tff_pcdd.training.callbacks.tensorboard import TensorBoard
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
 from tff_pcdd.training.run_directory import (
+    CHECKPOINTS,
+    CLIENT_STATES,
     check_directory,
     delete_run,
+    summary_text,
     write_config,
     write_summary,
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
-
-CHECKPOINTS, CLIENT_STATES = "checkpoints", "client_states"
 
 
 class Run:
@@ -93,7 +94,12 @@ class Run:
         self.history = History(self._columns())
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
-            self.directory / CHECKPOINTS, options.keep_checkpoints
+            self.directory / CHECKPOINTS,
+            options.keep_checkpoints,
+            {
+                "settings": manifests.settings_digest(config.to_settings()),
+                "data": data_digest(self.simulation.federation),
+            },
         )
         self._callbacks = [*self._built_in_callbacks(callbacks)]
 
@@ -153,11 +159,16 @@ class Run:
         self.last_round = min(self.last_round, max(round_number, earliest))
 
     def restore(self, round_number: int | None = None) -> None:
-        """Loads a checkpoint, by default the newest.
+        """Loads a checkpoint, with the measurements up to its round.
+
+        Args:
+            round_number: the round of the checkpoint; by default the newest that is not damaged.
 
         Raises:
             FileNotFoundError: there is no such checkpoint.
+            DamagedFileError: the checkpoint is damaged, or all of them are.
             SettingError: the run keeps its client states in the other kind of store.
+            DataError: the checkpoint belongs to another run, or was written with other data.
         """
         simulation = self.simulation
         checkpoint = self._checkpoints.load(
@@ -167,6 +178,12 @@ class Run:
             round_number,
         )
         simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
+        earlier = History.parse(checkpoint.metrics)
+        self.history = History(self._columns())
+        # An earlier process may have measured other columns.
+        self.history.add_columns(earlier.columns if len(earlier) else ())
+        for row in earlier:
+            self.history.append(row)
 
     def train(self, *, overwrite: bool = False) -> dict[str, Any]:
         """Trains until the last round, from the newest checkpoint if there is one.
@@ -196,6 +213,7 @@ class Run:
                 while self.simulation.round < self.last_round:
                     self._next_round()
             summary = self._summarize()
+            self._checkpoints.record_summary(summary_text(summary))
             write_summary(self.directory, summary)
         return summary
 
@@ -203,15 +221,11 @@ class Run:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
         write_config(self.directory, self.config)
-        simulation = self.simulation
         if self._checkpoints.rounds():
             self.restore()
-        simulation.store.forget_after(simulation.round)
-        earlier = History.read(self.directory / METRICS, before=simulation.round + 1)
-        # An earlier process may have measured other columns.
-        self.history.add_columns(earlier.columns if len(earlier) else ())
-        for row in earlier:
-            self.history.append(row)
+            results.warn_of_damage(self.directory, self.history)
+        self._checkpoints.forget_after(self.simulation.round)
+        self.simulation.store.forget_after(self.simulation.round)
 
     def _next_round(self) -> None:
         measured = self.simulation.next_round()

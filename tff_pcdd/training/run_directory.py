@@ -7,21 +7,30 @@ without waiting for TensorFlow to be imported.
 from __future__ import annotations
 
 import json
+import logging
 import os
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training import manifests
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.manifests import Manifest
 
 CONFIG = "config.json"
 SUMMARY = "summary.json"
+EVALUATION = "evaluation.json"
+CHECKPOINTS, CLIENT_STATES = "checkpoints", "client_states"
 
-# Settings that the config.json of every run contains.
+# What a run's directory may contain.
+_FILES = (CONFIG, "metrics.csv", SUMMARY, EVALUATION)
+_FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
+
 # What config.json is called while the run is deleted.
 _OVERWRITTEN = ".overwritten.json"
 
+# Settings that the config.json of every run contains.
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
@@ -42,6 +51,7 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
     files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
         return
+    check_entries(directory, "output_dir")
     saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
     differing = [
         f"{name} (there {saved.get(name)}, here {wanted.get(name)})"
@@ -87,26 +97,72 @@ def delete_run(directory: Path, *, only_begun: bool) -> None:
     files.remove(marker)
 
 
+def check_entries(directory: Path, setting: str) -> None:
+    """Checks that what has the name of a run's file is a file, and likewise for its folders.
+
+    Args:
+        directory: the directory of the run.
+        setting: the setting that names the directory, for the error.
+
+    Raises:
+        SettingError: something else has such a name.
+    """
+    for names, fits, kind in (
+        (_FILES, Path.is_file, "file"),
+        (_FOLDERS, Path.is_dir, "directory"),
+    ):
+        for path in (directory / name for name in names):
+            if os.path.lexists(path) and not fits(path):
+                raise SettingError(setting, directory, f"{path.name} is not a {kind}; remove it")
+
+
 def write_config(directory: Path, config: ExperimentConfig) -> None:
     """Writes the effective settings."""
     files.write_text(directory / CONFIG, json.dumps(config.to_settings(), indent=2) + "\n")
 
 
+def summary_text(summary: dict[str, Any]) -> str:
+    """The contents of summary.json."""
+    return json.dumps(summary, indent=2) + "\n"
+
+
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     """Writes the summary, which marks the run as finished."""
-    files.write_text(directory / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    files.write_text(directory / SUMMARY, summary_text(summary))
 
 
 def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
     """Reads the summary of a finished run; None if the run has not finished.
 
+    If the file differs from the copy in the run's newest checkpoint, the copy is returned, with a
+    warning.
+
     Raises:
-        SettingError: the file is damaged.
+        SettingError: the file is damaged, and there is no copy.
     """
     path = Path(directory) / SUMMARY
-    if is_being_deleted(path.parent):
+    if is_being_deleted(path.parent) or not path.exists():
         return None
-    return _read_json(path, "output_dir") if path.exists() else None
+    check_entries(path.parent, "output_dir")
+    record = recorded(path.parent)
+    if record is None or record.summary is None:
+        return _read_json(path, "output_dir")
+    if path.read_bytes() != record.summary.encode():
+        logging.warning(
+            "%s is damaged or was changed; using the copy in the checkpoint of round %d",
+            path,
+            record.round,
+        )
+    return json.loads(record.summary)
+
+
+def recorded(directory: Path) -> Manifest | None:
+    """The manifest of the run's newest intact checkpoint; None if there is none."""
+    try:
+        settings = _read_json(directory / CONFIG, "run_dir")
+    except (OSError, SettingError):
+        return None
+    return manifests.newest_intact(directory / CHECKPOINTS, manifests.settings_digest(settings))
 
 
 def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:
@@ -138,7 +194,7 @@ def _read_json(path: Path, setting: str) -> dict[str, Any]:
     """Reads a JSON object from a run's directory, which the given setting names."""
     try:
         values = json.loads(path.read_text())
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         reason = str(error)
     else:
         if isinstance(values, dict):

@@ -10,7 +10,10 @@ FILE = "metrics.csv"
 
 
 class CsvLog(Callback):
-    """Appends each row of the history to metrics.csv as it is measured."""
+    """Appends each row of the history to metrics.csv as it is measured.
+
+    A row is on the disk before the checkpoint that follows it.
+    """
 
     def on_start(self, run):
         # Drops rows of rounds after the checkpoint, and an incomplete row: both are computed again.
