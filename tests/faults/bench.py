@@ -117,8 +117,9 @@ class _Messages(logging.Handler):
         self.texts: list[str] = []
 
     def emit(self, record):
-        if "have no training samples" not in record.getMessage():
-            self.texts.append(record.getMessage())
+        text = record.getMessage()
+        if record.name != "tensorflow" and "have no training samples" not in text:
+            self.texts.append(text)
 
 
 @contextlib.contextmanager

@@ -14,18 +14,19 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import manifests
+from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.manifests import Manifest
+from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
 
-CONFIG = "config.json"
-SUMMARY = "summary.json"
 EVALUATION = "evaluation.json"
-CHECKPOINTS, CLIENT_STATES = "checkpoints", "client_states"
+CLIENT_STATES = "client_states"
 
 # What a run's directory may contain.
-_FILES = (CONFIG, "metrics.csv", SUMMARY, EVALUATION)
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION)
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
+
+# How many different settings an error names.
+_SHOWN = 6
 
 # What config.json is called while the run is deleted.
 _OVERWRITTEN = ".overwritten.json"
@@ -59,11 +60,12 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
         if saved.get(name) != wanted.get(name)
     ]
     if differing:
+        more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
         raise SettingError(
             "output_dir",
             directory,
-            f"holds a run with different settings: {', '.join(differing)}; name another "
-            "directory, or overwrite it",
+            f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
+            "another directory, or overwrite it",
         )
 
 
@@ -139,12 +141,13 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
 
     Raises:
         SettingError: the file is damaged, and there is no copy.
+        DamagedFileError: the checkpoint may belong to another run.
     """
     path = Path(directory) / SUMMARY
     if is_being_deleted(path.parent) or not path.exists():
         return None
     check_entries(path.parent, "output_dir")
-    record = recorded(path.parent)
+    record = results.recorded(path.parent)
     if record is None or record.summary is None:
         return _read_json(path, "output_dir")
     if path.read_bytes() != record.summary.encode():
@@ -154,15 +157,6 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
             record.round,
         )
     return json.loads(record.summary)
-
-
-def recorded(directory: Path) -> Manifest | None:
-    """The manifest of the run's newest intact checkpoint; None if there is none."""
-    try:
-        settings = _read_json(directory / CONFIG, "run_dir")
-    except (OSError, SettingError):
-        return None
-    return manifests.newest_intact(directory / CHECKPOINTS, manifests.settings_digest(settings))
 
 
 def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:

@@ -5,8 +5,7 @@ from __future__ import annotations
 from tff_pcdd import files
 from tff_pcdd.training import history
 from tff_pcdd.training.callbacks import Callback
-
-FILE = "metrics.csv"
+from tff_pcdd.training.results import METRICS
 
 
 class CsvLog(Callback):
@@ -18,9 +17,9 @@ class CsvLog(Callback):
     def on_start(self, run):
         # Drops rows of rounds after the checkpoint, and an incomplete row: both are computed again.
         text = history.csv_text(run.history.columns, run.history)
-        files.write_text(run.directory / FILE, text)
+        files.write_text(run.directory / METRICS, text)
 
     def on_round(self, run, row):
         if row is not None:
             text = history.csv_text(run.history.columns, [row], header=False)
-            files.append_text(run.directory / FILE, text)
+            files.append_text(run.directory / METRICS, text)
