@@ -10,10 +10,16 @@ from typing import Any
 
 from tff_pcdd import disks, evaluation, files
 from tff_pcdd.data import Federation
+from tff_pcdd.training import manifests
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run import Run
-from tff_pcdd.training.run_directory import CLIENT_STATES, EVALUATION, check_entries
+from tff_pcdd.training.run_directory import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    EVALUATION,
+    check_entries,
+)
 from tff_pcdd.training.run_options import RunOptions
 
 
@@ -36,7 +42,10 @@ def restore_run(
     directory = Path(run_dir)
     check_entries(directory, "run_dir")
     options = options or RunOptions()
-    if (directory / CLIENT_STATES).is_dir():
+    record = manifests.newest_intact(
+        directory / CHECKPOINTS, manifests.settings_digest(config.to_settings())
+    )
+    if (directory / CLIENT_STATES).is_dir() or (record is not None and not record.inline):
         options = dataclasses.replace(options, client_store="disk")
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
