@@ -55,7 +55,8 @@ def check_space(directory: Path, needed: int, what: str, setting: str = "output_
         raise SettingError(
             setting,
             str(directory),
-            f"{what} need up to {_size(needed)}, and {_size(free)} are free",
+            f"{what} need up to {_size(needed)}, and {_size(free)} are free; make space, or choose "
+            "another directory",
         )
 
 

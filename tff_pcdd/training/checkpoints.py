@@ -73,8 +73,8 @@ class CheckpointManager:
         kept = self.rounds()[-self._keep :]
         for old in self.rounds():
             if old not in kept:
-                self._path(old).unlink()
-                self._manifest(old).unlink(missing_ok=True)
+                files.remove(self._path(old))
+                files.remove(self._manifest(old))
         store.forget_before(kept[0])
 
     def load(

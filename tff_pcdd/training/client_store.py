@@ -139,12 +139,12 @@ class DiskStore(ClientStateStore):
     def forget_before(self, version):
         for client, versions in self._versions.items():
             while len(versions) > 1 and versions[1] <= version:
-                self._path(client, versions.pop(0)).unlink(missing_ok=True)
+                files.remove(self._path(client, versions.pop(0)))
 
     def forget_after(self, version):
         for path in self._directory.glob(f"client_*/{_FILES}"):
             if _version(path) > version:
-                path.unlink()
+                files.remove(path)
 
 
 def _version(path: Path) -> int:
