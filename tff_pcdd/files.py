@@ -92,13 +92,8 @@ class _Output(io.BufferedIOBase):
 def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = True) -> None:
     """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
 
-    After the call, the file is also there if the machine loses power.
-
-    Args:
-        path: the file.
-        write: writes the contents.
-        sync: whether to wait until the name is on the disk; the contents always are before they
-            get the name. Without it, the caller calls `sync_directory` when it needs the file.
+    After the call, the file is also there if the machine loses power; without `sync`, only after
+    `sync_directory`.
 
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.

@@ -18,10 +18,10 @@ from tff_pcdd.training.config import ExperimentConfig
 CONFIG = "config.json"
 SUMMARY = "summary.json"
 
-# Settings that the config.json of every run contains.
 # What config.json is called while the run is deleted.
 _OVERWRITTEN = ".overwritten.json"
 
+# Settings that the config.json of every run contains.
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
