@@ -186,9 +186,9 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Removes the temporary files of killed processes from a directory and its subdirectories."""
-    for path in [*directory.rglob(".*.tmp")]:
+def remove_leftovers(directory: Path, pattern: str = "**/.*.tmp") -> None:
+    """Removes the temporary files of killed processes, by default also from subdirectories."""
+    for path in [*directory.glob(pattern)]:
         remove(path)
 
 

@@ -85,8 +85,11 @@ def _check(called: Programs, program: Program, name: str, damage: str, directory
     _DAMAGES[damage](path)
     ended = called.call(program, directory)
     if ended.status:
-        # Remains of a file's name are enough: a run's error names its directory and the file.
-        programs.error_line(ended, str(directory / program.out))
-        return programs.error_line(ended, path.name if path.exists() else str(path.parent))
+        named = path.name
+        if not path.exists():
+            named = "holds no run"
+        elif damage == "another digit":
+            named = "different settings"
+        return programs.error_line(ended, str(path.parent), named)
     called.check(program, directory)
     return REPAIRED if path.name in ended.errors else SAME

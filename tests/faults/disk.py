@@ -65,7 +65,7 @@ class _Interception:
         return io.TextIOWrapper(buffered, encoding, errors, newline)
 
     def os_open(self, path, flags, *arguments, **rest):
-        if flags & os.O_CREAT:
+        if flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE:
             self.announce(CREATE, path)
         return _os_open(path, flags, *arguments, **rest)
 

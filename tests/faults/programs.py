@@ -12,6 +12,7 @@ import hashlib
 import importlib
 import io
 import itertools
+import os
 import shutil
 import sys
 import types
@@ -147,6 +148,9 @@ class Programs:
         status: Any = 0
         with self._installed(), pytest.MonkeyPatch.context() as patch:
             patch.setattr(sys, "unraisablehook", unraisable.append)
+            # As in a process of its own, so that temporary files of earlier calls are not reused.
+            number = os.getpid() + next(self._numbers)
+            patch.setattr(os, "getpid", lambda: number)
             with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(errors):
                 try:
                     module.run([program.name, *flags])

@@ -70,6 +70,8 @@ def evaluate_run(
         results = _evaluate(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
+    # Not those of other files, which a process that trains may be writing.
+    files.remove_leftovers(run.directory, ".evaluation.json.*.tmp")
     files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results
 
