@@ -65,13 +65,13 @@ def evaluate_run(
         WriteError: evaluation.json cannot be written.
     """
     disks.check_writable(Path(run_dir), "run_dir")
+    # Not those of other files, which a process that trains may be writing.
+    files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    # Not those of other files, which a process that trains may be writing.
-    files.remove_leftovers(run.directory, ".evaluation.json.*.tmp")
     files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
     return results
 
