@@ -12,7 +12,7 @@ from tff_pcdd.errors import SettingError
 
 
 def check_writable(directory: Path, setting: str = "output_dir") -> None:
-    """Checks that files can be created in a directory by creating one, which is removed again.
+    """Checks that files can be created in a directory by creating one without a name.
 
     Permissions alone do not tell of a full disk, of a quota, or what a file server allows.
 
@@ -25,7 +25,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
     """
     nearest = files.nearest_directory(directory)
     try:
-        with tempfile.NamedTemporaryFile(dir=nearest, prefix=".", suffix=".tmp") as file:
+        with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(bytes(4096))
             file.flush()
             os.fsync(file.fileno())
@@ -55,7 +55,8 @@ def check_space(directory: Path, needed: int, what: str, setting: str = "output_
         raise SettingError(
             setting,
             str(directory),
-            f"{what} need up to {_size(needed)}, and {_size(free)} are free",
+            f"{what} need up to {_size(needed)}, and {_size(free)} are free; make space, or choose "
+            "another directory",
         )
 
 

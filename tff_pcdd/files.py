@@ -46,7 +46,7 @@ def writing(path: Path, *further: type[Exception]) -> Iterator[None]:
 
 
 class _Output(io.BufferedIOBase):
-    """A binary file that remembers its first error, and ignores all calls after it.
+    """A binary file that remembers its first error, and ignores all writes after it.
 
     A half-written archive tries to complete itself when it is garbage-collected. That would fail
     again, where nobody can catch the error.
@@ -57,34 +57,36 @@ class _Output(io.BufferedIOBase):
 
     def __init__(self, file: io.BufferedIOBase):
         self._file = file
+        self._position = 0
         self.error: OSError | None = None
-
-    def writable(self):
-        return True
 
     def seekable(self):
         return True
 
+    def tell(self):
+        return self._position
+
     def write(self, data):
-        return self._call(self._file.write, data, ignored=len(data))
+        size = memoryview(data).nbytes
+        self._call(self._file.write, data)
+        self._position += size
+        return size
 
     def seek(self, offset, whence=os.SEEK_SET):
-        return self._call(self._file.seek, offset, whence)
-
-    def tell(self):
-        return self._call(self._file.tell)
+        self._call(self._file.seek, offset, whence)
+        self._position = offset if self.error else self._file.tell()
+        return self._position
 
     def flush(self):
         self._call(self._file.flush)
 
-    def _call(self, function: Callable[..., Any], *arguments: Any, ignored: int = 0) -> Any:
-        if self.error is not None or self._file.closed:
-            return ignored
-        try:
-            return function(*arguments)
-        except OSError as error:
-            self.error = error
-            raise
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        if self.error is None and not self._file.closed:
+            try:
+                function(*arguments)
+            except OSError as error:
+                self.error = error
+                raise
 
 
 def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = True) -> None:
@@ -119,11 +121,7 @@ def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = T
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, in UTF-8.
-
-    Raises:
-        WriteError: as `write_atomically`.
-    """
+    """Writes a text file in UTF-8, as `write_atomically`."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
@@ -188,13 +186,9 @@ def sync_directory(path: Path) -> None:
         os.close(descriptor)
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Removes the temporary files of killed processes from a directory and its subdirectories.
-
-    Raises:
-        WriteError: a file cannot be removed.
-    """
-    for path in [*directory.rglob(".*.tmp")]:
+def remove_leftovers(directory: Path, pattern: str = "**/.*.tmp") -> None:
+    """Removes the temporary files of killed processes, by default also from subdirectories."""
+    for path in [*directory.glob(pattern)]:
         remove(path)
 
 

@@ -11,6 +11,7 @@ import contextlib
 import json
 import math
 import os
+import re
 import urllib.parse
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
@@ -188,10 +189,9 @@ class ExportDirectory:
         """Puts back versions that were being replaced, and deletes temporary files."""
         for pattern in (".*.tmp", f"{GLOBAL}/.*.tmp", f"{_PERSONAL}/*/.*.tmp"):
             for path in [*self._root.glob(pattern)]:
-                version, kind = path.name.removeprefix(".").split(".", 1)
-                target = path.with_name(version)
-                if kind == f"{_OLD}.tmp" and not target.exists():
-                    files.rename(path, target)
+                old = re.fullmatch(rf"\.(\d+)\.{_OLD}\.tmp", path.name)
+                if old and not path.with_name(old[1]).exists():
+                    files.rename(path, path.with_name(old[1]))
                 else:
                     files.remove(path)
 

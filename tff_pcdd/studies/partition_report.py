@@ -36,6 +36,7 @@ def write(
     directory = Path(output_dir)
     check_directory(directory)
     files.make_directory(directory)
+    files.remove_leftovers(directory)
     counts = federation.class_counts()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -106,6 +106,7 @@ def run_all(
     """
     runs = list(runs)
     disks.check_writable(directory)
+    files.remove_leftovers(directory, ".*.tmp")
     for run in runs:
         if overwrite or read_summary(run.folder) is None:
             planning.check(run.config)

@@ -101,8 +101,11 @@ class CheckpointManager:
                 self._delete(number)
 
     def _delete(self, round_number: int) -> None:
-        files.remove(manifests.manifest_path(self._directory, round_number))
-        files.remove(self._arrays(round_number))
+        manifest = manifests.manifest_path(self._directory, round_number)
+        for path in (manifest, self._arrays(round_number)):
+            # A directory is not ours.
+            if not path.is_dir():
+                files.remove(path)
 
     def load(
         self,

@@ -187,7 +187,8 @@ class DiskStore(ClientStateStore):
 
 def _states(folder: Path) -> list[Path]:
     """The files of a client's states in its folder."""
-    return [path for path in folder.glob("round_*.npz") if path.stem[6:].isdecimal()]
+    found = folder.glob("round_*.npz")
+    return [path for path in found if path.stem[6:].isdecimal() and not path.is_dir()]
 
 
 def _version(path: Path) -> int:

@@ -81,6 +81,8 @@ def evaluate_run(
         WriteError: evaluation.json cannot be written.
     """
     disks.check_writable(Path(run_dir), "run_dir")
+    # Not those of other files, which a process that trains may be writing.
+    files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
