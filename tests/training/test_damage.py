@@ -171,6 +171,23 @@ def test_what_is_not_a_file_is_refused(saved, kind, suffix, make):
         load(saved, kind)
 
 
+def test_directories_with_names_of_later_rounds_stay(saved, kind):
+    """Files of later rounds are deleted when a run goes on."""
+    own = saved / "checkpoints" / "round_000009.npz"
+    own.mkdir()
+    later = saved / "client_states" / "client_000000" / "round_000009.npz"
+    later.mkdir(parents=True)
+    CheckpointManager(saved / "checkpoints", 3).forget_after(2)
+    make_store(kind, saved).forget_after(2)
+    assert own.is_dir()
+    assert later.is_dir()
+    assert sorted(path.stem for path in own.parent.glob("*.npz")) == [
+        "round_000001",
+        "round_000002",
+        "round_000009",
+    ]
+
+
 @pytest.mark.parametrize(
     ("name", "reason"),
     [("settings", "belongs to a run with other settings"), ("data", "was written with other data")],
