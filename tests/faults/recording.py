@@ -144,6 +144,8 @@ class Recorder:
                 self._note_synchronized(os.fstat(descriptor).st_ino)
 
     def _note_synchronized(self, inode: int) -> None:
+        if inode not in self._held:
+            return  # A file without a name.
         if self._is_folder(inode):
             self._names[inode] = self._current_names(inode)
         else:
