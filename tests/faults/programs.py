@@ -125,8 +125,6 @@ class Programs:
             patch.setattr(exporter, "global_model", _Model)
             patch.setattr(exporter, "PersonalModels", _PersonalModels)
             patch.setattr(saved_model, "write", self._write_model)
-            # Programs leave handlers of signals behind, which only the main thread may set.
-            patch.setattr("tff_pcdd.cli.program._terminate_like_an_exception", lambda: None)
             yield
 
     def _write_model(self, model: _Model, directory: Path) -> None:
