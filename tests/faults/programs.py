@@ -51,6 +51,15 @@ EXPERIMENT = (
 )
 
 
+# What has been traced, for the modules that use these programs in the same process.
+_COMPUTATIONS: dict[str, Any] = {}
+
+
+@functools.cache
+def _context() -> _Kept:
+    return _Kept(inprocess.create_context())
+
+
 class Program(NamedTuple):
     """A command line, and the state of the directory in which it is called.
 
@@ -107,8 +116,6 @@ class Programs:
 
     def __init__(self, directory: Path):
         self._directory = directory
-        self._computations: dict[str, Any] = {}
-        self._context = functools.cache(lambda: _Kept(inprocess.create_context()))
         self.start = functools.cache(self.start)
         self.wanted = functools.cache(self.wanted)
         self._numbers = itertools.count()
@@ -117,16 +124,14 @@ class Programs:
 
     @contextlib.contextmanager
     def _installed(self) -> Iterator[None]:
-        with sharing_computations(self._computations), pytest.MonkeyPatch.context() as patch:
-            patch.setattr(InProcess, "create_context", lambda _: self._context())
+        with sharing_computations(_COMPUTATIONS), pytest.MonkeyPatch.context() as patch:
+            patch.setattr(InProcess, "create_context", lambda _: _context())
             clock = types.SimpleNamespace(perf_counter=itertools.count().__next__)
             patch.setattr(simulation, "time", clock)
             patch.setattr(Figure, "savefig", lambda _, file, **__: file.write(b"a picture"))
             patch.setattr(exporter, "global_model", _Model)
             patch.setattr(exporter, "PersonalModels", _PersonalModels)
             patch.setattr(saved_model, "write", self._write_model)
-            # Programs leave handlers of signals behind, which only the main thread may set.
-            patch.setattr("tff_pcdd.cli.program._terminate_like_an_exception", lambda: None)
             yield
 
     def _write_model(self, model: _Model, directory: Path) -> None:

@@ -80,7 +80,7 @@ def test_every_write_names_its_path(tmp_path):
         (lambda: files.make_directory(file / "a" / "b"), file / "a"),
         (lambda: files.rename(tmp_path / "none", tmp_path / "b"), tmp_path / "b"),
         (lambda: files.remove(file / "a"), file / "a"),
-        (lambda: files.locked(file).__enter__(), file / ".lock"),
+        (lambda: files.locked(file).__enter__(), file),
     ):
         with pytest.raises(WriteError) as caught:
             call()
