@@ -34,3 +34,27 @@ class SettingError(ValueError):
 
 class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
+
+
+class DamagedFileError(DataError):
+    """A file of a run that is missing, or whose contents are not what was written."""
+
+
+class WriteError(OSError):
+    """A file or directory that cannot be written: the disk is full or read-only, or similar.
+
+    What was complete before stays as it was.
+
+    Attributes:
+        errno: the number of the system's error.
+        strerror: the reason.
+        filename: the path.
+
+    Example:
+        >>> import errno
+        >>> print(WriteError(errno.ENOSPC, "No space left on device", "runs/a/metrics.csv"))
+        cannot write runs/a/metrics.csv: No space left on device
+    """
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"

@@ -14,7 +14,7 @@ from absl import logging
 from tff_pcdd.cli import signals
 from tff_pcdd.cli.flags import Flags, shown
 from tff_pcdd.data.transforms import broken_images
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
 
 
@@ -115,6 +115,8 @@ def _run(
         fail(str(error), 2)
     except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
         fail(str(error), 1)
+    except WriteError as error:
+        fail(f"{error}; what was complete is kept, and the same command continues from there", 1)
     except Exception as error:
         broken = broken_images(str(error))
         if broken is None:
