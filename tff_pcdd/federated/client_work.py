@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.batches import reduce_batches
+from tff_pcdd.federated.batches import may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, can_be_summed, read, subtract
+from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, read, subtract
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import Client
 
@@ -60,9 +60,9 @@ class ClientWork:
                 state: the client's new state.
                 metrics: loss and metrics summed over samples, and the number of `samples`.
                 sent: float32 scalar, the share of `sums` that is not zero.
-                included: float32 scalar, 1 if all of these values can be summed, else 0. Then the
-                    client is excluded: it has its earlier state, and the other values are 0, as
-                    those of a client without samples are.
+                included: float32 scalar, 1 if all of these values can be summed and all samples
+                    are finite, else 0. Then the client is excluded: it has its earlier state, and
+                    the other values are 0, like those of a client without samples.
         """
         method, net = self._spec.method, self._net
         client = self._training.begin(message, state, data, self._phases)
@@ -87,6 +87,8 @@ class ClientWork:
             sent=tf.cast(upload.sent, tf.float32),
         )
         included = can_be_summed(result)
+        if may_be_nonfinite(self._spec):
+            included = tf.logical_and(included, all_finite(data["train"]["x"]))
         # A branch and not a choice by value, which would copy the tensors of every client.
         result = tf.cond(included, lambda: result, lambda: _without_effect(result, state))
         result["included"] = tf.cast(included, tf.float32)
