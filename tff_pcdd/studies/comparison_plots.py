@@ -130,9 +130,7 @@ def bars(results: Results, title: str, diverged: Results | None = None):
                 **style,
             )
         lost = {name: len(runs) for name, runs in (diverged or {}).get(partition, {}).items()}
-        labels = [
-            f"{name}\n({lost[name]} diverged)" if lost.get(name) else name for name in methods
-        ]
+        labels = [f"{name} ({lost[name]} diverged)" if lost.get(name) else name for name in methods]
         axes.set_yticks(positions, labels, fontsize=9)
         axes.set_ylim(len(methods) - 0.4, -0.6)
         axes.set_xlim(0, 102)
