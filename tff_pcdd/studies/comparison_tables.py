@@ -102,7 +102,8 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
 
 def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
     """GA and PA of every method on every partition."""
-    columns, by_method = {}, {}
+    columns: dict[str, dict[str, list[Any]]] = {}
+    by_method: dict[str, list[StudyRun]] = {}
     for partition, group in by_partition.items():
         for method, runs in _by_method(group).items():
             by_method[method] = [*by_method.get(method, []), *runs]
