@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import methods
 from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
+from tff_pcdd.training.nonfinite import is_lost
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
@@ -51,6 +52,8 @@ def report(runs: Sequence[StudyRun]) -> str:
         if len(by_partition) > 1:
             parts.append(partition)
         parts.append(accuracies(group, marked=False))
+    if diverged := _diverged(runs):
+        parts.append(f"‡ diverged and left out: {diverged}")
     return "\n\n".join(parts)
 
 
@@ -71,6 +74,8 @@ def document(runs: Sequence[StudyRun]) -> str:
     meanings = [note for title, note in optional.items() if title in parts]
     if _metrics(runs):
         meanings.insert(0, notes.METRICS)
+    if diverged := _diverged(runs):
+        meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
@@ -97,18 +102,23 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
 
 def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
     """GA and PA of every method on every partition."""
-    columns = {}
+    columns: dict[str, dict[str, list[Any]]] = {}
+    by_method: dict[str, list[StudyRun]] = {}
     for partition, group in by_partition.items():
+        for method, runs in _by_method(group).items():
+            by_method[method] = [*by_method.get(method, []), *runs]
         for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
             columns[f"{partition}: {heading}"] = {
                 method: _values(runs, key) for method, runs in _by_method(group).items()
             }
-    names = list(dict.fromkeys(name for column in columns.values() for name in column))
     marked = [
-        tables.mark_best({name: column.get(name, []) for name in names})
+        tables.mark_best({name: column.get(name, []) for name in by_method})
         for column in columns.values()
     ]
-    body = [[_name(method), *(cells[method] for cells in marked)] for method in names]
+    body = [
+        [_name(method, runs), *(cells[method] for cells in marked)]
+        for method, runs in by_method.items()
+    ]
     return tables.markdown([["method", *columns], *body])
 
 
@@ -128,10 +138,12 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         columns.append(tables.mark_best(values) if marked else plain)
     lines = [["method", *headings.values(), "PA epochs", "seeds"]]
     for method, group in by_method.items():
-        finished = sum(run.summary is not None for run in group)
-        seeds = str(finished) if finished == len(group) else f"{finished} of {len(group)}"
+        seeds = tables.count(
+            sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
+        )
         epochs = tables.number(_values(group, "personal_epochs"), "d")
-        lines.append([_name(method), *(cells[method] for cells in columns), epochs, seeds])
+        cells = [column[method] for column in columns]
+        lines.append([_name(method, group), *cells, epochs, seeds])
     return tables.markdown(lines)
 
 
@@ -164,7 +176,7 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     """
     rows = {}
     for method, group in _by_method(runs).items():
-        rows[_name(method)] = group, "ga"
+        rows[_name(method, group)] = group, "ga"
         for head in _further_heads(group):
             rows[f"{method}: {head}"] = group, f"ga_{head}"
     columns = {"GA": {name: _values(group, f"{ga}_final") for name, (group, ga) in rows.items()}}
@@ -201,7 +213,8 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     Returns:
         The table; empty without runs of FedAvg.
     """
-    curves = {method: _mean_curve(group) for method, group in _by_method(runs).items()}
+    by_method = _by_method(runs)
+    curves = {method: _mean_curve(group) for method, group in by_method.items()}
     if not curves.get(_BASELINE):
         return ""
     target = max(curves[_BASELINE].values())
@@ -216,7 +229,8 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         if number is not None and baseline is not None:
             rounds, speedup = str(number), f"{baseline / number:.1f}×"
         best = tables.number(curves[method].values(), ".1f", max)
-        lines.append([_name(method), rounds if curves[method] else tables.NO_VALUE, speedup, best])
+        name = _name(method, by_method[method])
+        lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.markdown(lines)
 
 
@@ -232,7 +246,7 @@ def costs(runs: Sequence[StudyRun]) -> str:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
             [
-                _name(method),
+                _name(method, group),
                 tables.number(_values(group, "personal_parameters_per_client"), ",d"),
                 tables.number(_per_client(group, "upload_bytes"), ",.1f"),
                 tables.number(_per_client(group, "download_bytes"), ",.1f"),
@@ -258,19 +272,31 @@ def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
     return groups
 
 
-def _name(method: str) -> str:
-    return method if methods.get(method).has_global_model else f"{method} †"
+def _name(method: str, runs: Sequence[StudyRun]) -> str:
+    """The name of a method, marked if it has no global model, or if one of its runs diverged."""
+    name = method if methods.get(method).has_global_model else f"{method} †"
+    return f"{name} ‡" if any(run.diverged for run in runs) else name
+
+
+def _diverged(runs: Sequence[StudyRun]) -> str:
+    """The labels of the runs that diverged."""
+    return ", ".join(run.label for run in runs if run.diverged)
+
+
+def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
+    """The summaries of all runs that have finished and have not diverged."""
+    return [run.summary for run in runs if run.summary and run.usable]
 
 
 def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
-    """A value from the summary of every finished run; empty if one of them lacks it."""
-    values = [run.summary.get(key) for run in runs if run.summary]
+    """A value from the summary of every usable run; empty if one of them lacks it."""
+    values = [summary.get(key) for summary in _summaries(runs)]
     return [] if None in values else values
 
 
 def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
-    """Traffic of one client in one round, in kB, for every finished run."""
-    finished = [run.summary for run in runs if run.summary]
+    """Traffic of one client in one round, in kB, for every usable run."""
+    finished = _summaries(runs)
     if not all(summary.get("clients_per_round") for summary in finished):
         return []
     return [
@@ -280,8 +306,16 @@ def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
 
 
 def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
-    """GA by round, averaged over seeds."""
-    curves = [dict(run.history().points("ga")) for run in runs if run.summary]
+    """GA by round, averaged over seeds, without rounds that were lost."""
+    curves = [
+        {
+            row["round"]: row["ga"]
+            for row in run.history()
+            if row["ga"] is not None and not is_lost(row)
+        }
+        for run in runs
+        if run.usable
+    ]
     return {
         number: statistics.fmean(curve[number] for curve in curves)
         for number in (curves[0] if curves else ())

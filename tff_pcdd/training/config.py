@@ -55,6 +55,15 @@ class TrainingConfig:
     )
     batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
     optimizer: SGD = part(SGD)
+    nonfinite: str = option(
+        "stop",
+        "What happens if a client's update is NaN or infinite. It is always excluded from the "
+        "round. stop: the run ends, marked as diverged, after three rounds in a row in which an "
+        "update or an answer of a model was not finite. exclude: it ends only after three rounds "
+        "in a row that gave no usable model.",
+        choices=("stop", "exclude"),
+        group="Training",
+    )
     cohort_seed: int | None = option(
         None,
         "Seed of the cohorts; the value of seed by default.",
