@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tff_pcdd.data.checks import to_float32, to_int32
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE, TEXT
 from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
@@ -99,12 +100,15 @@ class TffCacheSource(LeafFormat, DirectorySource):
         for user in order:
             if len(chosen) == wanted:
                 break
-            own = [
-                self.samples(part.create_tf_dataset_for_client(user))
-                if user in ids
-                else _nothing(self.format.shape)
-                for part, ids in zip(parts, members, strict=True)
-            ]
+            try:
+                own = [
+                    self.samples(part.create_tf_dataset_for_client(user))
+                    if user in ids
+                    else _nothing(self.format.shape)
+                    for part, ids in zip(parts, members, strict=True)
+                ]
+            except DataError as error:
+                raise DataError(f"{file}: user {user!r:.80}: {error}") from error
             if any(len(labels) for _, labels in own):
                 chosen[user] = own
             else:
@@ -223,7 +227,7 @@ def _images(dataset: Any) -> Arrays:
         return _nothing(LeafImages.format.shape)
     pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
     labels = np.concatenate([chunk["label"] for chunk in chunks])
-    return grey_levels(pixels[..., None]), labels
+    return grey_levels(to_float32(pixels)[..., None]), to_int32(labels)
 
 
 def _windows(dataset: Any) -> Arrays:
