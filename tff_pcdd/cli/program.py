@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import os
 import signal
 import sys
@@ -12,6 +10,7 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 from absl import logging
 
+from tff_pcdd.cli import own_modules
 from tff_pcdd.cli.flags import Flags, shown
 from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError
@@ -49,7 +48,7 @@ def run(
 
     flags = Flags(argv)
     try:
-        _import_modules(argv)
+        own_modules.import_named(argv)
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
@@ -107,37 +106,6 @@ def run(
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
     return str(error).removeprefix("ERROR:: ")
-
-
-def _import_modules(argv: Sequence[str]) -> None:
-    """Imports the modules that `--import` names, also in flagfiles.
-
-    The working directory is searched too, although it is not on the module path of an installed
-    command.
-
-    Args:
-        argv: the command line, with the program's name first.
-
-    Raises:
-        absl.flags.Error: a flagfile cannot be read.
-        SettingError: a module cannot be found.
-    """
-    arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
-    names = []
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == "import":
-            names.append(value if equals else following)
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            reason = "must be the name of a module, such as my_module"
-            raise SettingError("import", name or None, reason)
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise SettingError("import", name, str(error)) from None
 
 
 def _terminate_like_an_exception() -> None:
