@@ -47,6 +47,7 @@ def option(
     type: type | None = None,
     group: str = "",
     setting: str | None = None,
+    path: bool = False,
 ) -> Any:
     """A dataclass field that is a setting.
 
@@ -77,6 +78,7 @@ def option(
             "type": type or default.__class__,
             "group": group,
             "setting": setting,
+            "path": path,
             "default": default,
         },
     )
@@ -137,6 +139,7 @@ class Setting:
         group: heading under which `--help` lists it.
         chosen_by: the setting that chooses among components; None if this one always applies.
         applies_to: the names of the components that have this setting.
+        path: whether the value is a path of a file or directory that is read.
     """
 
     name: str
@@ -147,6 +150,7 @@ class Setting:
     group: str
     chosen_by: str | None = None
     applies_to: tuple[str, ...] = ()
+    path: bool = False
 
 
 def option_fields(cls: type) -> list[dataclasses.Field]:
@@ -219,6 +223,7 @@ def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
         data["default"],
         data["choices"],
         data["group"],
+        path=data["path"],
     )
 
 
