@@ -10,13 +10,17 @@ import importlib
 import itertools
 import os
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.machinery import ModuleSpec, PathFinder
 from types import FrameType
 
 from absl import flags as absl_flags
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training.run_directory import path_settings
+
+# Files that show that a directory holds results.
+_RESULTS = ("best.flags", "comparison.csv", "config.json", "sweep.csv")
 
 
 class _WorkingDirectory:
@@ -58,14 +62,11 @@ def import_named(argv: Sequence[str]) -> None:
 
     Raises:
         absl.flags.Error: a flagfile cannot be read.
-        SettingError: a module cannot be found.
+        SettingError: a module cannot be found, or a flagfile among results names one.
     """
+    _check_flagfiles(argv[1:])
     arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
-    names = []
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == "import":
-            names.append(value if equals else following)
+    names = [value for flag, value in _flags(arguments) if flag == "import"]
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
             reason = "must be the name of a module, such as my_module"
@@ -77,3 +78,38 @@ def import_named(argv: Sequence[str]) -> None:
             importlib.import_module(name)
         except ModuleNotFoundError as error:
             raise SettingError("import", name, str(error)) from None
+
+
+def _check_flagfiles(arguments: Sequence[str]) -> None:
+    """Refuses flagfiles among results that name modules, paths or further flagfiles.
+
+    The programs write flagfiles with settings only. Results may come from anyone, whereas a
+    flagfile elsewhere is as trusted as the command line that names it.
+    """
+    restricted = {"flagfile", "import", *path_settings()}
+    for name, text in _flags(arguments):
+        path = os.path.expanduser(text)
+        near = [os.path.join(os.path.dirname(path), file) for file in _RESULTS]
+        if name != "flagfile" or not any(map(os.path.exists, near)):
+            continue
+        try:
+            with open(path, encoding="utf-8") as file:
+                lines = file.read().splitlines()
+        except (OSError, ValueError):  # absl reports these.
+            continue
+        for inner, value in _flags([line.strip() for line in lines]):
+            if inner in restricted:
+                raise SettingError(
+                    "flagfile",
+                    text,
+                    f"lies in a directory of results and names {inner}={value}, which is not "
+                    "followed; give this flag on the command line",
+                )
+
+
+def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
+    """The flags among arguments, with their values."""
+    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
+        flag, equals, value = argument.lstrip("-").partition("=")
+        if argument.startswith("-"):
+            yield flag, value if equals else following

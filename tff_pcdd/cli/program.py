@@ -11,10 +11,14 @@ from absl import flags as absl_flags
 from absl import logging
 
 from tff_pcdd.cli import own_modules
-from tff_pcdd.cli.flags import Flags, shown
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.errors import DataError, SettingError, shown
 from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
+
+# The most characters of an error; longer ones contain a long value in their middle.
+_LINE = 500
 
 
 def run(
@@ -42,7 +46,9 @@ def run(
     name = os.path.splitext(os.path.basename(argv[0]))[0]
 
     def fail(message: str, status: int) -> None:
-        line = " ".join(str(message).split())
+        line = shown(" ".join(str(message).split()), len(str(message)))
+        if len(line) > _LINE:
+            line = f"{line[: _LINE - 200]} … {line[-200:]}"
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
@@ -77,7 +83,7 @@ def run(
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
-        fail(shown(error, flags), 2)
+        fail(with_dashes(error, flags), 2)
     # TFF and tfds log every step, which would disturb the progress bar.
     level = flags["verbosity"]
     logging.set_verbosity(logging.WARNING if level is None else level)
@@ -88,7 +94,7 @@ def run(
     try:
         main(flags)
     except SettingError as error:
-        fail(shown(error, flags), 2)
+        fail(with_dashes(error, flags), 2)
     except DataError as error:
         fail(str(error), 2)
     except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
