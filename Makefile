@@ -76,26 +76,28 @@ install-serving: $(SERVING_VENV)/.installed
 
 install-docs: $(DOCS_VENV)/.installed
 
+# Nothing is installed that is not in the lock, with the content that it had when it was locked.
+QUIET = --quiet --disable-pip-version-check
+LOCKED = $(QUIET) --no-deps --require-hashes
+
 # The stamps are newer than the locks once all of them is installed.
 $(VENV)/.installed: requirements.lock pyproject.toml
 	@$(CHECK_PYTHON)
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		-r requirements.lock -e .
+	$(BIN)/python -m pip install $(LOCKED) -r requirements.lock
+	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
 	@touch $@
 
 $(SERVING_VENV)/.installed: serving/requirements.lock
 	@$(CHECK_PYTHON)
 	test -x $(SERVING_VENV)/bin/python || $(PYTHON) -m venv $(SERVING_VENV)
-	$(SERVING_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		-r serving/requirements.lock
+	$(SERVING_VENV)/bin/python -m pip install $(LOCKED) -r serving/requirements.lock
 	@touch $@
 
 $(DOCS_VENV)/.installed: docs/requirements.lock
 	@$(CHECK_PYTHON)
 	test -x $(DOCS_VENV)/bin/python || $(PYTHON) -m venv $(DOCS_VENV)
-	$(DOCS_VENV)/bin/python -m pip install --quiet --disable-pip-version-check --no-deps \
-		-r docs/requirements.lock
+	$(DOCS_VENV)/bin/python -m pip install $(LOCKED) -r docs/requirements.lock
 	@touch $@
 
 clean:

@@ -61,8 +61,8 @@ def install(repository: str | os.PathLike) -> Path:
     for command in (
         [sys.executable, "-m", "pip", "install", "--quiet", "uv"],
         [*uv, "venv", "--python=3.11", "--allow-existing", str(environment)],
-        [*into, "--requirement", str(repository / "requirements.lock")],
-        [*into, str(repository)],
+        [*into, "--require-hashes", "--requirement", str(repository / "requirements.lock")],
+        [*into, "--no-build-isolation", str(repository)],
     ):
         subprocess.run(command, check=True)
     finished.touch()

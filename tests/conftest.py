@@ -67,7 +67,9 @@ def simulation(request):
     from tff_pcdd import runtime
 
     name = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
-    options = {"workers": request.getfixturevalue("workers")} if name == "remote" else {}
+    options = {"tff": {"insecure": True}}.get(name, {})
+    if name == "remote":
+        options = {"workers": request.getfixturevalue("workers")}
     # As a block, which stays in force when a test uses another runtime in between.
     used = runtime.use(name, **options)
     with used:

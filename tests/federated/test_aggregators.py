@@ -149,7 +149,7 @@ def test_rounds_agree_on_every_runtime(aggregator, workers):
     results = []
     for name, options in (
         ("inprocess", {"client_parallelism": 2}),
-        ("tff", {}),
+        ("tff", {"insecure": True}),
         ("remote", {"workers": workers}),
     ):
         with runtime.use(name, **options):

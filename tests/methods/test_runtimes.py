@@ -26,7 +26,7 @@ def test_three_rounds_agree_on_every_runtime(name, workers):
     alone = three_rounds(process, "inprocess", client_parallelism=1)
     support.assert_trees_equal(alone, three_rounds(process, "inprocess", client_parallelism=2))
     for result in (
-        three_rounds(process, "tff"),
+        three_rounds(process, "tff", insecure=True),
         three_rounds(process, "remote", workers=workers),
     ):
         tf.nest.assert_same_structure(alone, result, check_types=False)

@@ -9,6 +9,8 @@ import re
 import sys
 import tomllib
 
+import pytest
+
 from tff_pcdd import _version
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -21,14 +23,46 @@ def test_citation_has_the_version():
 
 
 def test_lock_holds_every_dependency():
-    locked = dict(
-        line.split("==") for line in (_ROOT / "requirements.lock").read_text().splitlines()
-    )
+    locked = {name: version for name, version, _ in _locked("requirements.lock")}
     extras = _PROJECT["optional-dependencies"]
     for requirement in [*_PROJECT["dependencies"], *extras["notebooks"], *extras["dev"]]:
         name, _, version = requirement.partition("==")
         assert name in locked
         assert not version or re.fullmatch(version.replace("*", ".*"), locked[name])
+
+
+@pytest.mark.parametrize(
+    "lock", [f"{folder}requirements.lock" for folder in ("", "serving/", "docs/")]
+)
+def test_every_file_that_is_installed_is_checked(lock):
+    packages = _locked(lock)
+    assert len(packages) > 20
+    for name, _, hashes in packages:
+        assert hashes, f"{name} has no hash"
+        assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes), name
+    assert "://" not in (_ROOT / lock).read_text()
+
+
+def test_installing_requires_the_hashes():
+    makefile = (_ROOT / "Makefile").read_text()
+    installs = re.findall("pip install (.+)", makefile)
+    assert len(installs) == 4
+    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 3
+    # The fourth installs the project itself, with the locked setuptools.
+    assert sum("--no-deps --no-build-isolation -e ." in options for options in installs) == 1
+    assert re.search(r"^LOCKED = .*--no-deps --require-hashes$", makefile, re.M)
+    names = [name for name, _, _ in _locked("requirements.lock")]
+    assert "setuptools" in names
+
+
+def _locked(lock):
+    """Name, version and SHA-256 digests of the packages in a lock."""
+    text = (_ROOT / lock).read_text().replace("\\\n", "")
+    pinned = [line.split() for line in text.splitlines() if line and not line.startswith("#")]
+    return [
+        (*package.split("=="), [option.removeprefix("--hash=sha256:") for option in options])
+        for package, *options in pinned
+    ]
 
 
 def test_dependencies_are_what_is_imported():

@@ -26,7 +26,7 @@ _ROOT = pathlib.Path(inprocess.__file__).parents[2]
 
 @pytest.fixture(scope="module")
 def reference():
-    context = worker.create_context()
+    context = worker.create_context(insecure=True)
     yield context
     context.close()
 

@@ -232,7 +232,7 @@ def _addresses(processes):
 @pytest.fixture(scope="module")
 def expected():
     """Result of two rounds with five clients on the runtime `tff`."""
-    with runtime.use("tff"):
+    with runtime.use("tff", insecure=True):
         return _two_rounds(5)
 
 
@@ -251,7 +251,7 @@ def test_equals_one_worker_and_trains_every_client_once(start_workers, expected,
 
 
 def test_fewer_clients_than_workers(start_workers):
-    with runtime.use("tff"):
+    with runtime.use("tff", insecure=True):
         expected = _two_rounds(1)
     with runtime.use("remote", workers=_addresses(start_workers(2))):
         _assert_close(_two_rounds(1), expected, 1e-6)
@@ -390,7 +390,7 @@ def test_unusable_timeout():
 
 
 def test_service(expected):
-    with runtime.use("tff") as engine_context:
+    with runtime.use("tff", insecure=True) as engine_context:
         server, port = service.serve(engine_context.executor_factory, "127.0.0.1", 0)
         try:
             with runtime.use("remote", workers=[f"127.0.0.1:{port}"]):

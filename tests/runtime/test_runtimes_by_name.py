@@ -53,6 +53,7 @@ def test_settings_belong_to_their_runtime():
         "runtime": (),
         "client_parallelism": ("inprocess",),
         "devices": ("inprocess",),
+        "insecure": ("tff",),
         "workers": ("remote",),
         "worker_timeout": ("remote",),
     }

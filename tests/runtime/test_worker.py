@@ -4,8 +4,10 @@ import os
 import pathlib
 import signal
 import socket
+import stat
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 
@@ -15,17 +17,21 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd import runtime
-from tff_pcdd.runtime import process, worker
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import private_network, process, worker
 
 pytestmark = pytest.mark.integration
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
+_needs_private_network = pytest.mark.skipif(
+    not private_network.available(), reason="no process gets a network of its own on this system"
+)
 
 # Programs that print the process id of their worker; their argument determines what they do then.
 _COMPUTES = """
 import sys
 from tff_pcdd import runtime
-context = runtime.use("tff").context
+context = runtime.use("tff", insecure=True).context
 import numpy as np, tensorflow as tf, tensorflow_federated as tff
 print(context.worker.pid, flush=True)
 
@@ -68,11 +74,11 @@ def _count(limit):
 
 def _is_gone(pid: int) -> bool:
     try:
-        stat = pathlib.Path(f"/proc/{pid}/stat").read_text()
+        status = pathlib.Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:
         return True
     # The first process of a container does not always reap zombies.
-    return stat.rpartition(")")[2].split()[0] == "Z"
+    return status.rpartition(")")[2].split()[0] == "Z"
 
 
 def _wait_until_gone(pid: int, seconds: float = 5.0) -> bool:
@@ -84,11 +90,11 @@ def _wait_until_gone(pid: int, seconds: float = 5.0) -> bool:
     return True
 
 
-def _start_user(program: str, argument: str) -> subprocess.Popen:
+def _start_user(program: str, argument: str, **environment: str) -> subprocess.Popen:
     return subprocess.Popen(
         [sys.executable, "-c", program, argument],
         cwd=_ROOT,
-        env={**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3"},
+        env={**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -143,7 +149,7 @@ def test_worker_ends_when_its_user_is_terminated(number):
 
 
 def test_computes_for_any_number_of_clients_and_ends_on_close():
-    with runtime.use("tff") as context:
+    with runtime.use("tff", insecure=True) as context:
         # There are more cohort sizes than cached executors.
         for num_clients in (*range(1, 13), 2):
             assert _sum_of_doubles(list(range(num_clients))) == num_clients * (num_clients - 1)
@@ -153,7 +159,7 @@ def test_computes_for_any_number_of_clients_and_ends_on_close():
 
 
 def test_a_worker_killed_during_a_call_is_an_error():
-    with runtime.use("tff") as context:
+    with runtime.use("tff", insecure=True) as context:
         assert _double(1) == 2
         killer = threading.Timer(0.5, os.kill, (context.worker.pid, signal.SIGKILL))
         killer.start()
@@ -171,7 +177,7 @@ def test_errors_inside_a_computation_are_reported_once():
         with tf.control_dependencies([tf.debugging.assert_less(x, 0, message="not this one")]):
             return tf.identity(x)
 
-    with runtime.use("tff"):
+    with runtime.use("tff", insecure=True):
         with pytest.raises(Exception, match="not this one"):
             refuse(1)
         assert _double(4) == 8
@@ -180,17 +186,17 @@ def test_errors_inside_a_computation_are_reported_once():
 def test_missing_binary(tmp_path, monkeypatch):
     missing = tmp_path / "nowhere"
     with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
-        worker.create_context(binary=missing)
+        worker.create_context(binary=missing, insecure=True)
     monkeypatch.setenv(process.BINARY_VARIABLE, str(missing))
     with pytest.raises(runtime.RuntimeStartError, match="nowhere is not a file"):
-        worker.create_context()
+        worker.create_context(insecure=True)
 
 
 def test_binary_that_is_not_executable(tmp_path):
     path = tmp_path / "worker_binary"
     path.write_text("")
     with pytest.raises(runtime.RuntimeStartError, match="is not executable"):
-        worker.create_context(binary=path)
+        worker.create_context(binary=path, insecure=True)
 
 
 def test_binary_of_another_machine(tmp_path):
@@ -198,7 +204,7 @@ def test_binary_of_another_machine(tmp_path):
     path.write_bytes(b"\x7fELF, but not of this machine")
     path.chmod(0o755)
     with pytest.raises(runtime.RuntimeStartError, match="Exec format error"):
-        worker.create_context(binary=path)
+        worker.create_context(binary=path, insecure=True)
 
 
 def test_c_library_too_old(tmp_path):
@@ -207,7 +213,7 @@ def test_c_library_too_old(tmp_path):
         """echo "worker_binary: /lib/libc.so.6: version 'GLIBC_2.34' not found" >&2; exit 1""",
     )
     with pytest.raises(runtime.RuntimeStartError) as caught:
-        worker.create_context(binary=path)
+        worker.create_context(binary=path, insecure=True)
     assert "exited with status 1" in str(caught.value)
     assert "'GLIBC_2.34' not found" in str(caught.value)
     assert "C library is too old" in str(caught.value)
@@ -216,14 +222,14 @@ def test_c_library_too_old(tmp_path):
 def test_silent_exit(tmp_path):
     path = _fake_binary(tmp_path, "exit 0")
     with pytest.raises(runtime.RuntimeStartError, match="exited with status 0 without any output"):
-        worker.create_context(binary=path)
+        worker.create_context(binary=path, insecure=True)
 
 
 def test_no_answer(tmp_path):
     path = _fake_binary(tmp_path, f"echo $$ > {tmp_path}/pid; exec sleep 1000")
     begin = time.monotonic()
     with pytest.raises(runtime.RuntimeStartError, match=r"did not answer on port .* within 1 s"):
-        worker.create_context(binary=path, start_timeout=1.0)
+        worker.create_context(binary=path, start_timeout=1.0, insecure=True)
     assert time.monotonic() - begin < 5
     assert _wait_until_gone(int((tmp_path / "pid").read_text()))
 
@@ -234,15 +240,64 @@ def test_port_in_use():
         other.listen()
         port = other.getsockname()[1]
         with pytest.raises(runtime.RuntimeStartError, match=f"port {port} .* it is in use"):
-            worker.create_context(port=port)
+            process.check_port(port)
+
+
+@_needs_private_network
+def test_nobody_else_reaches_the_worker(tmp_path, monkeypatch):
+    """Its port is in a network of its own, and only this user can open the socket that leads in."""
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with runtime.use("tff") as context:
+        assert _double(2) == 4
+        pid, inner = context.worker.pid, _child(context.worker.pid)
+        assert _network(pid) == _network(inner) != _network("self")
+        (folder,) = tmp_path.iterdir()
+        assert stat.S_IMODE(folder.stat().st_mode) == 0o700
+    assert _wait_until_gone(inner)
+    assert not list(tmp_path.iterdir())
+
+
+@_needs_private_network
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_user_that_is_killed_leaves_nothing(number, tmp_path):
+    user = _start_user(_COMPUTES, str(10**15), TMPDIR=str(tmp_path))
+    pid = int(user.stdout.readline())
+    inner = _child(pid)
+    assert list(tmp_path.glob("tff_pcdd_*/worker"))
+    user.send_signal(number)
+    user.communicate(timeout=20)
+    assert _wait_until_gone(pid)
+    assert _wait_until_gone(inner)
+    assert not list(tmp_path.glob("tff_pcdd_*"))
+
+
+def test_a_worker_that_other_machines_could_reach_is_refused(monkeypatch):
+    monkeypatch.setattr(private_network, "available", lambda: False)
+    with pytest.raises(SettingError, match="on every network interface") as caught:
+        runtime.use("tff")
+    assert caught.value.setting == "insecure"
+    assert "runtime=inprocess" in caught.value.reason
+    with runtime.use("tff", insecure=True) as context:
+        assert _double(2) == 4
+        assert _network(context.worker.pid) == _network("self")
+
+
+def _child(pid: int) -> int:
+    (child,) = pathlib.Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    return int(child)
+
+
+def _network(pid: int | str) -> str:
+    """The network namespace of a process."""
+    return os.readlink(f"/proc/{pid}/ns/net")
 
 
 def test_use_restores_the_previous_runtime():
     stack = tff.framework.get_context_stack()
     original = stack.current
-    with runtime.use("tff") as outer:
+    with runtime.use("tff", insecure=True) as outer:
         assert stack.current is outer
-        with runtime.use("tff") as inner:
+        with runtime.use("tff", insecure=True) as inner:
             assert stack.current is inner
         assert _is_gone(inner.worker.pid)
         assert stack.current is outer
@@ -253,8 +308,8 @@ def test_use_restores_the_previous_runtime():
 def test_use_closes_the_previous_runtime():
     stack = tff.framework.get_context_stack()
     original = stack.current
-    first = runtime.use("tff").context
-    with runtime.use("tff") as second:
+    first = runtime.use("tff", insecure=True).context
+    with runtime.use("tff", insecure=True) as second:
         assert _is_gone(first.worker.pid)
         assert stack.current is second
     assert stack.current is original

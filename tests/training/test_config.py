@@ -280,7 +280,7 @@ def test_runtime_options():
         "client_parallelism": 2,
         "devices": "CPU:0,CPU:1",
     }
-    assert runtime_options(runtime="tff") == {}
+    assert runtime_options(runtime="tff") == {"insecure": False}
     assert runtime_options(runtime="remote", workers="a:1,b:2") == {
         "workers": "a:1,b:2",
         "worker_timeout": 60.0,

@@ -16,7 +16,7 @@ from tff_pcdd.benchmarks import measure, plain, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd.federated import TrainingSpec
-from tff_pcdd.runtime import inprocess, remote, worker
+from tff_pcdd.runtime import inprocess, private_network, remote, worker
 
 _TEXT = """\
 `plain` is the reference: a TensorFlow training loop over the clients, one after the other.
@@ -76,9 +76,11 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
     contexts: dict[str, Any] = {
         "inprocess": inprocess.create_context(),
         "inprocess, one at a time": inprocess.create_context(client_parallelism=1),
-        "tff": worker.create_context(),
-        "remote": remote.create_context(workers=addresses),
     }
+    # Elsewhere the worker would be open to every machine that reaches this one.
+    if private_network.available():
+        contexts["tff"] = worker.create_context()
+    contexts["remote"] = remote.create_context(workers=addresses)
     for context in contexts.values():
         stack.callback(context.close)
     for name, context in contexts.items():

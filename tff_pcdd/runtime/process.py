@@ -1,7 +1,7 @@
 """TFF's C++ worker as a child process that reports why it failed and ends with its parent.
 
-The worker that ships with TFF always listens on all network interfaces. Its gRPC is not
-authenticated.
+The worker that ships with TFF always listens on all network interfaces, and its gRPC is not
+authenticated. `private_network` keeps it to itself where the kernel allows that.
 """
 
 import atexit
@@ -10,6 +10,7 @@ import errno
 import importlib.util
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -21,7 +22,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime import RuntimeStartError, private_network
 
 BINARY_VARIABLE = "TFF_PCDD_WORKER_BINARY"
 
@@ -117,6 +118,7 @@ class WorkerProcess:
         port: int,
         arguments: Sequence[str] = (),
         on_end: Callable[[], None] = lambda: None,
+        private: pathlib.Path | None = None,
     ):
         """Starts the process without waiting until it is ready.
 
@@ -125,6 +127,8 @@ class WorkerProcess:
             port: value of its argument `--port`.
             arguments: further command-line arguments.
             on_end: called in another thread when the process has ended.
+            private: gives the process a network of its own, in which the port is reached through
+                this Unix socket; its directory is removed when the process has ended.
         """
         self.port = port
         self.ended = threading.Event()
@@ -132,10 +136,13 @@ class WorkerProcess:
         self._owner = os.getpid()
         # The file has no name, so it disappears in any case.
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
-        self._command = [
-            *(sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)),
-            *(str(binary), f"--port={port}", *arguments),
-        ]
+        self._private = private
+        arguments = [f"--port={port}", *arguments]
+        if private:
+            self._command = private_network.command(str(binary), arguments, port, private)
+        else:
+            launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)]
+            self._command = [*launcher, str(binary), *arguments]
         self._process: subprocess.Popen  # Set by `_run`, unless the start fails.
         self._start_error: OSError | None = None
         # For PR_SET_PDEATHSIG the parent is the *thread* that started the process. Therefore the
@@ -166,6 +173,8 @@ class WorkerProcess:
         finally:
             started.set()
         self._process.wait()
+        if self._private:
+            shutil.rmtree(self._private.parent, ignore_errors=True)
         self.ended.set()
         self._on_end()
 

@@ -9,31 +9,36 @@ answer of a worker that was killed. Here the worker
 - must answer within a deadline; otherwise the reason is reported;
 - is monitored: if it dies, the current call fails.
 
-The worker's gRPC is not authenticated, and it always listens on all network interfaces. Prefer the
-runtime `inprocess` on a machine that untrusted machines can reach.
+The worker's gRPC is not authenticated, and it always listens on all network interfaces. So it runs
+in a network of its own (`private_network`), which only this user's processes can reach. Where the
+kernel does not allow that, as in some containers, it starts only if `insecure` is set.
 """
 
 import collections
 import contextlib
 import os
+import pathlib
+import tempfile
 from collections.abc import Callable
 from typing import Any
 
 import grpc
 import tensorflow_federated as tff
 
-from tff_pcdd.runtime import WorkerDiedError
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import WorkerDiedError, private_network
 from tff_pcdd.runtime._tff_private import executor_pb2_grpc
 from tff_pcdd.runtime.process import (
     CHANNEL_OPTIONS,
     WorkerProcess,
-    check_port,
     find_binary,
     unused_port,
     wait_until_ready,
 )
 
 _EXECUTORS_KEPT = 10
+# Any port will do: nothing else listens in the worker's own network.
+_PRIVATE_PORT = 50051
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
@@ -190,7 +195,7 @@ def is_broken_connection(error: Exception) -> bool:
 def create_context(
     *,
     binary: str | os.PathLike | None = None,
-    port: int | None = None,
+    insecure: bool = False,
     start_timeout: float = 30.0,
     max_concurrent_computation_calls: int = -1,
     default_num_clients: int = 0,
@@ -200,7 +205,8 @@ def create_context(
     Args:
         binary: path of the worker; by default the value of the environment variable
             TFF_PCDD_WORKER_BINARY, or the worker in TFF's package if that is not set.
-        port: the port on which the worker listens; by default any free port.
+        insecure: whether the worker may listen on all network interfaces where it cannot have a
+            network of its own.
         start_timeout: time within which the worker has to answer, in seconds.
         max_concurrent_computation_calls: maximum number of clients that run at the same time; 0 or
             less means no limit. A lower number needs less memory.
@@ -211,20 +217,33 @@ def create_context(
 
     Raises:
         RuntimeStartError: if the worker cannot start; the message contains the reason.
+        SettingError: if it cannot have a network of its own, and `insecure` is not set.
     """
     path = find_binary(binary)
-    if port is None:
-        port = unused_port()
-    check_port(port)
+    if private_network.available():
+        # The directory can be entered by this user only.
+        private = pathlib.Path(tempfile.mkdtemp(prefix="tff_pcdd_")) / "worker"
+        port, address = _PRIVATE_PORT, f"unix:{private}"
+    elif insecure:
+        private, port = None, unused_port()
+        address = f"127.0.0.1:{port}"
+    else:
+        raise SettingError(
+            "insecure",
+            None,
+            "this system does not give TFF's worker a network of its own, so it would listen on "
+            "every network interface, without authentication; set `insecure` if only trusted "
+            "machines can reach this one, or choose runtime=inprocess",
+        )
     # Connections to this machine must not go through a proxy set in the environment.
-    options = (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0))
-    channel = grpc.insecure_channel(f"127.0.0.1:{port}", options)
+    channel = grpc.insecure_channel(address, (*CHANNEL_OPTIONS, ("grpc.enable_http_proxy", 0)))
     worker = WorkerProcess(
         path,
         port,
         [f"--max_concurrent_computation_calls={max_concurrent_computation_calls}"],
         # Closing the channel ends calls whose connection did not notice the end of the worker.
         on_end=channel.close,
+        private=private,
     )
     try:
         wait_until_ready(worker, channel, start_timeout, path)

@@ -7,6 +7,7 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.runtime.config import RuntimeConfig, registry
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow_federated as tff
@@ -19,7 +20,14 @@ class LocalWorker(RuntimeConfig):
 
     name = "tff"
 
+    insecure: bool = option(
+        False,
+        "Let TFF's worker, which does not authenticate its callers, listen on every network "
+        "interface where the system does not give it a network of its own.",
+        group="Runtime",
+    )
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import worker
 
-        return worker.create_context()
+        return worker.create_context(insecure=self.insecure)
