@@ -186,6 +186,8 @@ def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         return f"choose one of {', '.join(bounds['choices'])}"
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "must be a number of at most 64 bits"
     if bounds["minimum"] is not None and value < bounds["minimum"]:
         return f"must be at least {bounds['minimum']}"
     if bounds["above"] is not None and value <= bounds["above"]:

@@ -157,7 +157,7 @@ def test_labels_beyond_int32_are_refused(label):
 FLOATS = InputSpec("image", (2, 2, 1), "float32")
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf, 3.4e38])
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
 def test_infinite_inputs_are_refused_with_client_and_position(value):
     x = np.zeros((6, 2, 2, 1), np.float32)
     x[4, 1, 0, 0] = value
@@ -175,11 +175,11 @@ def test_infinite_inputs_are_refused_with_client_and_position(value):
 
 
 def test_inputs_that_normalization_makes_infinite_are_refused():
-    x = np.full((6, 2, 2, 1), 1e37, np.float32)
+    x = np.full((6, 2, 2, 1), np.finfo(np.float32).max)
     train, test = Examples(x, np.zeros(6, int)), Examples(x[:3], np.zeros(3, int))
     _federation(input_spec=FLOATS, train=train, test=test)
     narrow = dataclasses.replace(FLOATS, std=(0.001,))
-    assert np.isinf(np.float32(1e37) / np.float32(0.001))
+    assert np.isinf(x[0] / np.float32(0.001)).all()
     with pytest.raises(DataError, match="is infinite as a float32 model input"):
         _federation(input_spec=narrow, train=train, test=test)
 

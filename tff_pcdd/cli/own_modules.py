@@ -65,7 +65,10 @@ def import_named(argv: Sequence[str]) -> None:
         SettingError: a module cannot be found, or a flagfile among results names one.
     """
     _check_flagfiles(argv[1:])
-    arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
+    try:
+        arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
+    except ValueError as error:
+        raise SettingError("flagfile", None, f"cannot be read: {error}") from None
     names = [value for flag, value in _flags(arguments) if flag == "import"]
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
@@ -86,7 +89,6 @@ def _check_flagfiles(arguments: Sequence[str]) -> None:
     The programs write flagfiles with settings only. Results may come from anyone, whereas a
     flagfile elsewhere is as trusted as the command line that names it.
     """
-    restricted = {"flagfile", "import", *path_settings()}
     for name, text in _flags(arguments):
         path = os.path.expanduser(text)
         near = [os.path.join(os.path.dirname(path), file) for file in _RESULTS]
@@ -98,7 +100,7 @@ def _check_flagfiles(arguments: Sequence[str]) -> None:
         except (OSError, ValueError):  # absl reports these.
             continue
         for inner, value in _flags([line.strip() for line in lines]):
-            if inner in restricted:
+            if inner in ("flagfile", "import", *path_settings()):
                 raise SettingError(
                     "flagfile",
                     text,

@@ -99,6 +99,10 @@ def run(
         fail(str(error), 2)
     except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
         fail(str(error), 1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror}", 1)
     except KeyboardInterrupt:
         print(f"{name}: interrupted; the same command resumes it", file=sys.stderr)
         sys.exit(130)

@@ -135,9 +135,10 @@ class Federation:
         spec = self.input_spec
         if spec.dtype != "float32":
             return
-        growth = max(1.0, spec.scale / min(spec.std or (1.0,)))
-        # Half of what float32 holds: rounding errors and means do not matter then.
-        place = first_beyond(examples.x, float(np.finfo(np.float32).max) / (2 * growth))
+        growth = spec.scale / min(spec.std or (1.0,))
+        largest = float(np.finfo(np.float32).max)
+        # The margin is for rounding errors and for means.
+        place = first_beyond(examples.x, largest if growth <= 1 else largest / growth * 0.99)
         if place is None:
             return
         row, *position = place
