@@ -188,10 +188,10 @@ def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         return "must be a finite number"
     if isinstance(value, int) and not -(2**63) <= value < 2**63:
         return "must be a number of at most 64 bits"
-    if bounds["minimum"] is not None and value < bounds["minimum"]:
-        return f"must be at least {bounds['minimum']}"
     if bounds["above"] is not None and value <= bounds["above"]:
         return f"must be greater than {bounds['above']}"
+    if bounds["minimum"] is not None and value < bounds["minimum"]:
+        return f"must be at least {bounds['minimum']}"
     if bounds["maximum"] is not None and value > bounds["maximum"]:
         return f"must be at most {bounds['maximum']}"
     return None
