@@ -38,7 +38,7 @@ class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
 
 
-def shown(value: Any, length: int = 150) -> str:
+def shown(value: Any, length: int = 300) -> str:
     """A value as it is shown in an error: on one line, without control characters, and not long.
 
     Example:

@@ -1,34 +1,25 @@
-"""Damaged and hostile data: LEAF's JSON, tables, images, prepared data sets, TFF's copies.
+"""Damaged data: LEAF's JSON, prepared data sets, TFF's copies, arrays.
 
-What is loaded from a damaged file has to be what a plain program reads from it, in the tests
-below with `json`, `csv` or TensorFlow alone. Everything else has to be refused in one line.
+What is loaded from a damaged file has to be what a plain program reads from it, here with
+`json` alone. Everything else has to be refused in one line.
 """
 
 from __future__ import annotations
 
-import contextlib
-import csv
 import functools
-import io
 import json
 import random
 import sqlite3
-import struct
-import warnings
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import tensorflow as tf
 
-from tests.faults.case import SAME, Case, SilentDifference, one_line
-from tests.faults.fuzzed_flags import mutate
-from tests.support import write_image, write_table, write_tfds
+from tests.faults.case import SAME, Case, SilentDifference
+from tests.faults.mutations import mutate, refusals
+from tests.support import write_tfds
 from tff_pcdd import data
-from tff_pcdd.data import transforms
-from tff_pcdd.errors import DataError, SettingError
-
-_SPEC = data.InputSpec("image_file", (8, 8, 3), "string", max_pixels=250_000)
 
 
 def cases(directory: Path) -> Iterator[Case]:
@@ -42,22 +33,6 @@ def cases(directory: Path) -> Iterator[Case]:
         yield Case("LEAF JSON bytes", str(number), functools.partial(_check_leaf, change))
     for number in range(40):
         yield Case("LEAF text bytes", str(number), functools.partial(_check_text, number))
-    for number in range(60):
-        yield Case("csv bytes", str(number), functools.partial(_check_table, number))
-    for number in range(60):
-        yield Case("image list bytes", str(number), functools.partial(_check_list, number))
-    for name, row in _rows().items():
-        yield Case("csv values", name, functools.partial(_check_row, row))
-    for kind, contents in _images().items():
-        for number in range(40):
-            yield Case(
-                "image bytes", f"{kind} {number}", functools.partial(_check_image, kind, number)
-            )
-        for length in range(0, min(len(contents), 60), 3):
-            cut = functools.partial(_check_contents, contents[:length])
-            yield Case("truncated images", f"{kind}, {length} bytes", cut)
-    for name, header in _headers().items():
-        yield Case("image headers", name, functools.partial(_check_contents, header))
     for file in ("dataset_info.json", "features.json", "label.labels.txt", "train", "test"):
         for number in range(12):
             check = functools.partial(_check_tfds, file, number)
@@ -66,18 +41,6 @@ def cases(directory: Path) -> Iterator[Case]:
         yield Case("TFF copies", str(number), functools.partial(_check_cache, number))
     for name, make in _federations().items():
         yield Case("arrays", name, functools.partial(_check_federation, make))
-
-
-@contextlib.contextmanager
-def _refusals(*names: object) -> Iterator[list[str]]:
-    """Collects REFUSED if the block refuses in one line that contains the names."""
-    outcomes: list[str] = []
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            yield outcomes
-    except (DataError, SettingError) as error:
-        outcomes.append(one_line(error, *map(str, names)))
 
 
 # LEAF.
@@ -233,7 +196,7 @@ def _check_leaf(change: Callable[[bytes], bytes], directory: Path) -> str:
     for folder, text in (("train", change(_RIGHT)), ("test", _RIGHT)):
         (directory / folder).mkdir()
         (directory / folder / "data.json").write_bytes(text)
-    with _refusals(directory) as outcomes:
+    with refusals(directory) as outcomes:
         loaded = data.load_leaf(directory / "train", directory / "test", "femnist")
         outcomes.append(SAME)
     if outcomes == [SAME]:
@@ -261,7 +224,7 @@ def _check_text(number: int, directory: Path) -> str:
     for folder, text in (("train", mutate(right, random.Random(number))), ("test", right)):
         (directory / folder).mkdir()
         (directory / folder / "data.json").write_bytes(text)
-    with _refusals(directory) as outcomes:
+    with refusals(directory) as outcomes:
         loaded = data.load_leaf(directory / "train", directory / "test", "shakespeare")
         outcomes.append(SAME)
     if outcomes == [SAME]:
@@ -277,197 +240,6 @@ def _check_text(number: int, directory: Path) -> str:
     return outcomes[0]
 
 
-# Tables of images.
-
-
-def _isic(directory: Path) -> bytes:
-    rows = []
-    for i in range(12):
-        name = f"ISIC_{i:07d}"
-        fold = "test" if i % 4 == 3 else "train"
-        rows.append({"image": name, "target": i % 8, "center": i % 3, "fold": fold})
-        folder = directory / "ISIC_2019_Training_Input_preprocessed"
-        folder.mkdir(exist_ok=True)
-        (folder / f"{name}.jpg").write_bytes(b"")
-    write_table(directory / "train_test_split", rows)
-    return (directory / "train_test_split").read_bytes()
-
-
-def _check_table(number: int, directory: Path) -> str:
-    text = mutate(_isic(directory), random.Random(number))
-    return _check_isic(text, directory)
-
-
-def _check_isic(text: bytes, directory: Path) -> str:
-    (directory / "train_test_split").write_bytes(text)
-    with _refusals(directory) as outcomes:
-        loaded = data.load_federation("fed_isic2019", "natural", data_dir=str(directory))
-        outcomes.append(SAME)
-    if outcomes == [SAME]:
-        rows = list(csv.DictReader(io.StringIO(text.decode("utf-8-sig"), newline="")))
-        rows = [row for row in rows if row["fold"] == "train"]
-        images = [path.decode().rpartition("/")[2] for path in loaded.train.x]
-        if images != [f"{row['image']}.jpg" for row in rows]:
-            raise SilentDifference("other images")
-        if loaded.train.y.tolist() != [float(row["target"]) for row in rows]:
-            raise SilentDifference("other labels")
-    return outcomes[0]
-
-
-def _rows() -> dict[str, dict[str, str]]:
-    """Values in a table that are wrong, or unusual."""
-    labels = (
-        "",
-        "-1",
-        "8",
-        "nan",
-        "inf",
-        "1e400",
-        "1.0",
-        "1.5",
-        str(2**32),
-        str(2**40),
-        "9" * 5000,
-    )
-    names = (
-        "",
-        "..",
-        "../secret",
-        "/etc/passwd",
-        "a" * 5000,
-        "a\0b",
-        "\x1b[2J",
-        "é",
-        "\n",
-        ".",
-        "~",
-    )
-    return {
-        **{f"label {text[:20]}": {"target": text} for text in (*labels, "0x1", "1_0", "٣", " 1 ")},
-        **{f"image {text[:20]!r}": {"image": text} for text in names},
-        **{f"fold {text!r}": {"fold": text} for text in ("", "Train", "validation", "train ")},
-        **{f"center {text[:20]!r}": {"center": text} for text in ("", "é", "a" * 200_000, "\0")},
-    }
-
-
-def _check_row(changes: dict[str, str], directory: Path) -> str:
-    _isic(directory)
-    row = {"image": "ISIC_0000001", "target": "1", "center": "2", "fold": "train"}
-    out = io.StringIO(newline="")
-    writer = csv.DictWriter(out, row)
-    writer.writeheader()
-    test = {**row, "image": "ISIC_0000003", "fold": "test"}
-    writer.writerows([row, {**row, **changes}, test])
-    return _check_isic(out.getvalue().encode(), directory)
-
-
-def _check_list(number: int, directory: Path) -> str:
-    names = [f"train/n{i % 3}/image {i}.JPEG" for i in range(8)]
-    for name in names:
-        (directory / name).parent.mkdir(parents=True, exist_ok=True)
-        (directory / name).write_bytes(b"")
-    text = "".join(f"{name} {i % 3}\n" for i, name in enumerate(names)).encode()
-    changed = mutate(text, random.Random(number))
-    (directory / "ImageNet_LT_train.txt").write_bytes(changed)
-    (directory / "ImageNet_LT_test.txt").write_bytes(text)
-    with _refusals() as outcomes:
-        loaded = data.load_federation("imagenet_lt", "iid", 2, data_dir=str(directory))
-        outcomes.append(SAME)
-    if outcomes == [SAME]:
-        lines = [line for line in changed.decode("utf-8-sig").splitlines() if line.strip()]
-        wanted = [line.rsplit(maxsplit=1) for line in lines]
-        found = [Path(path.decode()) for path in loaded.train.x]
-        if found != [directory / name for name, _ in wanted]:
-            raise SilentDifference("other images")
-        if loaded.train.y.tolist() != [float(label) for _, label in wanted]:
-            raise SilentDifference("other labels")
-    return outcomes[0]
-
-
-# Images.
-
-
-@functools.cache
-def _images() -> dict[str, bytes]:
-    draw = np.random.default_rng(0)
-    pixels = draw.integers(0, 256, (20, 24, 3), np.uint8)
-    row = bytes(draw.integers(0, 256, 24 * 3, np.uint8))
-    header = struct.pack("<2sIHHI", b"BM", 54 + 20 * len(row), 0, 0, 54)
-    info = struct.pack("<IiiHHIIiiII", 40, 24, 20, 1, 24, 0, 20 * len(row), 0, 0, 0, 0)
-    return {
-        "png": tf.io.encode_png(pixels).numpy(),
-        "jpeg": tf.io.encode_jpeg(pixels).numpy(),
-        "grey jpeg": tf.io.encode_jpeg(pixels[..., :1], progressive=True).numpy(),
-        "bmp": header + info + row * 20,
-    }
-
-
-def _headers() -> dict[str, bytes]:
-    """Files that state sizes of their own, and files of other types."""
-    png, jpeg, bmp = (_images()[kind] for kind in ("png", "jpeg", "bmp"))
-    found = {}
-    for name, size in {
-        "zero": 0,
-        "501": 501,
-        "int32": 2**31 - 1,
-        "negative": 2**31,
-        "uint32": 2**32 - 1,
-    }.items():
-        found[f"png height {name}"] = png[:20] + struct.pack(">I", size) + png[24:]
-        found[f"png both {name}"] = png[:16] + struct.pack(">II", size, size) + png[24:]
-        found[f"bmp height {name}"] = bmp[:22] + struct.pack("<I", size) + bmp[26:]
-        found[f"bmp both {name}"] = bmp[:18] + struct.pack("<II", size, size) + bmp[26:]
-    frame = next(i for i in range(len(jpeg)) if jpeg[i] == 0xFF and jpeg[i + 1] == 0xC0)
-    for size in (0, 501, 2**16 - 1):
-        found[f"jpeg {size}"] = (
-            jpeg[: frame + 5] + struct.pack(">HH", size, size) + jpeg[frame + 9 :]
-        )
-    gif = b"GIF89a" + struct.pack("<HH", 2**16 - 1, 2**16 - 1)
-    others = {
-        "gif": gif,
-        "webp": b"RIFF\0\0\0\0WEBPVP8 ",
-        "svg": b"<svg/>",
-        "tiff": b"II*\0",
-        "elf": b"\x7fELF",
-    }
-    return {**found, **{f"type {name}": contents + bytes(100) for name, contents in others.items()}}
-
-
-def _check_image(kind: str, number: int, directory: Path) -> str:
-    return _check_contents(mutate(_images()[kind], random.Random(number)), directory)
-
-
-@functools.cache
-def _reader() -> Callable[[tf.Tensor], tf.Tensor]:
-    return tf.function(
-        lambda x: transforms.normalize(x, _SPEC), input_signature=[tf.TensorSpec([None], tf.string)]
-    )
-
-
-def _check_contents(contents: bytes, directory: Path) -> str:
-    """Reads an image beside one that is whole; its pixels have to be those of TensorFlow."""
-    whole = write_image(directory / "whole.png", value=80)
-    path = directory / "fuzzed"
-    path.write_bytes(contents)
-    try:
-        images = _reader()(tf.constant([whole, str(path).encode()])).numpy()
-    except tf.errors.InvalidArgumentError as error:
-        message = transforms.broken_images(str(error))
-        assert message is not None, str(error)
-        return one_line(message, str(path))
-    assert images.shape == (2, 8, 8, 3)
-    pixels = tf.io.decode_image(contents, 3, expand_animations=False)
-    height, width = pixels.shape[:2]
-    assert height * width <= _SPEC.max_pixels, "a large image was decoded"
-    factor = np.float32(max(8 / height, 8 / width))
-    size = [max(8, int(np.round(np.float32(side) * factor))) for side in (height, width)]
-    resized = tf.image.resize(pixels, size, antialias=True)
-    wanted = np.clip(np.round(tf.image.resize_with_crop_or_pad(resized, 8, 8)), 0, 255)
-    if np.abs(images[1] - wanted).max() > 1 or (images[0] != 80).any():
-        raise SilentDifference("other pixels")
-    return SAME
-
-
 # Prepared data sets.
 
 
@@ -478,7 +250,7 @@ def _check_tfds(file: str, number: int, directory: Path) -> str:
     if not path.exists():
         path = next(folder.glob(f"*-{file}.tfrecord-*"))
     path.write_bytes(mutate(path.read_bytes(), random.Random(number)))
-    with _refusals() as outcomes:
+    with refusals() as outcomes:
         loaded = data.load_federation("fashion_mnist", "iid", 2, data_dir=str(directory))
         outcomes.append(SAME)
     if outcomes == [SAME]:
@@ -515,7 +287,7 @@ def _check_cache(number: int, directory: Path) -> str:
         place = draw.choice([i for i in draw.sample(range(len(content)), 200) if content[i]])
         changed[place] = draw.randrange(256)
     path.write_bytes(bytes(changed) if number % 4 else content[: draw.randrange(len(content))])
-    with _refusals(directory) as outcomes:
+    with refusals(directory) as outcomes:
         loaded = data.load_federation("tff_emnist", "natural", data_dir=str(directory))
         outcomes.append(SAME)
     if outcomes == [SAME]:
@@ -559,7 +331,7 @@ def _federation(pixel=0.5, label=1, index=1, client_id="a") -> data.Federation:
 
 
 def _check_federation(make: Callable[[], data.Federation], directory: Path) -> str:
-    with _refusals() as outcomes:
+    with refusals() as outcomes:
         federation = make()
         outcomes.append(SAME)
     if outcomes == [SAME] and make.keywords.keys() & {"pixel", "label", "index"}:  # type: ignore[attr-defined]

@@ -26,6 +26,7 @@ from unittest import mock
 from absl import logging as absl_logging
 
 from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
+from tests.faults.mutations import mutate
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import describe
@@ -362,24 +363,3 @@ def _check_bytes(number: int, directory: Path) -> str:
     text = json.dumps(config.to_settings(), indent=2).encode()
     (directory / "config.json").write_bytes(mutate(text, random.Random(number)))
     return _read(directory)
-
-
-def mutate(content: bytes, draw: random.Random) -> bytes:
-    """Cuts, flips, repeats, removes or inserts bytes."""
-    changed = bytearray(content)
-    for _ in range(draw.choice((1, 1, 2, 5))):
-        place = draw.randrange(len(changed) + 1)
-        kind = draw.randrange(6)
-        if kind == 0:
-            del changed[place:]
-        elif kind == 1 and place < len(changed):
-            changed[place] ^= 1 << draw.randrange(8)
-        elif kind == 2:
-            changed[place:place] = changed[place : place + draw.randrange(1, 50)]
-        elif kind == 3:
-            del changed[place : place + draw.randrange(1, 50)]
-        elif kind == 4:
-            changed[place:place] = draw.randbytes(draw.randrange(1, 9))
-        else:
-            changed[place:place] = draw.choice((b"NaN", b"1e999", b'"', b"{", b"]", b"\0", b",,"))
-    return bytes(changed)

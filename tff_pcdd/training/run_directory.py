@@ -120,7 +120,9 @@ def read_config(
     try:
         config = ExperimentConfig.from_settings(**{**saved, **given})
     except (SettingError, TypeError) as error:
-        raise SettingError("run_dir", run_dir, f"{CONFIG} cannot be used: {error}") from error
+        raise SettingError(
+            "run_dir", run_dir, f"{CONFIG} cannot be used: {error!s:.350}"
+        ) from error
     unknown = sorted(named.keys() - given.keys())
     if unknown and not signature.is_signed(Path(run_dir), named):
         raise SettingError(
