@@ -87,7 +87,7 @@ TRAIN = [
     (["--" + "x" * 10_000], "a flag is unknown, and its name is too long to be shown"),
     # control characters and long values
     (["--algorithm=a\x1b[2J\nb"], "--algorithm=a\\x1b[2J\\nb: choose one of"),
-    (["--algorithm=" + "y" * 10_000], "--algorithm=" + "y" * 300),
+    (["--algorithm=" + "y" * 10_000], "--algorithm=" + "y" * 250),
     # modules that are not there
     (["--import=no_such_module"], "--import=no_such_module: No module named 'no_such_module'"),
     (["--import=json", "--import=my module"], "--import=my module: must be the name of a module"),

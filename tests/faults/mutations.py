@@ -38,7 +38,7 @@ def refusals(*names: object) -> Iterator[list[str]]:
     outcomes: list[str] = []
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("error")
+            warnings.simplefilter("error", RuntimeWarning)
             yield outcomes
     except (DataError, SettingError) as error:
         outcomes.append(one_line(error, *map(str, names)))

@@ -90,7 +90,8 @@ class LeafFormat(DataSource):
 
 def grey_levels(pixels: np.ndarray) -> np.ndarray:
     """Pixels in [0, 1] as uint8 if all are grey levels k/255 to three decimals, else as float32."""
-    levels = np.round(pixels * 255)
+    with np.errstate(over="ignore"):  # then they are not grey levels
+        levels = np.round(pixels * 255)
     # Three decimals are off by 0.0005 at most, a quarter of the distance between grey levels.
     if levels.min() >= 0 and levels.max() <= 255 and np.abs(pixels - levels / 255).max() <= 5.01e-4:
         return levels.astype(np.uint8)
