@@ -11,7 +11,6 @@ serving/requirements.lock, and does not import this project.
 from __future__ import annotations
 
 import argparse
-import asyncio
 import base64
 import contextlib
 import json
@@ -21,7 +20,7 @@ import socket
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Kernels of oneDNN keep state between calls, which is not safe for concurrent requests.
@@ -34,6 +33,8 @@ from kserve.errors import InvalidInput
 from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 from kserve.protocol.rest.server import RESTServer
+from limits import Guard, Limits, Refusal, Workers
+from starlette.responses import JSONResponse
 
 
 class SavedModel(kserve.Model):
@@ -42,11 +43,15 @@ class SavedModel(kserve.Model):
     Args:
         name: name of the model in the URL.
         path: directory of the SavedModel.
+        limits: what a request may cost.
+        workers: the threads that compute answers.
     """
 
-    def __init__(self, name: str, path: Path):
+    def __init__(self, name: str, path: Path, limits: Limits, workers: Workers):
         super().__init__(name)
         self._path = path
+        self._limits = limits
+        self._workers = workers
         self.load()
 
     def load(self) -> bool:
@@ -62,8 +67,9 @@ class SavedModel(kserve.Model):
         Raises:
             InvalidInput: the request does not fit the model. KServe answers with status 400 and the
                 reason.
+            Refusal: there are too many requests, or the answer takes too long.
         """
-        return await asyncio.to_thread(self._answer, payload)
+        return await self._workers.answer(self._answer, payload)
 
     def _answer(self, payload: Any) -> dict[str, Any]:
         # KServe parses the body only if its content type is JSON, which `curl -d` does not set.
@@ -77,6 +83,8 @@ class SavedModel(kserve.Model):
         signature = self._model.signatures[signature_name]
         ((name, spec),) = signature.structured_input_signature[1].items()
         batch = to_tensor(read_batch(request, name), name, spec)
+        if name == "image_bytes":
+            self._limits.check_images(batch.numpy())
         try:
             answers = signature(**{name: batch})
         except tf.errors.InvalidArgumentError as error:
@@ -100,6 +108,8 @@ def parse_json(body: bytes) -> Any:
         return json.loads(body)
     except ValueError as error:
         raise InvalidInput(f"the request is not JSON: {error}") from None
+    except RecursionError:
+        raise InvalidInput("the request is nested too deeply") from None
 
 
 def read_batch(request: Mapping[str, Any], name: str) -> list:
@@ -136,7 +146,7 @@ def unwrap(value: Any, name: str, place: str) -> Any:
     if not isinstance(value, dict) or set(value) == {"b64"}:
         return value
     if set(value) != {name}:
-        found = ", ".join(sorted(value)) or "nothing"
+        found = _printable(", ".join(sorted(value))) or "nothing"
         raise InvalidInput(f"{place}: has {found} instead of {name}")
     return value[name]
 
@@ -153,7 +163,7 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
         InvalidInput: the values have the wrong shape or type.
     """
     if spec.dtype == tf.string:
-        return tf.constant([to_bytes(value, name) for value in batch])
+        return tf.constant([to_bytes(value, name) for value in batch], tf.string)
     try:
         array = np.array(batch)
     except ValueError:
@@ -166,7 +176,9 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
         wanted = f"whole numbers from {limits[0]} to {limits[1]}"
         fits = array.dtype.kind in "iu" and limits[0] <= array.min() and array.max() <= limits[1]
     else:
-        wanted, fits = "numbers", array.dtype.kind in "iuf"
+        largest = spec.dtype.max
+        wanted = f"numbers of at most {largest:.2g}"
+        fits = array.dtype.kind in "iuf" and bool((np.abs(array) <= largest).all())
     if not fits:
         raise InvalidInput(f"{name}: not all values are {wanted}")
     return tf.constant(array, spec.dtype)
@@ -178,19 +190,51 @@ def to_bytes(value: Any, name: str) -> bytes:
     Raises:
         InvalidInput: the value is neither.
     """
-    if isinstance(value, str):
-        return value.encode()
     try:
+        if isinstance(value, str):
+            return value.encode()
         (encoded,) = [value["b64"]]
         return base64.b64decode(encoded, validate=True)
+    # Among them UnicodeEncodeError, for half of a surrogate pair.
     except (KeyError, TypeError, ValueError):
         raise InvalidInput(f'{name}: not all values are strings or {{"b64": …}}') from None
+
+
+def _printable(text: str) -> str:
+    """Text that can be part of an answer: half a surrogate pair has no encoding in UTF-8."""
+    return text.encode(errors="backslashreplace").decode()
 
 
 def to_json(tensor: tf.Tensor) -> list:
     """The values of an output; strings are class names."""
     values = tensor.numpy()
     return [name.decode() for name in values] if tensor.dtype == tf.string else values.tolist()
+
+
+class Server(RESTServer):
+    """KServe's HTTP server, with limits.
+
+    kserve.ModelServer would listen on all network interfaces, which cannot be changed.
+    """
+
+    def __init__(self, models: kserve.ModelRepository, port: int, limits: Limits):
+        repository = ModelRepositoryExtension(models)
+        super().__init__("kserve.model_server:app", DataPlane(models), repository, port)
+        self._limits = limits
+        # Connections that are open at the same time; each may hold a body in memory.
+        self.config.limit_concurrency = 2 * (limits.workers + limits.queue)
+
+    def _add_middlewares(self, app):
+        super()._add_middlewares(app)
+        app.add_middleware(Guard, limits=self._limits)
+
+    def _add_exception_handlers(self, app):
+        super()._add_exception_handlers(app)
+        app.add_exception_handler(Refusal, _refuse)
+
+
+async def _refuse(request: Any, refusal: Refusal) -> JSONResponse:
+    return JSONResponse({"error": refusal.reason}, refusal.status)
 
 
 def find_models(export_dir: Path) -> dict[str, Path]:
@@ -204,9 +248,16 @@ def find_models(export_dir: Path) -> dict[str, Path]:
     return dict(sorted(newest.items()))
 
 
+class Parser(argparse.ArgumentParser):
+    """Explains errors in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"serve: error: {message}\n")
+
+
 def main() -> None:
     """Loads the models, prints a line when they are ready, and serves them until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--export_dir", type=Path, required=True, help="Output directory of tasks.export."
     )
@@ -214,27 +265,27 @@ def main() -> None:
         "--host", default="127.0.0.1", help="Address to listen on; 0.0.0.0 admits other machines."
     )
     parser.add_argument("--port", type=int, default=8501, help="Port; 0 means any free port.")
+    Limits.add_arguments(parser)
     flags = parser.parse_args()
 
     paths = find_models(flags.export_dir)
     if not paths:
-        parser.exit(2, f"serve: error: --export_dir={flags.export_dir}: holds no SavedModel\n")
+        parser.error(f"--export_dir={flags.export_dir}: holds no SavedModel")
     try:
         listening = socket.create_server((flags.host, flags.port))
     except (OSError, OverflowError) as error:
-        parser.exit(2, f"serve: error: --host={flags.host} --port={flags.port}: {error}\n")
+        parser.error(f"--host={flags.host} --port={flags.port}: {error}")
 
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
 
+    limits = Limits.parsed(flags)
+    workers = Workers(limits)
     models = kserve.ModelRepository()
     for name, path in paths.items():
-        models.update(SavedModel(name, path))
-    # kserve.ModelServer would listen on all network interfaces, which cannot be changed.
-    server = RESTServer(
-        "kserve.model_server:app", DataPlane(models), ModelRepositoryExtension(models), flags.port
-    )
+        models.update(SavedModel(name, path, limits, workers))
+    server = Server(models, flags.port, limits)
     host, port = listening.getsockname()[:2]
     print(f"serving at http://{host}:{port}/v1/models: {', '.join(paths)}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):

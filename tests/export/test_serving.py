@@ -35,6 +35,7 @@ class Client:
     """An HTTP client of a server on this machine."""
 
     def __init__(self, port):
+        self.port = port
         self._root = f"http://127.0.0.1:{port}/v1/models"
 
     def get(self, path=""):
@@ -46,6 +47,11 @@ class Client:
         data = body if isinstance(body, bytes) else json.dumps(body).encode()
         headers = {"Content-Type": content_type}
         return self._open(urllib.request.Request(f"{self._root}/{model}:predict", data, headers))
+
+    def post(self, path, body):
+        """Status and JSON of the answer to a request outside of the models' URLs."""
+        root = self._root.removesuffix("/v1/models")
+        return self._open(urllib.request.Request(root + path, body))
 
     def _open(self, request):
         try:
@@ -232,6 +238,7 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {**_BYTES, "instances": [{"b64": "%"}]}, "image_bytes: not all values are"),
         ("global", {**_BYTES, "instances": [{"b64": 7}]}, "image_bytes: not all values are"),
         ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
+        ("sums", {**_NUMBERS, "instances": [1e39]}, "numbers of at most 3.4e+38"),
     ],
 )
 def test_bad_requests_are_answered_with_the_reason(model, body, reason, client):
@@ -247,6 +254,44 @@ def test_invalid_json_is_answered_with_status_400(body, content_type, client):
     status, answer = client.predict("global", body, content_type)
     assert (status, list(answer)) == (400, ["error"])
     assert re.search("not JSON|Unrecognized request format", answer["error"])
+
+
+@pytest.mark.parametrize("content_type", ["application/json", "application/x-www-form-urlencoded"])
+@pytest.mark.parametrize("opening", [b"[", b'{"instances":', b'{"instances":[['])
+def test_deeply_nested_json_is_answered_with_status_400(opening, content_type, client):
+    status, answer = client.predict("global", opening * 100_000, content_type)
+    assert (status, list(answer)) == (400, ["error"])
+
+
+def test_numbers_beyond_any_type(client):
+    for number in (b"1e999", b"-1e999", b"NaN", b"9" * 400):
+        body = b'{"signature_name": "of_numbers", "instances": [%s]}' % number
+        status, answer = client.predict("sums", body, "text/plain")
+        assert (status, list(answer)) == (400, ["error"]), number
+
+
+@pytest.mark.parametrize(
+    ("body", "reason"),
+    [
+        ({**_TEXTS, "instances": ["\ud800"]}, "texts: not all values are strings or"),
+        ({"instances": [{"\ud800": 1}]}, "instances[0]: has \\ud800 instead of images"),
+        ({"signature_name": "\ud800", "instances": [1]}, "is not one of"),
+    ],
+)
+def test_half_a_surrogate_pair(body, reason, client):
+    status, answer = client.predict("sums", body, "text/plain")
+    assert (status, list(answer)) == (400, ["error"])
+    assert reason in answer["error"]
+    # KServe's own parser, which the content type selects, refuses the whole text.
+    assert client.predict("sums", body)[0] == 400
+
+
+def test_models_cannot_be_unloaded(client):
+    for action in ("models/global/unload", "models/global/load", "index"):
+        status, answer = client.post(f"/v2/repository/{action}", b"{}")
+        assert status == 404
+        assert "repository" in answer["error"]
+    assert client.get("/global") == (200, {"name": "global", "ready": True})
 
 
 def test_unknown_model(client):
@@ -282,6 +327,82 @@ def test_200_concurrent_requests(client, own_answers, images):
         )
 
 
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """A client of a server with low limits, whose model `slow` takes a second or two."""
+    directory = tmp_path_factory.mktemp("small")
+    write_sums(directory / "sums", 1)
+    module = tf.Module()
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.float32, name="numbers")])
+    def slow(numbers):
+        steps = tf.while_loop(lambda i: i < 20_000_000, lambda i: [i + 1], [tf.constant(0)])
+        return {"total": numbers + tf.cast(steps[0], tf.float32)}
+
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
+    def of_files(image_bytes):
+        return {"length": tf.strings.length(image_bytes)}
+
+    tf.saved_model.save(module, str(directory / "slow" / "1"), {"serving_default": slow})
+    tf.saved_model.save(module, str(directory / "files" / "1"), {"serving_default": of_files})
+    limits = ("--max_request_mb=0.1", "--max_megapixels=1", "--timeout=1", "--workers=1")
+    with processes.model_server(directory, *limits, "--queue=2") as (_, port):
+        yield Client(port)
+
+
+def test_large_requests_are_not_read(small):
+    status, answer = small.predict("sums", b" " * 100_001)
+    assert (status, answer) == (413, {"error": "the request has more than 0.1 MB"})
+    status, _ = small.predict("sums", b'{"instances": [[4, 5]]}' + b" " * 90_000)
+    assert status == 200
+    # Without a length, in chunks of which the last never comes.
+    with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+        connection.sendall(b"POST /v1/models/sums:predict HTTP/1.1\r\nHost: a\r\n")
+        connection.sendall(b"Transfer-Encoding: chunked\r\n\r\n")
+        for _ in range(11):
+            connection.sendall(b"2710\r\n" + b" " * 10_000 + b"\r\n")
+        assert b" 413 " in connection.makefile("rb").readline()
+
+
+def test_slow_requests_are_not_waited_for(small):
+    with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+        connection.sendall(
+            b"POST /v1/models/sums:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 100\r\n\r\n{"
+        )
+        assert b" 408 " in connection.makefile("rb").readline()
+
+
+def test_images_that_are_large_after_decompression_are_not_decoded(small):
+    def ask(*sizes):
+        files = [tf.io.encode_png(np.zeros((*size, 1), np.uint8)).numpy() for size in sizes]
+        encoded = [{"b64": base64.b64encode(file).decode()} for file in files]
+        return small.predict("files", {"instances": encoded})
+
+    status, answer = ask((1000, 1001))
+    assert status == 400
+    assert answer["error"] == "image_bytes[0]: the images have more than 1 megapixels together"
+    status, answer = ask((1000, 600), (1000, 600))
+    assert (status, answer["error"][:14]) == (400, "image_bytes[1]")
+    assert ask((1000, 1000))[0] == 200
+
+
+def test_requests_beyond_the_queue_are_refused_at_once(small):
+    """One is computed and takes too long, two wait, the others are refused."""
+    together = threading.Barrier(8)
+
+    def ask(_):
+        together.wait()
+        return small.predict("slow", {"instances": [1]})
+
+    with concurrent.futures.ThreadPoolExecutor(8) as pool:
+        answers = list(pool.map(ask, range(8)))
+    statuses = sorted(status for status, _ in answers)
+    assert set(statuses) <= {200, 503, 504}
+    assert statuses.count(503) >= 4
+    reasons = {answer["error"] for status, answer in answers if status == 504}
+    assert reasons <= {"no answer within 1 s"}
+
+
 def start(*flags):
     """Starts the server without waiting until it is ready."""
     command = [processes.SERVING_PYTHON, processes.SERVING_ADAPTER, *flags]
@@ -301,6 +422,8 @@ def test_start_errors_are_one_line(export_dir, tmp_path):
             (f"--export_dir={tmp_path}",): f"--export_dir={tmp_path}: holds no SavedModel",
             (f"--export_dir={tmp_path / 'no'}",): f"{tmp_path / 'no'}: holds no SavedModel",
             (f"--export_dir={export_dir}", f"--port={port}"): f"--port={port}: ",
+            (f"--export_dir={export_dir}", "--timeout=0"): "argument --timeout: invalid positive",
+            (f"--export_dir={export_dir}", "--queue=-1"): "argument --queue: invalid positive",
         }
         for flags, message in refused.items():
             with start(*flags) as process:

@@ -10,20 +10,11 @@ import json
 import multiprocessing
 import os
 import sys
-import tempfile
 import time
 from pathlib import Path
 
-from tests.faults import case, modules
+from tests.faults import modules
 from tests.faults.case import OUTCOMES, SILENT, TRACEBACK, Result
-
-
-def _run_module(name: str, size: int | None) -> tuple[str, list[Result], float]:
-    start = time.monotonic()
-    with tempfile.TemporaryDirectory() as directory:
-        cases = modules.cases(name, Path(directory))
-        results = list(case.run(cases if size is None else case.sample(cases, size)))
-    return name, results, time.monotonic() - start
 
 
 def table(results: list[Result]) -> str:
@@ -56,7 +47,7 @@ def main() -> None:
     with concurrent.futures.ProcessPoolExecutor(
         arguments.processes, mp_context=multiprocessing.get_context("spawn"), max_tasks_per_child=1
     ) as pool:
-        futures = [pool.submit(_run_module, name, arguments.sample) for name in names]
+        futures = [pool.submit(modules.run, name, arguments.sample) for name in names]
         for future in concurrent.futures.as_completed(futures):
             name, found, seconds = future.result()
             failed = sum(result.failed for result in found)

@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+import tempfile
+import time
+import unittest
 from collections.abc import Iterator
 from pathlib import Path
 
 from tests import faults
-from tests.faults.case import Case
+from tests.faults import case
+from tests.faults.case import Case, Result
 
 
 def names() -> list[str]:
@@ -29,3 +33,24 @@ def cases(name: str, directory: Path) -> Iterator[Case]:
         directory: a directory for what the module's cases share; it has to outlive them.
     """
     return importlib.import_module(f"tests.faults.{name}").cases(directory)
+
+
+def run(name: str, size: int | None) -> tuple[str, list[Result], float]:
+    """Runs the cases of a module.
+
+    Args:
+        name: the module.
+        size: at most how many cases of each kind; all if None.
+
+    Returns:
+        The module, the results, and the seconds that it took.
+    """
+    start = time.monotonic()
+    results: list[Result] = []
+    with tempfile.TemporaryDirectory() as directory:
+        found = cases(name, Path(directory))
+        try:
+            results += case.run(found if size is None else case.sample(found, size))
+        except unittest.SkipTest as reason:
+            print(f"{name}: left out: {reason}", flush=True)
+    return name, results, time.monotonic() - start

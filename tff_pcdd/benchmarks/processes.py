@@ -59,10 +59,10 @@ def workers(count: int) -> Iterator[list[tuple[str, int]]]:
 
 
 @contextlib.contextmanager
-def model_server(export_dir: str | os.PathLike) -> Iterator[tuple[str, int]]:
+def model_server(export_dir: str | os.PathLike, *arguments: str) -> Iterator[tuple[str, int]]:
     """Starts the server of `make serve` on a free port; yields its first line and the port."""
     command = [str(SERVING_PYTHON), str(SERVING_ADAPTER), f"--export_dir={export_dir}", "--port=0"]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    process = subprocess.Popen([*command, *arguments], stdout=subprocess.PIPE, text=True)
     try:
         line = standard_output(process).readline()
         match = re.search(r":(\d+)/", line)

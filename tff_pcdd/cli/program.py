@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 import sys
 from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
 from absl import logging
 
-from tff_pcdd.cli import own_modules
+from tff_pcdd.cli import own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -29,8 +28,9 @@ def run(
 ) -> None:
     """Runs a program and turns expected errors into one line and an exit status.
 
-    Status 2 means that a flag or the data cannot be used, 1 that the program failed, 130 that it
-    was interrupted, and 143 that it was terminated.
+    Status 2 means that a flag or the data cannot be used, 1 that the program failed, and 128 plus
+    the number of a signal that this signal ended it: 130 for Ctrl-C, 143 for SIGTERM, 129 for
+    SIGHUP.
 
     Args:
         doc: the description of the program in `--help`.
@@ -42,8 +42,29 @@ def run(
     Raises:
         SystemExit: with the status, unless the program succeeds.
     """
-    argv = list(sys.argv if argv is None else argv)
+    # After the end of the program, a signal simply ends its process.
+    own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
+    with signals.Ending(name, restore=not own_process) as ending:
+        try:
+            _run(name, doc, define, main, argv)
+        except BaseException:
+            # After a signal, any error is a consequence: an import that broke off, for example.
+            if ending.number is None:
+                raise
+        if ending.number is not None:
+            ending.report()
+            sys.exit(signals.status(ending.number))
+
+
+def _run(
+    name: str,
+    doc: str,
+    define: Callable[[Flags], None],
+    main: Callable[[Flags], None],
+    argv: list[str],
+) -> None:
+    """What `run` does, but for signals."""
 
     def fail(message: str, status: int) -> None:
         line = shown(" ".join(str(message).split()), len(str(message)))
@@ -90,7 +111,6 @@ def run(
     # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
     # to eager execution, and Keras then cannot build models outside of a graph.
     logging.use_absl_handler()
-    _terminate_like_an_exception()
     try:
         main(flags)
     except SettingError as error:
@@ -103,9 +123,6 @@ def run(
         if error.filename is None:
             raise
         fail(f"{error.filename}: {error.strerror}", 1)
-    except KeyboardInterrupt:
-        print(f"{name}: interrupted; the same command resumes it", file=sys.stderr)
-        sys.exit(130)
     except Exception as error:
         broken = broken_images(str(error))
         if broken is None:
@@ -116,12 +133,3 @@ def run(
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
     return str(error).removeprefix("ERROR:: ")
-
-
-def _terminate_like_an_exception() -> None:
-    """Turns SIGTERM into an exception, so that workers and files are closed."""
-
-    def terminate(*_):
-        sys.exit(143)
-
-    signal.signal(signal.SIGTERM, terminate)

@@ -1,0 +1,212 @@
+"""What requests may cost: bytes, pixels, seconds, and how many are answered at the same time."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import concurrent.futures
+import dataclasses
+import io
+import json
+import os
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from kserve.errors import InvalidInput
+from PIL import Image
+
+# Anyone who reaches the port could unload models by KServe's control of its repository.
+_CLOSED = "/v2/repository"
+_MEGA = 1_000_000
+# What TensorFlow decodes.
+_FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+# Pillow would warn of large images itself; they are counted below, and never decoded here.
+Image.MAX_IMAGE_PIXELS = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Limits:
+    """The limits of a server.
+
+    Attributes:
+        request_bytes: bytes of a request's body.
+        pixels: pixels of all image files of a request together, after decompression.
+        seconds: time in which a body has to arrive, and then the answer has to be computed.
+        workers: requests that are computed at the same time.
+        queue: further requests that wait.
+    """
+
+    request_bytes: int
+    pixels: int
+    seconds: float
+    workers: int
+    queue: int
+
+    @staticmethod
+    def add_arguments(parser: argparse.ArgumentParser) -> None:
+        """Adds the command-line arguments that `parsed` reads."""
+        cores = len(os.sched_getaffinity(0))
+        for name, default, meaning in (
+            ("max_request_mb", 32.0, "Megabytes of a request's body."),
+            ("max_megapixels", 64.0, "Megapixels of all image files of a request together."),
+            ("timeout", 30.0, "Seconds in which a request has to arrive, and to be answered."),
+            ("workers", cores, "Requests that are computed at the same time."),
+            ("queue", 256, "Requests that wait; further ones are answered with status 503."),
+        ):
+            kind = type(default)
+            parser.add_argument(f"--{name}", type=_positive(kind), default=default, help=meaning)
+
+    @classmethod
+    def parsed(cls, flags: argparse.Namespace) -> Limits:
+        """The limits that the command line gives."""
+        return cls(
+            request_bytes=int(flags.max_request_mb * _MEGA),
+            pixels=int(flags.max_megapixels * _MEGA),
+            seconds=flags.timeout,
+            workers=flags.workers,
+            queue=flags.queue,
+        )
+
+    def check_images(self, files: Sequence[bytes]) -> None:
+        """Reads the sizes of image files from their headers, without decoding them.
+
+        Raises:
+            InvalidInput: a file is no image, or all of them together have too many pixels.
+        """
+        pixels = 0
+        for number, file in enumerate(files):
+            try:
+                with Image.open(io.BytesIO(file), formats=_FORMATS) as image:
+                    pixels += image.width * image.height
+            # The parsers of the formats raise exceptions of many kinds.
+            except Exception:
+                raise InvalidInput(
+                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG, GIF "
+                    "or BMP file"
+                ) from None
+            if pixels > self.pixels:
+                raise InvalidInput(
+                    f"image_bytes[{number}]: the images have more than {self.pixels / _MEGA:g} "
+                    "megapixels together"
+                )
+
+
+def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
+    def convert(text: str) -> Any:
+        value = kind(text)
+        if not value > 0 or value == float("inf"):
+            raise ValueError
+        return value
+
+    convert.__name__ = "positive number"  # argparse puts it into its error.
+    return convert
+
+
+class Refusal(Exception):
+    """A request that is not answered.
+
+    Attributes:
+        status: the HTTP status.
+        reason: why, for the caller.
+    """
+
+    def __init__(self, status: int, reason: str):
+        super().__init__(status, reason)
+        self.status = status
+        self.reason = reason
+
+
+class Workers:
+    """Threads that compute answers, with a queue of limited length."""
+
+    def __init__(self, limits: Limits):
+        self._limits = limits
+        self._pool = concurrent.futures.ThreadPoolExecutor(limits.workers, "answers")
+        self._pending = 0
+
+    async def answer(self, compute: Callable[..., Any], *arguments: Any) -> Any:
+        """Runs `compute(*arguments)` in a thread.
+
+        Raises:
+            Refusal: too many requests wait already, or the answer takes too long. What has begun to
+                be computed occupies its thread until it ends.
+        """
+        if self._pending >= self._limits.workers + self._limits.queue:
+            raise Refusal(503, "too many requests are waiting; try again later")
+        loop = asyncio.get_running_loop()
+        self._pending += 1
+        future = self._pool.submit(compute, *arguments)
+        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finish))
+        try:
+            return await asyncio.wait_for(asyncio.wrap_future(future), self._limits.seconds)
+        except TimeoutError:
+            raise Refusal(504, f"no answer within {self._limits.seconds:g} s") from None
+
+    def _finish(self) -> None:
+        self._pending -= 1
+
+
+class Guard:
+    """ASGI middleware: reads the body of a request within the limits before anything parses it.
+
+    Args:
+        app: the application.
+        limits: the limits.
+    """
+
+    def __init__(self, app: Any, limits: Limits):
+        self._app = app
+        self._limits = limits
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        try:
+            if scope["path"].startswith(_CLOSED):
+                raise Refusal(404, "the repository cannot be controlled by requests")
+            body = await self._body(scope, receive)
+        except Refusal as refusal:
+            await _respond(send, refusal)
+            return
+        unread = [{"type": "http.request", "body": body, "more_body": False}]
+
+        async def replay():
+            return unread.pop() if unread else await receive()
+
+        await self._app(scope, replay, send)
+
+    async def _body(self, scope: Any, receive: Any) -> bytes:
+        limits = self._limits
+        too_large = Refusal(413, f"the request has more than {limits.request_bytes / _MEGA:g} MB")
+        # uvicorn has checked that the length is a number.
+        declared = dict(scope["headers"]).get(b"content-length", b"0")
+        if int(declared) > limits.request_bytes:
+            raise too_large
+        parts, size, more = [], 0, True
+        try:
+            async with asyncio.timeout(limits.seconds):
+                while more:
+                    message = await receive()
+                    if message["type"] == "http.disconnect":
+                        raise Refusal(400, "the connection was closed")
+                    parts.append(message.get("body", b""))
+                    size += len(parts[-1])
+                    more = message.get("more_body", False)
+                    if size > limits.request_bytes:
+                        raise too_large
+        except TimeoutError:
+            raise Refusal(408, f"the request did not arrive within {limits.seconds:g} s") from None
+        return b"".join(parts)
+
+
+async def _respond(send: Any, refusal: Refusal) -> None:
+    body = json.dumps({"error": refusal.reason}).encode()
+    headers = [
+        (b"content-type", b"application/json"),
+        (b"content-length", str(len(body)).encode()),
+        # Whatever is still to come of the body is not read.
+        (b"connection", b"close"),
+    ]
+    await send({"type": "http.response.start", "status": refusal.status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})

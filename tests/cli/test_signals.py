@@ -1,0 +1,144 @@
+"""A signal ends a program within seconds, wherever the program is, and says so in one line."""
+
+import os
+import pathlib
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import tff_pcdd
+from tff_pcdd.cli import signals
+
+_ROOT = pathlib.Path(tff_pcdd.__file__).parents[1]
+_SECONDS = 3
+
+_PROGRAM = """
+import gc, hashlib, sys, threading, time
+from tff_pcdd.cli import program
+
+def ready():
+    print("ready", flush=True)
+
+def sleeps():
+    time.sleep(60)
+
+def collects_garbage():
+    # Exceptions in callbacks of the garbage collector, and in __del__, are dropped.
+    gc.callbacks.append(lambda phase, info: time.sleep(0.05))
+    while True:
+        gc.collect()
+
+def drops_exceptions():
+    while True:
+        try:
+            time.sleep(60)
+        except BaseException:
+            pass
+
+def calls_c():
+    hashlib.pbkdf2_hmac("sha256", b"", b"", 10**9)
+
+def hangs_when_it_ends():
+    try:
+        time.sleep(60)
+    finally:
+        time.sleep(60)
+
+def leaves_a_thread():
+    threading.Thread(target=time.sleep, args=(60,)).start()
+    time.sleep(60)
+
+def fails_because_of_it():
+    try:
+        time.sleep(60)
+    except KeyboardInterrupt:
+        raise ImportError("numpy: partially initialized module") from None
+
+def main(flags):
+    ready()
+    globals()[place]()
+
+place = sys.argv.pop()
+sys.argv[0] = "train"
+program.run("doc", lambda flags: None, main)
+"""
+_PLACES = [
+    "sleeps",
+    "collects_garbage",
+    "drops_exceptions",
+    "calls_c",
+    "hangs_when_it_ends",
+    "leaves_a_thread",
+    "fails_because_of_it",
+]
+_WORDS = {
+    signal.SIGINT: "interrupted",
+    signal.SIGTERM: "terminated",
+    signal.SIGHUP: "ended because its terminal was closed",
+}
+
+
+def _start(place: str, *before: str) -> subprocess.Popen:
+    process = subprocess.Popen(
+        [*before, sys.executable, "-c", _PROGRAM, place],
+        cwd=_ROOT,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stdout is not None
+    assert process.stdout.readline() == "ready\n"
+    return process
+
+
+@pytest.mark.parametrize("place", _PLACES)
+@pytest.mark.parametrize("number", _WORDS, ids=lambda number: number.name)
+def test_a_signal_ends_the_program(place, number):
+    _check_end(_start(place), number)
+
+
+@pytest.mark.parametrize("place", ["sleeps", "hangs_when_it_ends"])
+def test_the_second_signal_changes_nothing(place):
+    process = _start(place)
+    process.send_signal(signal.SIGINT)
+    time.sleep(0.02)
+    _check_end(process, signal.SIGINT)
+
+
+def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
+    """Sends a signal; the process has to end in time, with its status and a single line."""
+    begin = time.monotonic()
+    process.send_signal(number)
+    out, err = process.communicate(timeout=60)
+    assert time.monotonic() - begin < _SECONDS
+    assert process.returncode == 128 + number
+    assert not out
+    assert err == f"train: {_WORDS[number]}; the same command resumes it\n"
+
+
+def test_a_program_within_a_process_leaves_its_handlers():
+    before = {number: signal.getsignal(number) for number in _WORDS}
+    hook = sys.unraisablehook
+    with signals.Ending("train", restore=True) as ending:
+        assert signal.getsignal(signal.SIGINT) not in before.values()
+        with pytest.raises(KeyboardInterrupt):
+            os.kill(os.getpid(), signal.SIGTERM)
+            time.sleep(10)
+        assert ending.number == signal.SIGTERM
+    assert {number: signal.getsignal(number) for number in _WORDS} == before
+    assert sys.unraisablehook == hook
+    # The watch has ended too.
+    time.sleep(signals.PATIENCE + 0.2)
+
+
+def test_what_nohup_ignores_stays_ignored():
+    process = _start("sleeps", "nohup")
+    process.send_signal(signal.SIGHUP)
+    with pytest.raises(subprocess.TimeoutExpired):
+        process.wait(1)
+    process.terminate()
+    assert process.wait(_SECONDS) == 128 + signal.SIGTERM
+    process.communicate()
