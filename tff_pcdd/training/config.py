@@ -45,10 +45,7 @@ class TrainingConfig:
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(
-        0,
-        "Number of clients that are drawn for each round (the cohort); 0 for all clients.",
-        minimum=0,
-        group="Training",
+        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0, group="Training"
     )
     local_epochs: int = option(
         5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
@@ -57,10 +54,8 @@ class TrainingConfig:
     optimizer: SGD = part(SGD)
     nonfinite: str = option(
         "stop",
-        "What happens if a client's update is NaN or infinite. It is always excluded from the "
-        "round. stop: the run ends, marked as diverged, after three rounds in a row in which an "
-        "update or an answer of a model was not finite. exclude: it ends only after three rounds "
-        "in a row that gave no usable model.",
+        "Client updates that are NaN or infinite are left out. stop: the run ends, as diverged, "
+        "after three rounds in a row with such values; exclude: after three without a model.",
         choices=("stop", "exclude"),
         group="Training",
     )

@@ -35,7 +35,7 @@ def sign(directory: Path, paths: Mapping[str, str]) -> None:
     """
     secret = _secret(create=True) if paths else None
     if secret is None:
-        (directory / FILE).unlink(missing_ok=True)
+        files.remove(directory / FILE)
         return
     content = {"signature": _signature(secret, paths)}
     files.write_text(directory / FILE, json.dumps(content) + "\n")
