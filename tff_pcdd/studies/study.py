@@ -42,6 +42,16 @@ class StudyRun:
     summary: Mapping[str, Any] | None = None
     failure: str = ""
 
+    @property
+    def diverged(self) -> bool:
+        """Whether the run has finished, but diverged: it has no usable results."""
+        return bool(self.summary and self.summary.get("diverged"))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the run has results that can be compared."""
+        return self.summary is not None and not self.diverged
+
     def history(self) -> History:
         """The measurements of the run, from its csv file or the copy in its checkpoint."""
         return read_history(self.folder)

@@ -9,9 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.training.nonfinite import COUNTS
 
 # Columns of integers; all others hold floats.
-_INTEGERS = ("round", "upload_bytes", "download_bytes", "nonfinite_rounds")
+_INTEGERS = ("round", "upload_bytes", "download_bytes", *COUNTS)
 
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]
@@ -20,7 +21,7 @@ Row = dict[str, Any]
 class History:
     """The measurements of a run, with a row for each evaluated round.
 
-    `round`, numbers of bytes and `nonfinite_rounds` are integers; all other values are floats,
+    `round`, numbers of bytes and the counts of `NonfiniteLog` are integers; all others are floats,
     rounded to nine significant digits like those in the csv file. So the history of a resumed run
     equals that of a run that was never interrupted. A value that was not measured, or is NaN, is
     None.

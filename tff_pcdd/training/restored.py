@@ -86,6 +86,8 @@ def evaluate_run(
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
+        if run.simulation.nonfinite.diverged:
+            results["diverged"] = True
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -28,6 +29,7 @@ from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
+from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
     CHECKPOINTS,
     CLIENT_STATES,
@@ -131,7 +133,7 @@ class Run:
             "seconds",
             "upload_bytes",
             "download_bytes",
-            "nonfinite_rounds",
+            *COUNTS,
             *(self.diagnostics.columns() if self.diagnostics else ()),
         ]
 
@@ -226,17 +228,26 @@ class Run:
             results.warn_of_damage(self.directory, self.history)
         self._checkpoints.forget_after(self.simulation.round)
         self.simulation.store.forget_after(self.simulation.round)
+        self._stop_if_hopeless()
 
     def _next_round(self) -> None:
         measured = self.simulation.next_round()
+        # Before the evaluation, because the last round is evaluated in full.
+        self._stop_if_hopeless()
         results = self._evaluate()
+        self._stop_if_hopeless()
         row = None
         if results:
-            # Counted after the evaluation, which may add the round to them.
-            measured["nonfinite_rounds"] = self.simulation.totals["nonfinite_rounds"]
+            # Read after the evaluation, which may count the round.
+            measured |= {name: self.simulation.totals[name] for name in COUNTS}
             row = self.history.append({"round": self.simulation.round, **results, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
+
+    def _stop_if_hopeless(self) -> None:
+        """Makes the current round the last one if too many rounds in a row were not finite."""
+        if self.simulation.nonfinite.hopeless:
+            self.last_round = min(self.last_round, self.simulation.round)
 
     def _evaluate(self) -> dict[str, float]:
         """The evaluations that are due after the current round."""
@@ -261,12 +272,15 @@ class Run:
 
     def _summarize(self) -> dict[str, Any]:
         simulation, config = self.simulation, self.config
-        process = simulation.process
+        process, diverged = simulation.process, simulation.nonfinite.diverged
+        if diverged:
+            logging.warning("the run has diverged; its results are not usable")
         return {
             "algorithm": config.algorithm,
             "seed": config.seed,
             "rounds": simulation.round,
-            **summarize_accuracies(self.history, config.evaluation.metrics),
+            "diverged": diverged,
+            **summarize_accuracies(self.history, config.evaluation.metrics, diverged=diverged),
             "seconds_per_round": typical_seconds(self.history),
             **simulation.totals,
             "clients_per_round": simulation.cohort_size,
