@@ -20,7 +20,7 @@ import socket
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Kernels of oneDNN keep state between calls, which is not safe for concurrent requests.
@@ -248,9 +248,16 @@ def find_models(export_dir: Path) -> dict[str, Path]:
     return dict(sorted(newest.items()))
 
 
+class Parser(argparse.ArgumentParser):
+    """Explains errors in one line, without the usage."""
+
+    def error(self, message: str) -> NoReturn:
+        self.exit(2, f"serve: error: {message}\n")
+
+
 def main() -> None:
     """Loads the models, prints a line when they are ready, and serves them until interrupted."""
-    parser = argparse.ArgumentParser(description=__doc__.partition("\n")[0])
+    parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--export_dir", type=Path, required=True, help="Output directory of tasks.export."
     )
@@ -263,11 +270,11 @@ def main() -> None:
 
     paths = find_models(flags.export_dir)
     if not paths:
-        parser.exit(2, f"serve: error: --export_dir={flags.export_dir}: holds no SavedModel\n")
+        parser.error(f"--export_dir={flags.export_dir}: holds no SavedModel")
     try:
         listening = socket.create_server((flags.host, flags.port))
     except (OSError, OverflowError) as error:
-        parser.exit(2, f"serve: error: --host={flags.host} --port={flags.port}: {error}\n")
+        parser.error(f"--host={flags.host} --port={flags.port}: {error}")
 
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)

@@ -24,7 +24,11 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _PACKAGE = "tff_pcdd"
 
 # Pages made from a file outside of docs/, with the file each is made from.
-_PAGES = {"changelog.md": "CHANGELOG.md", "contributing.md": "CONTRIBUTING.md"}
+_PAGES = {
+    "changelog.md": "CHANGELOG.md",
+    "contributing.md": "CONTRIBUTING.md",
+    "security.md": "SECURITY.md",
+}
 
 # The target of a Markdown link without its fragment: no address, not within the page.
 _LINK = re.compile(r"(?<=\]\()(?!\w+:|#)([^)\s#]+)")
