@@ -261,7 +261,8 @@ class Bench:
         for leaf in map(np.asarray, tf.nest.flatten((state, clients, metrics))):
             # The state of dp also contains names.
             assert leaf.dtype.kind != "f" or np.isfinite(leaf).all(), "not finite"
-        assert float(metrics["nonfinite"]) == 0
+        assert float(metrics["included"]) == len(cohorts[2])
+        assert float(metrics["step_taken"]) == 1
         return state, clients
 
     def _check_mean(self, aggregator: str, cohort: list[int]) -> None:
@@ -286,7 +287,7 @@ class Bench:
         statistics = _mean([result["statistics"] for result in results], shares)
         sums = tf.nest.map_structure(lambda *v: np.sum(v, axis=0), *(r["sums"] for r in results))
         server = OrderedDict(weights=state["weights"], server=state["server"], round=0)
-        wanted, _, _ = self._tensors.server_update(
+        wanted, *_ = self._tensors.server_update(
             server, update, statistics, sums, float(len(cohort))
         )
         after, _, _ = support.run_rounds(process, state, {}, [cohort])

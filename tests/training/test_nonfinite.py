@@ -1,16 +1,20 @@
-"""Losses, weights and answers that are NaN or infinite are noticed in the round they occur in."""
+"""Updates, losses and answers that are NaN or infinite: excluded, counted, and marked."""
 
+import csv
+import dataclasses
 import json
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.training.runs import CONFIG, rows
+from tests.training.runs import CONFIG, metrics, rows, summary
 from tff_pcdd import export
 from tff_pcdd.errors import DataError
 from tff_pcdd.federated import aggregators
-from tff_pcdd.training import Simulation, run_experiment
+from tff_pcdd.training import History, Simulation, plots, run_experiment
+from tff_pcdd.training.nonfinite import NonfiniteLog
+from tff_pcdd.training.summary import summarize_accuracies
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]
 
@@ -20,26 +24,42 @@ DIVERGING = CONFIG.with_settings(
 )
 
 
+def leaves(tree):
+    return [np.asarray(leaf) for leaf in tf.nest.flatten(tree)]
+
+
 def test_divergence_is_noticed_said_and_recorded(options, tmp_path, caplog):
-    summary = run_experiment(DIVERGING, tmp_path, options)
-    assert summary["nonfinite_rounds"] == 2
+    result = run_experiment(DIVERGING, tmp_path, options)
+    assert result["nonfinite_rounds"] == 2
+    assert result["excluded_clients"] == 6
+    assert result["diverged"] is True
+    assert result["ga_best"] is None
     assert [row["nonfinite_rounds"] for row in rows(tmp_path)] == ["1", "2"]
-    assert json.loads((tmp_path / "summary.json").read_text())["nonfinite_rounds"] == 2
+    assert [row["excluded_clients"] for row in rows(tmp_path)] == ["3", "6"]
+    assert [row["last_lost_round"] for row in rows(tmp_path)] == ["1", "2"]
+    # There is no loss of clients that take part.
+    assert {row["train_loss"] for row in rows(tmp_path)} == {""}
+    assert json.loads((tmp_path / "summary.json").read_text()) == result
     for message in (
-        "round 1: what 3 of 3 clients computed is not finite",
-        "round 1: the global model is not finite",
-        "round 1: the global model's answer to 60 of 60 samples is not finite",
+        "round 1: what 3 of 3 clients computed is not finite; they are excluded",
+        "the run has diverged; its results are not usable",
     ):
         assert message in caplog.text
-    # An answer that is NaN used to count as class 0.
-    assert {row["ga"] for row in rows(tmp_path)} == {"0"}
 
 
 @pytest.mark.parametrize("name", aggregators.names())
 def test_under_every_aggregator(name, compute):
-    simulation = Simulation(DIVERGING.with_settings(aggregator=name), compute=compute)
-    simulation.next_round()
+    """A round in which all clients are excluded leaves weights and states as they are."""
+    # The noise of dp is added all the same: whether it is would tell who was there.
+    noise = {"dp_noise_multiplier": 0.0} if name == "dp" else {}
+    simulation = Simulation(DIVERGING.with_settings(aggregator=name, **noise), compute=compute)
+    before = leaves(simulation.state["weights"])
+    measured = simulation.next_round()
     assert simulation.totals["nonfinite_rounds"] == 1
+    assert simulation.totals["excluded_clients"] == 3
+    assert np.isnan(measured["train_loss"])
+    for old, new in zip(before, leaves(simulation.state["weights"]), strict=True):
+        np.testing.assert_array_equal(old, new)
 
 
 def test_the_state_of_one_client_is_enough(compute, caplog):
@@ -51,6 +71,7 @@ def test_the_state_of_one_client_is_enough(compute, caplog):
     simulation.evaluate_personal()
     assert "the personal answer of 1 of 5 clients is not finite" in caplog.text
     assert simulation.totals["nonfinite_rounds"] == 1
+    assert not simulation.nonfinite.diverged
 
 
 def test_a_round_counts_once(compute):
@@ -61,13 +82,76 @@ def test_a_round_counts_once(compute):
     assert simulation.totals["nonfinite_rounds"] == 1
 
 
-def test_a_model_with_such_weights_is_not_exported(options, tmp_path):
+def with_bad_client(config, client=1):
+    """The federation of a configuration, in float32 and with a NaN pixel at a client."""
+    made = config.data.build()
+    spec = dataclasses.replace(made.input_spec, dtype="float32")
+    x = np.array(made.train.x, np.float32)
+    x[made.clients[client].train[0], 3, 3, 0] = np.nan
+    parts = {
+        name: dataclasses.replace(part, x=np.asarray(part.x, np.float32))
+        for name, part in (("train", made.train), ("test", made.test))
+    }
+    parts["train"] = dataclasses.replace(parts["train"], x=x)
+    return dataclasses.replace(made, input_spec=spec, **parts)
+
+
+ONE_BAD = CONFIG.with_settings(algorithm="fedavg", clients_per_round=5, rounds=5)
+
+
+def test_a_run_with_a_bad_client_stops_after_three_rounds(options, tmp_path):
+    """The same command only says so again, and does not train on."""
+    federation = with_bad_client(ONE_BAD)
+    result = run_experiment(ONE_BAD, tmp_path, options, federation=federation)
+    assert (result["rounds"], result["diverged"], result["excluded_clients"]) == (3, True, 3)
+    assert [row["train_loss"] == "" for row in rows(tmp_path)] == [False] * 3
+    assert run_experiment(ONE_BAD, tmp_path, options, federation=federation) == result
+    earlier, written = summary(tmp_path), metrics(tmp_path)
+    # As if the process had been killed before it wrote the summary.
+    (tmp_path / "summary.json").unlink()
+    run_experiment(ONE_BAD, tmp_path, options, federation=federation)
+    assert (summary(tmp_path), metrics(tmp_path)) == (earlier, written)
+
+
+def test_the_others_can_go_on_without_the_bad_client(options, tmp_path, compute):
+    """Equals a simulation in which the client has no samples; its state stays the initial one."""
+    config = ONE_BAD.with_settings(nonfinite="exclude", personal_eval_every=0)
+    federation = with_bad_client(config)
+    result = run_experiment(config, tmp_path, options, federation=federation)
+    assert (result["rounds"], result["diverged"], result["excluded_clients"]) == (5, False, 5)
+    assert result["nonfinite_rounds"] == 5
+    assert result["ga_best"] is not None
+    clients = list(federation.clients)
+    clients[1] = dataclasses.replace(clients[1], train=clients[1].train[:0])
+    without = dataclasses.replace(federation, clients=tuple(clients))
+    simulation = Simulation(config, without, compute=compute)
+    for _ in range(5):
+        simulation.next_round()
+    assert f"{simulation.evaluate_global()['ga']:.9g}" == f"{result['ga_final']:.9g}"
+
+
+@pytest.mark.parametrize("nonfinite", ["stop", "exclude"])
+def test_a_nan_in_the_test_set(nonfinite, options, tmp_path):
+    """Noticed although ReLU would turn it into 0: such a sample has no answer."""
+    config = CONFIG.with_settings(algorithm="fedavg", model="mlp", nonfinite=nonfinite)
+    federation = with_bad_client(config)
+    x = np.array(federation.test.x)
+    x[0, 3, 3, 0] = np.nan
+    train = dataclasses.replace(federation.train, x=np.nan_to_num(federation.train.x))
+    test = dataclasses.replace(federation.test, x=x)
+    federation = dataclasses.replace(federation, train=train, test=test)
+    result = run_experiment(config, tmp_path, options, federation=federation)
+    assert (result["rounds"], result["diverged"]) == (3, True)
+    assert result["excluded_clients"] == 0
+
+
+def test_a_diverged_model_is_not_exported(options, tmp_path):
     run_experiment(DIVERGING, tmp_path / "run", options)
     with pytest.raises(DataError) as error:
         list(export.export_run(DIVERGING, tmp_path / "run", tmp_path / "out", None, options))
     assert str(error.value) == (
-        "global is not exported: weights of the model are NaN or infinite after round 2; export "
-        "an earlier round"
+        f"{tmp_path / 'run'} is not exported: the run has diverged by round 2; export an earlier "
+        "round"
     )
     assert not (tmp_path / "out" / "global").exists()
 
@@ -82,3 +166,95 @@ def test_a_model_with_such_answers_is_not_exported(compute):
         variable.assign(tf.fill(variable.shape, 1e30))
     with pytest.raises(DataError, match=r"^answers of the model are NaN or infinite$"):
         model.accuracy(simulation.federation.test, 32)
+
+
+# The decision, without training.
+
+
+def play(action, *rounds):
+    """The totals after rounds of which each is "" (finite), "bad" or "lost"."""
+    totals = {}
+    log = NonfiniteLog(action, totals)
+    for number, kind in enumerate(rounds, 1):
+        log.begin(number)
+        if kind:
+            # Twice, as when the clients and an answer are not finite.
+            log.note(kind, lost=False)
+            log.note(kind, lost=kind == "lost")
+    return totals, log
+
+
+@pytest.mark.parametrize(
+    ("action", "rounds", "hopeless", "diverged"),
+    [
+        ("stop", ["bad"] * 2, False, False),
+        ("stop", ["bad"] * 3, True, True),
+        ("stop", ["bad", "bad", "", "bad"], False, False),
+        ("stop", ["bad", "lost", "bad"], True, True),
+        ("exclude", ["bad"] * 9, False, False),
+        ("exclude", ["lost", "lost", "bad"], False, False),
+        ("exclude", ["lost"] * 3, True, True),
+        ("stop", ["", "lost"], False, True),
+        ("exclude", ["", "lost"], False, True),
+        ("exclude", ["lost", ""], False, False),
+        ("stop", [""] * 5, False, False),
+    ],
+)
+def test_when_a_run_has_diverged(action, rounds, hopeless, diverged):
+    totals, log = play(action, *rounds)
+    assert (log.hopeless, log.diverged) == (hopeless, diverged)
+    assert totals["nonfinite_rounds"] == sum(map(bool, rounds))
+    lost = [number for number, kind in enumerate(rounds, 1) if kind == "lost"]
+    assert totals["last_lost_round"] == max(lost, default=0)
+
+
+def test_the_decision_survives_a_checkpoint():
+    totals, _ = play("stop", "bad", "bad")
+    again = {}
+    log = NonfiniteLog("stop", again)
+    again.update(totals)
+    log.restore(2)
+    # The round is evaluated once more.
+    log.note("bad", lost=False)
+    assert again == totals
+    log.begin(3)
+    log.note("bad", lost=False)
+    assert log.hopeless
+
+
+@pytest.mark.parametrize(("loss", "lost"), [(2.0**24, False), (1.7e7, True), (float("nan"), False)])
+def test_a_loss_beyond_all_measure(loss, lost):
+    totals = {}
+    log = NonfiniteLog("exclude", totals)
+    log.begin(1)
+    log.check_loss(loss)
+    assert totals["last_lost_round"] == lost
+
+
+def history():
+    made = History(["round", "ga", "va", "last_lost_round"])
+    for number, lost in enumerate((0, 2, 2, 4), 1):
+        values = {"ga": 10.0 * number, "va": 10.0 * number, "last_lost_round": lost}
+        made.append({"round": number, **values})
+    return made
+
+
+def test_best_rounds_are_not_lost_ones():
+    found = summarize_accuracies(history())
+    assert (found["ga_best"], found["best_round"], found["ga_final"]) == (30.0, 3, 40.0)
+    found = summarize_accuracies(history(), diverged=True)
+    assert (found["ga_best"], found["va_best"], found["ga_final"]) == (None, None, 40.0)
+    assert "best_round" not in found
+
+
+def test_lost_rounds_are_marked_in_the_picture():
+    _, axes = plots.accuracy_curves(history(), "title")
+    (lost,) = [line for line in axes.lines if line.get_label() == "round without a usable model"]
+    assert list(lost.get_xdata()) == [2, 4]
+
+
+def test_columns_of_earlier_versions(tmp_path):
+    """Rows without the counts have no lost rounds."""
+    with open(tmp_path / "metrics.csv", "w", newline="") as file:
+        csv.writer(file).writerows([["round", "ga"], [1, 50], [2, 40]])
+    assert summarize_accuracies(History.read(tmp_path / "metrics.csv"))["ga_best"] == 50

@@ -50,14 +50,17 @@ def test_metrics_file(unbroken):
         "pa_masked",
         "pa_before_masked",
     ]
-    assert list(written[0])[-5:] == [
+    assert list(written[0])[-7:] == [
         "train_loss",
         "seconds",
         "upload_bytes",
         "download_bytes",
         "nonfinite_rounds",
+        "excluded_clients",
+        "last_lost_round",
     ]
-    assert {row["nonfinite_rounds"] for row in written} == {"0"}
+    for name in ("nonfinite_rounds", "excluded_clients", "last_lost_round"):
+        assert {row[name] for row in written} == {"0"}
     assert [row["round"] for row in written] == ["1", "2", "3", "4"]
     for row in written:
         values = {name: float(value) for name, value in row.items()}

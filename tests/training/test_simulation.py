@@ -14,6 +14,9 @@ from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
 
+COUNTS = ("nonfinite_rounds", "excluded_clients", "last_lost_round")
+NOTHING_NONFINITE = dict.fromkeys((*COUNTS, "nonfinite_in_a_row"), 0)
+
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
 
@@ -37,7 +40,7 @@ def test_nothing_happens_before_the_first_computation(compute, tmp_path, monkeyp
     simulation = Simulation(CONFIG, compute=ComputeOptions(runtime=own))
     assert own.started == []
     assert simulation.round == 0
-    assert simulation.totals == {"upload_bytes": 0, "download_bytes": 0, "nonfinite_rounds": 0}
+    assert simulation.totals == {"upload_bytes": 0, "download_bytes": 0, **NOTHING_NONFINITE}
     assert simulation.cohort_size == 3
     assert own.started == []
     simulation.next_round()
@@ -73,7 +76,7 @@ def test_rounds_are_those_of_a_run(unbroken, compute):
         measured = simulation.next_round()
         assert simulation.round == number
         measured |= simulation.evaluate()
-        assert set(measured) | {"round", "nonfinite_rounds"} == set(row)
+        assert set(measured) | {"round", *COUNTS} == set(row)
         for name, value in measured.items():
             if name != "seconds":
                 assert f"{value:.9g}" == f"{float(row[name]):.9g}", name
@@ -81,7 +84,7 @@ def test_rounds_are_those_of_a_run(unbroken, compute):
         name: sum(int(row[name]) for row in rows(unbroken))
         for name in ("upload_bytes", "download_bytes")
     }
-    assert simulation.totals == {**expected, "nonfinite_rounds": 0}
+    assert simulation.totals == {**expected, **NOTHING_NONFINITE}
 
 
 def test_looking_changes_nothing(compute):

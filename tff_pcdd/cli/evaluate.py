@@ -25,7 +25,7 @@ def define(flags: Flags) -> None:
 def main(flags: Flags) -> None:
     """Evaluates and prints the accuracies."""
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
-    config = read_config(run_dir, flags["data_dir"])
+    config = read_config(run_dir, **experiments.restored_paths(flags))
 
     from tff_pcdd.training import evaluate_run
 
@@ -37,6 +37,8 @@ def main(flags: Flags) -> None:
         print(f"{name:20s} {experiments.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
+    if results.get("diverged"):
+        print("diverged: these results are not usable")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
 
 

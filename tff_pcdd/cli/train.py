@@ -7,6 +7,7 @@ Writes config.json, metrics.csv, summary.json, checkpoints/, plots/*.png and Ten
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 
 from tff_pcdd.cli import experiments, program
@@ -39,6 +40,12 @@ def main(flags: Flags) -> None:
         f"after {summary['rounds']} rounds, {summary['seconds_per_round']:.3g} s a round; "
         f"results in {output_dir}"
     )
+    if summary.get("diverged"):
+        sys.exit(
+            f"train: error: the run has diverged after {summary['rounds']} rounds, of which "
+            f"{summary['nonfinite_rounds']} had values that are NaN, infinite or far too large; "
+            "its results are not usable"
+        )
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -20,6 +20,7 @@ from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
+from tff_pcdd.training.run_directory import read_summary
 
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
 # accuracy of TensorFlow Lite models, which process one sample at a time.
@@ -72,7 +73,8 @@ def export_run(
         FileNotFoundError: there is no checkpoint of this round.
         SettingError: `export_dir` cannot be used, a client is unknown, or there is nothing to
             export. Nothing is written then.
-        DataError: a weight or an answer of a model is NaN or infinite; that model is not written.
+        DataError: the run has diverged, and nothing is written; or a weight or an answer of a model
+            is NaN or infinite, and that model is not written.
         WriteError: a model cannot be written. The next call continues with it.
     """
     options = options or ExportOptions()
@@ -88,8 +90,27 @@ def export_run(
         folders = {index: layout.personal_folder(name) for index, name in clients.items()}
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
+        _check_usable(run, newest=round_number is None)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
+
+
+def _check_usable(run: Run, *, newest: bool) -> None:
+    """Refuses the model of a diverged run; earlier rounds can be exported if they were usable.
+
+    Args:
+        run: the restored run.
+        newest: whether its newest checkpoint was restored.
+
+    Raises:
+        DataError: the run has diverged.
+    """
+    summary = read_summary(run.directory) or {}
+    if run.simulation.nonfinite.diverged or (newest and summary.get("diverged")):
+        raise DataError(
+            f"{run.directory} is not exported: the run has diverged by round "
+            f"{run.simulation.round}; export an earlier round"
+        )
 
 
 def check_choice(method: Method, options: ExportOptions) -> None:

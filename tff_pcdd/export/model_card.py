@@ -70,6 +70,7 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
         "## Training",
         "",
         f"{run.simulation.round} of {config.training.rounds} rounds of federated training.",
+        *_exclusions(run),
         "",
         *_table(("setting", "value"), _settings(config, leave_out=("Data",))),
         "",
@@ -86,6 +87,16 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
         f"Hash of the settings: `{config.digest()}`.",
     ]
     return "\n".join(lines) + "\n"
+
+
+def _exclusions(run: Run) -> Iterator[str]:
+    """A sentence about values that were not finite, if there were any."""
+    totals = run.simulation.totals
+    if rounds := totals["nonfinite_rounds"]:
+        yield (
+            f"In {rounds} of these rounds, values were NaN, infinite or far too large; clients "
+            f"were excluded {totals['excluded_clients']} times."
+        )
 
 
 def _accuracies(

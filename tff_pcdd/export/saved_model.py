@@ -4,7 +4,7 @@
 |---|---|---|
 | `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
 | | `texts` (for text models) | [batch], UTF-8 strings |
-| `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG, GIF or BMP |
+| `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
 The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
 """

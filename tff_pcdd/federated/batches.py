@@ -75,5 +75,21 @@ def count_nonfinite(logits: tf.Tensor) -> tf.Tensor:
     return tf.math.count_nonzero(tf.logical_not(_finite_rows(logits)), dtype=tf.int32)
 
 
+def without_answers(logits: tf.Tensor, x: tf.Tensor, spec: TrainingSpec) -> tf.Tensor:
+    """Logits [n, C] that are NaN for samples whose input has a value that is NaN or infinite.
+
+    A network may hide such a value, for example because ReLU turns NaN into 0.
+    """
+    if not may_be_nonfinite(spec):
+        return logits
+    return tf.where(_finite_rows(x)[:, None], logits, tf.constant(float("nan")))
+
+
+def may_be_nonfinite(spec: TrainingSpec) -> bool:
+    """Whether stored inputs can be NaN or infinite."""
+    return spec.input_spec.dtype == "float32"
+
+
 def _finite_rows(values: tf.Tensor) -> tf.Tensor:
-    return tf.reduce_all(tf.math.is_finite(values), axis=1)
+    """For each entry of the first axis, whether all its values are finite, bool [n]."""
+    return tf.reduce_all(tf.math.is_finite(values), axis=range(1, len(values.shape)))

@@ -9,11 +9,11 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.batches import reduce_batches
+from tff_pcdd.federated.batches import may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, all_finite, read, subtract
+from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, read, subtract
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import Client
 
@@ -60,7 +60,9 @@ class ClientWork:
                 state: the client's new state.
                 metrics: loss and metrics summed over samples, and the number of `samples`.
                 sent: float32 scalar, the share of `sums` that is not zero.
-                nonfinite: float32 scalar, 1 if any of these values is NaN or infinite, else 0.
+                included: float32 scalar, 1 if all of these values can be summed and all samples
+                    are finite, else 0. Then the client is excluded: it has its earlier state, and
+                    the other values are 0, like those of a client without samples.
         """
         method, net = self._spec.method, self._net
         client = self._training.begin(message, state, data, self._phases)
@@ -84,7 +86,12 @@ class ClientWork:
             metrics=totals,
             sent=tf.cast(upload.sent, tf.float32),
         )
-        result["nonfinite"] = tf.cast(tf.logical_not(all_finite(result)), tf.float32)
+        included = can_be_summed(result)
+        if may_be_nonfinite(self._spec):
+            included = tf.logical_and(included, all_finite(data["train"]["x"]))
+        # A branch and not a choice by value, which would copy the tensors of every client.
+        result = tf.cond(included, lambda: result, lambda: _without_effect(result, state))
+        result["included"] = tf.cast(included, tf.float32)
         return result
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
@@ -98,3 +105,9 @@ class ClientWork:
             mirrored=mirrored[:num_trainable],
             statistics=[*statistics, *mirrored[num_trainable:]],
         )
+
+
+def _without_effect(result: Mapping[str, Any], state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+    """The result of a client that changes nothing and stays in `state`."""
+    kept = tf.nest.pack_sequence_as(result["state"], tf.nest.flatten(state))
+    return OrderedDict(tf.nest.map_structure(tf.zeros_like, result), state=kept)

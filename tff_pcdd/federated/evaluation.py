@@ -19,6 +19,7 @@ from tff_pcdd.federated.batches import (
     count_correct,
     count_nonfinite,
     reduce_batches,
+    without_answers,
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -143,6 +144,7 @@ class PersonalEvaluation:
 
         def score(totals, x, y):
             logits = self._method.personal_logits(self._net, x, client)
+            logits = without_answers(logits, x, self._spec)
             masked = losses.mask_logits(logits, client.class_counts > 0)
             return (
                 totals[0] + count_correct(logits, y),
@@ -179,15 +181,16 @@ class GlobalEvaluation:
         Returns:
             An ordered dict: `total`, int32 [C], samples of each class; `correct`, a dict of int32
             [C], correctly classified samples for each head of the method, where "head" is the one
-            on which GA is measured; `nonfinite`, int32 scalar, samples of which a logit is NaN or
-            infinite, which are never counted as correct.
+            on which GA is measured; `nonfinite`, int32 scalar, samples of which a logit or the
+            input is NaN or infinite, which are never counted as correct.
         """
         load(self._net, weights)
         num_classes = self._spec.task.num_classes
         names = list(_head_names(self._spec))
 
         def score(totals, x, y):
-            logits = self._spec.method.global_logits(self._net, x)
+            answers = self._spec.method.global_logits(self._net, x)
+            logits = {name: without_answers(answers[name], x, self._spec) for name in names}
             counts = [
                 total + count_correct(logits[name], y)
                 for name, total in zip(names, totals[0], strict=True)

@@ -218,12 +218,12 @@ def _compose_next(
             OrderedDict(update=update_state, statistics=statistics_state)
         )
         sums = tff.federated_sum(results.sums)
-        cohort_size = tff.federated_sum(tff.federated_value(1.0, tff.CLIENTS))
+        included = tff.federated_sum(results.included)
         server_state = tff.federated_zip(
             OrderedDict(weights=state.weights, server=state.server, round=state.round)
         )
-        weights, server, round_number = tff.federated_map(
-            tensors.server_update, (server_state, update, statistics, sums, cohort_size)
+        weights, server, round_number, step_taken = tff.federated_map(
+            tensors.server_update, (server_state, update, statistics, sums, included)
         )
         new_state = tff.federated_zip(
             OrderedDict(
@@ -234,7 +234,8 @@ def _compose_next(
             OrderedDict(
                 sums=tff.federated_sum(results.metrics),
                 sent=tff.federated_sum(results.sent),
-                nonfinite=tff.federated_sum(results.nonfinite),
+                included=included,
+                step_taken=step_taken,
             )
         )
         return new_state, results.state, metrics

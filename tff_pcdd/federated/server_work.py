@@ -13,7 +13,7 @@ from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.weights import WeightsChange, add, load, read
+from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.records import Phase
 
@@ -56,7 +56,7 @@ class ServerWork:
             state: the server's state: `weights`, `server` and `round`.
             change: the aggregate of the clients' `WeightsChange`.
             sums: the sum of the clients' `sums`.
-            cohort_size: float32 scalar.
+            cohort_size: float32 scalar, number of clients that were not excluded.
 
         Returns:
             The new weights and the server's new own tensors.
@@ -82,6 +82,22 @@ class ServerWork:
                 for value, is_variance in zip(weights[part], flags, strict=True)
             ]
         return weights, ordered(server)
+
+
+def accept_if_finite(new: Any, old: Any) -> tuple[Any, tf.Tensor]:
+    """Prevents a step of the server from making its state unusable.
+
+    Args:
+        new: the state after the step, a nested structure.
+        old: the state before the step, with equal tensors.
+
+    Returns:
+        The state after the step if it is finite, else the one before; and which of them it is, a
+        float32 scalar: 1 for the new one, else 0.
+    """
+    finite = can_be_summed(new)
+    kept = tf.nest.pack_sequence_as(new, tf.nest.flatten(old))
+    return tf.cond(finite, lambda: new, lambda: kept), tf.cast(finite, tf.float32)
 
 
 class _ServerTraining:

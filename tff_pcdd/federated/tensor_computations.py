@@ -11,7 +11,7 @@ import tensorflow_federated as tff
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.client_work import ClientWork
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
-from tff_pcdd.federated.server_work import ServerWork
+from tff_pcdd.federated.server_work import ServerWork, accept_if_finite
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange
 
@@ -31,7 +31,8 @@ class TensorComputations:
             `update` is a list of the changes of trainable variables, shared and mirrored, and
             `statistics` the list of the other changes)
         server_update: (state without the aggregator's, update, statistics, sums, cohort size
-            → weights, server tensors, round)
+            → weights, server tensors, round, float32 scalar: 1 if the step was taken, 0 if it was
+            not finite)
         evaluate_global: (weights, examples → counts)
         evaluate_personal, evaluate_before: (message, client state, client data → counts)
     """
@@ -138,8 +139,10 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     def server_update(state, update, statistics, sums, cohort_size):
         num_shared = len(weights_type["trainable"])
         change = WeightsChange(update[:num_shared], update[num_shared:], statistics)
-        weights, server = ServerWork(spec).step(state, change, sums, cohort_size)
-        return weights, server, state["round"] + 1
+        new = ServerWork(spec).step(state, change, sums, cohort_size)
+        old = state["weights"], state["server"]
+        (weights, server), step_taken = accept_if_finite(new, old)
+        return weights, server, state["round"] + 1, step_taken
 
     return TensorComputations(
         initial_weights=initial_weights,

@@ -87,6 +87,17 @@ def subtract(
     return [value - other for value, other in zip(values, others, strict=True)]
 
 
+def can_be_summed(values: Any) -> tf.Tensor:
+    """Whether the L2 norm of all floats in a nested structure is finite, a bool scalar.
+
+    No float is NaN or infinite then, and none is so large that the norm by which an aggregator
+    clips or the sum over a cohort would become infinite: the limit of the norm is about 1.8e19.
+    """
+    tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
+    squares = [tf.nn.l2_loss(v) for v in tensors if v.dtype.is_floating]
+    return tf.math.is_finite(tf.add_n([tf.constant(0.0), *squares]))
+
+
 def all_finite(values: Any) -> tf.Tensor:
     """Whether no float in a nested structure is NaN or infinite, a bool scalar."""
     tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))

@@ -239,7 +239,8 @@ class Method(Component):
             change: weighted mean over the cohort of the clients' `update`.
             server: the server's own tensors, as `server_learning` returned them.
             sums: the clients' `Upload.sums`, summed.
-            cohort_size: float32 scalar, number of clients in the round.
+            cohort_size: float32 scalar, number of clients in the round, without those that were
+                excluded because what they sent was NaN or infinite.
 
         Returns:
             The new weights and the server's new own tensors.

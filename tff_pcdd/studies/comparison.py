@@ -108,14 +108,19 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
 
 def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
     results: dict[str, dict[str, list[History]]] = {}
+    diverged: dict[str, dict[str, list[History]]] = {}
     for item in runs:
         if item.summary:
-            methods = results.setdefault(item.config.data.partition.describe(), {})
-            methods.setdefault(item.config.algorithm, []).append(item.history())
+            partition, method = item.config.data.partition.describe(), item.config.algorithm
+            for group, belongs in ((results, item.usable), (diverged, item.diverged)):
+                histories = group.setdefault(partition, {}).setdefault(method, [])
+                histories += [item.history()] * belongs
     if results:
         title = comparison_tables.common_setting(runs)
-        plots.save(comparison_plots.curves(results, title)[0], directory / _CURVES)
-        plots.save(comparison_plots.bars(results, title)[0], directory / _BARS)
+        figure, _ = comparison_plots.curves(results, title, diverged)
+        plots.save(figure, directory / _CURVES)
+        figure, _ = comparison_plots.bars(results, title, diverged)
+        plots.save(figure, directory / _BARS)
         if comparison_plots.has_pruning(results):
             figure, _ = comparison_plots.pruning_curves(results, title)
             plots.save(figure, directory / _PRUNING)

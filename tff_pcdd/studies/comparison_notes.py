@@ -16,6 +16,11 @@ METRICS = """\
 A column with the name of a metric, such as "balanced, GA", shows that metric instead of the
 accuracy, for the same models and samples, after the last round."""
 
+DIVERGED = """\
+‡: runs of this method diverged. Weights, losses or answers were NaN, infinite or far too large
+until the run was stopped or ended. They are left out of all values, which are means over the other
+seeds."""
+
 HEADS_TITLE = "### Heads and groups of classes"
 HEADS = """\
 Many, medium and few: classes sorted by their number of training samples (in the whole federation

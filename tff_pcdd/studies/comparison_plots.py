@@ -1,6 +1,7 @@
 """Pictures of a comparison. Each function returns (figure, axes).
 
-`results` holds, for each partition and each method on it, the histories of its runs.
+`results` holds, for each partition and each method on it, the histories of its usable runs, and
+`diverged` those of the other finished ones.
 """
 
 from __future__ import annotations
@@ -28,8 +29,10 @@ _MAX_BANDS = 6
 _COLUMNS_OF_PANELS = 3
 
 
-def curves(results: Results, title: str):
+def curves(results: Results, title: str, diverged: Results | None = None):
     """GA over the rounds, averaged over seeds: a panel for each partition.
+
+    The curve of each run that diverged is dotted and ends with a cross.
 
     The legend of a single panel lists the methods by their last value, best first, which is the
     order in which the curves end.
@@ -40,7 +43,11 @@ def curves(results: Results, title: str):
     last: dict[str, float] = {}
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         for method, runs in methods.items():
-            rounds = [number for number, _ in runs[0].points("ga")]
+            for run in (diverged or {}).get(partition, {}).get(method, ()):
+                style = {**styles[method], "linestyle": ":", "marker": "x", "markevery": [-1]}
+                label = "_" if runs else method
+                axes.plot(*zip(*run.points("ga"), strict=True), label=label, **style)
+            rounds = [number for number, _ in runs[0].points("ga")] if runs else []
             values = np.array([[value for _, value in run.points("ga")] for run in runs])
             if not rounds:
                 continue
@@ -66,15 +73,23 @@ def curves(results: Results, title: str):
     }
     order = [name for name in names if name in handles]
     if len(panels) == 1:
-        order.sort(key=lambda name: -last[name])
-    labels = [f"{name}  {last[name]:.1f}" if len(panels) == 1 else name for name in order]
+        order.sort(key=lambda name: -last.get(name, -np.inf))
+    ends = {name: f"{value:.1f}" for name, value in last.items()}
+    labels = [
+        f"{name}  {ends.get(name, 'diverged')}" if len(panels) == 1 else name for name in order
+    ]
     figure.legend([handles[name] for name in order], labels, fontsize=8, loc="outside right upper")
-    figure.suptitle(f"{title}\nGA: accuracy on the whole test set{_several(results)}", fontsize=11)
+    explained = f"GA: accuracy on the whole test set{_several(results)}"
+    if _runs(diverged or {}):
+        explained += "; ×: diverged"
+    figure.suptitle(f"{title}\n{explained}", fontsize=11)
     return figure, panels
 
 
-def bars(results: Results, title: str):
+def bars(results: Results, title: str, diverged: Results | None = None):
     """GA and PA after the last round: a panel for each partition, two bars for each method.
+
+    Runs that diverged are left out, and counted beside the method's name.
 
     Two marks on the bar of PA show PA before any local step: over all classes, and with predictions
     restricted to the client's own classes.
@@ -114,7 +129,9 @@ def bars(results: Results, title: str):
                 label=label,
                 **style,
             )
-        axes.set_yticks(positions, methods, fontsize=9)
+        lost = {name: len(runs) for name, runs in (diverged or {}).get(partition, {}).items()}
+        labels = [f"{name} ({lost[name]} diverged)" if lost.get(name) else name for name in methods]
+        axes.set_yticks(positions, labels, fontsize=9)
         axes.set_ylim(len(methods) - 0.4, -0.6)
         axes.set_xlim(0, 102)
         axes.set_xlabel("accuracy (%)")
@@ -160,8 +177,11 @@ def pruning_curves(results: Results, title: str):
 def has_pruning(results: Results) -> bool:
     """Whether the runs measured what `pruning_curves` draws."""
     column = f"diag_pruning_{pruning.ORDERS[0]}_{pruning.SHARES[0]}"
-    runs = [run for methods in results.values() for group in methods.values() for run in group]
-    return any(run.points(column) for run in runs)
+    return any(run.points(column) for run in _runs(results))
+
+
+def _runs(results: Results) -> list[History]:
+    return [run for methods in results.values() for group in methods.values() for run in group]
 
 
 def _methods(results: Results) -> list[str]:
@@ -201,7 +221,7 @@ def _name_panel(axes, partition: str, results: Results) -> None:
 
 def _finals(methods, column: str):
     """Mean and standard deviation over runs of a column in the last row; NaN if it is missing."""
-    lasts = [[run.column(column)[-1] for run in runs] for runs in methods.values()]
+    lasts = [[run.column(column)[-1] for run in runs] or [None] for runs in methods.values()]
     finals = [[np.nan if value is None else value for value in values] for values in lasts]
     return [np.mean(values) for values in finals], [np.std(values) for values in finals]
 
@@ -209,7 +229,7 @@ def _finals(methods, column: str):
 def _several(results: Results, spread: str = "bands") -> str:
     """The end of a title if there are several seeds."""
     methods = list(results.values())
-    if max(len(runs) for group in methods for runs in group.values()) == 1:
+    if max(len(runs) for group in methods for runs in group.values()) <= 1:
         return ""
     if spread == "bands" and max(map(len, methods)) > _MAX_BANDS:
         return ", mean over seeds"

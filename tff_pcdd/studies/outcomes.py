@@ -33,6 +33,7 @@ class Outcome(NamedTuple):
         validation: the accuracy on held-out samples in the best round of each finished run.
         rounds, ga, pa: the best rounds, and the test accuracies in them, if they were measured.
         seeds: the number of runs that were planned.
+        diverged: the number of finished runs that diverged, and so have no best round.
     """
 
     point: Point
@@ -41,6 +42,7 @@ class Outcome(NamedTuple):
     ga: list[float]
     pa: list[float]
     seeds: int
+    diverged: int = 0
 
     @property
     def complete(self) -> bool:

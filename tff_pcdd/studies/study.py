@@ -17,6 +17,7 @@ from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
+from tff_pcdd.training.results import read_history
 from tff_pcdd.training.run_directory import check_directory, read_summary
 
 # Where the tracebacks of failed runs are written.
@@ -41,9 +42,19 @@ class StudyRun:
     summary: Mapping[str, Any] | None = None
     failure: str = ""
 
+    @property
+    def diverged(self) -> bool:
+        """Whether the run has finished, but diverged: it has no usable results."""
+        return bool(self.summary and self.summary.get("diverged"))
+
+    @property
+    def usable(self) -> bool:
+        """Whether the run has results that can be compared."""
+        return self.summary is not None and not self.diverged
+
     def history(self) -> History:
-        """The measurements of the run, from its csv file."""
-        return History.read(self.folder / "metrics.csv")
+        """The measurements of the run, from its csv file or the copy in its checkpoint."""
+        return read_history(self.folder)
 
 
 def check(

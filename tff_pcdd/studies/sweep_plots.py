@@ -65,6 +65,10 @@ def curves(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
         if points:
             x, mean, spread = zip(*points, strict=True)
             axes.errorbar(x, mean, yerr=spread, capsize=2, linewidth=1, label=label, **style)
+    if diverged := [_number(outcome)[0] for outcome in ordered if outcome.diverged]:
+        bottom = axes.get_xaxis_transform()
+        zeros = [0.02] * len(diverged)
+        axes.plot(diverged, zeros, "x", color="red", transform=bottom, label="runs diverged")
     values = [_number(outcome)[0] for outcome in ordered]
     if values[0] > 0 and values[-1] / values[0] >= _LOGARITHMIC:
         axes.set_xscale("log")
@@ -95,8 +99,11 @@ def grid(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     image = axes.imshow(np.ma.masked_invalid(values), aspect="auto", cmap=shades)
     figure.colorbar(image, ax=axes, label="VA (%), mean over seeds")
     middle = (np.nanmin(values) + np.nanmax(values)) / 2
+    diverged = {_cell(outcome, down, across) for outcome in outcomes if outcome.diverged}
     for (line, column), value in np.ndenumerate(values):
         text = "–" if np.isnan(value) else f"{value:.1f}"
+        if (line, column) in diverged:
+            text = "diverged" if np.isnan(value) else f"{text}\ndiverged"
         dark = not value < middle
         axes.text(column, line, text, ha="center", va="center", color="black" if dark else "white")
     if best is not None:
@@ -141,7 +148,11 @@ def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
                 label=label,
                 **style,
             )
-    names = [outcome.point.name.replace(",", ", ") for outcome in ranked]
+    names = [
+        outcome.point.name.replace(",", ", ")
+        + (f" ({outcome.diverged} diverged)" if outcome.diverged else "")
+        for outcome in ranked
+    ]
     axes.set_yticks(range(len(ranked)), names, fontsize=8)
     for outcome, tick in zip(ranked, axes.yaxis.get_ticklabels(), strict=True):
         tick.set_fontweight("bold" if outcome is best else "normal")

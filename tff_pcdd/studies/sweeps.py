@@ -124,7 +124,7 @@ def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str)
     outcomes, remaining = [], iter(runs)
     for point in points:
         group = [next(remaining) for _ in point.configs]
-        summaries = [run.summary for run in group if run.summary]
+        summaries = [run.summary for run in group if run.summary and run.usable]
 
         def values(key, summaries=summaries):
             return [s[key] for s in summaries if s.get(key) is not None]
@@ -137,6 +137,7 @@ def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str)
                 ga=values(f"ga_at_{chosen}"),
                 pa=values(f"pa_at_{chosen}"),
                 seeds=len(point.configs),
+                diverged=sum(run.diverged for run in group),
             )
         )
     return outcomes
@@ -146,8 +147,7 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
     """A row for each point, with the best one in bold."""
     lines = [[*outcomes[0].point.settings, "VA", "best round", "GA there", "PA there", "seeds"]]
     for outcome in outcomes:
-        finished = len(outcome.validation)
-        seeds = str(finished) if outcome.complete else f"{finished} of {outcome.seeds}"
+        seeds = tables.count(len(outcome.validation), outcome.seeds, outcome.diverged)
         cells = [
             *outcome.point.settings.values(),
             tables.spread(outcome.validation, 1),

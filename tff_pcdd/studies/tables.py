@@ -43,6 +43,12 @@ def mark_best(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
     return cells
 
 
+def count(usable: int, planned: int, diverged: int) -> str:
+    """The number of runs with results, of how many if some lack them, and how many diverged."""
+    text = str(usable) if usable == planned else f"{usable} of {planned}"
+    return f"{text}, {diverged} diverged" if diverged else text
+
+
 def number(values: Iterable[float], form: str, reduce: Callable = statistics.fmean) -> str:
     """Values as one formatted number, their mean by default; a dash without values."""
     values = list(values)

@@ -45,16 +45,20 @@ class TrainingConfig:
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(
-        0,
-        "Number of clients that are drawn for each round (the cohort); 0 for all clients.",
-        minimum=0,
-        group="Training",
+        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0, group="Training"
     )
     local_epochs: int = option(
         5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
     )
     batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
     optimizer: SGD = part(SGD)
+    nonfinite: str = option(
+        "stop",
+        "Client updates that are NaN or infinite are left out. stop: the run ends, as diverged, "
+        "after three rounds in a row with such values; exclude: after three without a model.",
+        choices=("stop", "exclude"),
+        group="Training",
+    )
     cohort_seed: int | None = option(
         None,
         "Seed of the cohorts; the value of seed by default.",

@@ -13,6 +13,7 @@ from matplotlib.ticker import LogLocator
 
 from tff_pcdd import files
 from tff_pcdd.training.history import History
+from tff_pcdd.training.nonfinite import is_lost
 
 _LABELS = {
     "ga": "GA: global model, whole test set",
@@ -59,6 +60,9 @@ def accuracy_curves(history: History, title: str):
         if points:
             style = "--" if column.endswith("masked") else "-"
             axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
+    if lost := [row["round"] for row in history if is_lost(row)]:
+        label = "round without a usable model"
+        axes.plot(lost, [0] * len(lost), "x", color="red", clip_on=False, label=label)
     percent_axis(axes)
     axes.set_title(title)
     # Below the axes, because a legend inside them could hide a curve.

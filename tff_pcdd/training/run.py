@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
@@ -15,10 +16,9 @@ from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, disk_space, planning
+from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
-from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
 from tff_pcdd.training.callbacks.csv_log import CsvLog
 from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
 from tff_pcdd.training.callbacks.pictures import Pictures
@@ -27,18 +27,21 @@ from tff_pcdd.training.callbacks.tensorboard import TensorBoard
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
+from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
+    CHECKPOINTS,
+    CLIENT_STATES,
     check_directory,
     delete_run,
+    summary_text,
     write_config,
     write_summary,
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
-
-CHECKPOINTS, CLIENT_STATES = "checkpoints", "client_states"
 
 
 class Run:
@@ -93,7 +96,12 @@ class Run:
         self.history = History(self._columns())
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
-            self.directory / CHECKPOINTS, options.keep_checkpoints
+            self.directory / CHECKPOINTS,
+            options.keep_checkpoints,
+            {
+                "settings": manifests.settings_digest(config.to_settings()),
+                "data": data_digest(self.simulation.federation),
+            },
         )
         self._callbacks = [*self._built_in_callbacks(callbacks)]
 
@@ -125,7 +133,7 @@ class Run:
             "seconds",
             "upload_bytes",
             "download_bytes",
-            "nonfinite_rounds",
+            *COUNTS,
             *(self.diagnostics.columns() if self.diagnostics else ()),
         ]
 
@@ -153,11 +161,16 @@ class Run:
         self.last_round = min(self.last_round, max(round_number, earliest))
 
     def restore(self, round_number: int | None = None) -> None:
-        """Loads a checkpoint, by default the newest.
+        """Loads a checkpoint, with the measurements up to its round.
+
+        Args:
+            round_number: the round of the checkpoint; by default the newest that is not damaged.
 
         Raises:
             FileNotFoundError: there is no such checkpoint.
+            DamagedFileError: the checkpoint is damaged, or all of them are.
             SettingError: the run keeps its client states in the other kind of store.
+            DataError: the checkpoint belongs to another run, or was written with other data.
         """
         simulation = self.simulation
         checkpoint = self._checkpoints.load(
@@ -167,6 +180,12 @@ class Run:
             round_number,
         )
         simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
+        earlier = History.parse(checkpoint.metrics)
+        self.history = History(self._columns())
+        # An earlier process may have measured other columns.
+        self.history.add_columns(earlier.columns if len(earlier) else ())
+        for row in earlier:
+            self.history.append(row)
 
     def train(self, *, overwrite: bool = False) -> dict[str, Any]:
         """Trains until the last round, from the newest checkpoint if there is one.
@@ -196,6 +215,7 @@ class Run:
                 while self.simulation.round < self.last_round:
                     self._next_round()
             summary = self._summarize()
+            self._checkpoints.record_summary(summary_text(summary))
             write_summary(self.directory, summary)
         return summary
 
@@ -203,26 +223,31 @@ class Run:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
         write_config(self.directory, self.config)
-        simulation = self.simulation
         if self._checkpoints.rounds():
             self.restore()
-        simulation.store.forget_after(simulation.round)
-        earlier = History.read(self.directory / METRICS, before=simulation.round + 1)
-        # An earlier process may have measured other columns.
-        self.history.add_columns(earlier.columns if len(earlier) else ())
-        for row in earlier:
-            self.history.append(row)
+            results.warn_of_damage(self.directory, self.history)
+        self._checkpoints.forget_after(self.simulation.round)
+        self.simulation.store.forget_after(self.simulation.round)
+        self._stop_if_hopeless()
 
     def _next_round(self) -> None:
         measured = self.simulation.next_round()
+        # Before the evaluation, because the last round is evaluated in full.
+        self._stop_if_hopeless()
         results = self._evaluate()
+        self._stop_if_hopeless()
         row = None
         if results:
-            # Counted after the evaluation, which may add the round to them.
-            measured["nonfinite_rounds"] = self.simulation.totals["nonfinite_rounds"]
+            # Read after the evaluation, which may count the round.
+            measured |= {name: self.simulation.totals[name] for name in COUNTS}
             row = self.history.append({"round": self.simulation.round, **results, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
+
+    def _stop_if_hopeless(self) -> None:
+        """Makes the current round the last one if too many rounds in a row were not finite."""
+        if self.simulation.nonfinite.hopeless:
+            self.last_round = min(self.last_round, self.simulation.round)
 
     def _evaluate(self) -> dict[str, float]:
         """The evaluations that are due after the current round."""
@@ -247,12 +272,15 @@ class Run:
 
     def _summarize(self) -> dict[str, Any]:
         simulation, config = self.simulation, self.config
-        process = simulation.process
+        process, diverged = simulation.process, simulation.nonfinite.diverged
+        if diverged:
+            logging.warning("the run has diverged; its results are not usable")
         return {
             "algorithm": config.algorithm,
             "seed": config.seed,
             "rounds": simulation.round,
-            **summarize_accuracies(self.history, config.evaluation.metrics),
+            "diverged": diverged,
+            **summarize_accuracies(self.history, config.evaluation.metrics, diverged=diverged),
             "seconds_per_round": typical_seconds(self.history),
             **simulation.totals,
             "clients_per_round": simulation.cohort_size,

@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import functools
 import logging
+import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -23,12 +24,12 @@ import numpy as np
 
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.federated.weights import all_finite
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.training.cohorts import derive_seed, sample_cohort
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.planning import training_spec
 from tff_pcdd.training.run_options import ComputeOptions
 
@@ -54,8 +55,9 @@ class Simulation:
         round: number of rounds computed so far.
         state: the server's state after that round.
         store: the clients' states after that round.
-        totals: bytes that all clients together have sent and received so far, and the number of
-            rounds in which a loss, a weight or a logit was NaN or infinite.
+        totals: bytes that all clients together have sent and received so far, and the counts of
+            `NonfiniteLog`.
+        nonfinite: the `NonfiniteLog`, which says whether training has diverged.
 
     Raises:
         SettingError: the settings cannot be used with the data.
@@ -88,8 +90,8 @@ class Simulation:
         self.groups = Groups.of(self.federation.class_counts())
         self.store = store(self.initial_client_state)
         self.round = 0
-        self.totals = {"upload_bytes": 0, "download_bytes": 0, "nonfinite_rounds": 0}
-        self._nonfinite_round: int | None = None
+        self.totals = {"upload_bytes": 0, "download_bytes": 0}
+        self.nonfinite = NonfiniteLog(config.training.nonfinite, self.totals)
         self._state: Any = None
 
     @functools.cached_property
@@ -132,7 +134,8 @@ class Simulation:
     def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
         """Continues from the state after a round; the store is restored separately."""
         self.round, self._state = round_number, state
-        self.totals = {name: totals.get(name, 0) for name in self.totals}
+        self.totals.update({name: totals.get(name, 0) for name in self.totals})
+        self.nonfinite.restore(round_number)
 
     # One round.
 
@@ -184,14 +187,18 @@ class Simulation:
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start
         self.round += 1
+        self.nonfinite.begin(self.round)
         for client, own in zip(cohort, states, strict=True):
             self.store.put(client, own, self.round)
-        if count := int(metrics["nonfinite"]):
-            self._note_nonfinite(f"what {count} of {len(cohort)} clients computed")
-        if not all_finite([self._state["weights"], self._state["server"]]):
-            self._note_nonfinite("the global model")
         sums = {name: float(total) for name, total in metrics["sums"].items()}
-        samples = max(sums.pop("samples"), 1.0)
+        trained_on = sums.pop("samples")
+        samples = max(trained_on, 1.0)
+        if excluded := len(cohort) - round(float(metrics["included"])):
+            self.nonfinite.excluded(excluded, len(cohort), lost=not trained_on)
+            # If nothing is left, there is no mean loss either.
+            samples = trained_on or math.nan
+        if not metrics["step_taken"]:
+            self.nonfinite.note("the server's step is not finite; it is not taken", lost=True)
         traffic = {
             "upload_bytes": self.process.update_bytes * len(cohort)
             + round(self.process.extra_bytes * float(metrics["sent"])),
@@ -200,18 +207,14 @@ class Simulation:
         }
         for name, size in traffic.items():
             self.totals[name] += size
+        train_loss = sums.pop("loss") / samples
+        self.nonfinite.check_loss(train_loss)
         return {
-            "train_loss": sums.pop("loss") / samples,
+            "train_loss": train_loss,
             **{name: total / samples for name, total in sums.items()},
             "seconds": seconds,
             **traffic,
         }
-
-    def _note_nonfinite(self, what: str) -> None:
-        """Counts the current round as one with values that are NaN or infinite, and warns."""
-        logging.warning("round %d: %s is not finite", self.round, what)
-        self.totals["nonfinite_rounds"] += self._nonfinite_round != self.round
-        self._nonfinite_round = self.round
 
     # Evaluation.
 
@@ -254,9 +257,9 @@ class Simulation:
         if self.spec.method.has_global_model:
             counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
             if count := int(counts["nonfinite"]):
-                self._note_nonfinite(
-                    f"the global model's answer to {count} of {len(examples)} samples"
-                )
+                what = f"the global model's answer to {count} of {len(examples)} samples is not "
+                what += "finite"
+                self.nonfinite.note(what, lost=True)
             return np.asarray(counts["total"]), counts["correct"]
         counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
         # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
@@ -286,7 +289,8 @@ class Simulation:
         counts = {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
         affected = np.count_nonzero(counts.pop("nonfinite"))
         if affected:
-            self._note_nonfinite(f"the personal answer of {affected} of {len(clients)} clients")
+            what = f"the personal answer of {affected} of {len(clients)} clients is not finite"
+            self.nonfinite.note(what, lost=affected == len(clients))
         return counts
 
 

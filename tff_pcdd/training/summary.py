@@ -3,26 +3,31 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.training.accuracies import metric_columns
-from tff_pcdd.training.history import History
+from tff_pcdd.training.history import History, Row
+from tff_pcdd.training.nonfinite import is_lost
 
 # Prefixes of the names of accuracies: global, personal, validation.
 _TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
 
 
-def summarize_accuracies(history: History, metrics: Sequence[Metric] = ()) -> dict[str, Any]:
+def summarize_accuracies(
+    history: History, metrics: Sequence[Metric] = (), *, diverged: bool = False
+) -> dict[str, Any]:
     """The final and the best value of every accuracy and metric.
 
     The best value of a column is its maximum over all evaluated rounds; different columns may reach
     it in different rounds. It cannot serve as a result, because it is chosen on the test set.
+    Rounds that were lost (see `nonfinite`) are never the best.
 
     Args:
         history: the history of a run with at least one evaluated round.
         metrics: the metrics that were measured besides the accuracies.
+        diverged: whether the run has diverged, and no round is the best.
 
     Returns:
         `NAME_final` and `NAME_best` for every accuracy and metric NAME, and `ga_second_half`, the
@@ -32,25 +37,25 @@ def summarize_accuracies(history: History, metrics: Sequence[Metric] = ()) -> di
     """
     last = history[-1]
     further = metric_columns(metrics)
+    usable = [] if diverged else [row for row in history if not is_lost(row)]
     summary: dict[str, Any] = {}
     for name in history.columns:
         if name.startswith(_ACCURACIES) or name in further:
             summary[f"{name}_final"] = last[name]
-            summary[f"{name}_best"] = max(
-                (value for _, value in history.points(name)), default=None
-            )
+            values = [row[name] for row in usable if row.get(name) is not None]
+            summary[f"{name}_best"] = max(values, default=None)
     for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
         if f"{name}_final" in summary:
             summary[name] = summary[f"{name}_final"]
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    summary |= _at_best_round(history, "va", "best_round", further)
-    return summary | _at_best_round(history, "va_personal", "best_personal_round", further)
+    summary |= _at_best_round(usable, "va", "best_round", further)
+    return summary | _at_best_round(usable, "va_personal", "best_personal_round", further)
 
 
 def _at_best_round(
-    history: History, column: str, name: str, metrics: Collection[str]
+    history: Iterable[Row], column: str, name: str, metrics: Collection[str]
 ) -> dict[str, Any]:
     """The first round with the best value of a column, and what was measured on test data in it."""
     measured = [row for row in history if row.get(column) is not None]

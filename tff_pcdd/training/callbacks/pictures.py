@@ -17,6 +17,8 @@ class Pictures(Callback):
             return
         folder, config, federation = run.directory / FOLDER, run.config, run.simulation.federation
         title = f"{config.algorithm} on {config.describe()}"
+        if run.simulation.nonfinite.diverged:
+            title += " (diverged)"
         figure, _ = plots.accuracy_curves(run.history, title)
         plots.save(figure, folder / "accuracy.png")
         figure, _ = plots.class_counts(

@@ -28,6 +28,8 @@ class Progress(Callback):
         if row is not None:
             shown = {"GA": row.get("ga"), "PA": row.get("pa")}
             known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
+            if row.get("nonfinite_rounds"):
+                known["not finite"] = f"{row['nonfinite_rounds']} rounds"
             self._bar.set_postfix(known, refresh=False)
         self._bar.total = run.last_round
         self._bar.update()

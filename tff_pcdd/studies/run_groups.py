@@ -1,0 +1,74 @@
+"""Runs of a comparison by partition and method, and what their summaries and histories say."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd.training.nonfinite import is_lost
+
+if TYPE_CHECKING:
+    from tff_pcdd.studies.study import StudyRun
+
+
+def group_by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each partition, by its description."""
+    return _group(runs, lambda run: run.config.data.partition.describe())
+
+
+def group_by_method(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each method, by its name."""
+    return _group(runs, lambda run: run.config.algorithm)
+
+
+def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
+    groups: dict[str, list] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def diverged_labels(runs: Sequence[StudyRun]) -> str:
+    """The labels of the runs that diverged."""
+    return ", ".join(run.label for run in runs if run.diverged)
+
+
+def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
+    """The summaries of all runs that have finished and have not diverged."""
+    return [run.summary for run in runs if run.summary and run.usable]
+
+
+def summary_values(runs: Sequence[StudyRun], key: str) -> list[Any]:
+    """A value from the summary of every usable run; empty if one of them lacks it."""
+    values = [summary.get(key) for summary in _summaries(runs)]
+    return [] if None in values else values
+
+
+def per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
+    """Traffic of one client in one round, in kB, for every usable run."""
+    finished = _summaries(runs)
+    if not all(summary.get("clients_per_round") for summary in finished):
+        return []
+    return [
+        summary[key] / summary["rounds"] / summary["clients_per_round"] / 1000
+        for summary in finished
+    ]
+
+
+def mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
+    """GA by round, averaged over seeds, without rounds that were lost."""
+    curves = [
+        {
+            row["round"]: row["ga"]
+            for row in run.history()
+            if row["ga"] is not None and not is_lost(row)
+        }
+        for run in runs
+        if run.usable
+    ]
+    return {
+        number: statistics.fmean(curve[number] for curve in curves)
+        for number in (curves[0] if curves else ())
+        if all(number in curve for curve in curves)
+    }
