@@ -98,7 +98,7 @@ def test_unknown_names_and_options_are_refused(registry):
         registry.create("square", size=0.0)
     with refuses("fedgela_mu", "fedgela has no such option, only .*scale, "):
         methods.create("fedgela", mu=1)
-    with refuses("workers", "tff has no such option, only none"):
+    with refuses("workers", "tff has no such option, only insecure"):
         runtime.create("tff", workers="a:1")
 
 
