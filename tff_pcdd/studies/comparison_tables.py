@@ -54,6 +54,8 @@ def report(runs: Sequence[StudyRun]) -> str:
         parts.append(accuracies(group, marked=False))
     if diverged := _diverged(runs):
         parts.append(f"‡ diverged and left out: {diverged}")
+    if excluded := _excluded(runs):
+        parts.append(f"clients excluded because of NaN or infinities: {excluded}")
     return "\n\n".join(parts)
 
 
@@ -76,6 +78,8 @@ def document(runs: Sequence[StudyRun]) -> str:
         meanings.insert(0, notes.METRICS)
     if diverged := _diverged(runs):
         meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
+    if excluded := _excluded(runs):
+        meanings.append(f"{notes.EXCLUDED} {excluded}.")
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
@@ -283,9 +287,19 @@ def _diverged(runs: Sequence[StudyRun]) -> str:
     return ", ".join(run.label for run in runs if run.diverged)
 
 
+def _excluded(runs: Sequence[StudyRun]) -> str:
+    """The labels of the usable runs in which clients were excluded, and how often they were."""
+    counts = [(run.label, summary.get("excluded_clients")) for run, summary in _usable(runs)]
+    return ", ".join(f"{label} ({count} times)" for label, count in counts if count)
+
+
+def _usable(runs: Sequence[StudyRun]) -> list[tuple[StudyRun, Mapping[str, Any]]]:
+    """All runs that have finished and have not diverged, with their summaries."""
+    return [(run, run.summary) for run in runs if run.summary and run.usable]
+
+
 def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
-    """The summaries of all runs that have finished and have not diverged."""
-    return [run.summary for run in runs if run.summary and run.usable]
+    return [summary for _, summary in _usable(runs)]
 
 
 def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
