@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import methods
 from tff_pcdd.studies import comparison_notes as notes
-from tff_pcdd.studies import tables
-from tff_pcdd.training.nonfinite import is_lost
+from tff_pcdd.studies import run_values, tables
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
@@ -52,9 +51,9 @@ def report(runs: Sequence[StudyRun]) -> str:
         if len(by_partition) > 1:
             parts.append(partition)
         parts.append(accuracies(group, marked=False))
-    if diverged := _diverged(runs):
+    if diverged := run_values.diverged(runs):
         parts.append(f"‡ diverged and left out: {diverged}")
-    if excluded := _excluded(runs):
+    if excluded := run_values.excluded(runs):
         parts.append(f"clients excluded because of NaN or infinities: {excluded}")
     return "\n\n".join(parts)
 
@@ -76,9 +75,9 @@ def document(runs: Sequence[StudyRun]) -> str:
     meanings = [note for title, note in optional.items() if title in parts]
     if _metrics(runs):
         meanings.insert(0, notes.METRICS)
-    if diverged := _diverged(runs):
+    if diverged := run_values.diverged(runs):
         meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
-    if excluded := _excluded(runs):
+    if excluded := run_values.excluded(runs):
         meanings.append(f"{notes.EXCLUDED} {excluded}.")
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
@@ -113,7 +112,8 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
             by_method[method] = [*by_method.get(method, []), *runs]
         for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
             columns[f"{partition}: {heading}"] = {
-                method: _values(runs, key) for method, runs in _by_method(group).items()
+                method: run_values.values_of(runs, key)
+                for method, runs in _by_method(group).items()
             }
     marked = [
         tables.mark_best({name: column.get(name, []) for name in by_method})
@@ -137,7 +137,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     columns = []
     headings = _headings(runs)
     for key in headings:
-        values = {method: _values(group, key) for method, group in by_method.items()}
+        values = {method: run_values.values_of(group, key) for method, group in by_method.items()}
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
         columns.append(tables.mark_best(values) if marked else plain)
     lines = [["method", *headings.values(), "PA epochs", "seeds"]]
@@ -145,7 +145,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         seeds = tables.count(
             sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
         )
-        epochs = tables.number(_values(group, "personal_epochs"), "d")
+        epochs = tables.number(run_values.values_of(group, "personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
     return tables.markdown(lines)
@@ -183,14 +183,19 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
         rows[_name(method, group)] = group, "ga"
         for head in _further_heads(group):
             rows[f"{method}: {head}"] = group, f"ga_{head}"
-    columns = {"GA": {name: _values(group, f"{ga}_final") for name, (group, ga) in rows.items()}}
+    columns = {
+        "GA": {
+            name: run_values.values_of(group, f"{ga}_final") for name, (group, ga) in rows.items()
+        }
+    }
     for part in _GROUPS:
         columns[f"GA, {part}"] = {
-            name: _values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
+            name: run_values.values_of(group, f"{ga}_{part}_final")
+            for name, (group, ga) in rows.items()
         }
     for part in _GROUPS:
         columns[f"PA after, {part}"] = {
-            name: _values(group, f"pa_{part}_final") if ga == "ga" else []
+            name: run_values.values_of(group, f"pa_{part}_final") if ga == "ga" else []
             for name, (group, ga) in rows.items()
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
@@ -218,7 +223,7 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         The table; empty without runs of FedAvg.
     """
     by_method = _by_method(runs)
-    curves = {method: _mean_curve(group) for method, group in by_method.items()}
+    curves = {method: run_values.mean_curve(group) for method, group in by_method.items()}
     if not curves.get(_BASELINE):
         return ""
     target = max(curves[_BASELINE].values())
@@ -241,19 +246,19 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
 def costs(runs: Sequence[StudyRun]) -> str:
     """Memory, traffic and time of each method, from runs of one partition."""
     by_method = _by_method(runs)
-    baseline = _values(by_method.get(_BASELINE, []), "seconds_per_round")
+    baseline = run_values.values_of(by_method.get(_BASELINE, []), "seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
     for method, group in by_method.items():
-        seconds = _values(group, "seconds_per_round")
+        seconds = run_values.values_of(group, "seconds_per_round")
         ratio = tables.NO_VALUE
         if seconds and baseline:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
             [
                 _name(method, group),
-                tables.number(_values(group, "personal_parameters_per_client"), ",d"),
-                tables.number(_per_client(group, "upload_bytes"), ",.1f"),
-                tables.number(_per_client(group, "download_bytes"), ",.1f"),
+                tables.number(run_values.values_of(group, "personal_parameters_per_client"), ",d"),
+                tables.number(run_values.traffic_per_client(group, "upload_bytes"), ",.1f"),
+                tables.number(run_values.traffic_per_client(group, "download_bytes"), ",.1f"),
                 tables.spread(seconds, 3),
                 ratio,
             ]
@@ -280,58 +285,3 @@ def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
     name = method if methods.get(method).has_global_model else f"{method} †"
     return f"{name} ‡" if any(run.diverged for run in runs) else name
-
-
-def _diverged(runs: Sequence[StudyRun]) -> str:
-    """The labels of the runs that diverged."""
-    return ", ".join(run.label for run in runs if run.diverged)
-
-
-def _excluded(runs: Sequence[StudyRun]) -> str:
-    """The labels of the usable runs in which clients were excluded, and how often they were."""
-    counts = [(run.label, summary.get("excluded_clients")) for run, summary in _usable(runs)]
-    return ", ".join(f"{label} ({count} times)" for label, count in counts if count)
-
-
-def _usable(runs: Sequence[StudyRun]) -> list[tuple[StudyRun, Mapping[str, Any]]]:
-    """All runs that have finished and have not diverged, with their summaries."""
-    return [(run, run.summary) for run in runs if run.summary and run.usable]
-
-
-def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
-    return [summary for _, summary in _usable(runs)]
-
-
-def _values(runs: Sequence[StudyRun], key: str) -> list[Any]:
-    """A value from the summary of every usable run; empty if one of them lacks it."""
-    values = [summary.get(key) for summary in _summaries(runs)]
-    return [] if None in values else values
-
-
-def _per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
-    """Traffic of one client in one round, in kB, for every usable run."""
-    finished = _summaries(runs)
-    if not all(summary.get("clients_per_round") for summary in finished):
-        return []
-    return [
-        summary[key] / summary["rounds"] / summary["clients_per_round"] / 1000
-        for summary in finished
-    ]
-
-
-def _mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
-    """GA by round, averaged over seeds, without rounds that were lost."""
-    curves = [
-        {
-            row["round"]: row["ga"]
-            for row in run.history()
-            if row["ga"] is not None and not is_lost(row)
-        }
-        for run in runs
-        if run.usable
-    ]
-    return {
-        number: statistics.fmean(curve[number] for curve in curves)
-        for number in (curves[0] if curves else ())
-        if all(number in curve for curve in curves)
-    }

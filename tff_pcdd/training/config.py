@@ -57,10 +57,8 @@ class TrainingConfig:
     optimizer: SGD = part(SGD)
     nonfinite: str = option(
         "stop",
-        "What happens if a client's update is NaN or infinite. It is always excluded from the "
-        "round. stop: the run ends, marked as diverged, after three rounds in a row in which an "
-        "update or an answer of a model was not finite. exclude: it ends only after three rounds "
-        "in a row that gave no usable model.",
+        "When a run ends as diverged: after three rounds in a row with updates or answers that "
+        "are NaN or infinite (stop), or without a usable model (exclude).",
         choices=("stop", "exclude"),
         group="Training",
     )
@@ -165,8 +163,7 @@ class ExperimentConfig:
         "mean",
         "How the clients' changes of the shared weights are combined: mean; robust (large changes "
         "are zeroed or clipped); compressed; secure (sums of integers); or dp (differential "
-        "privacy, with equal weights). All but mean need a method whose clients upload nothing "
-        "else.",
+        "privacy, with equal weights). All but mean need a method that uploads nothing else.",
         group="Aggregation",
     )
     evaluation: EvaluationConfig = part(EvaluationConfig)
