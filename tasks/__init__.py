@@ -1,1 +1,27 @@
-"""The programs of `tff_pcdd.cli`, each run as `python -m tasks.<name>` in a clone."""
+"""The programs of `tff_pcdd.cli`, each run as `python -m tasks.<name>` in a clone.
+
+`python -m` puts the working directory first on the module path, so that a file numpy.py in it would
+be imported in the place of NumPy. Here, which is before any other import, it is taken off the path
+again. The package `tff_pcdd` is then found in the clone that these programs belong to.
+"""
+
+import os
+import sys
+from importlib.machinery import PathFinder
+
+_CLONE = os.path.dirname(os.path.dirname(os.path.abspath(__file__)))
+
+
+class _Clone:
+    """Finds the package in the clone, which needs not be installed."""
+
+    @staticmethod
+    def find_spec(name, path=None, target=None):
+        return PathFinder.find_spec(name, [_CLONE]) if name == "tff_pcdd" else None
+
+
+# While `python -m` looks for the program, "-m" stands for its name.
+if sys.argv[0] == "-m":
+    if not sys.flags.safe_path:
+        del sys.path[0]
+    sys.meta_path.insert(0, _Clone)

@@ -2,6 +2,7 @@
 
 import csv
 import functools
+import json
 from collections import OrderedDict
 
 import numpy as np
@@ -140,3 +141,60 @@ def write_table(path, rows):
         writer = csv.DictWriter(file, rows[0])
         writer.writeheader()
         writer.writerows(rows)
+
+
+def write_tfds(root, size=6, name="fashion_mnist", version="3.0.1", **changes):
+    """A prepared data set of TensorFlow Datasets with `size` images in each part; its folder.
+
+    Changes are the contents of files by their names, with underscores instead of dots, and
+    `images` and `labels`, which replace those of the training part.
+    """
+    folder = root / name / version
+    folder.mkdir(parents=True)
+    modules = "tensorflow_datasets.core.features"
+    features = {
+        "image": {
+            "pythonClassName": f"{modules}.image_feature.Image",
+            "image": {"shape": {"dimensions": ["28", "28", "1"]}, "dtype": "uint8"},
+        },
+        "label": {
+            "pythonClassName": f"{modules}.class_label_feature.ClassLabel",
+            "classLabel": {"numClasses": "10"},
+        },
+    }
+    info = {
+        "name": name,
+        "version": version,
+        "fileFormat": "tfrecord",
+        "splits": [
+            {
+                "name": split,
+                "shardLengths": [str(size)],
+                "filepathTemplate": "{DATASET}-{SPLIT}.{FILEFORMAT}-{SHARD_X_OF_Y}",
+            }
+            for split in ("train", "test")
+        ],
+    }
+    top = {
+        "pythonClassName": f"{modules}.features_dict.FeaturesDict",
+        "featuresDict": {"features": features},
+    }
+    for file, content in (("features_json", top), ("dataset_info_json", info)):
+        text = changes.get(file, content)
+        text = text if isinstance(text, bytes) else json.dumps(text).encode()
+        (folder / file.replace("_json", ".json")).write_bytes(text)
+    for split in ("train", "test"):
+        with tf.io.TFRecordWriter(str(folder / f"{name}-{split}.tfrecord-00000-of-00001")) as file:
+            for i in range(size):
+                pixels = np.full((28, 28, 1), i, np.uint8)
+                image, label = tf.io.encode_png(pixels).numpy(), i % 10
+                if split == "train":
+                    image = changes.get("images", {}).get(i, image)
+                    label = changes.get("labels", {}).get(i, label)
+                values = {
+                    "image": tf.train.Feature(bytes_list=tf.train.BytesList(value=[image])),
+                    "label": tf.train.Feature(int64_list=tf.train.Int64List(value=[label])),
+                }
+                example = tf.train.Example(features=tf.train.Features(feature=values))
+                file.write(example.SerializeToString())
+    return folder

@@ -32,7 +32,8 @@ _LAYERS = [
     {"losses"},
     {"data"},
     {"registry"},
-    {"settings", "files"},
+    {"settings", "disks"},
+    {"files"},
     {"errors", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}

@@ -106,7 +106,7 @@ class Drawing:
 @pytest.mark.parametrize(
     ("kind", "accepted", "refused", "description"),
     [
-        (1, [0, -3, 2**70], [1.0, "1", True, [1]], "a whole number"),
+        (1, [0, -3, 2**63 - 1], [1.0, "1", True, [1]], "a whole number"),
         (1.0, [0, 2.5, -1e300], ["1", True, None.__class__], "a number"),
         (True, [True, False], [1, 0, "true"], "true or false"),
         ("", ["", "Φ"], [1, True, ["a"]], "a string"),
@@ -122,6 +122,14 @@ def test_types(kind, accepted, refused, description):
         assert caught.value.value is value
     # None means that nothing was given.
     check_options(cls(None))
+
+
+@pytest.mark.parametrize("kind", [int, float])
+@pytest.mark.parametrize("value", [2**63, -(2**63) - 1, 10**400])
+def test_whole_numbers_have_64_bits(kind, value):
+    cls = dataclasses.make_dataclass("One", [("x", kind, option(kind(1), "An option."))])
+    with refuses("x", "^must be a number of at most 64 bits$"):
+        check_options(cls(value))
 
 
 @pytest.mark.parametrize(

@@ -13,6 +13,13 @@ FedGELA, FedMR, FedLoGe and their rivals on TensorFlow Federated:
 Importing the package is cheap: whatever needs TensorFlow is loaded when it is first used.
 """
 
+import sys
+
+# `python -m tff_pcdd.…` puts the working directory first on the module path, where a file numpy.py
+# would be imported in the place of NumPy. While it looks for the program, "-m" stands for its name.
+if getattr(sys, "argv", [""])[:1] == ["-m"] and not sys.flags.safe_path:
+    del sys.path[0]
+
 import importlib
 from typing import TYPE_CHECKING, Any
 

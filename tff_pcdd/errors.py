@@ -28,9 +28,48 @@ class SettingError(ValueError):
         self.reason = reason
 
     def __str__(self) -> str:
-        given = self.setting if self.value is None else f"{self.setting}={self.value}"
+        given = shown(self.setting)
+        if self.value is not None:
+            given = f"{given}={shown(self.value)}"
         return f"{given}: {self.reason}"
 
 
 class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
+
+
+class DamagedFileError(DataError):
+    """A file of a run that is missing, or whose contents are not what was written."""
+
+
+class WriteError(OSError):
+    """A file or directory that cannot be written: the disk is full or read-only, or similar.
+
+    What was complete before stays as it was.
+
+    Attributes:
+        errno: the number of the system's error.
+        strerror: the reason.
+        filename: the path.
+
+    Example:
+        >>> import errno
+        >>> print(WriteError(errno.ENOSPC, "No space left on device", "runs/a/metrics.csv"))
+        cannot write runs/a/metrics.csv: No space left on device
+    """
+
+    def __str__(self) -> str:
+        return f"cannot write {self.filename}: {self.strerror}"
+
+
+def shown(value: Any, length: int = 300) -> str:
+    """A value as it is shown in an error: on one line, without control characters, and not long.
+
+    Example:
+        >>> shown("first\\nsecond"), shown("x" * 8, length=4)
+        ('first\\\\nsecond', 'xxxx… (8 characters)')
+    """
+    text = str(value)
+    if not text.isprintable():
+        text = repr(text)[1:-1]
+    return text if len(text) <= length else f"{text[:length]}… ({len(text)} characters)"

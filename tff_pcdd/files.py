@@ -1,41 +1,195 @@
-"""Atomic writes of result files, and locks that give a directory a single writer."""
+"""Writes of result files, which fail with one kind of error and leave no half-written file.
+
+Also checks of output directories, and locks that give a directory a single writer. Whatever fails
+to be written raises `WriteError`, which names the path and the reason.
+"""
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
+import io
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, WriteError
 
 _LOCK = ".lock"
 
+# Why a disk refuses to be written to.
+_REASONS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
 
-def write_atomically(path: Path, write: Callable[[Any], None]) -> None:
-    """Calls `write(file)` with a temporary binary file, then renames that file to `path`."""
+
+@contextlib.contextmanager
+def writing(path: Path, *further: type[Exception]) -> Iterator[None]:
+    """Turns errors of the system within the block into a `WriteError`.
+
+    Args:
+        path: what is written.
+        *further: classes of errors with which a library repeats what the system said.
+    """
+    try:
+        yield
+    except WriteError:
+        raise
+    except OSError as error:
+        raise WriteError(error.errno, error.strerror or str(error), os.fspath(path)) from error
+    except further as error:
+        for number in _REASONS:
+            if os.strerror(number) in str(error):
+                raise WriteError(number, os.strerror(number), os.fspath(path)) from error
+        raise
+
+
+class _Output(io.BufferedIOBase):
+    """A binary file that remembers its first error, and ignores all writes after it.
+
+    A half-written archive tries to complete itself when it is garbage-collected. That would fail
+    again, where nobody can catch the error.
+
+    Attributes:
+        error: the first error.
+    """
+
+    def __init__(self, file: io.BufferedIOBase):
+        self._file = file
+        self._position = 0
+        self.error: OSError | None = None
+
+    def seekable(self):
+        return True
+
+    def tell(self):
+        return self._position
+
+    def write(self, data):
+        size = memoryview(data).nbytes
+        self._call(self._file.write, data)
+        self._position += size
+        return size
+
+    def seek(self, offset, whence=os.SEEK_SET):
+        self._call(self._file.seek, offset, whence)
+        self._position = offset if self.error else self._file.tell()
+        return self._position
+
+    def flush(self):
+        self._call(self._file.flush)
+
+    def _call(self, function: Callable[..., Any], *arguments: Any) -> None:
+        if self.error is None and not self._file.closed:
+            try:
+                function(*arguments)
+            except OSError as error:
+                self.error = error
+                raise
+
+
+def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = True) -> None:
+    """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
+
+    After the call, the file is also there if the machine loses power; without `sync`, only after
+    `sync_directory`.
+
+    Raises:
+        WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
+    """
     temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
-        with open(temporary, "wb") as file:
-            write(file)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(temporary, path)
+        with writing(path):
+            with open(temporary, "wb") as file:
+                output = _Output(file)
+                try:
+                    write(output)
+                finally:
+                    # A library may have ignored the error, or raised another one because of it.
+                    if output.error is not None:
+                        raise output.error
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(temporary, path)
+            if sync:
+                sync_directory(path.parent)
     finally:
-        temporary.unlink(missing_ok=True)
+        # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
+        with contextlib.suppress(OSError):
+            temporary.unlink(missing_ok=True)
 
 
 def write_text(path: Path, text: str) -> None:
-    """Writes a text file atomically, in UTF-8."""
+    """Writes a text file in UTF-8, as `write_atomically`."""
     write_atomically(path, lambda file: file.write(text.encode()))
 
 
-def remove_leftovers(directory: Path) -> None:
-    """Removes the temporary files of killed processes from a directory and its subdirectories."""
-    for path in directory.rglob(".*.tmp"):
-        path.unlink(missing_ok=True)
+def append_text(path: Path, text: str) -> None:
+    """Appends to a text file, in UTF-8; after the call, the text is on the disk.
+
+    Raises:
+        WriteError: the text cannot be written; a part of it may have been.
+    """
+    with writing(path), open(path, "ab") as file:
+        file.write(text.encode())
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def make_directory(path: Path) -> None:
+    """Creates a directory and its parents, unless it exists.
+
+    Raises:
+        WriteError: it cannot be created.
+    """
+    with writing(path):
+        if not path.is_dir():
+            if not path.parent.exists():
+                make_directory(path.parent)
+            path.mkdir(exist_ok=True)
+            sync_directory(path.parent)
+
+
+def rename(source: Path, target: Path) -> None:
+    """Renames a file or a directory, also across a loss of power.
+
+    Raises:
+        WriteError: it cannot be renamed.
+    """
+    with writing(target):
+        os.replace(source, target)
+        sync_directory(target.parent)
+
+
+def remove(path: Path) -> None:
+    """Deletes a file, or a directory with all that it contains; a link, but not its target.
+
+    Raises:
+        WriteError: it cannot be deleted, or not all of it.
+    """
+    with writing(path):
+        if path.is_dir() and not path.is_symlink():
+            shutil.rmtree(path)
+        else:
+            path.unlink(missing_ok=True)
+
+
+def sync_directory(path: Path) -> None:
+    """Waits until the names in a directory are on the disk, as far as the file system can."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        # Some network file systems refuse it.
+        with contextlib.suppress(PermissionError):
+            os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
+def remove_leftovers(directory: Path, pattern: str = "**/.*.tmp") -> None:
+    """Removes the temporary files of killed processes, by default also from subdirectories."""
+    for path in [*directory.glob(pattern)]:
+        remove(path)
 
 
 def check_output(
@@ -56,7 +210,7 @@ def check_output(
         SettingError: the directory is a file, is not writable, or contains something else.
     """
     value = str(directory)
-    nearest = next(path for path in (directory, *directory.parents) if os.path.exists(path))
+    nearest = nearest_directory(directory)
     if not nearest.is_dir():
         raise SettingError(setting, value, f"{nearest} is a file; choose a directory")
     if not os.access(nearest, os.W_OK | os.X_OK):
@@ -65,7 +219,7 @@ def check_output(
         return False
     # A process that was killed early may have left only a lock and temporary files.
     entries = [
-        path for path in directory.iterdir() if path.name != _LOCK and not path.match(".*.tmp")
+        path for path in directory.iterdir() if not is_lock(path) and not path.match(".*.tmp")
     ]
     if entries and not any(known(path) for path in entries):
         reason = f"is not empty and holds no {holds}; choose another directory"
@@ -73,24 +227,38 @@ def check_output(
     return bool(entries)
 
 
+def nearest_directory(directory: Path) -> Path:
+    """The directory, or the first of its parents that exists."""
+    return next(path for path in (directory, *directory.parents) if os.path.exists(path))
+
+
 @contextlib.contextmanager
-def locked(directory: Path, setting: str = "output_dir") -> Iterator[None]:
+def locked(
+    directory: Path, setting: str = "output_dir", *, lock_file: bool = True
+) -> Iterator[None]:
     """Locks a directory for writing, and creates it if it does not exist.
 
-    The operating system releases the lock when the process ends, even if it is killed. The file
-    `.lock` stays in the directory and does not mean that the directory is locked.
+    The operating system releases the lock when the process ends, even if it is killed.
 
     Args:
         directory: the directory.
         setting: the setting that names the directory, for the error.
+        lock_file: lock the file `.lock`, which stays in the directory and does not mean that it is
+            locked; else, the directory itself, which some file servers cannot lock.
 
     Raises:
         SettingError: another process has locked the directory.
+        WriteError: the directory or its lock cannot be created.
     """
-    directory.mkdir(parents=True, exist_ok=True)
-    with open(directory / _LOCK, "a") as file:
+    make_directory(directory)
+    path, flags = directory, os.O_RDONLY
+    if lock_file:
+        path, flags = directory / _LOCK, os.O_WRONLY | os.O_CREAT
+    with writing(path):
+        descriptor = os.open(path, flags, 0o666)
+    try:
         try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
             raise SettingError(
                 setting,
@@ -102,6 +270,13 @@ def locked(directory: Path, setting: str = "output_dir") -> Iterator[None]:
             # The file system does not support locks; continue without one.
             pass
         yield
+    finally:
+        os.close(descriptor)
+
+
+def is_lock(path: Path) -> bool:
+    """Whether a path is the lock of its directory."""
+    return path.name == _LOCK
 
 
 def refuse_locked(directory: Path, setting: str = "output_dir") -> None:

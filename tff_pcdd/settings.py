@@ -47,6 +47,7 @@ def option(
     type: type | None = None,
     group: str = "",
     setting: str | None = None,
+    path: bool = False,
 ) -> Any:
     """A dataclass field that is a setting.
 
@@ -77,6 +78,7 @@ def option(
             "type": type or default.__class__,
             "group": group,
             "setting": setting,
+            "path": path,
             "default": default,
         },
     )
@@ -137,6 +139,7 @@ class Setting:
         group: heading under which `--help` lists it.
         chosen_by: the setting that chooses among components; None if this one always applies.
         applies_to: the names of the components that have this setting.
+        path: whether the value is a path of a file or directory that is read.
     """
 
     name: str
@@ -147,6 +150,7 @@ class Setting:
     group: str
     chosen_by: str | None = None
     applies_to: tuple[str, ...] = ()
+    path: bool = False
 
 
 def option_fields(cls: type) -> list[dataclasses.Field]:
@@ -182,10 +186,12 @@ def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         return f"choose one of {', '.join(bounds['choices'])}"
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
-    if bounds["minimum"] is not None and value < bounds["minimum"]:
-        return f"must be at least {bounds['minimum']}"
+    if isinstance(value, int) and not -(2**63) <= value < 2**63:
+        return "must be a number of at most 64 bits"
     if bounds["above"] is not None and value <= bounds["above"]:
         return f"must be greater than {bounds['above']}"
+    if bounds["minimum"] is not None and value < bounds["minimum"]:
+        return f"must be at least {bounds['minimum']}"
     if bounds["maximum"] is not None and value > bounds["maximum"]:
         return f"must be at most {bounds['maximum']}"
     return None
@@ -219,6 +225,7 @@ def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
         data["default"],
         data["choices"],
         data["group"],
+        path=data["path"],
     )
 
 

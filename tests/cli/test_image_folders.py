@@ -43,7 +43,8 @@ def test_flamby_s_layout(call, succeed, tmp_path):
     status, out, err = call("train", *flags, f"--output_dir={run}", "--overwrite")
     assert status == 1
     assert out == ""
-    assert err == f"train: error: image files are missing or broken: {broken}\n"
+    reason = "image files are missing, broken or above max_image_pixels"
+    assert err == f"train: error: {reason}: {broken}\n"
 
 
 def test_imagenet_lt_s_layout(succeed, tmp_path):

@@ -39,6 +39,16 @@ TRAIN = [
     (["--keep_checkpoints=0"], "--keep_checkpoints=0: must be at least 1"),
     (["--algorithm=fedgela", "--fedgela_scale=0"], "--fedgela_scale=0.0: must be greater than 0"),
     (["--partition=dirichlet", "--concentration=0"], "--concentration=0.0: must be greater than 0"),
+    (["--rounds=9223372036854775808"], "--rounds=9223372036854775808: must be a number of at most"),
+    (["--num_clients=2147483648"], "--num_clients=2147483648: must be at most 2147483647"),
+    (
+        ["--partition=dirichlet", "--concentration=1e-100"],  # drawing would never end
+        "--concentration=1e-100: must be at least 1e-09",
+    ),
+    (
+        ["--partition=dirichlet", "--concentration=1e308"],
+        "--concentration=1e+308: must be at most 1000000.0",
+    ),
     # numbers that do not go together
     (["--classes_per_client=11"], "--classes_per_client=11: digits has only 10 classes"),
     (["--num_clients=3"], "--num_clients=3: too few for all 10 classes"),
@@ -73,6 +83,11 @@ TRAIN = [
     (["--rounds"], "rounds"),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
+    (["--flagfile=a\0b"], "--flagfile: cannot be read: embedded null byte"),
+    (["--" + "x" * 10_000], "a flag is unknown, and its name is too long to be shown"),
+    # control characters and long values
+    (["--algorithm=a\x1b[2J\nb"], "--algorithm=a\\x1b[2J\\nb: choose one of"),
+    (["--algorithm=" + "y" * 10_000], "--algorithm=" + "y" * 250),
     # modules that are not there
     (["--import=no_such_module"], "--import=no_such_module: No module named 'no_such_module'"),
     (["--import=json", "--import=my module"], "--import=my module: must be the name of a module"),
@@ -296,6 +311,27 @@ def test_modules_that_flagfiles_name_are_imported(call_here, tmp_path):
     flagfile.write_text("--import=no_such_module\n")
     result = call_here("train", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
     check(result, "train", "--import=no_such_module: No module named 'no_such_module'")
+
+
+@pytest.mark.parametrize("line", ["--import=evil", "--flagfile=more", "--data_dir=/x", "-import=x"])
+@pytest.mark.parametrize("result", ["sweep.csv", "config.json", "comparison.csv"])
+def test_flagfiles_among_results_hold_settings_only(line, result, call_here, tmp_path):
+    """They may come from anyone, together with the results."""
+    (tmp_path / result).write_text("")
+    (tmp_path / "best.flags").write_text(f"--rounds=2\n{line}\n")
+    flags = (f"--flagfile={tmp_path / 'best.flags'}", f"--output_dir={tmp_path / 'out'}")
+    message = f"lies in a directory of results and names {line.lstrip('-')}"
+    check(call_here("train", *flags), "train", f"--flagfile={tmp_path / 'best.flags'}: {message}")
+    (tmp_path / "best.flags").write_text("--rounds=2\n")
+    assert call_here("train", *flags, "--dry_run")[0] == 0
+
+
+def test_errors_of_the_system_name_the_path(call_here, tmp_path):
+    path = tmp_path / ("x" * 300)
+    status, out, err = call_here("train", f"--output_dir={path}")
+    assert (status, out) == (1, "")
+    assert err.startswith("train: error: /")
+    assert err.endswith(": File name too long\n")
 
 
 def test_train_in_a_directory_where_a_run_goes_on(call_here, tmp_path):

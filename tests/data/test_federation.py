@@ -144,3 +144,47 @@ def test_bad_specs_are_refused(values, message):
 
 def test_data_error_is_a_value_error():
     assert issubclass(data.DataError, ValueError)
+
+
+@pytest.mark.parametrize("label", [2**31, 2**40, -(2**31) - 1, 2**63])
+def test_labels_beyond_int32_are_refused(label):
+    labels = np.array([0, label], np.uint64 if label > 0 else np.int64)
+    with pytest.raises(DataError, match=f"label {label} of sample 1 is not an int32 number"):
+        Examples(np.zeros((2, 2, 2, 1), np.uint8), labels)
+    assert Examples(np.zeros((1, 1)), np.array([2**31 - 1])).y.dtype == np.int32
+
+
+FLOATS = InputSpec("image", (2, 2, 1), "float32")
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf])
+def test_infinite_inputs_are_refused_with_client_and_position(value):
+    x = np.zeros((6, 2, 2, 1), np.float32)
+    x[4, 1, 0, 0] = value
+    examples = Examples(x, np.array([0, 0, 1, 1, 2, 0]))
+    test = Examples(x[:3], np.array([0, 1, 2]))
+    with pytest.raises(DataError, match=r"toy: training input 4 of client two, value \(1, 0, 0\)"):
+        _federation(input_spec=FLOATS, train=examples, test=test)
+    with pytest.raises(DataError, match=r"toy: test input 4 of client one, value \(1, 0, 0\)"):
+        _federation(
+            input_spec=FLOATS,
+            train=Examples(np.zeros_like(x), examples.y),
+            test=examples,
+            clients=(ClientIndices("one", np.array([0]), np.array([4])),),
+        )
+
+
+def test_inputs_that_normalization_makes_infinite_are_refused():
+    x = np.full((6, 2, 2, 1), np.finfo(np.float32).max)
+    train, test = Examples(x, np.zeros(6, int)), Examples(x[:3], np.zeros(3, int))
+    _federation(input_spec=FLOATS, train=train, test=test)
+    narrow = dataclasses.replace(FLOATS, std=(0.001,))
+    assert np.isinf(x[0] / np.float32(0.001)).all()
+    with pytest.raises(DataError, match="is infinite as a float32 model input"):
+        _federation(input_spec=narrow, train=train, test=test)
+
+
+def test_client_ids_are_text():
+    client = ClientIndices("a\ud800", np.array([0]), np.array([0]))
+    with pytest.raises(DataError, match=r"client id 'a\\ud800' is not valid Unicode"):
+        _federation(clients=(client,))

@@ -278,7 +278,9 @@ def test_broken_images_are_named(tmp_path, content):
         return normalize(x, SPEC)
 
     for call in (read, lambda x: normalize(x, SPEC)):
-        with pytest.raises(tf.errors.InvalidArgumentError, match=r"(?s)missing or broken.*1\.jpg"):
+        with pytest.raises(
+            tf.errors.InvalidArgumentError, match=r"(?s)missing, broken or above.*1\.jpg"
+        ):
             call(tf.constant(paths))
         with pytest.raises(tf.errors.InvalidArgumentError, match=r"gone\.jpg"):
             call(tf.constant([paths[0], b"gone.jpg"]))
@@ -286,10 +288,11 @@ def test_broken_images_are_named(tmp_path, content):
 
 def test_a_message_is_cut_down_to_the_files():
     found = transforms.broken_images(
-        "Client 1 of 2 failed: {{node f}} assertion failed: [image files are missing or broken:] "
+        "Client 1 of 2 failed: {{node f}} assertion failed: "
+        "[image files are missing, broken or above max_image_pixels:] "
         "[/a [1]/b.jpg /c.jpg]\n\t [[{{node Assert/Assert}}]]"
     )
-    assert found == "image files are missing or broken: /a [1]/b.jpg /c.jpg"
+    assert found == "image files are missing, broken or above max_image_pixels: /a [1]/b.jpg /c.jpg"
     assert transforms.broken_images("assertion failed: [x] [/a/b.jpg]") is None
 
 

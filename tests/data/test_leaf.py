@@ -2,6 +2,7 @@
 
 import functools
 import json
+import os
 import tracemalloc
 
 import numpy as np
@@ -390,3 +391,82 @@ def test_number_of_classes_of_choice(folders):
         load(num_classes=0)
     with refuses("num_classes", "applies only with dataset=femnist"):
         data.load_federation("digits", "iid", 1, num_classes=9)
+
+
+@pytest.mark.parametrize("value", [1e39, -1e308, 10**400])
+def test_pixels_that_float32_cannot_hold_are_refused_with_user_and_position(folders, value):
+    image = list(GREY)
+    image[700] = value
+    user = {"x": [GREY, image], "y": [1, 2]}
+    shown = "finite numbers" if value == 10**400 else "pixel 700 of sample 1"
+    with pytest.raises(DataError, match=rf"all_data_0.json: user 'b': pixels must be .*{shown}"):
+        _femnist(folders, {"a": _image_user(1), "b": user})
+
+
+@pytest.mark.parametrize("label", [2**31, 2**40, 2**32 + 1, 1e300])
+def test_labels_beyond_int32_are_refused(folders, label):
+    with pytest.raises(DataError, match=r"user 'a': label .* of sample 1 is not an int32 number"):
+        _femnist(folders, {"a": _image_user(1, label)})
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"x": [[[0.5, 0.5]] * 784], "y": [1]},
+        {"x": [[[0.5]] * 784], "y": [1]},
+        {"x": [GREY, GREY], "y": [[1], [2]]},
+    ],
+)
+def test_deeper_lists_are_refused(folders, user):
+    with pytest.raises(DataError, match=r"user 'a': (pixels|labels) must be"):
+        _femnist(folders, {"a": user})
+
+
+def test_limits_of_json(folders):
+    users = {"a": _image_user(1), "b": _image_user(*[2] * 50)}
+    _write(folders[0], users)
+    _write(folders[1], users)
+    load = functools.partial(data.load_federation, "femnist", "natural")
+    root = str(folders[0].parent)
+    assert load(data_dir=root).num_clients == 2
+    with pytest.raises(DataError, match=r"user 'b': \d+ bytes .* that max_json_bytes allows"):
+        load(data_dir=root, max_json_bytes=20_000)
+    with pytest.raises(DataError, match=r"at byte .* max_json_depth allows no more"):
+        load(data_dir=root, max_json_depth=1)
+    (folders[0] / "all_data_0.json").write_text('{"users": ' + "[" * 10_000_000)
+    with pytest.raises(DataError, match="more than 20 lists and objects"):
+        load(data_dir=root)
+
+
+def test_a_string_without_an_end_takes_no_time(folders):
+    _write(folders[1], {"a": _image_user(1)})
+    folders[0].mkdir()
+    text = '{"user_data": {"a": {"x": ["' + '\\"' * 1_000_000
+    (folders[0] / "all_data_0.json").write_text(text)
+    with pytest.raises(DataError, match="the file is truncated"):
+        data.load_leaf(*folders, "femnist")
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('{"users": ["a"], "users": []}', "key 'users' occurs twice"),
+        (
+            '{"users": ["a"], "num_samples": [0], "user_data": {"a": {"x": [], "x": [], "y": []}}}',
+            "user 'a': not JSON: key 'x' occurs twice",
+        ),
+    ],
+)
+def test_keys_that_repeat_are_refused(folders, text, reason):
+    _write(folders[1], {"a": _image_user(1)})
+    folders[0].mkdir()
+    (folders[0] / "all_data_0.json").write_text(text)
+    with pytest.raises(DataError, match=reason):
+        data.load_leaf(*folders, "femnist")
+
+
+def test_pipes_are_not_read(folders):
+    _femnist(folders, {"a": _image_user(1)})
+    os.mkfifo(folders[0] / "more.json")
+    with pytest.raises(DataError, match=r"more.json is not a regular file"):
+        data.load_leaf(*folders, "femnist")

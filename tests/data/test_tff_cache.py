@@ -201,3 +201,32 @@ def test_the_rest_of_a_user_is_never_read(emnist, monkeypatch):
     monkeypatch.setattr(tff_cache, "_images", lambda part: read.append(1) or images(part))
     data.load_federation("tff_emnist", "natural", 1, data_dir=str(emnist[0]), seed=1)
     assert len(read) <= 2
+
+
+OTHERS = {"f1": [_image(3, np.zeros((28, 28)))]}
+
+
+@pytest.mark.parametrize("label", [2**40, 2**32 + 3])
+def test_labels_beyond_int32_are_refused(label, tmp_path):
+    """TFF's own loader converts them to other labels."""
+    samples = [_image(3, np.zeros((28, 28))), _image(label, np.zeros((28, 28)))]
+    _write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
+    with pytest.raises(DataError, match=rf"user 'f0': label {label} of sample 1 is not an int32"):
+        data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
+
+
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
+def test_pixels_that_are_not_finite_are_refused(value, tmp_path):
+    pixels = np.zeros((28, 28))
+    pixels[3, 5] = value
+    samples = [_image(3, np.zeros((28, 28))), _image(1, pixels)]
+    _write(tmp_path / "emnist_all.sqlite", {"all_train": {"f0": samples}, "all_test": OTHERS})
+    with pytest.raises(DataError, match=r"'f0': pixels must be finite .* pixel \(3, 5\) of sample"):
+        data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))
+
+
+def test_user_ids_do_not_become_queries(tmp_path):
+    users = {"f0": [_image(3, np.zeros((28, 28)))], "x' OR '1'='1": []}
+    _write(tmp_path / "emnist_all.sqlite", {"all_train": users, "all_test": OTHERS})
+    with pytest.raises(DataError, match=r"the user id .* contains a quote"):
+        data.load_federation("tff_emnist", "natural", data_dir=str(tmp_path))

@@ -1,9 +1,11 @@
 """The export directory has TensorFlow Serving's layout, and versions are written atomically."""
 
+import os
+
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.export import layout
 
 
@@ -102,3 +104,75 @@ def test_unusable_directories_raise(tmp_path):
             layout.ExportDirectory(path, 1)
         assert (caught.value.setting, caught.value.value) == ("export_dir", str(path))
         assert message in caught.value.reason
+
+
+SETTINGS = {"round": 3}
+
+
+def test_an_interrupted_export_goes_on(tmp_path):
+    directory = layout.ExportDirectory(tmp_path / "out", 1)
+    directory.check(["global", "personal/0"], SETTINGS)
+    with pytest.raises(KeyboardInterrupt), directory.writing(SETTINGS):
+        with directory.version("global", 81.5) as path:
+            (path / "saved_model.pb").touch()
+        with directory.version("personal/0", 70.0) as path:
+            (path / "saved_model.pb").touch()
+            raise KeyboardInterrupt
+    again = layout.ExportDirectory(tmp_path / "out", 1)
+    again.check(["global", "personal/0"], SETTINGS)
+    assert again.written == {"global": 81.5}
+    # To another export, the version is one that exists already.
+    for settings in ({"round": 2}, None):
+        other = layout.ExportDirectory(tmp_path / "out", 1)
+        with pytest.raises(SettingError, match="already contains global/1"):
+            other.check(["global"], settings)
+        assert other.written == {}
+    with again.writing(SETTINGS), again.version("personal/0", 70.0) as path:
+        (path / "saved_model.pb").touch()
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == [
+        "global",
+        "models.config",
+        "personal",
+    ]
+    finished = layout.ExportDirectory(tmp_path / "out", 1)
+    with pytest.raises(SettingError, match="already contains global/1"):
+        finished.check(["global"], SETTINGS)
+
+
+def test_a_version_that_was_being_replaced_is_put_back(tmp_path):
+    fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
+    # As left behind by a process that was killed between its two renames.
+    (tmp_path / "global" / "1").rename(tmp_path / "global" / ".1.old.tmp")
+    (tmp_path / "global" / ".1.new.tmp").mkdir()
+    with pytest.raises(SettingError, match="already contains global/1"):
+        layout.ExportDirectory(tmp_path, 1).check(["global"])
+    assert [p.name for p in (tmp_path / "global").iterdir()] == ["1"]
+    assert (tmp_path / "global" / "1" / "saved_model.pb").read_text() == "old"
+
+
+def test_a_version_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
+    fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
+    directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)
+    rename = os.replace
+
+    def fail(source, target):
+        if ".new." in str(source):
+            raise OSError(28, "No space left on device")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    with pytest.raises(WriteError, match=r"global/1: No space left on device"):
+        fill(directory, "global", "new")
+    assert (tmp_path / "global" / "1" / "saved_model.pb").read_text() == "old"
+    assert [p.name for p in (tmp_path / "global").iterdir()] == ["1"]
+
+
+def test_a_directory_has_one_exporting_process(tmp_path):
+    directory = layout.ExportDirectory(tmp_path, 1)
+    with directory.writing(SETTINGS):
+        for call in (
+            lambda: layout.ExportDirectory(tmp_path, 2).check([]),
+            lambda: layout.ExportDirectory(tmp_path, 2).writing(SETTINGS).__enter__(),
+        ):
+            with pytest.raises(SettingError, match="another process is writing"):
+                call()

@@ -6,8 +6,8 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import comparison, comparison_tables, study
+from tff_pcdd.errors import SettingError, WriteError
+from tff_pcdd.studies import compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig
 
@@ -324,3 +324,47 @@ def test_the_last_folder_is_checked_before_the_first_run(tmp_path):
         comparison.compare(configs(), tmp_path)
     assert str(caught.value.value).endswith("fedgela/seed_1")
     assert not any((tmp_path / "fedavg").iterdir())
+
+
+def test_a_full_disk_ends_the_comparison(computed, tmp_path, monkeypatch):
+    """The other runs could not be written either, and the next call computes them."""
+    run_experiment = study.run_experiment
+
+    def full(config, folder, options=None, **rest):
+        if config.seed == 1:
+            computed.append(folder)
+            raise WriteError(28, "No space left on device", f"{folder}/metrics.csv")
+        return run_experiment(config, folder, options, **rest)
+
+    monkeypatch.setattr(study, "run_experiment", full)
+    with pytest.raises(WriteError, match=r"fedavg/seed_1/metrics.csv: No space left"):
+        compare(configs(), tmp_path)
+    names = ["fedavg/seed_0", "fedavg/seed_1"]
+    assert [path.relative_to(tmp_path).as_posix() for path in computed] == names
+    assert not (tmp_path / "failures.txt").exists()
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    assert not compare(configs(), tmp_path).failures
+
+
+@pytest.mark.parametrize("name", ["comparison.csv", "comparison_bars.png", "failures.txt"])
+def test_a_directory_in_the_place_of_a_file(name, computed, tmp_path):
+    (tmp_path / name).mkdir()
+    (tmp_path / "comparison.csv").mkdir(exist_ok=True)
+    with pytest.raises(SettingError, match=r"comparison\.csv is a directory; remove it"):
+        compare(configs(), tmp_path)
+    (tmp_path / "comparison.csv").rmdir()
+    (tmp_path / "comparison.csv").touch()
+    if name != "comparison.csv":
+        with pytest.raises(SettingError, match=f"{name} is a directory; remove it"):
+            compare(configs(), tmp_path)
+    assert not computed
+
+
+def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_path, monkeypatch):
+    def refuse(directory):
+        raise SettingError("output_dir", str(directory), "is read-only")
+
+    monkeypatch.setattr(study.disks, "check_writable", refuse)
+    with pytest.raises(SettingError, match="is read-only"):
+        compare(configs(), tmp_path)
+    assert not computed

@@ -13,6 +13,9 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
+from tff_pcdd import files
+from tff_pcdd.training import plots
+
 
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -123,16 +126,16 @@ def write(
     sections: Mapping[str, Section],
 ) -> str:
     """Writes benchmark.json, benchmark.md and benchmark.png; returns the Markdown page."""
-    output_dir.mkdir(parents=True, exist_ok=True)
+    files.make_directory(output_dir)
     values = {
         "machine": dict(machine),
         "settings": dict(settings),
         "sections": {name: section.to_json() for name, section in sections.items()},
     }
-    (output_dir / "benchmark.json").write_text(json.dumps(values, indent=2) + "\n")
+    files.write_text(output_dir / "benchmark.json", json.dumps(values, indent=2) + "\n")
     page = to_markdown(machine, settings, sections)
-    (output_dir / "benchmark.md").write_text(page)
-    draw(sections).savefig(output_dir / "benchmark.png", dpi=120, bbox_inches="tight")
+    files.write_text(output_dir / "benchmark.md", page)
+    plots.save(draw(sections), output_dir / "benchmark.png")
     return page
 
 

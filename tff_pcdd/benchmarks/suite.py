@@ -11,6 +11,7 @@ from pathlib import Path
 
 import tensorflow_federated as tff
 
+from tff_pcdd import disks
 from tff_pcdd.benchmarks import SECTIONS, measure, report
 from tff_pcdd.runtime import inprocess
 
@@ -22,7 +23,12 @@ def run(names: Sequence[str], plan: measure.Plan, output_dir: str | os.PathLike)
 
     Returns:
         The report as a Markdown page.
+
+    Raises:
+        SettingError: the directory cannot be written to.
+        WriteError: the report cannot be written.
     """
+    disks.check_writable(Path(output_dir))
     # Replaces the context that importing TFF installs, which prints an error when it is collected
     # at the end of the process.
     tff.framework.set_default_context(inprocess.create_context())

@@ -25,7 +25,7 @@ def define(flags: Flags) -> None:
 def main(flags: Flags) -> None:
     """Evaluates and prints the accuracies."""
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
-    config = read_config(run_dir, flags["data_dir"])
+    config = read_config(run_dir, **experiments.restored_paths(flags))
 
     from tff_pcdd.training import evaluate_run
 

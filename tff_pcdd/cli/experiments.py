@@ -9,8 +9,9 @@ from absl import flags as absl_flags
 
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import build
+from tff_pcdd.settings import build, describe
 from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training.run_directory import path_settings
 
 
 def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
@@ -38,9 +39,15 @@ def define_restored(flags: Flags, group: str) -> None:
     flags.add(
         int, "checkpoint_round", None, "Round of the checkpoint, by default the newest.", group
     )
-    flags.add(
-        str, "data_dir", None, "Directory of the data set, if it has moved since the run.", group
-    )
+    for setting in describe(ExperimentConfig):
+        if setting.path:
+            text = f"{setting.help} By default that of the run, if you trained it on this machine."
+            flags.add(str, setting.name, None, text, group)
+
+
+def restored_paths(flags: Flags) -> dict[str, str | None]:
+    """The paths that the flags name instead of those in the settings of a run."""
+    return {name: flags[name] for name in path_settings()}
 
 
 def define_seeds(flags: Flags, group: str) -> None:
@@ -103,7 +110,8 @@ def read_seeds(flags: Flags) -> list[int]:
         SettingError: a value is not a whole number from 0, or none is given.
     """
     given = flags.required("seeds")
-    if not all(seed.isdecimal() for seed in given):
+    # Longer ones would be refused too, but Python does not convert thousands of digits.
+    if not all(seed.isdecimal() and len(seed) < 20 for seed in given):
         raise SettingError("seeds", ",".join(given), "must be integers from 0, such as 0,1,2")
     return [int(seed) for seed in given]
 

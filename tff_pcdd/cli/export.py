@@ -36,7 +36,7 @@ def main(flags: Flags) -> None:
     run_dir, export_dir = flags.required("run_dir"), flags.required("export_dir")
     options = build(ExportOptions, flags.given_settings(ExportOptions))
     compute = build(ComputeOptions, flags.given_settings(ComputeOptions))
-    config = read_config(run_dir, flags["data_dir"])
+    config = read_config(run_dir, **experiments.restored_paths(flags))
 
     from tff_pcdd.export import export_run
 

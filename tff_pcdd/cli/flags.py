@@ -98,7 +98,11 @@ class Flags:
             absl.flags.Error: a flag is unknown, or its value is invalid.
             SettingError: an argument is not a flag.
         """
-        rest = self._values(self._argv)
+        try:
+            rest = self._values(self._argv)
+        except RecursionError:  # absl searches for similar names recursively
+            reason = "a flag is unknown, and its name is too long to be shown"
+            raise SettingError("", None, reason) from None
         if rest[1:]:
             raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
 

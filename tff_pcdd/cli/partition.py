@@ -11,6 +11,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
+from tff_pcdd import disks
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.training import ExperimentConfig
@@ -34,6 +35,7 @@ def main(flags: Flags) -> None:
     from tff_pcdd.studies import partition_report
 
     partition_report.check_directory(pathlib.Path(output_dir))
+    disks.check_writable(pathlib.Path(output_dir))
     print(partition_report.write(config.data, config.data.build(), output_dir))
 
 

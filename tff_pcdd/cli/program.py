@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
-import itertools
 import os
 import sys
 from collections.abc import Callable, Sequence
@@ -11,11 +9,15 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 from absl import logging
 
-from tff_pcdd.cli import signals
-from tff_pcdd.cli.flags import Flags, shown
+from tff_pcdd.cli import own_modules, signals
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.errors import DataError, SettingError, WriteError, shown
 from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
+
+# The most characters of an error; longer ones contain a long value in their middle.
+_LINE = 500
 
 
 def run(
@@ -65,13 +67,15 @@ def _run(
     """What `run` does, but for signals."""
 
     def fail(message: str, status: int) -> None:
-        line = " ".join(str(message).split())
+        line = shown(" ".join(str(message).split()), len(str(message)))
+        if len(line) > _LINE:
+            line = f"{line[: _LINE - 200]} … {line[-200:]}"
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
     flags = Flags(argv)
     try:
-        _import_modules(argv)
+        own_modules.import_named(argv)
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
@@ -100,7 +104,7 @@ def _run(
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
-        fail(shown(error, flags), 2)
+        fail(with_dashes(error, flags), 2)
     # TFF and tfds log every step, which would disturb the progress bar.
     level = flags["verbosity"]
     logging.set_verbosity(logging.WARNING if level is None else level)
@@ -110,11 +114,17 @@ def _run(
     try:
         main(flags)
     except SettingError as error:
-        fail(shown(error, flags), 2)
+        fail(with_dashes(error, flags), 2)
     except DataError as error:
         fail(str(error), 2)
     except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
         fail(str(error), 1)
+    except WriteError as error:
+        fail(f"{error}; what was complete is kept, and the same command continues from there", 1)
+    except OSError as error:
+        if error.filename is None:
+            raise
+        fail(f"{error.filename}: {error.strerror}", 1)
     except Exception as error:
         broken = broken_images(str(error))
         if broken is None:
@@ -125,34 +135,3 @@ def _run(
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
     return str(error).removeprefix("ERROR:: ")
-
-
-def _import_modules(argv: Sequence[str]) -> None:
-    """Imports the modules that `--import` names, also in flagfiles.
-
-    The working directory is searched too, although it is not on the module path of an installed
-    command.
-
-    Args:
-        argv: the command line, with the program's name first.
-
-    Raises:
-        absl.flags.Error: a flagfile cannot be read.
-        SettingError: a module cannot be found.
-    """
-    arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
-    names = []
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-") and flag == "import":
-            names.append(value if equals else following)
-    if names and os.getcwd() not in sys.path:
-        sys.path.append(os.getcwd())
-    for name in names:
-        if not all(part.isidentifier() for part in name.split(".")):
-            reason = "must be the name of a module, such as my_module"
-            raise SettingError("import", name or None, reason)
-        try:
-            importlib.import_module(name)
-        except ModuleNotFoundError as error:
-            raise SettingError("import", name, str(error)) from None

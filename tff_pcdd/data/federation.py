@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data.checks import first_beyond, to_int32
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
 
@@ -22,7 +23,7 @@ class Examples:
         y: integer classes from 0, [n]; stored as int32.
 
     Raises:
-        DataError: if labels are not one integer per input.
+        DataError: if labels are not one integer per input, or one is beyond int32.
     """
 
     x: np.ndarray
@@ -36,8 +37,7 @@ class Examples:
             )
         if self.y.dtype.kind not in "iu":
             raise DataError(f"labels are {self.y.dtype}: they must be whole numbers from 0")
-        if self.y.dtype != np.int32:
-            object.__setattr__(self, "y", self.y.astype(np.int32))
+        object.__setattr__(self, "y", to_int32(self.y))
 
     def __len__(self) -> int:
         return len(self.y)
@@ -82,8 +82,8 @@ class Federation:
         notes: counts of what loading left out or repaired; empty if there was nothing.
 
     Raises:
-        DataError: if labels, inputs or indices do not fit the other fields, or there are no
-            clients.
+        DataError: if labels, inputs or indices do not fit the other fields, an input is infinite
+            or becomes infinite by the input spec, or there are no clients.
     """
 
     name: str
@@ -104,6 +104,9 @@ class Federation:
             raise DataError(f"{self.name}: there are no clients")
         if len(set(self.client_ids)) < len(self.clients):
             raise DataError(f"{self.name}: client ids repeat")
+        for client_id in self.client_ids:
+            if not _is_text(client_id):
+                raise DataError(f"{self.name}: client id {client_id!r:.80} is not valid Unicode")
         spec = self.input_spec
         for part, examples in (("training", self.train), ("test", self.test)):
             if spec.dtype != "string" and examples.x.dtype != spec.dtype:
@@ -125,6 +128,29 @@ class Federation:
                     raise DataError(
                         f"client {client.client_id}: {part} indices exceed {len(examples)} samples"
                     )
+            self._check_finite(part, examples)
+
+    def _check_finite(self, part: str, examples: Examples) -> None:
+        """Refuses values that are infinite in float32 once they are scaled and normalized."""
+        spec = self.input_spec
+        if spec.dtype != "float32":
+            return
+        growth = spec.scale / min(spec.std or (1.0,))
+        largest = float(np.finfo(np.float32).max)
+        # The margin is for rounding errors and for means.
+        place = first_beyond(examples.x, largest if growth <= 1 else largest / growth * 0.99)
+        if place is None:
+            return
+        row, *position = place
+        owners = [
+            client.client_id
+            for client in self.clients
+            if row in (client.test if part == "test" else [*client.train, *client.validation])
+        ]
+        raise DataError(
+            f"{self.name}: {part} input {row}{f' of client {owners[0]}' if owners else ''}, value "
+            f"{tuple(position)}, is {examples.x[place]}: it is infinite as a float32 model input"
+        )
 
     @property
     def num_clients(self) -> int:
@@ -197,6 +223,15 @@ class Federation:
         counts = np.stack([np.bincount(labels[part], minlength=self.num_classes) for part in parts])
         counts.flags.writeable = False
         return counts
+
+
+def _is_text(value: str) -> bool:
+    """Whether a string has no lone surrogates, which files and their names cannot hold."""
+    try:
+        value.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _spread(values: np.ndarray) -> dict[str, float]:

@@ -10,6 +10,9 @@ from tff_pcdd.errors import DataError
 
 IMAGE, IMAGE_FILE, TEXT = "image", "image_file", "text"
 
+# The most pixels of an image file, more than cameras produce; decoded they take 150 MB.
+MAX_PIXELS = 50_000_000
+
 _DTYPES = {IMAGE: ("uint8", "float32"), IMAGE_FILE: ("string",), TEXT: ("uint8", "int32")}
 
 
@@ -33,6 +36,8 @@ class InputSpec:
             character.
         resize: for image files, the length in pixels to which the shorter side is scaled before the
             centre is cropped; None scales to the smallest image that covers `shape`.
+        max_pixels: for image files, the most pixels that an image may have; larger ones are not
+            decoded.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.
@@ -55,6 +60,7 @@ class InputSpec:
     rotation: float = 0.0
     vocabulary: str | None = None
     resize: int | None = None
+    max_pixels: int = MAX_PIXELS
 
     def __post_init__(self) -> None:
         if self.kind not in _DTYPES:
@@ -86,6 +92,8 @@ class InputSpec:
             )
         if self.resize is not None and self.resize < max(self.shape[:2]):
             raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
+        if self.max_pixels < 1:
+            raise DataError(f"max_pixels={self.max_pixels}: must be at least 1")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
 

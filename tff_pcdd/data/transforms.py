@@ -10,12 +10,13 @@ from __future__ import annotations
 
 from etils import epy
 
+from tff_pcdd.data import image_headers
 from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-_BROKEN = "image files are missing or broken:"
+_BROKEN = "image files are missing, broken or above max_image_pixels:"
 
 
 def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
@@ -127,16 +128,21 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes an image file, scales it and crops its centre.
 
     Args:
-        contents: bytes of a JPEG, PNG, GIF or BMP file, a string scalar.
-        spec: the input spec, of which `shape` and `resize` are used.
+        contents: bytes of a JPEG, PNG or BMP file, a string scalar.
+        spec: the input spec, of which `shape`, `resize` and `max_pixels` are used.
 
     Returns:
         uint8 of the static shape `spec.shape`.
 
     Raises:
-        tf.errors.InvalidArgumentError: at run time, if the bytes are not an image.
+        tf.errors.InvalidArgumentError: at run time, if the bytes are not an image, or the header
+            states more than `max_pixels` pixels.
     """
     height, width, channels = spec.shape
+    reason = f"not a JPEG, PNG or BMP image of at most {spec.max_pixels} pixels"
+    check = tf.debugging.Assert(image_headers.within(contents, spec.max_pixels), [reason])
+    with tf.control_dependencies([check] if check is not None else []):
+        contents = tf.identity(contents)
     image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     if spec.resize:

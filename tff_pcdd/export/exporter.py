@@ -4,10 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
+import hashlib
 import os
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
 
-from tff_pcdd import data
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd import data, disks, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.options import ExportOptions
@@ -48,6 +54,8 @@ def export_run(
 ) -> Iterator[Exported]:
     """Writes the global model and the personal models of a run, one after the other.
 
+    If this is interrupted, the next call with the same arguments writes only what is missing.
+
     Args:
         config: settings of the run; only `data_dir` may be different.
         run_dir: directory of the run.
@@ -67,10 +75,12 @@ def export_run(
             export. Nothing is written then.
         DataError: the run has diverged, and nothing is written; or a weight or an answer of a model
             is NaN or infinite, and that model is not written.
+        WriteError: a model cannot be written. The next call continues with it.
     """
     options = options or ExportOptions()
     check_choice(config.method, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
+    disks.check_writable(Path(export_dir), "export_dir")
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.
@@ -78,10 +88,11 @@ def export_run(
         clients = _choose_clients(run.simulation.federation, options.clients)
         has_global = config.method.has_global_model
         folders = {index: layout.personal_folder(name) for index, name in clients.items()}
-        directory.check([layout.GLOBAL] * has_global + list(folders.values()))
+        settings = _settings(run, options)
+        directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
         stack.pop_all()
-    return _export(run, directory, folders, options)
+    return _export(run, directory, folders, options, settings)
 
 
 def _check_usable(run: Run, *, newest: bool) -> None:
@@ -118,14 +129,40 @@ def _export(
     directory: layout.ExportDirectory,
     folders: dict[int, str],
     options: ExportOptions,
+    settings: Mapping[str, Any],
 ) -> Iterator[Exported]:
-    with run.simulation as simulation:
+    with run.simulation as simulation, directory.writing(settings):
+        models: list[tuple[int | None, str]] = [*folders.items()]
         if simulation.spec.method.has_global_model:
-            yield _write(global_model(simulation), run, directory, layout.GLOBAL, options)
-        personal = PersonalModels(simulation, local_epochs=options.personal_model == "after")
-        for client, folder in folders.items():
-            yield _write(personal.model(client), run, directory, folder, options, client)
-        directory.write_models_config()
+            models.insert(0, (None, layout.GLOBAL))
+        personal = None
+        for client, folder in models:
+            if folder in directory.written:
+                yield Exported(folder, directory.written[folder])
+            elif client is None:
+                yield _write(global_model(simulation), run, directory, folder, options)
+            else:
+                after = options.personal_model == "after"
+                personal = personal or PersonalModels(simulation, local_epochs=after)
+                yield _write(personal.model(client), run, directory, folder, options, client)
+
+
+def _settings(run: Run, options: ExportOptions) -> dict[str, Any]:
+    """What the models depend on: the state of the run, and all options but the choice of clients.
+
+    An interrupted export with the same settings is continued.
+    """
+    state = hashlib.sha256()
+    for leaf in tf.nest.flatten(run.simulation.state):
+        state.update(np.asarray(leaf).tobytes())
+    chosen = dataclasses.asdict(options)
+    del chosen["clients"]
+    return {
+        "config": run.config.digest(),
+        "round": run.simulation.round,
+        "state": state.hexdigest(),
+        **chosen,
+    }
 
 
 def _write(
@@ -146,19 +183,19 @@ def _write(
             f"{folder} is not exported: {error} after round {simulation.round}; export an earlier "
             "round"
         ) from None
-    with directory.version(folder) as path:
+    with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)
         if "keras" in options.formats():
             keras_file.write(model, path)
         if "tflite" in options.formats():
-            files = lite.write(model, path, _some(train, _CALIBRATION).x)
+            converted = lite.write(model, path, _some(train, _CALIBRATION).x)
             accuracies |= {
                 file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
-                for file in files
+                for file in converted
             }
         card = model_card.text(run, accuracies, client, options.personal_model)
-        (path / model_card.FILE).write_text(card)
+        files.write_text(path / model_card.FILE, card)
     return Exported(folder, accuracies[""])
 
 

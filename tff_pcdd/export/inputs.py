@@ -30,7 +30,7 @@ def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     are rescaled if necessary.
 
     Args:
-        contents: contents of the files, strings [batch]: JPEG, PNG, GIF or BMP.
+        contents: contents of the files, strings [batch]: JPEG, PNG or BMP.
         spec: specification of the stored images; files of another size are resized and cropped to
             the centre.
 

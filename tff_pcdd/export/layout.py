@@ -8,17 +8,28 @@ personal/<client id>/<version>/
 from __future__ import annotations
 
 import contextlib
+import json
+import math
 import os
-import shutil
+import re
 import urllib.parse
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
+from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, WriteError
 
 MODELS_CONFIG = "models.config"
 GLOBAL, _PERSONAL = "global", "personal"
+
+# Which export is not finished.
+_UNFINISHED = ".unfinished.json"
+# Versions that are being written, and that are being replaced.
+_NEW, _OLD = "new", "old"
+
+# The setting that names the directory.
+_SETTING = "export_dir"
 
 # Mount point of the directory in TensorFlow Serving's container.
 SERVING_ROOT = "/models"
@@ -36,7 +47,7 @@ def model_name(folder: str) -> str:
 
 
 class ExportDirectory:
-    """Writes versions of models atomically.
+    """Writes versions of models atomically, and continues an export that was interrupted.
 
     Args:
         root: the directory; created when the first model is written.
@@ -51,47 +62,171 @@ class ExportDirectory:
         self._root = Path(root)
         self._version = str(version)
         self._overwrite = overwrite
-        known = (MODELS_CONFIG, GLOBAL, _PERSONAL)
-        files.check_output(self._root, "export", lambda path: path.name in known, "export_dir")
+        self._settings: Mapping[str, Any] | None = None
+        self._written: dict[str, float] = {}
+        known = (MODELS_CONFIG, GLOBAL, _PERSONAL, _UNFINISHED)
+        files.check_output(self._root, "export", lambda path: path.name in known, _SETTING)
 
-    def check(self, folders: list[str]) -> None:
+    def check(self, folders: Iterable[str], settings: Mapping[str, Any] | None = None) -> None:
         """Checks that no version would be replaced, unless `overwrite` is true.
 
+        First, repairs what a killed process may have left: a version that it had moved out of the
+        way is put back, and half-written ones are deleted.
+
+        Args:
+            folders: the folders of the models that will be written.
+            settings: what the models depend on. The versions that an interrupted export with the
+                same settings has written are kept, and are in `written`.
+
         Raises:
-            SettingError: one of the folders already contains this version.
+            SettingError: one of the folders already contains this version, or another process is
+                writing to the directory.
+            WriteError: the directory cannot be repaired.
         """
-        taken = [folder for folder in folders if (self._root / folder / self._version).exists()]
+        if not self._root.exists():
+            return
+        with files.locked(self._root, _SETTING, lock_file=False):
+            unfinished = _read(self._root / _UNFINISHED)
+            if settings is not None and unfinished.get("settings") == settings:
+                self._written = self._read_written(unfinished)
+            self._repair()
+        taken = [f for f in folders if self._target(f).exists() and f not in self._written]
         if taken and not self._overwrite:
             raise SettingError(
-                "export_dir",
+                _SETTING,
                 str(self._root),
                 f"already contains {taken[0]}/{self._version}; choose another model_version or set "
                 "overwrite",
             )
 
+    @property
+    def written(self) -> Mapping[str, float]:
+        """The folders of this export's complete models, with the accuracies."""
+        return self._written
+
     @contextlib.contextmanager
-    def version(self, folder: str) -> Iterator[Path]:
-        """Yields a temporary directory, which becomes the version if the block succeeds."""
-        target = self._root / folder / self._version
+    def writing(self, settings: Mapping[str, Any]) -> Iterator[None]:
+        """Locks the directory, and marks the export as unfinished until the block succeeds.
+
+        Args:
+            settings: as in `check`.
+
+        Raises:
+            SettingError: another process is writing to the directory.
+            WriteError: the directory cannot be written.
+        """
+        with files.locked(self._root, _SETTING, lock_file=False):
+            self._settings = settings
+            self._note()
+            yield
+            self.write_models_config()
+            files.remove(self._root / _UNFINISHED)
+
+    @contextlib.contextmanager
+    def version(self, folder: str, accuracy: float = math.nan) -> Iterator[Path]:
+        """Yields a temporary directory, which becomes the version if the block succeeds.
+
+        Args:
+            folder: the folder of the model.
+            accuracy: its accuracy in percent, for `written` if the export is interrupted.
+
+        Raises:
+            WriteError: the version cannot be written; an existing one is unchanged.
+        """
+        target = self._target(folder)
         # Servers treat folders whose names are numbers as versions, and ignore hidden ones.
-        for leftover in target.parent.glob(f".{self._version}.*.tmp"):
-            shutil.rmtree(leftover)
-        filling = target.with_name(f".{self._version}.{os.getpid()}.tmp")
-        filling.mkdir(parents=True)
+        filling, old = self._filling(folder), target.with_name(f".{self._version}.{_OLD}.tmp")
+        files.remove(filling)
+        files.make_directory(filling)
         try:
             yield filling
+            _sync(filling)
+            self._note(folder, accuracy)
             if target.exists():
-                os.replace(target, target.with_name(f".{self._version}.old.tmp"))
-            os.replace(filling, target)
+                files.rename(target, old)
+            try:
+                files.rename(filling, target)
+            except WriteError:
+                if old.exists():
+                    files.rename(old, target)
+                raise
+            files.remove(old)
+            self._written[folder] = accuracy
         finally:
-            for leftover in target.parent.glob(f".{self._version}.*.tmp"):
-                shutil.rmtree(leftover)
+            with contextlib.suppress(WriteError):
+                files.remove(filling)
+
+    def _target(self, folder: str) -> Path:
+        return self._root / folder / self._version
+
+    def _filling(self, folder: str) -> Path:
+        return self._target(folder).with_name(f".{self._version}.{_NEW}.tmp")
+
+    def _note(self, folder: str = "", accuracy: float = math.nan) -> None:
+        """Notes what has been written, and which version will be complete once it is renamed."""
+        if self._settings is not None:
+            values = {
+                "settings": self._settings,
+                "written": self._written,
+                "renamed": {folder: accuracy} if folder else {},
+            }
+            files.write_text(self._root / _UNFINISHED, json.dumps(values))
+
+    def _read_written(self, unfinished: Mapping[str, Any]) -> dict[str, float]:
+        """What an interrupted export has written, from its notes."""
+        renamed = {
+            folder: accuracy
+            for folder, accuracy in unfinished["renamed"].items()
+            if not self._filling(folder).exists()
+        }
+        return {
+            folder: accuracy
+            for folder, accuracy in {**unfinished["written"], **renamed}.items()
+            if self._target(folder).exists()
+        }
+
+    def _repair(self) -> None:
+        """Puts back versions that were being replaced, and deletes temporary files."""
+        for pattern in (".*.tmp", f"{GLOBAL}/.*.tmp", f"{_PERSONAL}/*/.*.tmp"):
+            for path in [*self._root.glob(pattern)]:
+                old = re.fullmatch(rf"\.(\d+)\.{_OLD}\.tmp", path.name)
+                if old and not path.with_name(old[1]).exists():
+                    files.rename(path, path.with_name(old[1]))
+                else:
+                    files.remove(path)
 
     def write_models_config(self) -> None:
-        """Writes the list of all SavedModels in the directory, including earlier exports."""
+        """Writes the list of all SavedModels in the directory, including earlier exports.
+
+        Raises:
+            WriteError: it cannot be written.
+        """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
         files.write_text(self._root / MODELS_CONFIG, _models_config(folders))
+
+
+def _read(path: Path) -> dict[str, Any]:
+    """A file of JSON that belongs to an unfinished export; empty if there is none of use."""
+    try:
+        values = json.loads(path.read_text())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}
+
+
+def _sync(directory: Path) -> None:
+    """Waits until all files below a directory are on the disk, such as those of a library.
+
+    Raises:
+        WriteError: a file cannot be written.
+    """
+    with files.writing(directory):
+        for folder, _, names in os.walk(directory):
+            for name in names:
+                with open(os.path.join(folder, name), "rb") as file:
+                    os.fsync(file.fileno())
+            files.sync_directory(Path(folder))
 
 
 def _models_config(folders: list[str]) -> str:

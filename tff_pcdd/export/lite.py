@@ -18,7 +18,7 @@ from pathlib import Path
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data
+from tff_pcdd import data, files
 from tff_pcdd.data import transforms
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
@@ -37,9 +37,12 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
 
     Returns:
         The file names of the models.
+
+    Raises:
+        WriteError: a file cannot be written.
     """
     written = [FLOAT]
-    (directory / FLOAT).write_bytes(_converter(model).convert())
+    _write(directory / FLOAT, _converter(model))
     if len(calibration):
         written.append(INT8)
         converter = _converter(model)
@@ -47,7 +50,7 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
         converter.representative_dataset = lambda: (
             [sample] for sample in _samples(calibration, model.input_spec)
         )
-        (directory / INT8).write_bytes(converter.convert())
+        _write(directory / INT8, converter)
     _write_lines(directory / "labels.txt", model.class_names)
     if model.input_spec.vocabulary:
         _write_lines(directory / "vocabulary.txt", model.input_spec.vocabulary)
@@ -87,6 +90,12 @@ def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
         yield sample[None]
 
 
+def _write(path: Path, converter: tf.lite.TFLiteConverter) -> None:
+    """Converts a model, and writes the result."""
+    converted = converter.convert()
+    files.write_atomically(path, lambda file: file.write(converted))
+
+
 def _write_lines(path: Path, names: Iterable[str]) -> None:
     """Writes one name per line; line breaks within names are escaped."""
-    path.write_text("".join(f"{name!r}"[1:-1] + "\n" for name in names))
+    files.write_text(path, "".join(f"{name!r}"[1:-1] + "\n" for name in names))

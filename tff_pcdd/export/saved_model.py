@@ -4,7 +4,7 @@
 |---|---|---|
 | `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
 | | `texts` (for text models) | [batch], UTF-8 strings |
-| `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG, GIF or BMP |
+| `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
 The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
 """
@@ -15,6 +15,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tff_pcdd import files
 from tff_pcdd.data import transforms
 from tff_pcdd.data.input_spec import TEXT
 from tff_pcdd.export import inputs
@@ -27,17 +28,18 @@ def write(model: TrainedModel, directory: Path) -> None:
     Args:
         model: the model.
         directory: the directory, created if it does not exist.
+
+    Raises:
+        WriteError: a file cannot be written.
     """
     module = tf.Module()
     # Only variables are tracked. Keras layers would be saved too, and be required for loading.
     module.model_variables = model.network.variables
-    tf.saved_model.save(
-        module,
-        str(directory),
-        signatures={
-            name: function.get_concrete_function() for name, function in _signatures(model).items()
-        },
-    )
+    signatures = {
+        name: function.get_concrete_function() for name, function in _signatures(model).items()
+    }
+    with files.writing(directory, tf.errors.OpError):
+        tf.saved_model.save(module, str(directory), signatures=signatures)
 
 
 def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericFunction]:

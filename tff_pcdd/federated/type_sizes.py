@@ -21,8 +21,9 @@ def tensor_sizes(type_spec: tff.Type) -> list[int]:
 
 
 def count_bytes(type_spec: tff.Type) -> int:
-    """Bytes of a value of a type whose shapes are all known."""
+    """Bytes of a value of a type; tensors whose shape is not known do not count."""
     return sum(
         math.prod(tensor.shape) * np.dtype(tensor.dtype).itemsize
         for tensor in tensors_of(type_spec)
+        if tensor.shape is not None and None not in tensor.shape
     )

@@ -54,6 +54,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         "File of weights of Keras' EfficientNetB0(include_top=False) to start from; those for "
         "ImageNet expect input_normalization=imagenet.",
         type=str,
+        path=True,
         group="Model",
     )
 

@@ -13,7 +13,9 @@ from tff_pcdd.studies import comparison_plots, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
 
-_CSV = "comparison.csv"
+_CSV, _TABLES = "comparison.csv", "comparison.md"
+_CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
+_FILES = (_CSV, _TABLES, _CURVES, _BARS, _PRUNING)
 
 
 class Comparison(NamedTuple):
@@ -52,6 +54,7 @@ def compare(
         SettingError: two experiments would share a folder, or one of them cannot be run.
         DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
+        WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
     runs = study.run_all(
@@ -89,12 +92,12 @@ def plan(
             runs.append(StudyRun(config, folder, f"{config.algorithm} seed {config.seed}{where}"))
     if len({item.folder for item in runs}) < len(runs):
         raise SettingError("algorithms and seeds", None, "name each method and each seed once")
-    study.check(runs, directory, holds="comparison", known={_CSV}, overwrite=overwrite)
+    study.check(runs, directory, holds="comparison", known=_FILES, overwrite=overwrite)
     return runs
 
 
 def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
-    files.write_text(directory / "comparison.md", comparison_tables.document(runs))
+    files.write_text(directory / _TABLES, comparison_tables.document(runs))
     rows = [
         {"partition": item.config.data.partition.describe(), **item.summary}
         for item in runs
@@ -115,9 +118,9 @@ def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
     if results:
         title = comparison_tables.common_setting(runs)
         figure, _ = comparison_plots.curves(results, title, diverged)
-        plots.save(figure, directory / "comparison.png")
+        plots.save(figure, directory / _CURVES)
         figure, _ = comparison_plots.bars(results, title, diverged)
-        plots.save(figure, directory / "comparison_bars.png")
+        plots.save(figure, directory / _BARS)
         if comparison_plots.has_pruning(results):
             figure, _ = comparison_plots.pruning_curves(results, title)
-            plots.save(figure, directory / "comparison_pruning.png")
+            plots.save(figure, directory / _PRUNING)

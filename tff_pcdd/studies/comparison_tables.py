@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import re
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import methods
 from tff_pcdd.studies import comparison_notes as notes
-from tff_pcdd.studies import run_values, tables
+from tff_pcdd.studies import tables
+from tff_pcdd.studies.run_groups import (
+    diverged_labels,
+    excluded_labels,
+    group_by_method,
+    group_by_partition,
+    mean_curve,
+    per_client,
+    summary_values,
+)
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
@@ -38,29 +47,29 @@ _GROUPS = ("many", "medium", "few")
 def common_setting(runs: Sequence[StudyRun]) -> str:
     """The setting that all runs share, in a few words."""
     config = runs[0].config
-    if len(_by_partition(runs)) == 1:
+    if len(group_by_partition(runs)) == 1:
         return config.describe()
     return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
 
 
 def report(runs: Sequence[StudyRun]) -> str:
     """The tables of accuracies alone, without bold and underlining, for a terminal."""
-    by_partition = _by_partition(runs)
+    by_partition = group_by_partition(runs)
     parts = [common_setting(runs)]
     for partition, group in by_partition.items():
         if len(by_partition) > 1:
             parts.append(partition)
         parts.append(accuracies(group, marked=False))
-    if diverged := run_values.diverged(runs):
+    if diverged := diverged_labels(runs):
         parts.append(f"‡ diverged and left out: {diverged}")
-    if excluded := run_values.excluded(runs):
+    if excluded := excluded_labels(runs):
         parts.append(f"clients excluded because of NaN or infinities: {excluded}")
     return "\n\n".join(parts)
 
 
 def document(runs: Sequence[StudyRun]) -> str:
     """The text of comparison.md: all tables and their explanations."""
-    by_partition = _by_partition(runs)
+    by_partition = group_by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
     if len(by_partition) > 1:
         parts += ["## All partitions", overview(by_partition)]
@@ -75,9 +84,9 @@ def document(runs: Sequence[StudyRun]) -> str:
     meanings = [note for title, note in optional.items() if title in parts]
     if _metrics(runs):
         meanings.insert(0, notes.METRICS)
-    if diverged := run_values.diverged(runs):
+    if diverged := diverged_labels(runs):
         meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
-    if excluded := run_values.excluded(runs):
+    if excluded := excluded_labels(runs):
         meanings.append(f"{notes.EXCLUDED} {excluded}.")
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
@@ -108,12 +117,11 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
     columns: dict[str, dict[str, list[Any]]] = {}
     by_method: dict[str, list[StudyRun]] = {}
     for partition, group in by_partition.items():
-        for method, runs in _by_method(group).items():
+        for method, runs in group_by_method(group).items():
             by_method[method] = [*by_method.get(method, []), *runs]
         for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
             columns[f"{partition}: {heading}"] = {
-                method: run_values.values_of(runs, key)
-                for method, runs in _by_method(group).items()
+                method: summary_values(runs, key) for method, runs in group_by_method(group).items()
             }
     marked = [
         tables.mark_best({name: column.get(name, []) for name in by_method})
@@ -133,11 +141,11 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         runs: of one partition.
         marked: whether the best value of a column is bold and the second best underlined.
     """
-    by_method = _by_method(runs)
+    by_method = group_by_method(runs)
     columns = []
     headings = _headings(runs)
     for key in headings:
-        values = {method: run_values.values_of(group, key) for method, group in by_method.items()}
+        values = {method: summary_values(group, key) for method, group in by_method.items()}
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
         columns.append(tables.mark_best(values) if marked else plain)
     lines = [["method", *headings.values(), "PA epochs", "seeds"]]
@@ -145,7 +153,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         seeds = tables.count(
             sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
         )
-        epochs = tables.number(run_values.values_of(group, "personal_epochs"), "d")
+        epochs = tables.number(summary_values(group, "personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
     return tables.markdown(lines)
@@ -179,27 +187,24 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
         The table; empty if it would only repeat the table of accuracies.
     """
     rows = {}
-    for method, group in _by_method(runs).items():
+    for method, group in group_by_method(runs).items():
         rows[_name(method, group)] = group, "ga"
         for head in _further_heads(group):
             rows[f"{method}: {head}"] = group, f"ga_{head}"
     columns = {
-        "GA": {
-            name: run_values.values_of(group, f"{ga}_final") for name, (group, ga) in rows.items()
-        }
+        "GA": {name: summary_values(group, f"{ga}_final") for name, (group, ga) in rows.items()}
     }
     for part in _GROUPS:
         columns[f"GA, {part}"] = {
-            name: run_values.values_of(group, f"{ga}_{part}_final")
-            for name, (group, ga) in rows.items()
+            name: summary_values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
         }
     for part in _GROUPS:
         columns[f"PA after, {part}"] = {
-            name: run_values.values_of(group, f"pa_{part}_final") if ga == "ga" else []
+            name: summary_values(group, f"pa_{part}_final") if ga == "ga" else []
             for name, (group, ga) in rows.items()
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
-    if len(columns) <= 1 and len(rows) == len(_by_method(runs)):
+    if len(columns) <= 1 and len(rows) == len(group_by_method(runs)):
         return ""
     cells = [tables.mark_best(column) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
@@ -222,8 +227,8 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     Returns:
         The table; empty without runs of FedAvg.
     """
-    by_method = _by_method(runs)
-    curves = {method: run_values.mean_curve(group) for method, group in by_method.items()}
+    by_method = group_by_method(runs)
+    curves = {method: mean_curve(group) for method, group in by_method.items()}
     if not curves.get(_BASELINE):
         return ""
     target = max(curves[_BASELINE].values())
@@ -245,40 +250,25 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
 
 def costs(runs: Sequence[StudyRun]) -> str:
     """Memory, traffic and time of each method, from runs of one partition."""
-    by_method = _by_method(runs)
-    baseline = run_values.values_of(by_method.get(_BASELINE, []), "seconds_per_round")
+    by_method = group_by_method(runs)
+    baseline = summary_values(by_method.get(_BASELINE, []), "seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
     for method, group in by_method.items():
-        seconds = run_values.values_of(group, "seconds_per_round")
+        seconds = summary_values(group, "seconds_per_round")
         ratio = tables.NO_VALUE
         if seconds and baseline:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
             [
                 _name(method, group),
-                tables.number(run_values.values_of(group, "personal_parameters_per_client"), ",d"),
-                tables.number(run_values.traffic_per_client(group, "upload_bytes"), ",.1f"),
-                tables.number(run_values.traffic_per_client(group, "download_bytes"), ",.1f"),
+                tables.number(summary_values(group, "personal_parameters_per_client"), ",d"),
+                tables.number(per_client(group, "upload_bytes"), ",.1f"),
+                tables.number(per_client(group, "download_bytes"), ",.1f"),
                 tables.spread(seconds, 3),
                 ratio,
             ]
         )
     return tables.markdown(lines)
-
-
-def _by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
-    return _group(runs, lambda run: run.config.data.partition.describe())
-
-
-def _by_method(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
-    return _group(runs, lambda run: run.config.algorithm)
-
-
-def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
-    groups: dict[str, list] = {}
-    for run in runs:
-        groups.setdefault(key(run), []).append(run)
-    return groups
 
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:

@@ -31,10 +31,12 @@ def write(
 
     Raises:
         SettingError: the directory cannot be used.
+        WriteError: a file cannot be written.
     """
     directory = Path(output_dir)
     check_directory(directory)
-    directory.mkdir(parents=True, exist_ok=True)
+    files.make_directory(directory)
+    files.remove_leftovers(directory)
     counts = federation.class_counts()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")

@@ -12,11 +12,12 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
-from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd import disks, files
+from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
+from tff_pcdd.training.results import read_history
 from tff_pcdd.training.run_directory import check_directory, read_summary
 
 # Where the tracebacks of failed runs are written.
@@ -52,8 +53,8 @@ class StudyRun:
         return self.summary is not None and not self.diverged
 
     def history(self) -> History:
-        """The measurements of the run, from its csv file."""
-        return History.read(self.folder / "metrics.csv")
+        """The measurements of the run, from its csv file or the copy in its checkpoint."""
+        return read_history(self.folder)
 
 
 def check(
@@ -78,6 +79,10 @@ def check(
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
     files.check_output(directory, holds, lambda path: path.name in entries)
+    for name in (*known, FAILURES):
+        if (directory / name).is_dir():
+            reason = f"{name} is a directory; remove it, or choose another directory"
+            raise SettingError("output_dir", str(directory), reason)
     for run in runs:
         check_directory(run.folder, run.config, overwrite)
 
@@ -107,8 +112,11 @@ def run_all(
             unless it takes the data to see it.
         DataError: the data of the first run cannot be read.
         RuntimeStartError: the runtime cannot be started for the first run.
+        WriteError: a result cannot be written. The next call continues from there.
     """
     runs = list(runs)
+    disks.check_writable(directory)
+    files.remove_leftovers(directory, ".*.tmp")
     for run in runs:
         if overwrite or read_summary(run.folder) is None:
             planning.check(run.config)
@@ -119,12 +127,15 @@ def run_all(
                 run.config, run.folder, options, overwrite=overwrite, label=label
             )
             runs[number] = dataclasses.replace(run, summary=summary)
+        except WriteError:
+            # The other runs could not be written either.
+            raise
         except Exception as error:
             # Such an error of the first run most likely affects all runs.
             if number == 0 and isinstance(error, (SettingError, DataError, RuntimeStartError)):
                 raise
             runs[number] = dataclasses.replace(run, failure=traceback.format_exc())
-        directory.mkdir(parents=True, exist_ok=True)
+        files.make_directory(directory)
         _write_failures(directory, runs)
         after_each(runs)
     return runs
@@ -141,7 +152,7 @@ def _write_failures(directory: Path, runs: Sequence[StudyRun]) -> None:
     if failed:
         files.write_text(path, "\n".join(f"{run.label}\n\n{run.failure}" for run in failed))
     else:
-        path.unlink(missing_ok=True)
+        files.remove(path)
 
 
 def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:

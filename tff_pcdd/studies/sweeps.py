@@ -14,7 +14,8 @@ from tff_pcdd.studies.outcomes import Outcome, Point, choose
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import RunOptions, plots
 
-_CSV = "sweep.csv"
+_CSV, _TABLE, _PICTURE, _FLAGS = "sweep.csv", "sweep.md", "sweep.png", "best.flags"
+_FILES = (_CSV, _TABLE, _PICTURE, _FLAGS)
 
 # The accuracies on held-out samples by which a point may be chosen, each with the key of a summary
 # that holds the round with the best value.
@@ -64,6 +65,7 @@ def sweep(
             computed.
         DataError: the data of the first experiment cannot be read.
         RuntimeStartError: the runtime cannot be started.
+        WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
     runs = study.run_all(
@@ -81,11 +83,11 @@ def sweep(
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± standard deviation over seeds."
     )
-    files.write_text(directory / "sweep.md", f"# {title}\n\n{report}\n\n{note}\n")
+    files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
     if any(outcome.validation for outcome in outcomes):
-        plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / "sweep.png")
+        plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)
     if best is not None:
-        _write_flags(directory / "best.flags", best.point)
+        _write_flags(directory / _FLAGS, best.point)
     return Sweep(
         f"{title}\n\n{report}", best.point.settings if best else None, study.failures(runs)
     )
@@ -113,7 +115,7 @@ def plan(
         for config in point.configs:
             folder = directory / point.name / f"seed_{config.seed}"
             runs.append(StudyRun(config, folder, f"{point.name} seed {config.seed}"))
-    study.check(runs, directory, holds="sweep", known={_CSV}, overwrite=overwrite)
+    study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
     return runs
 
 

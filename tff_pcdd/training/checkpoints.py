@@ -1,20 +1,24 @@
-"""Checkpoints of a run: the server's state, the clients' states and totals such as bytes sent."""
+"""Checkpoints of a run: the server's state, the clients' states, totals and measurements."""
 
 from __future__ import annotations
 
 import dataclasses
-import json
-import re
+import logging
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError
-from tff_pcdd.training import trees
+from tff_pcdd.errors import DamagedFileError, DataError, SettingError
+from tff_pcdd.training import manifests, trees
 from tff_pcdd.training.client_store import ClientStateStore
+from tff_pcdd.training.manifests import Manifest
 
-_NAME = re.compile(r"round_(\d{6})\.npz")
+# What the digests of a run stand for, for errors.
+_IDENTITY = {
+    "settings": "belongs to a run with other settings; restore the files of this run",
+    "data": "was written with other data (samples, or their division among clients); restore them",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -25,57 +29,83 @@ class Checkpoint:
         round: number of the round; 1 is the first.
         server_state: the server's state after this round.
         totals: counts since the first round, such as bytes sent.
+        metrics: the measurements since the first round, as in metrics.csv.
     """
 
     round: int
     server_state: Any
     totals: Mapping[str, int] = dataclasses.field(default_factory=dict)
+    metrics: str = ""
 
 
 class CheckpointManager:
-    """Writes checkpoints `round_NNNNNN.npz` atomically and keeps the newest.
+    """Writes checkpoints `round_NNNNNN.npz` with a manifest `.json`, and keeps the newest.
+
+    A checkpoint counts as soon as it has a manifest, which is written last. It is on the disk
+    before `save` returns and before an older one is deleted.
 
     Args:
         directory: the directory of the checkpoints; created when the first one is saved.
         keep: how many of the newest checkpoints are kept.
+        run: digests that identify the run, `settings` and `data`. Checkpoints with others are
+            refused.
     """
 
-    def __init__(self, directory: Path, keep: int):
+    def __init__(self, directory: Path, keep: int, run: Mapping[str, str] | None = None):
         self._directory = directory
         self._keep = keep
+        self._run = dict(run or {})
+        self._newest: Manifest | None = None
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, in ascending order."""
-        if not self._directory.is_dir():
-            return []
-        matches = (_NAME.fullmatch(path.name) for path in self._directory.iterdir())
-        return sorted(int(match[1]) for match in matches if match)
+        return manifests.rounds(self._directory, ["json"])
 
-    def _path(self, round_number: int) -> Path:
-        return self._directory / f"round_{round_number:06d}.npz"
-
-    def _manifest(self, round_number: int) -> Path:
-        return self._directory / f"round_{round_number:06d}.json"
+    def _arrays(self, round_number: int) -> Path:
+        return manifests.manifest_path(self._directory, round_number).with_suffix(".npz")
 
     def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
         """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
-        self._directory.mkdir(parents=True, exist_ok=True)
+        files.make_directory(self._directory)
         versions, states = store.snapshot()
-        manifest = {
-            "round": checkpoint.round,
-            "clients": versions,
-            "inline": store.inline,
-            "totals": checkpoint.totals,
-        }
-        # The manifest is written first, because a checkpoint counts as soon as its arrays exist.
-        files.write_text(self._manifest(checkpoint.round), json.dumps(manifest))
-        trees.save_tree(self._path(checkpoint.round), [checkpoint.server_state, states])
-        kept = self.rounds()[-self._keep :]
-        for old in self.rounds():
-            if old not in kept:
-                self._path(old).unlink()
-                self._manifest(old).unlink(missing_ok=True)
-        store.forget_before(kept[0])
+        tree = [checkpoint.server_state, states]
+        self._newest = Manifest(
+            round=checkpoint.round,
+            run=self._run,
+            arrays=trees.save_tree(self._arrays(checkpoint.round), tree),
+            inline=store.inline,
+            clients=versions,
+            client_checksums=store.checksums(),
+            totals=dict(checkpoint.totals),
+            metrics=checkpoint.metrics,
+        )
+        store.sync()
+        # This synchronizes the directory, with the names of both files.
+        manifests.write(self._directory, self._newest)
+        oldest = self.rounds()[-self._keep :][0]
+        for number in manifests.rounds(self._directory):
+            if number < oldest:
+                self._delete(number)
+        store.forget_before(oldest)
+
+    def record_summary(self, text: str) -> None:
+        """Adds summary.json to the newest checkpoint, from which a damaged one is restored."""
+        if self._newest is not None and self._newest.summary != text:
+            self._newest = dataclasses.replace(self._newest, summary=text)
+            manifests.write(self._directory, self._newest)
+
+    def forget_after(self, round_number: int) -> None:
+        """Deletes checkpoints of later rounds, which are unusable and will be computed again."""
+        for number in manifests.rounds(self._directory):
+            if number > round_number:
+                self._delete(number)
+
+    def _delete(self, round_number: int) -> None:
+        manifest = manifests.manifest_path(self._directory, round_number)
+        for path in (manifest, self._arrays(round_number)):
+            # A directory is not ours.
+            if not path.is_dir():
+                files.remove(path)
 
     def load(
         self,
@@ -84,18 +114,20 @@ class CheckpointManager:
         store: ClientStateStore,
         round_number: int | None = None,
     ) -> Checkpoint:
-        """Loads a checkpoint, by default the newest, and restores the client states.
+        """Loads a checkpoint and restores the client states.
 
         Args:
             template: a server state of the same structure.
             client_template: a client state of the same structure.
             store: receives the client states.
-            round_number: the round of the checkpoint; None for the newest.
+            round_number: the round of the checkpoint; None for the newest that is not damaged. If
+                that is not the newest of all, a warning says so.
 
         Raises:
             FileNotFoundError: there is no checkpoint, or none of that round.
+            DamagedFileError: the checkpoint is damaged, or all of them are.
             SettingError: the run keeps its client states in the other kind of store.
-            ValueError: the checkpoint belongs to another model or method.
+            DataError: the checkpoint belongs to another run, or was written with other data.
         """
         rounds = self.rounds()
         if not rounds or (round_number is not None and round_number not in rounds):
@@ -104,15 +136,47 @@ class CheckpointManager:
                 if rounds
                 else f"no checkpoint in {self._directory}"
             )
-        chosen = rounds[-1] if round_number is None else round_number
-        manifest = json.loads(self._manifest(chosen).read_text())
-        versions = manifest["clients"]
-        if manifest["inline"] != store.inline:
+        if round_number is not None:
+            return self._load(round_number, template, client_template, store)
+        damage: list[str] = []
+        # Arrays without a manifest may be what is left of a newer checkpoint.
+        rounds = manifests.rounds(self._directory)
+        for number in reversed(rounds):
+            try:
+                checkpoint = self._load(number, template, client_template, store)
+            except DamagedFileError as error:
+                damage.append(str(error))
+                continue
+            for problem in damage:
+                logging.warning("%s", problem)
+            if damage:
+                first, last = number + 1, rounds[-1]
+                lost = f"round {last}" if first == last else f"rounds {first} to {last}"
+                logging.warning("using the checkpoint of round %d; lost: %s", number, lost)
+            return checkpoint
+        others = f"; the other {len(damage) - 1} cannot be used either" if damage[1:] else ""
+        raise DamagedFileError(
+            f"no checkpoint can be used: {damage[0]}{others}; restore the files, or overwrite the "
+            "run to start again"
+        )
+
+    def _load(
+        self, number: int, template: Any, client_template: Any, store: ClientStateStore
+    ) -> Checkpoint:
+        manifest = manifests.read(self._directory, number)
+        for name, reason in _IDENTITY.items():
+            if manifest.run.get(name) != self._run.get(name):
+                path = manifests.manifest_path(self._directory, number)
+                raise DataError(f"{path} {reason}, or overwrite the run")
+        if manifest.inline != store.inline:
             given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
             raise SettingError(
                 "client_store", given, f"the run keeps its client states in the other store, {kept}"
             )
-        in_file = [client_template] * len(versions) if store.inline else []
-        server_state, states = trees.load_tree(self._path(chosen), [template, in_file])
-        store.restore(versions, states)
-        return Checkpoint(chosen, server_state, manifest["totals"])
+        in_file = [client_template] * len(manifest.clients) if store.inline else []
+        server_state, states = trees.load_tree(
+            self._arrays(number), [template, in_file], manifest.arrays
+        )
+        store.restore(manifest.clients, states, manifest.client_checksums)
+        self._newest = manifest
+        return Checkpoint(number, server_state, manifest.totals, manifest.metrics)

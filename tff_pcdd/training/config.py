@@ -45,10 +45,7 @@ class TrainingConfig:
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
     clients_per_round: int = option(
-        0,
-        "Number of clients that are drawn for each round (the cohort); 0 for all clients.",
-        minimum=0,
-        group="Training",
+        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0, group="Training"
     )
     local_epochs: int = option(
         5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
@@ -57,8 +54,8 @@ class TrainingConfig:
     optimizer: SGD = part(SGD)
     nonfinite: str = option(
         "stop",
-        "When a run ends as diverged: after three rounds in a row with updates or answers that "
-        "are NaN or infinite (stop), or without a usable model (exclude).",
+        "Client updates that are NaN or infinite are left out. stop: the run ends, as diverged, "
+        "after three rounds in a row with such values; exclude: after three without a model.",
         choices=("stop", "exclude"),
         group="Training",
     )
@@ -163,7 +160,8 @@ class ExperimentConfig:
         "mean",
         "How the clients' changes of the shared weights are combined: mean; robust (large changes "
         "are zeroed or clipped); compressed; secure (sums of integers); or dp (differential "
-        "privacy, with equal weights). All but mean need a method that uploads nothing else.",
+        "privacy, with equal weights). All but mean need a method whose clients upload nothing "
+        "else.",
         group="Aggregation",
     )
     evaluation: EvaluationConfig = part(EvaluationConfig)

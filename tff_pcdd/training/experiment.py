@@ -7,6 +7,8 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tff_pcdd import disks
+from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory, read_summary
 from tff_pcdd.training.run_options import RunOptions
@@ -43,12 +45,16 @@ def run_experiment(
     Raises:
         SettingError: the settings cannot be used, the directory contains something else, or
             another process is writing to it.
-        DataError: the data cannot be read.
+        DataError: the data cannot be read, or no checkpoint of the run can be used.
+        WriteError: a result cannot be written. The next call continues from the last checkpoint.
     """
     directory = Path(output_dir)
     check_directory(directory, config, overwrite)
+    if not overwrite:
+        results.repair(directory)
     summary = None if overwrite else read_summary(directory)
     if summary is None:
+        disks.check_writable(directory)
         from tff_pcdd.training.run import Run
 
         run = Run(

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.training.nonfinite import COUNTS
 
 # Columns of integers; all others hold floats.
@@ -41,6 +42,8 @@ class History:
     def __init__(self, columns: Sequence[str]):
         self.columns = list(columns)
         self._rows: list[Row] = []
+        # The text of the first rows.
+        self._text, self._formatted = "", 0
 
     def append(self, values: Mapping[str, Any]) -> Row:
         """Adds a row and returns it; columns that are missing in `values` are None."""
@@ -53,6 +56,7 @@ class History:
         for name in names:
             if name not in self.columns:
                 self.columns.append(name)
+        self._text, self._formatted = "", 0
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -71,6 +75,44 @@ class History:
         """The pairs (round, value) of a column, without missing values."""
         return [(row["round"], row[name]) for row in self._rows if row.get(name) is not None]
 
+    def text(self) -> str:
+        """All rows as the text of a csv file."""
+        # Formatted once per row: this is part of every checkpoint.
+        self._text += csv_text(self.columns, self._rows[self._formatted :], header=False)
+        self._formatted = len(self._rows)
+        return csv_text(self.columns, []) + self._text
+
+    @classmethod
+    def parse(cls, text: str) -> History:
+        """Reads the text of a csv file; an incomplete last line is ignored.
+
+        Raises:
+            ValueError: the text is not a history; the message says why.
+        """
+        lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
+        try:
+            header = next(lines, [])
+            if header and (header[0] != "round" or len(set(header)) < len(header)):
+                raise ValueError(f"not a header that starts with round: {','.join(header)[:80]!r}")
+            history = cls(header)
+            for number, values in enumerate(lines, 2):
+                history._append_line(number, values)
+        except csv.Error as error:
+            raise ValueError(f"line {lines.line_num}: {error}") from None
+        return history
+
+    def _append_line(self, number: int, values: Sequence[str]) -> None:
+        if len(values) != len(self.columns):
+            raise ValueError(f"line {number}: {len(values)} values instead of {len(self.columns)}")
+        cells = {name: value or None for name, value in zip(self.columns, values, strict=True)}
+        try:
+            row = self.append(cells)
+        except ValueError as error:
+            raise ValueError(f"line {number}: {error}") from None
+        before = self._rows[-2]["round"] if len(self) > 1 else 0
+        if row["round"] is None or row["round"] <= before:
+            raise ValueError(f"line {number}: round {values[0] or '?'} follows round {before}")
+
     @classmethod
     def read(cls, path: Path, *, before: int | None = None) -> History:
         """Reads a csv file; an incomplete last line is ignored.
@@ -78,15 +120,22 @@ class History:
         Args:
             path: the file; if it does not exist, the history is empty and has no columns.
             before: leave out the rows of this round and later ones.
+
+        Raises:
+            DamagedFileError: the file is damaged.
         """
-        if not path.exists():
+        try:
+            whole = cls.parse(path.read_bytes().decode())
+        except FileNotFoundError:
             return cls([])
-        text = path.read_text()
-        reader = csv.DictReader(io.StringIO(text[: text.rfind("\n") + 1]))
-        history = cls(reader.fieldnames or [])
-        for row in reader:
-            if before is None or int(row["round"]) < before:
-                history.append({name: value or None for name, value in row.items()})
+        except (ValueError, IsADirectoryError) as error:
+            raise DamagedFileError(f"{path} is damaged ({error})") from None
+        if before is None:
+            return whole
+        history = cls(whole.columns)
+        for row in whole:
+            if row["round"] < before:
+                history.append(row)
         return history
 
 

@@ -11,6 +11,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
+from tff_pcdd import files
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
 
@@ -30,9 +31,15 @@ _WIDE = 8
 
 
 def save(figure: Figure, path: Path) -> None:
-    """Writes a figure as PNG, and creates the folder if necessary."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    figure.savefig(path, dpi=120, bbox_inches="tight")
+    """Writes a figure as PNG, and creates the folder if necessary.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    files.make_directory(path.parent)
+    files.write_atomically(
+        path, lambda file: figure.savefig(file, format="png", dpi=120, bbox_inches="tight")
+    )
 
 
 def percent_axis(axes) -> None:

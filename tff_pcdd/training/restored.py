@@ -8,11 +8,18 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import evaluation, files
+from tff_pcdd import disks, evaluation, files
 from tff_pcdd.data import Federation
+from tff_pcdd.training import manifests
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run import CLIENT_STATES, Run
+from tff_pcdd.training.run import Run
+from tff_pcdd.training.run_directory import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    EVALUATION,
+    check_entries,
+)
 from tff_pcdd.training.run_options import RunOptions
 
 
@@ -28,10 +35,17 @@ def restore_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
+        SettingError: something in the directory is not what its name says.
+        DataError: the checkpoint is damaged, belongs to another run, or was written with other
+            data.
     """
     directory = Path(run_dir)
+    check_entries(directory, "run_dir")
     options = options or RunOptions()
-    if (directory / CLIENT_STATES).is_dir():
+    record = manifests.newest_intact(
+        directory / CHECKPOINTS, manifests.settings_digest(config.to_settings())
+    )
+    if (directory / CLIENT_STATES).is_dir() or (record is not None and not record.inline):
         options = dataclasses.replace(options, client_store="disk")
     run = Run(config, directory, options, federation=federation)
     run.restore(round_number)
@@ -52,7 +66,8 @@ def evaluate_run(
         config: the settings of the run; only data_dir may differ.
         run_dir: the directory of the run.
         options: how and where the accuracies are computed.
-        round_number: the round of the checkpoint, by default the newest.
+        round_number: the round of the checkpoint, by default the newest that is not damaged. If
+            that is not the newest of all, a warning says so.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
@@ -61,7 +76,13 @@ def evaluate_run(
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
+        SettingError: the directory cannot be written to, or as `restore_run`.
+        DataError: as `restore_run`.
+        WriteError: evaluation.json cannot be written.
     """
+    disks.check_writable(Path(run_dir), "run_dir")
+    # Not those of other files, which a process that trains may be writing.
+    files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         results = _evaluate(run)
@@ -69,7 +90,7 @@ def evaluate_run(
             results["diverged"] = True
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
-    files.write_text(run.directory / "evaluation.json", json.dumps(results, indent=2) + "\n")
+    files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")
     return results
 
 

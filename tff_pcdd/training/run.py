@@ -10,17 +10,15 @@ import contextlib
 import functools
 import logging
 import os
-import shutil
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, planning
+from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
-from tff_pcdd.training.callbacks.csv_log import FILE as METRICS
 from tff_pcdd.training.callbacks.csv_log import CsvLog
 from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
 from tff_pcdd.training.callbacks.pictures import Pictures
@@ -29,14 +27,21 @@ from tff_pcdd.training.callbacks.tensorboard import TensorBoard
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import COUNTS
-from tff_pcdd.training.run_directory import check_directory, write_config, write_summary
+from tff_pcdd.training.run_directory import (
+    CHECKPOINTS,
+    CLIENT_STATES,
+    check_directory,
+    delete_run,
+    summary_text,
+    write_config,
+    write_summary,
+)
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
-
-CLIENT_STATES = "client_states"
 
 
 class Run:
@@ -91,7 +96,12 @@ class Run:
         self.history = History(self._columns())
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
-            self.directory / "checkpoints", options.keep_checkpoints
+            self.directory / CHECKPOINTS,
+            options.keep_checkpoints,
+            {
+                "settings": manifests.settings_digest(config.to_settings()),
+                "data": data_digest(self.simulation.federation),
+            },
         )
         self._callbacks = [*self._built_in_callbacks(callbacks)]
 
@@ -151,11 +161,16 @@ class Run:
         self.last_round = min(self.last_round, max(round_number, earliest))
 
     def restore(self, round_number: int | None = None) -> None:
-        """Loads a checkpoint, by default the newest.
+        """Loads a checkpoint, with the measurements up to its round.
+
+        Args:
+            round_number: the round of the checkpoint; by default the newest that is not damaged.
 
         Raises:
             FileNotFoundError: there is no such checkpoint.
+            DamagedFileError: the checkpoint is damaged, or all of them are.
             SettingError: the run keeps its client states in the other kind of store.
+            DataError: the checkpoint belongs to another run, or was written with other data.
         """
         simulation = self.simulation
         checkpoint = self._checkpoints.load(
@@ -165,6 +180,12 @@ class Run:
             round_number,
         )
         simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
+        earlier = History.parse(checkpoint.metrics)
+        self.history = History(self._columns())
+        # An earlier process may have measured other columns.
+        self.history.add_columns(earlier.columns if len(earlier) else ())
+        for row in earlier:
+            self.history.append(row)
 
     def train(self, *, overwrite: bool = False) -> dict[str, Any]:
         """Trains until the last round, from the newest checkpoint if there is one.
@@ -177,13 +198,15 @@ class Run:
 
         Raises:
             SettingError: the directory contains something other than this run, or another process
-                is writing to it.
+                is writing to it, or its disk has too little space for the checkpoints.
+            WriteError: a result cannot be written. The next call continues from the last
+                checkpoint.
         """
         check_directory(self.directory, self.config, overwrite)
-        if overwrite and self.directory.exists():
-            with files.locked(self.directory):
-                shutil.rmtree(self.directory)
         with files.locked(self.directory), contextlib.closing(self.simulation):
+            folders = [self.directory / name for name in (CHECKPOINTS, CLIENT_STATES)]
+            disk_space.check(self.simulation, self._options, folders)
+            delete_run(self.directory, only_begun=not overwrite)
             self._prepare()
             with contextlib.ExitStack() as stack:
                 for callback in self._callbacks:
@@ -192,6 +215,7 @@ class Run:
                 while self.simulation.round < self.last_round:
                     self._next_round()
             summary = self._summarize()
+            self._checkpoints.record_summary(summary_text(summary))
             write_summary(self.directory, summary)
         return summary
 
@@ -199,15 +223,11 @@ class Run:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
         write_config(self.directory, self.config)
-        simulation = self.simulation
         if self._checkpoints.rounds():
             self.restore()
-        simulation.store.forget_after(simulation.round)
-        earlier = History.read(self.directory / METRICS, before=simulation.round + 1)
-        # An earlier process may have measured other columns.
-        self.history.add_columns(earlier.columns if len(earlier) else ())
-        for row in earlier:
-            self.history.append(row)
+            results.warn_of_damage(self.directory, self.history)
+        self._checkpoints.forget_after(self.simulation.round)
+        self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()
 
     def _next_round(self) -> None:

@@ -7,16 +7,35 @@ without waiting for TensorFlow to be imported.
 from __future__ import annotations
 
 import json
+import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
+from tff_pcdd.data import sources
 from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import describe
+from tff_pcdd.training import results, signature
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
 
-CONFIG = "config.json"
-SUMMARY = "summary.json"
+EVALUATION = "evaluation.json"
+CLIENT_STATES = "client_states"
+
+# What a run's directory may contain.
+_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, signature.FILE)
+_FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
+
+# How many different settings an error names.
+_SHOWN = 6
+
+# What config.json is called while the run is deleted.
+_OVERWRITTEN = ".overwritten.json"
+
+# The most bytes of a JSON file; those of runs have a few kilobytes.
+_MAX_BYTES = 10_000_000
 
 # Settings that the config.json of every run contains.
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
@@ -34,54 +53,145 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
         SettingError: the directory contains something other than this run, or another process is
             writing to it.
     """
-    occupied = files.check_output(directory, "run", lambda path: path.name == CONFIG)
+    known = (CONFIG, _OVERWRITTEN)
+    occupied = files.check_output(directory, "run", lambda path: path.name in known)
     files.refuse_locked(directory)
-    if overwrite or not occupied:
+    if overwrite or not occupied or is_being_deleted(directory):
         return
+    check_entries(directory, "output_dir")
     saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
     differing = [
         f"{name} (there {saved.get(name)}, here {wanted.get(name)})"
         for name in sorted({*saved, *wanted})
-        if saved.get(name) != wanted.get(name)
+        if saved.get(name) != wanted.get(name) and name not in sources.LIMITS
     ]
     if differing:
+        more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
         raise SettingError(
             "output_dir",
             directory,
-            f"holds a run with different settings: {', '.join(differing)}; name another "
-            "directory, or overwrite it",
+            f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
+            "another directory, or overwrite it",
         )
 
 
+def is_being_deleted(directory: Path) -> bool:
+    """Whether a process has begun to delete the run in a directory."""
+    return (directory / _OVERWRITTEN).exists()
+
+
+def delete_run(directory: Path, *, only_begun: bool) -> None:
+    """Deletes the run in a directory, and everything else in it.
+
+    If this is interrupted, either the run is still there as it was, or it is gone for all programs
+    and the next process that writes to the directory has to call this function again.
+
+    Args:
+        directory: the directory, which this process has locked.
+        only_begun: only delete a run whose deletion an earlier process has begun.
+
+    Raises:
+        WriteError: the directory cannot be changed.
+    """
+    config, marker = directory / CONFIG, directory / _OVERWRITTEN
+    if not is_being_deleted(directory):
+        if only_begun or not config.exists():
+            return
+        # Works on a full disk too, on which the deletion makes space.
+        files.rename(config, marker)
+    for path in directory.iterdir():
+        if path != marker and not files.is_lock(path):
+            files.remove(path)
+    files.remove(marker)
+
+
+def check_entries(directory: Path, setting: str) -> None:
+    """Checks that what has the name of a run's file is a file, and likewise for its folders.
+
+    Args:
+        directory: the directory of the run.
+        setting: the setting that names the directory, for the error.
+
+    Raises:
+        SettingError: something else has such a name.
+    """
+    for names, fits, kind in (
+        (_FILES, Path.is_file, "file"),
+        (_FOLDERS, Path.is_dir, "directory"),
+    ):
+        for path in (directory / name for name in names):
+            if os.path.lexists(path) and not fits(path):
+                raise SettingError(setting, directory, f"{path.name} is not a {kind}; remove it")
+
+
 def write_config(directory: Path, config: ExperimentConfig) -> None:
-    """Writes the effective settings."""
+    """Writes the effective settings, and signs those that are paths."""
+    signature.sign(directory, _paths(config.to_settings()))
     files.write_text(directory / CONFIG, json.dumps(config.to_settings(), indent=2) + "\n")
+
+
+def summary_text(summary: dict[str, Any]) -> str:
+    """The contents of summary.json."""
+    return json.dumps(summary, indent=2) + "\n"
 
 
 def write_summary(directory: Path, summary: dict[str, Any]) -> None:
     """Writes the summary, which marks the run as finished."""
-    files.write_text(directory / SUMMARY, json.dumps(summary, indent=2) + "\n")
+    files.write_text(directory / SUMMARY, summary_text(summary))
 
 
 def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
     """Reads the summary of a finished run; None if the run has not finished.
 
+    If the file differs from the copy in the run's newest checkpoint, the copy is returned, with a
+    warning.
+
     Raises:
-        SettingError: the file is damaged.
+        SettingError: the file is damaged, and there is no copy.
+        DamagedFileError: the checkpoint may belong to another run.
     """
     path = Path(directory) / SUMMARY
-    return _read_json(path, "output_dir") if path.exists() else None
+    if is_being_deleted(path.parent) or not path.exists():
+        return None
+    check_entries(path.parent, "output_dir")
+    record = results.recorded(path.parent)
+    if record is None or record.summary is None:
+        return _read_json(path, "output_dir")
+    if path.read_bytes() != record.summary.encode():
+        logging.warning(
+            "%s is damaged or was changed; using the copy in the checkpoint of round %d",
+            path,
+            record.round,
+        )
+    return json.loads(record.summary)
 
 
-def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> ExperimentConfig:
+def path_settings() -> list[str]:
+    """The names of all settings that are paths."""
+    return [setting.name for setting in describe(ExperimentConfig) if setting.path]
+
+
+def _paths(settings: Mapping[str, Any]) -> dict[str, str]:
+    """Those settings that are paths and are given."""
+    return {name: settings[name] for name in path_settings() if settings.get(name) is not None}
+
+
+def read_config(
+    run_dir: str | os.PathLike, data_dir: str | None = None, **paths: str | None
+) -> ExperimentConfig:
     """Reads the settings of a run.
+
+    Paths in them are used only if this user trained the run on this machine.
 
     Args:
         run_dir: the directory of the run.
-        data_dir: the directory of the data, if they have been moved since the run.
+        data_dir: the directory of the data, if they have been moved since the run, or the run comes
+            from elsewhere.
+        **paths: other settings that are paths, such as `pretrained_weights`.
 
     Raises:
-        SettingError: there is no run, or its settings cannot be used.
+        SettingError: there is no run, its settings cannot be used, or they contain a path that is
+            neither given nor signed.
     """
     path = Path(run_dir) / CONFIG
     if not path.is_file():
@@ -90,19 +200,33 @@ def read_config(run_dir: str | os.PathLike, data_dir: str | None = None) -> Expe
     for name in _ALWAYS_THERE:
         if name not in saved:
             raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
-    if data_dir is not None:
-        saved["data_dir"] = data_dir
+    named = _paths(saved)
+    given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
-        return ExperimentConfig.from_settings(**saved)
+        config = ExperimentConfig.from_settings(**{**saved, **given})
     except (SettingError, TypeError) as error:
-        raise SettingError("run_dir", run_dir, f"{CONFIG} cannot be used: {error}") from error
+        raise SettingError(
+            "run_dir", run_dir, f"{CONFIG} cannot be used: {error!s:.350}"
+        ) from error
+    unknown = sorted(named.keys() - given.keys())
+    if unknown and not signature.is_signed(Path(run_dir), named):
+        raise SettingError(
+            unknown[0],
+            named[unknown[0]],
+            f"is not followed, because {CONFIG} in {run_dir} names it and was not written by this "
+            "user on this machine; to use it, give this setting again",
+        )
+    return config
 
 
 def _read_json(path: Path, setting: str) -> dict[str, Any]:
     """Reads a JSON object from a run's directory, which the given setting names."""
     try:
+        # A pipe would be read for ever, and parsing takes several times the memory of the text.
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
+            raise ValueError(f"not a regular file of at most {_MAX_BYTES} bytes")
         values = json.loads(path.read_text())
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         reason = str(error)
     else:
         if isinstance(values, dict):

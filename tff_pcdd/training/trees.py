@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
+import io
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -9,26 +12,92 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError, DataError
+from tff_pcdd.training import manifests
 
 
-def save_tree(path: Path, tree: Any) -> None:
-    """Saves the leaves of a nested structure, in `tf.nest` order."""
+class _Checksummed(io.RawIOBase):
+    """Writes to a file and computes the checksum of what is written.
+
+    It cannot seek, so no byte is written twice.
+    """
+
+    def __init__(self, file: Any):
+        self._file = file
+        self.checksum = hashlib.sha256()
+
+    def writable(self):
+        return True
+
+    def write(self, data):
+        self.checksum.update(data)
+        return self._file.write(data)
+
+
+def save_tree(path: Path, tree: Any) -> str:
+    """Saves the leaves of a nested structure, in `tf.nest` order.
+
+    The contents are on the disk then; the name is after `files.sync_directory`.
+
+    Returns:
+        The checksum of the file.
+    """
     leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(tree)]
-    files.write_atomically(path, lambda file: np.savez(file, *leaves))
+    checksum = ""
+
+    def write(file: Any) -> None:
+        nonlocal checksum
+        output = _Checksummed(file)
+        np.savez(output, *leaves)
+        checksum = output.checksum.hexdigest()
+
+    files.write_atomically(path, write, sync=False)
+    return checksum
 
 
-def load_tree(path: Path, template: Any) -> Any:
+def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
     """Loads what `save_tree` saved, in the structure of `template`.
 
+    Args:
+        path: the file.
+        template: a structure whose leaves have the same shapes and types.
+        checksum: what `save_tree` returned; without it, only obvious damage is noticed.
+
     Raises:
-        ValueError: the shapes or types differ from those of the template.
+        DamagedFileError: the file is missing or damaged.
+        DataError: the shapes or types differ from those of the template, or the file cannot be
+            read.
     """
+    if checksum is not None:
+        check_file(path, checksum)
     expected = [np.asarray(leaf) for leaf in tf.nest.flatten(template)]
-    with np.load(path, allow_pickle=False) as file:
-        leaves = [file[f"arr_{index}"] for index in range(len(file.files))]
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            leaves = [file[f"arr_{index}"] for index in range(len(file.files))]
+    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from error
     if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
-        raise ValueError(f"{path} was written for another model or method")
+        raise DataError(f"{path} was written for another model or method")
     return tf.nest.pack_sequence_as(template, leaves)
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Checks that a file is the one that `save_tree` wrote.
+
+    Raises:
+        DamagedFileError: the file is missing or damaged.
+        DataError: the file cannot be read.
+    """
+    manifests.check_is_file(path)
+    try:
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise DamagedFileError(f"{path} cannot be read: {error.strerror}") from None
+    if found != checksum:
+        raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
 
 
 def to_numpy(tree: Any) -> Any:

@@ -144,7 +144,9 @@ class NumClients(Partition):
 
     clients_option = "num_clients"
 
-    num_clients: int = option(10, "Number of clients in the federation.", minimum=1, group="Data")
+    num_clients: int = option(
+        10, "Number of clients in the federation.", minimum=1, maximum=2**31 - 1, group="Data"
+    )
 
     def known_clients(self) -> int | None:
         return self.num_clients

@@ -28,6 +28,9 @@ from tff_pcdd.settings import option
 # Maximum number of draws; if the smallest client is too small in all of them, partitioning fails.
 _MAX_TRIES = 500
 
+# Beyond these, drawing takes for ever, or sums overflow.
+_CONCENTRATIONS = (1e-9, 1e6)
+
 _LOCAL_TESTS = ("disjoint", "overlapping")
 
 
@@ -43,6 +46,8 @@ class Dirichlet(NumClients):
         0.5,
         "Concentration of the Dirichlet distribution; small values give uneven clients.",
         above=0,
+        minimum=_CONCENTRATIONS[0],
+        maximum=_CONCENTRATIONS[1],
         group="Data",
     )
     min_samples: int = option(
@@ -204,6 +209,10 @@ def _check_settings(
 ) -> None:
     if not (np.isfinite(concentration) and concentration > 0):
         raise SettingError("concentration", concentration, "must be a finite number greater than 0")
+    smallest, largest = _CONCENTRATIONS
+    if not smallest <= concentration <= largest:
+        reason = f"must be from {smallest:g} to {largest:g}"
+        raise SettingError("concentration", concentration, reason)
     if min_samples < 0:
         raise SettingError("min_samples", min_samples, "must not be negative")
     for name, value, choices in (

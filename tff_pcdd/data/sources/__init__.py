@@ -37,6 +37,9 @@ from tff_pcdd.settings import option
 AUGMENTATIONS = ("none", "standard", "reflect", "rotation")
 NORMALIZATIONS = ("dataset", "imagenet", "none")
 
+# Settings that bound what is read. A run may continue with other limits.
+LIMITS = ("max_image_pixels", "max_json_bytes", "max_json_depth")
+
 # Means and standard deviations of ImageNet's channels.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
 
@@ -167,6 +170,7 @@ class DirectorySource(DataSource):
         "Directory that holds the data set, for example the data directory of TensorFlow Datasets "
         "or of LEAF.",
         type=str,
+        path=True,
         group="Data",
     )
 
@@ -264,6 +268,7 @@ create = registry.create
 __all__ = [
     "AUGMENTATIONS",
     "IMAGENET",
+    "LIMITS",
     "NORMALIZATIONS",
     "DataSource",
     "DatasetInfo",

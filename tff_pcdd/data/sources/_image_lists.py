@@ -1,7 +1,8 @@
 """Helpers for data sets of image files that a table lists.
 
 Examples hold paths; `transforms.normalize` and `transforms.augment` read and decode them batch by
-batch. Missing files are reported on loading, broken ones when their batch is read.
+batch. Missing files are reported on loading, and so are paths that lead out of the data directory;
+broken images and images that are too large are reported when their batch is read.
 """
 
 from __future__ import annotations
@@ -10,16 +11,26 @@ import csv
 import dataclasses
 import os
 import pathlib
+import textwrap
 from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from tff_pcdd.data.federation import ClientIndices, Examples
-from tff_pcdd.data.input_spec import IMAGE_FILE
+from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, InputSpec
 from tff_pcdd.data.sources import IMAGENET, DatasetInfo, DirectorySource, ImageSource
+from tff_pcdd.data.sources._places import check_file, is_within
 from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.settings import option
 
 _SUFFIXES = (".jpg", ".jpeg", ".png")
+
+# The most bytes that a pixel takes in a file: four channels of 16 bits, not compressed. Headers and
+# metadata may take as much as a small image.
+_BYTES_PER_PIXEL, _METADATA = 8, 2**24
+
+# The most bytes of a table.
+_TABLE = 2**30
 
 # Names of columns with the same meaning.
 _ALIASES = {"image": "image_id", "user": "user_id"}
@@ -28,6 +39,28 @@ _ALIASES = {"image": "image_id", "user": "user_id"}
 @dataclasses.dataclass(frozen=True)
 class ImageListSource(ImageSource, DirectorySource):
     """Base class of data sets of image files."""
+
+    max_image_pixels: int = option(
+        MAX_PIXELS,
+        "The most pixels that an image file may have; larger images are refused before they are "
+        "decoded.",
+        minimum=1,
+        maximum=2**31 - 1,
+        group="Data",
+    )
+
+    def image_spec(self, dtype: str | None = None, scale: float = 1 / 255) -> InputSpec:
+        spec = super().image_spec(dtype, scale)
+        return dataclasses.replace(spec, max_pixels=self.max_image_pixels)
+
+    def check_image(self, path: str | os.PathLike, root: pathlib.Path) -> None:
+        """Checks that an image is a regular file below `root` and not too large to be an image.
+
+        Raises:
+            DataError: if it is not; names the file.
+        """
+        most = _BYTES_PER_PIXEL * self.max_image_pixels + _METADATA
+        check_file(path, within=root, max_bytes=most, limit="max_image_pixels")
 
     def directory(self) -> pathlib.Path:
         """The directory that holds the data set.
@@ -40,6 +73,38 @@ class ImageListSource(ImageSource, DirectorySource):
             raise DataError(f"dataset {self.name}: data_dir={root} is not a directory")
         return root
 
+    def existing_files(
+        self, names: Sequence[str], table: pathlib.Path, root: pathlib.Path, folder: str = ""
+    ) -> np.ndarray:
+        """The full paths of existing images, as bytes; reads the listing of each folder only once.
+
+        Args:
+            names: paths below `folder`, as the table lists them.
+            table: for messages.
+            root: the data directory, which all paths have to stay in.
+            folder: a folder of the data directory.
+
+        Raises:
+            DataError: if files do not exist, or are no regular files in the data directory; names
+                the table and the first of them.
+        """
+        base = root / folder
+        listings: dict[str, set[str]] = {}
+        missing = []
+        for name in names:
+            place, file = os.path.split(name)
+            if os.path.isabs(name) or os.pardir in name.split(os.sep):
+                raise DataError(f"{table} lists {name!r}, which is not a path below {base}")
+            if place not in listings:
+                listings[place] = _listing(base / place, root, table)
+            if file not in listings[place]:
+                missing.append(name)
+        if missing:
+            raise DataError(describe_missing(table, missing, str(base)))
+        for name in names:
+            self.check_image(base / name, root)
+        return np.array([os.fsencode(base / name) for name in names])
+
     def labels(self, texts: Sequence[str], table: pathlib.Path) -> np.ndarray:
         """Labels of a table as int32 classes.
 
@@ -49,12 +114,13 @@ class ImageListSource(ImageSource, DirectorySource):
         try:
             labels = np.array(texts, np.float64)
         except ValueError as error:
-            raise DataError(f"{table}: a label is not a number: {error}") from error
+            raise DataError(f"{table}: a label is not a number: {error!s:.200}") from error
         wrong = (labels < 0) | (labels >= self.info.num_classes) | (labels != np.floor(labels))
         if wrong.any():
+            row = int(np.argmax(wrong))
             raise DataError(
-                f"{table}: label {texts[int(np.argmax(wrong))]} is not an integer within 0 to "
-                f"{self.info.num_classes - 1}"
+                f"{table}: label {texts[row]:.40} is not an integer within 0 to "
+                f"{self.info.num_classes - 1}, in row {row + 1}"
             )
         return labels.astype(np.int32)
 
@@ -146,6 +212,7 @@ def read_text(path: pathlib.Path) -> str:
     Raises:
         DataError: if it cannot be read; names the file.
     """
+    check_file(path, max_bytes=_TABLE, limit="the size of a table")
     try:
         return path.read_text(encoding="utf-8-sig")
     except (OSError, UnicodeDecodeError) as error:
@@ -159,13 +226,18 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]
         DataError: if a column or a value is missing, or there are no rows; names the file.
     """
     reader = csv.DictReader(read_text(path).splitlines())
-    columns = reader.fieldnames or []
-    renamed = [name if name in needed else _ALIASES.get(name, name) for name in columns]
-    missing = [name for name in needed if name not in renamed]
-    if missing:
-        raise DataError(f"{path}: column {missing[0]!r} is missing, there are {', '.join(columns)}")
-    reader.fieldnames = renamed
-    rows = list(reader)
+    try:
+        columns = reader.fieldnames or []
+        renamed = [name if name in needed else _ALIASES.get(name, name) for name in columns]
+        reader.fieldnames = renamed
+        rows = list(reader)
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+    for name in needed:
+        if renamed.count(name) != 1:
+            there = textwrap.shorten(", ".join(columns), 200)
+            state = "occurs twice" if name in renamed else "is missing"
+            raise DataError(f"{path}: column {name!r} {state}, there are {there}")
     if not rows:
         raise DataError(f"{path}: the table is empty")
     for number, row in enumerate(rows, 2):
@@ -174,32 +246,22 @@ def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]
     return rows
 
 
-def existing_files(root: pathlib.Path, names: Sequence[str], table: pathlib.Path) -> np.ndarray:
-    """The full paths of existing files, as bytes; reads the listing of each folder only once.
-
-    Raises:
-        DataError: if files do not exist; names the table and the first of them.
-    """
-    folders: dict[str, set[str]] = {}
-    missing = []
-    for name in names:
-        folder, file = os.path.split(name)
-        if folder not in folders:
-            try:
-                folders[folder] = set(os.listdir(root / folder))
-            except OSError:
-                folders[folder] = set()
-        if file not in folders[folder]:
-            missing.append(name)
-    if missing:
-        raise DataError(describe_missing(table, missing, str(root)))
-    return np.array([os.fsencode(root / name) for name in names])
+def _listing(folder: pathlib.Path, root: pathlib.Path, table: pathlib.Path) -> set[str]:
+    """The names in a folder, none if it cannot be read."""
+    try:
+        names = set(os.listdir(folder))
+    except (OSError, ValueError):
+        return set()
+    if not is_within(folder, root):
+        raise DataError(f"{table} lists files in {folder}, a link to a folder outside of {root}")
+    return names
 
 
 def describe_missing(table: pathlib.Path, names: Sequence[str], place: str) -> str:
     """The message about files that a table lists and `place` does not hold."""
     more = f" and {len(names) - 1} more" if len(names) > 1 else ""
-    return f"{table} lists {names[0]}{more}, not found in {place}"
+    first = names[0] if names[0].isprintable() else repr(names[0])
+    return f"{table} lists {textwrap.shorten(first, 200)}{more}, not found in {place}"
 
 
 def image_files(root: pathlib.Path) -> Iterator[pathlib.Path]:

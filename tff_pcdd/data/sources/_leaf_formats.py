@@ -13,6 +13,7 @@ from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
+from tff_pcdd.data.checks import to_float32, to_int32
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, ImageSource, PooledData, TextSource
@@ -89,7 +90,8 @@ class LeafFormat(DataSource):
 
 def grey_levels(pixels: np.ndarray) -> np.ndarray:
     """Pixels in [0, 1] as uint8 if all are grey levels k/255 to three decimals, else as float32."""
-    levels = np.round(pixels * 255)
+    with np.errstate(over="ignore"):  # then they are not grey levels
+        levels = np.round(pixels * 255)
     # Three decimals are off by 0.0005 at most, a quarter of the distance between grey levels.
     if levels.min() >= 0 and levels.max() <= 255 and np.abs(pixels - levels / 255).max() <= 5.01e-4:
         return levels.astype(np.uint8)
@@ -115,13 +117,19 @@ _ID_OF_CODE[[ord(character) for character in ALPHABET]] = np.arange(len(ALPHABET
 def _parse_images(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if {len(image) for image in x} != {784}:
         raise ValueError("every image needs 784 numbers")
-    pixels = np.asarray(x)
-    labels = np.asarray(y)
-    if pixels.dtype.kind not in "if" or not np.isfinite(pixels).all():
-        raise ValueError("pixels must be finite numbers")
-    if labels.dtype.kind not in "if" or (labels != np.floor(labels)).any():
+    pixels = _numbers(x, 2, "pixels must be finite numbers, 784 in each image")
+    labels = _numbers(y, 1, "labels must be integers")
+    if (labels != np.floor(labels)).any():
         raise ValueError("labels must be integers")
-    return grey_levels(pixels.reshape(-1, 28, 28, 1)), labels.astype(np.int32)
+    to_float32(pixels)
+    return grey_levels(pixels.reshape(-1, 28, 28, 1)), to_int32(labels)
+
+
+def _numbers(values: Any, rank: int, reason: str) -> np.ndarray:
+    array = np.asarray(values)
+    if array.ndim != rank or array.dtype.kind not in "if":
+        raise ValueError(reason)
+    return array
 
 
 def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:

@@ -8,7 +8,6 @@ one at a time.
 from __future__ import annotations
 
 import contextlib
-import json
 import mmap
 import os
 import pathlib
@@ -16,6 +15,8 @@ import re
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+from tff_pcdd.data.sources._json import STRING, Limits, end_of_brackets, parse
+from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 
 
@@ -35,8 +36,12 @@ class Entry(NamedTuple):
     size: int
 
 
-def index(folder: str | os.PathLike) -> dict[str, Entry]:
+def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
     """Finds the data of every user in a directory of JSON files.
+
+    Args:
+        folder: the directory.
+        limits: of the data of a user, and of the lists of users.
 
     Returns:
         Entries by user id, in the order of the files.
@@ -53,9 +58,9 @@ def index(folder: str | os.PathLike) -> dict[str, Entry]:
         raise DataError(f"{folder} holds no JSON file")
     entries: dict[str, Entry] = {}
     for path in paths:
-        for user, entry in _index_file(path).items():
+        for user, entry in _index_file(path, limits).items():
             if user in entries:
-                raise DataError(f"{path}: user {user!r} is also in {entries[user].path}")
+                raise DataError(f"{path}: user {user!r:.80} is also in {entries[user].path}")
             entries[user] = entry
     return entries
 
@@ -67,6 +72,7 @@ def mapped(path: pathlib.Path) -> Iterator[mmap.mmap]:
     Raises:
         DataError: if the file is empty or cannot be read.
     """
+    check_file(path)
     with contextlib.ExitStack() as stack:
         try:
             file = stack.enter_context(open(path, "rb"))
@@ -76,55 +82,36 @@ def mapped(path: pathlib.Path) -> Iterator[mmap.mmap]:
         yield text
 
 
-def parse(
-    text: mmap.mmap, start: int, end: int, path: pathlib.Path, user: str | None = None
-) -> Any:
-    """Parses the JSON value in a byte range; `path` and `user` are for the message.
-
-    Raises:
-        DataError: if the bytes are not JSON.
-    """
-    try:
-        return json.loads(text[start:end])
-    except (ValueError, RecursionError) as error:
-        where = f"user {user!r}: " if user is not None else ""
-        raise DataError(f"{path}: {where}not JSON: {error} after byte {start}") from error
-
-
-# What the scan for the end of an object or a list stops at; strings are skipped as a whole.
-_TEXT = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
-_STOPS = {
-    b"{": re.compile(_TEXT + rb"|\{|\}", re.DOTALL),
-    b"[": re.compile(_TEXT + rb"|\[|\]", re.DOTALL),
-}
-_KEY = re.compile(rb"\s*(" + _TEXT + rb")\s*:\s*", re.DOTALL)
-_SCALAR = re.compile(_TEXT + rb"|[^\s,\]}\"]+", re.DOTALL)
+_KEY = re.compile(rb"\s*(" + STRING + rb")\s*:\s*", re.DOTALL)
+_SCALAR = re.compile(STRING + rb"|[^\s,\]}\"]+", re.DOTALL)
 _NEXT = re.compile(rb"\s*([,}])")
 _OPENING = re.compile(rb"\s*\{")
 _CLOSING = re.compile(rb"\s*\}")
 
 
-def _index_file(path: pathlib.Path) -> dict[str, Entry]:
+def _index_file(path: pathlib.Path, limits: Limits) -> dict[str, Entry]:
     places: dict[str, tuple[int, int]] = {}
     values: dict[str, Any] = {}
 
     def note_user(user: str, start: int) -> int:
         if user in places:
-            raise DataError(f"{path}: user {user!r} has data twice")
-        places[user] = start, _end_of_value(text, start, path)
+            raise DataError(f"{path}: user {user!r:.80} has data twice")
+        places[user] = start, _end_of_value(text, start, path, limits)
         return places[user][1]
 
     def note_key(key: str, start: int) -> int:
+        if key in values:
+            raise DataError(f"{path}: key {key!r} occurs twice")
         if key == "user_data":
             values[key] = None
-            return _walk(text, start, path, note_user)
-        end = _end_of_value(text, start, path)
+            return _walk(text, start, path, limits, note_user)
+        end = _end_of_value(text, start, path, limits)
         if key in ("users", "num_samples"):
-            values[key] = parse(text, start, end, path)
+            values[key] = parse(text, start, end, path, limits)
         return end
 
     with mapped(path) as text:
-        end = _walk(text, 0, path, note_key)
+        end = _walk(text, 0, path, limits, note_key)
         if text[end:].strip():
             raise DataError(f"{path}: not JSON: there is text after the end at byte {end}")
     missing = [key for key in ("users", "num_samples", "user_data") if key not in values]
@@ -139,19 +126,27 @@ def _index_file(path: pathlib.Path) -> dict[str, Entry]:
     entries = {}
     for user, size in zip(users, sizes, strict=True):
         if user not in places:
-            raise DataError(f"{path}: user {user!r} has no entry in user_data")
+            raise DataError(f"{path}: user {user!r:.80} has no entry in user_data")
         start, end = places.pop(user)
         # Arrays are allocated with these sizes, so wrong ones are refused: a sample takes at least
         # one byte of JSON.
         if type(size) is not int or not 0 <= size <= end - start:
-            raise DataError(f"{path}: user {user!r}: num_samples={size} does not fit the data")
+            raise DataError(
+                f"{path}: user {user!r:.80}: num_samples={size!s:.40} does not fit the data"
+            )
         entries[user] = Entry(path, start, end, size)
     if places:
-        raise DataError(f"{path}: user {next(iter(places))!r} of user_data is not among users")
+        raise DataError(f"{path}: user {next(iter(places))!r:.80} of user_data is not among users")
     return entries
 
 
-def _walk(text: mmap.mmap, start: int, path: pathlib.Path, visit: Callable[[str, int], int]) -> int:
+def _walk(
+    text: mmap.mmap,
+    start: int,
+    path: pathlib.Path,
+    limits: Limits,
+    visit: Callable[[str, int], int],
+) -> int:
     """Walks through the object at `start` and returns its end.
 
     `visit(key, start of the value)` has to return the end of the value.
@@ -167,7 +162,7 @@ def _walk(text: mmap.mmap, start: int, path: pathlib.Path, visit: Callable[[str,
         key = _KEY.match(text, position)
         if not key:
             raise DataError(f"{path}: not JSON at byte {position}: there should be a key here")
-        end = visit(parse(text, *key.span(1), path), key.end())
+        end = visit(parse(text, *key.span(1), path, limits), key.end())
         following = _NEXT.match(text, end)
         if not following:
             raise DataError(f"{path}: not JSON at byte {end}: the file may be truncated")
@@ -176,22 +171,10 @@ def _walk(text: mmap.mmap, start: int, path: pathlib.Path, visit: Callable[[str,
             return position
 
 
-def _end_of_value(text: mmap.mmap, start: int, path: pathlib.Path) -> int:
-    opening = text[start : start + 1]
-    stops = _STOPS.get(opening)
-    if stops is None:
-        scalar = _SCALAR.match(text, start)
-        if not scalar:
-            raise DataError(f"{path}: not JSON at byte {start}: there should be a value here")
-        return scalar.end()
-    depth = 0
-    for stop in stops.finditer(text, start):
-        token = text[stop.start() : stop.start() + 1]
-        if token == b'"':
-            continue
-        depth += 1 if token == opening else -1
-        if not depth:
-            return stop.end()
-    raise DataError(
-        f"{path}: not JSON: the value that starts at byte {start} has no end; the file is truncated"
-    )
+def _end_of_value(text: mmap.mmap, start: int, path: pathlib.Path, limits: Limits) -> int:
+    if text[start : start + 1] in (b"{", b"["):
+        return end_of_brackets(text, start, path, limits)
+    scalar = _SCALAR.match(text, start)
+    if not scalar:
+        raise DataError(f"{path}: not JSON at byte {start}: there should be a value here")
+    return scalar.end()

@@ -18,7 +18,6 @@ from tff_pcdd.data.sources._image_lists import (
     ImageListSource,
     by_user,
     choose_users,
-    existing_files,
     first_existing,
     image_info,
     read_table,
@@ -56,7 +55,9 @@ class FedIsic2019(ImageListSource):
         if unknown := sorted(set(folds) - {"train", "test"}):
             raise DataError(f"{table}: fold {unknown[0]!r} is neither train nor test")
         labels = self.labels([row["target"] for row in rows], table)
-        paths = existing_files(folder, [row["image"] + ".jpg" for row in rows], table)
+        paths = self.existing_files(
+            [row["image"] + ".jpg" for row in rows], table, root, folder.name
+        )
         centres = [row["center"] for row in rows]
         in_train, in_test = np.flatnonzero(folds == "train"), np.flatnonzero(folds == "test")
         users = by_user([centres[i] for i in in_train], [centres[i] for i in in_test])

@@ -12,7 +12,6 @@ from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.sources import LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_lists import (
     ImageListSource,
-    existing_files,
     first_existing,
     image_info,
     read_text,
@@ -41,7 +40,7 @@ class ImageNetLT(ImageListSource):
             if not lines:
                 raise DataError(f"{table}: the list is empty")
             labels = self.labels([label for _, label in lines], table)
-            paths = existing_files(root, [path for path, _ in lines], table)
+            paths = self.existing_files([path for path, _ in lines], table, root)
             parts.append(Examples(paths, labels))
         train, test = parts
         return PooledData(

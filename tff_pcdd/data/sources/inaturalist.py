@@ -53,6 +53,8 @@ class INaturalist(ImageListSource):
             if missing:
                 place = f"{root} and the folders in it"
                 raise DataError(describe_missing(found[0], missing, place))
+            for stem in stems:
+                self.check_image(files[stem], root)
             paths = np.array([os.fsencode(files[stem]) for stem in stems])
             parts.append(Examples(paths, self.labels([row["class"] for row in rows], found[0])))
             users.append([row["user_id"] for row in rows if row.get("user_id")])

@@ -18,7 +18,8 @@ import numpy as np
 
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import IMAGE, TEXT
-from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
+from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
+from tff_pcdd.data.sources._json import JsonSource, Limits, parse
 from tff_pcdd.data.sources._leaf_formats import (
     ALPHABET,
     Format,
@@ -27,13 +28,13 @@ from tff_pcdd.data.sources._leaf_formats import (
     LeafText,
     as_floats,
 )
-from tff_pcdd.data.sources._leaf_json import Entry, index, mapped, parse
+from tff_pcdd.data.sources._leaf_json import Entry, index, mapped
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
 
 @dataclasses.dataclass(frozen=True)
-class LeafSource(LeafFormat, DirectorySource):
+class LeafSource(LeafFormat, JsonSource):
     """A data set in the directory layout of LEAF's own scripts."""
 
     num_classes: int | None = option(
@@ -70,7 +71,7 @@ class LeafSource(LeafFormat, DirectorySource):
         self, train_dir: str | os.PathLike, test_dir: str | os.PathLike, request: LoadRequest
     ) -> PooledData:
         """Like `load`, but from two given directories of JSON files."""
-        parts = [index(train_dir), index(test_dir)]
+        parts = [index(folder, self.limits) for folder in (train_dir, test_dir)]
         sizes: dict[str, int] = {}
         for part in parts:
             for user, entry in part.items():
@@ -83,7 +84,7 @@ class LeafSource(LeafFormat, DirectorySource):
             users = _choose(users, request.max_clients, request.seed, train_dir)
         limit = self.num_classes or len(self.format.class_names)
         (train, train_rows), (test, test_rows) = (
-            _load(part, users, self.format, limit) for part in parts
+            _load(part, users, self.format, limit, self.limits) for part in parts
         )
         chosen = [
             ClientIndices(user, *rows)
@@ -191,7 +192,11 @@ def _choose(users: Sequence[str], number: int, seed: int, folder: str | os.PathL
 
 
 def _load(
-    entries: Mapping[str, Entry], users: Sequence[str], format: Format, limit: int
+    entries: Mapping[str, Entry],
+    users: Sequence[str],
+    format: Format,
+    limit: int,
+    limits: Limits,
 ) -> tuple[Examples, list[np.ndarray]]:
     """The samples of the given users in one pair of arrays, and the rows of each user.
 
@@ -212,7 +217,7 @@ def _load(
                 stack.close()
                 path = entry.path
                 text = stack.enter_context(mapped(path))
-            inputs, labels = _parse_user(text, entry, user, format, limit)
+            inputs, labels = _parse_user(text, entry, user, format, limit, limits)
             if inputs.dtype != x.dtype and x.dtype == np.uint8:
                 x = as_floats(x)
             if inputs.dtype != x.dtype:
@@ -224,10 +229,10 @@ def _load(
 
 
 def _parse_user(
-    text: mmap.mmap, entry: Entry, user: str, format: Format, limit: int
+    text: mmap.mmap, entry: Entry, user: str, format: Format, limit: int, limits: Limits
 ) -> tuple[np.ndarray, np.ndarray]:
-    where = f"{entry.path}: user {user!r}"
-    value = parse(text, entry.start, entry.end, entry.path, user)
+    where = f"{entry.path}: user {user!r:.80}"
+    value = parse(text, entry.start, entry.end, entry.path, limits, user)
     if not isinstance(value, dict) or "x" not in value or "y" not in value:
         raise DataError(f"{where}: the keys 'x' and 'y' are needed")
     x, y = value["x"], value["y"]
@@ -243,7 +248,10 @@ def _parse_user(
         inputs, labels = format.parse(x, y)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where}: {error}") from error
-    if labels.min() < 0 or labels.max() >= limit:
-        wrong = labels[(labels < 0) | (labels >= limit)][0]
-        raise DataError(f"{where}: label {wrong} is not within 0 to {limit - 1}")
+    wrong = (labels < 0) | (labels >= limit)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(
+            f"{where}: label {labels[row]} is not within 0 to {limit - 1}, in sample {row}"
+        )
     return inputs, labels

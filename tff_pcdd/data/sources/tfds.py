@@ -15,29 +15,33 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data import image_headers
 from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.input_spec import IMAGE
 from tff_pcdd.data.sources import (
     DatasetInfo,
-    DirectorySource,
     ImageSource,
     LoadRequest,
     PooledData,
     register,
 )
+from tff_pcdd.data.sources._json import JsonSource
+from tff_pcdd.data.sources._tfds_files import check_folder
 from tff_pcdd.errors import DataError
 
 
 @dataclasses.dataclass(frozen=True)
-class TfdsSource(ImageSource, DirectorySource):
+class TfdsSource(ImageSource, JsonSource):
     """A prepared copy of a TensorFlow data set; nothing is downloaded."""
 
     def load(self, request: LoadRequest) -> PooledData:
         folder = _find(self.name, self.data_dir)
+        check_folder(folder, self.name, self.limits)
         import tensorflow_datasets as tfds
 
         try:
             builder = tfds.builder_from_directory(folder)
+            _check_classes(builder, self.info)
             class_names = tuple(builder.info.features["label"].names)
             train, test = (_decode_split(builder, split, self.info) for split in ("train", "test"))
         except DataError:
@@ -138,6 +142,15 @@ def _find(name: str, data_dir: str | None) -> pathlib.Path:
     return newest
 
 
+def _check_classes(builder: Any, info: DatasetInfo) -> None:
+    """Checks the number of classes before a name is made for each of them."""
+    number = builder.info.features["label"].num_classes
+    if number != info.num_classes:
+        raise DataError(
+            f"dataset {info.name}: {builder.data_path} has {number} classes, not {info.num_classes}"
+        )
+
+
 def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
     """Decodes one split into arrays that are allocated once."""
     import tensorflow as tf
@@ -155,6 +168,10 @@ def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
     )
 
     def decode(sample: Any) -> tuple[Any, Any]:
+        size = image_headers.image_size(sample["image"])
+        tf.debugging.assert_equal(
+            size, tf.constant(info.shape[:2], tf.int64), "an image has another size or format"
+        )
         image = tf.io.decode_image(sample["image"], info.shape[-1], expand_animations=False)
         return tf.ensure_shape(image, info.shape), sample["label"]
 
@@ -163,6 +180,20 @@ def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
     done = 0
     for images, labels in samples.map(decode, num_parallel_calls=tf.data.AUTOTUNE).batch(1000):
         x[done : done + len(images)] = images
-        y[done : done + len(labels)] = labels
+        y[done : done + len(labels)] = _labels(
+            labels.numpy(), done, info, f"{builder.data_path}, {split}"
+        )
         done += len(labels)
     return Examples(x, y)
+
+
+def _labels(labels: np.ndarray, first: int, info: DatasetInfo, where: str) -> np.ndarray:
+    """Labels as int32; TensorFlow Datasets does not check them."""
+    wrong = (labels < 0) | (labels >= info.num_classes)
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(
+            f"dataset {info.name}: {where}: label {labels[row]} of sample {first + row} is not "
+            f"within 0 to {info.num_classes - 1}"
+        )
+    return labels.astype(np.int32)

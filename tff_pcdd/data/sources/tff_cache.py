@@ -20,6 +20,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
+from tff_pcdd.data.checks import to_float32, to_int32
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE, TEXT
 from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
@@ -90,6 +91,10 @@ class TffCacheSource(LeafFormat, DirectorySource):
         members = [set(part.client_ids) for part in parts]
         # Drawn by name, so that the choice does not depend on the order in the file.
         users = sorted(members[0] | members[1])
+        for user in users:
+            # TFF writes the id into a query as it is.
+            if "'" in user:
+                raise DataError(f"{file}: the user id {user!r:.80} contains a quote")
         wanted = request.max_clients or len(users)
         order = users
         if request.max_clients is not None:
@@ -99,12 +104,15 @@ class TffCacheSource(LeafFormat, DirectorySource):
         for user in order:
             if len(chosen) == wanted:
                 break
-            own = [
-                self.samples(part.create_tf_dataset_for_client(user))
-                if user in ids
-                else _nothing(self.format.shape)
-                for part, ids in zip(parts, members, strict=True)
-            ]
+            try:
+                own = [
+                    self.samples(part.create_tf_dataset_for_client(user))
+                    if user in ids
+                    else _nothing(self.format.shape)
+                    for part, ids in zip(parts, members, strict=True)
+                ]
+            except DataError as error:
+                raise DataError(f"{file}: user {user!r:.80}: {error}") from error
             if any(len(labels) for _, labels in own):
                 chosen[user] = own
             else:
@@ -131,12 +139,20 @@ class TffCacheSource(LeafFormat, DirectorySource):
 class _Emnist(LeafImages, TffCacheSource):
     file_name = "emnist_all.sqlite"
     loader = "emnist"
-    only_digits: ClassVar[bool]
+    edition: ClassVar[str]
 
     def client_data(self, folder: pathlib.Path) -> Sequence[Any]:
+        import tensorflow as tf
         import tensorflow_federated as tff
 
-        return tff.simulation.datasets.emnist.load_data(self.only_digits, cache_dir=str(folder))
+        # Not `emnist.load_data`, which converts labels to int32 without checking them.
+        spec = {"label": tf.TensorSpec([], tf.int64), "pixels": tf.TensorSpec([28, 28], tf.float32)}
+        return [
+            tff.simulation.datasets.load_and_parse_sql_client_data(
+                str(folder / self.file_name), spec, f"{self.edition}_{part}"
+            )
+            for part in ("train", "test")
+        ]
 
     def samples(self, dataset: Any) -> Arrays:
         return _images(dataset)
@@ -149,7 +165,7 @@ class TffEmnist(_Emnist):
 
     info = DatasetInfo("tff_emnist", IMAGE, 62, LeafImages.format.shape, has_users=True)
     fixed_num_classes = 62
-    only_digits = False
+    edition = "all"
 
 
 @register
@@ -159,7 +175,7 @@ class TffEmnistDigits(_Emnist):
 
     info = DatasetInfo("tff_emnist_digits", IMAGE, 10, LeafImages.format.shape, has_users=True)
     fixed_num_classes = 10
-    only_digits = True
+    edition = "digits_only"
 
 
 @register
@@ -223,7 +239,7 @@ def _images(dataset: Any) -> Arrays:
         return _nothing(LeafImages.format.shape)
     pixels = np.concatenate([chunk["pixels"] for chunk in chunks])
     labels = np.concatenate([chunk["label"] for chunk in chunks])
-    return grey_levels(pixels[..., None]), labels
+    return grey_levels(to_float32(pixels)[..., None]), to_int32(labels)
 
 
 def _windows(dataset: Any) -> Arrays:

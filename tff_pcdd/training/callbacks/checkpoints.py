@@ -21,5 +21,7 @@ class SaveCheckpoints(Callback):
     def on_round(self, run, row):
         simulation = run.simulation
         if run.is_due(self._every):
-            checkpoint = Checkpoint(simulation.round, simulation.state, simulation.totals)
+            checkpoint = Checkpoint(
+                simulation.round, simulation.state, simulation.totals, run.history.text()
+            )
             self._manager.save(checkpoint, simulation.store)

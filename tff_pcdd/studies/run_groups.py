@@ -1,9 +1,9 @@
-"""What the tables of a comparison take from its runs; those that diverged have no values."""
+"""Runs of a comparison by partition and method, and what their summaries and histories say."""
 
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.training.nonfinite import is_lost
@@ -12,36 +12,50 @@ if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
 
-def diverged(runs: Sequence[StudyRun]) -> str:
+def group_by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each partition, by its description."""
+    return _group(runs, lambda run: run.config.data.partition.describe())
+
+
+def group_by_method(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each method, by its name."""
+    return _group(runs, lambda run: run.config.algorithm)
+
+
+def _group(runs, key: Callable[[StudyRun], str]) -> dict[str, list[StudyRun]]:
+    groups: dict[str, list] = {}
+    for run in runs:
+        groups.setdefault(key(run), []).append(run)
+    return groups
+
+
+def diverged_labels(runs: Sequence[StudyRun]) -> str:
     """The labels of the runs that diverged."""
     return ", ".join(run.label for run in runs if run.diverged)
 
 
-def excluded(runs: Sequence[StudyRun]) -> str:
+def excluded_labels(runs: Sequence[StudyRun]) -> str:
     """The labels of the usable runs in which clients were excluded, and how often they were."""
-    counts = [(run.label, summary.get("excluded_clients")) for run, summary in usable(runs)]
+    counts = [
+        (run.label, (run.summary or {}).get("excluded_clients")) for run in runs if run.usable
+    ]
     return ", ".join(f"{label} ({count} times)" for label, count in counts if count)
 
 
-def usable(runs: Sequence[StudyRun]) -> list[tuple[StudyRun, Mapping[str, Any]]]:
-    """All runs that have finished and have not diverged, with their summaries."""
-    return [(run, run.summary) for run in runs if run.summary and run.usable]
+def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
+    """The summaries of all runs that have finished and have not diverged."""
+    return [run.summary for run in runs if run.summary and run.usable]
 
 
-def summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
-    """The summaries of `usable`."""
-    return [summary for _, summary in usable(runs)]
-
-
-def values_of(runs: Sequence[StudyRun], key: str) -> list[Any]:
+def summary_values(runs: Sequence[StudyRun], key: str) -> list[Any]:
     """A value from the summary of every usable run; empty if one of them lacks it."""
-    values = [summary.get(key) for summary in summaries(runs)]
+    values = [summary.get(key) for summary in _summaries(runs)]
     return [] if None in values else values
 
 
-def traffic_per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
+def per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
     """Traffic of one client in one round, in kB, for every usable run."""
-    finished = summaries(runs)
+    finished = _summaries(runs)
     if not all(summary.get("clients_per_round") for summary in finished):
         return []
     return [

@@ -1,0 +1,92 @@
+"""Modules in the working directory are not imported by the programs, unless a flag names them."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROOT
+
+pytestmark = pytest.mark.integration
+
+# The environment's packages that the programs import, or try to.
+PACKAGES = (
+    *("absl", "dp_accounting", "etils", "google", "h5py", "jax", "keras", "matplotlib", "numpy"),
+    *("pandas", "PIL", "ray", "scipy", "sklearn", "tensorboard", "tensorflow", "threadpoolctl"),
+    *("tensorflow_datasets", "tensorflow_federated", "tqdm", "tree", "typing_extensions"),
+    *("IPython", "jax_plugins", "sitecustomize", "usercustomize", "tensorflow_io", "yaml"),
+)
+
+
+@pytest.fixture
+def hostile(tmp_path):
+    """A working directory with the clone and with modules of nearly every name, and their trace."""
+    trace = tmp_path / "trace"
+    folder = tmp_path / "clone"
+    folder.mkdir()
+    for name in ("tasks", "tff_pcdd"):
+        (folder / name).symlink_to(ROOT / name)
+    attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
+    for name in {*sys.stdlib_module_names, *PACKAGES}:
+        (folder / f"{name}.py").write_text(attack)
+    return folder, trace
+
+
+def _run(folder, *arguments):
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-m", *arguments]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize("program", ["tasks.train", "tff_pcdd.cli.train"])
+def test_modules_beside_a_clone_are_not_imported(program, hostile):
+    folder, trace = hostile
+    status, out, err = _run(folder, program, "--dry_run", "--output_dir=run")
+    assert not trace.exists()
+    assert status == 0, err
+    assert out.startswith("fedavg")
+
+
+def test_nor_by_a_run(hostile):
+    folder, trace = hostile
+    size = ("--rounds=1", "--local_epochs=1", "--max_train_samples=20", "--num_clients=5")
+    status, _, err = _run(folder, "tasks.train", "--noprogress", *size, "--output_dir=run")
+    assert not trace.exists()
+    assert status == 0, err
+    assert (folder / "run" / "summary.json").exists()
+
+
+def test_the_package_comes_from_the_clone(hostile, tmp_path):
+    """Not from the working directory, if the clone is elsewhere on the module path."""
+    folder, trace = hostile
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / "tff_pcdd").mkdir()
+    (elsewhere / "tff_pcdd" / "__init__.py").write_text((folder / "json.py").read_text())
+    (elsewhere / "numpy.py").write_text((folder / "json.py").read_text())
+    command = [sys.executable, "-m", "tasks.train", "--dry_run", "--output_dir=run"]
+    environment = {**os.environ, "PYTHONPATH": str(ROOT)}
+    done = subprocess.run(command, cwd=elsewhere, env=environment, capture_output=True, text=True)
+    assert not trace.exists()
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_module_that_a_flag_names_is_imported(hostile):
+    folder, trace = hostile
+    (folder / "my_module.py").write_text(
+        "import dataclasses, my_helper, my_package.part\n"
+        "from tff_pcdd.data import partitions\n"
+        "@partitions.register\n@dataclasses.dataclass(frozen=True)\n"
+        "class Mine(partitions.NumClients):\n    name = 'mine'\n"
+    )
+    (folder / "my_helper.py").write_text("import my_other")
+    (folder / "my_other.py").write_text("")
+    (folder / "my_package").mkdir()
+    (folder / "my_package" / "part.py").write_text("import my_other, tensorflow")
+    flags = ("--import=my_module", "--partition=mine", "--dry_run", "--output_dir=run")
+    status, out, err = _run(folder, "tasks.train", *flags)
+    assert not trace.exists()
+    assert status == 0, err
+    assert "mine" in out

@@ -1,0 +1,293 @@
+"""Directories made by an attacker: nothing that they name runs, and nothing elsewhere is read.
+
+An attack leaves a trace if it succeeds: a file that its module writes, or a secret in what was
+read.
+"""
+
+from __future__ import annotations
+
+import functools
+import json
+import os
+import subprocess
+import sys
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from unittest import mock
+
+import pytest
+
+from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
+from tests.faults.fuzzed_flags import PROGRAMS, nothing_is_computed, run_program
+from tests.faults.hostile_files import TIMEOUT, in_time, load
+from tests.support import write_tfds
+from tff_pcdd.errors import DataError
+from tff_pcdd.training import ExperimentConfig, run_directory
+
+ROOT = Path(__file__).resolve().parents[2]
+
+
+def cases(directory: Path) -> Iterator[Case]:
+    """Data sets, runs, flagfiles and working directories with an attack."""
+    for name, features in _features().items():
+        yield Case("tfds folders", name, functools.partial(_check_features, features))
+    for name, change in _tfds_files().items():
+        yield Case("tfds folders", name, functools.partial(_check_tfds, change))
+    for program in ("evaluate", "export"):
+        for name, change in _runs().items():
+            check = functools.partial(_check_run, program, change)
+            yield Case("runs from elsewhere", f"{program}: {name}", check)
+    for program in PROGRAMS:
+        for name, line in _LINES.items():
+            check = functools.partial(_check_flagfile, program, line)
+            yield Case("flagfiles among results", f"{program}: {name}", check)
+        for module in (f"tasks.{program}", f"tff_pcdd.cli.{program}"):
+            check = functools.partial(_check_modules, module)
+            yield Case("modules in the working directory", module, check)
+
+
+# Prepared data sets.
+
+_MODULES = "tensorflow_datasets.core.features"
+_TOP = f"{_MODULES}.features_dict.FeaturesDict"
+_IMAGE = {
+    "pythonClassName": f"{_MODULES}.image_feature.Image",
+    "image": {"shape": {"dimensions": ["28", "28", "1"]}, "dtype": "uint8"},
+}
+_LABEL = {
+    "pythonClassName": f"{_MODULES}.class_label_feature.ClassLabel",
+    "classLabel": {"numClasses": "10"},
+}
+
+# Classes that are not those of features: in a module beside the data, in the standard library, or
+# elsewhere in TensorFlow Datasets.
+_CLASSES = (
+    "evil.Feature",
+    "evil",
+    ".evil.Feature",
+    "evil.sub.Feature",
+    "antigravity.Feature",
+    "os.system",
+    "builtins.exec",
+    f"{_MODULES}.video_feature.Video",
+    f"{_MODULES}.audio_feature.Audio",
+    f"{_MODULES}.sequence_feature.Sequence",
+    f"{_MODULES}.dataset_feature.Dataset",
+    f"{_MODULES}.image_feature.evil",
+    f"{_TOP} ",
+    _TOP.upper(),
+    "tensorflow_datasets.evil.Feature",
+    "",
+)
+
+
+def _features() -> dict[str, object]:
+    """Contents of features.json that name a class, by what they are."""
+    found: dict[str, object] = {}
+    for name in _CLASSES:
+        feature = {"pythonClassName": name, "tensor": {}}
+        older = {"type": name, "content": {}, "proto_cls": ""}
+        inner = {"image": _IMAGE, "label": _LABEL}
+        found |= {
+            f"{name!r} outermost": feature,
+            f"{name!r} outermost, older": older,
+            f"{name!r} as the label": _dict(image=_IMAGE, label=feature),
+            f"{name!r} as another feature": _dict(**inner, more=feature),
+            f"{name!r} in the older format": _dict(**inner, more=older),
+            f"{name!r} in an object": _dict(**inner, more=_dict(inner=feature)),
+            f"{name!r} in older content": {"type": _TOP, "content": {**inner, "more": older}},
+            f"{name!r} as text": {
+                "type": _TOP,
+                "content": json.dumps({"features": {"more": feature}}),
+                "proto_cls": "tensorflow_datasets.FeaturesDict",
+            },
+            f"{name!r} as JSON in a message": {
+                "pythonClassName": _TOP,
+                "jsonFeature": {"json": json.dumps({"more": older})},
+            },
+            f"{name!r} with two names": _dict(**inner, more={**_LABEL, "python_class_name": name}),
+        }
+    return found
+
+
+def _dict(**features: object) -> dict[str, object]:
+    return {"pythonClassName": _TOP, "featuresDict": {"features": features}}
+
+
+def _check_features(features: object, directory: Path) -> str:
+    return _check_tfds(
+        lambda folder: (folder / "features.json").write_text(json.dumps(features)), directory
+    )
+
+
+def _tfds_files() -> dict[str, Callable[[Path], object]]:
+    """Changes of a prepared data set, by what they are."""
+
+    def info(**changes: object) -> Callable[[Path], object]:
+        def change(folder: Path) -> None:
+            path = folder / "dataset_info.json"
+            path.write_text(json.dumps({**json.loads(path.read_text()), **changes}))
+
+        return change
+
+    def split(**changes: object) -> Callable[[Path], object]:
+        def change(folder: Path) -> None:
+            path = folder / "dataset_info.json"
+            about = json.loads(path.read_text())
+            about["splits"][0].update(changes)
+            path.write_text(json.dumps(about))
+
+        return change
+
+    label = {"type": _LABEL["pythonClassName"], "content": {"names_file": "/etc/passwd"}}
+    return {
+        "a file of names elsewhere": lambda folder: (folder / "features.json").write_text(
+            json.dumps(_dict(image=_IMAGE, label=label))
+        ),
+        "another name": info(name="../../secret"),
+        "another format": info(fileFormat="riegeli"),
+        "a module of the builder": info(moduleName="evil", name="evil"),
+        "a split upwards": split(name="../train"),
+        "a template upwards": split(filepathTemplate="../{SPLIT}"),
+        "an absolute template": split(filepathTemplate="/etc/{SPLIT}"),
+        "a remote template": split(filepathTemplate="gs://bucket/{SPLIT}"),
+        "an empty template with a split upwards": split(filepathTemplate="", name="a/../.."),
+        "a huge number of samples": split(shardLengths=["9000000000000000000"]),
+        "a negative number of samples": split(shardLengths=["-1"]),
+        "many shards": split(shardLengths=["1"] * 100_000),
+        "deep metadata": lambda folder: (folder / "metadata.json").write_text("[" * 10**6),
+    }
+
+
+def _check_tfds(change: Callable[[Path], object], directory: Path) -> str:
+    trace = _evil_module(directory)
+    folder = write_tfds(directory / "data", size=2)
+    (folder / "evil.py").write_bytes((directory / "evil.py").read_bytes())
+    change(folder)
+    with pytest.MonkeyPatch.context() as patch:
+        # The worst case: the attacker's folders are on the module path.
+        patch.setattr(sys, "path", [*sys.path, str(folder), str(directory)])
+        try:
+            in_time(lambda: load("fashion_mnist", directory / "data"))
+        except DataError as error:
+            outcome = one_line(error, "fashion_mnist")
+        else:
+            raise SilentDifference("the data set is accepted")
+    assert not trace.exists(), "the attacker's module has run"
+    assert "antigravity" not in sys.modules
+    return outcome
+
+
+def _evil_module(directory: Path) -> Path:
+    """Writes a module and returns the file that it leaves when it is imported."""
+    trace = directory / "trace"
+    (directory / "evil.py").write_text(f"open({str(trace)!r}, 'w').close()\n")
+    return trace
+
+
+# Runs.
+
+
+def _runs() -> dict[str, Callable[[dict], dict]]:
+    """Changes of the settings of a run that its owner has trained on cifar10."""
+    weights = {"model": "efficientnet_b0", "pretrained_weights": "/data/weights.h5"}
+
+    def model(settings: dict) -> dict:
+        known = ExperimentConfig.from_settings(
+            dataset="cifar10", data_dir=settings["data_dir"], **weights
+        )
+        return known.to_settings()
+
+    return {
+        "another directory": lambda settings: {**settings, "data_dir": "/data/evil"},
+        "the run's own directory": lambda settings: {**settings, "data_dir": "."},
+        "a directory in the run": lambda settings: {**settings, "data_dir": "{directory}/run/data"},
+        "a home": lambda settings: {**settings, "data_dir": "~/data"},
+        "a pipe": lambda settings: {**settings, "data_dir": "/dev/stdin"},
+        "a remote directory": lambda settings: {**settings, "data_dir": "gs://bucket"},
+        "an empty name": lambda settings: {**settings, "data_dir": ""},
+        "weights": model,
+        "a flagfile": lambda settings: {**settings, "flagfile": "/data/evil.flags"},
+        "a module": lambda settings: {**settings, "import": "evil"},
+        "another data set": lambda settings: {
+            **settings,
+            "dataset": "cifar100",
+            "data_dir": "/data/evil",
+        },
+    }
+
+
+def _check_run(program: str, change: Callable[[dict], dict], directory: Path) -> str:
+    """The signature of the owner's run is there, but the settings are others."""
+    trace = _evil_module(directory)
+    config = ExperimentConfig.from_settings(dataset="cifar10", data_dir="/data/cifar")
+    run = directory / "run"
+    run.mkdir()
+    state = {"XDG_STATE_HOME": str(directory / "state")}
+    with mock.patch.dict(os.environ, state), nothing_is_computed():
+        run_directory.write_config(run, config)
+        usual = [argument.format(directory=directory) for argument in PROGRAMS[program]]
+        assert run_program(program, *usual) == SAME
+        settings = change(config.to_settings())
+        text = json.dumps(settings).replace("{directory}", str(directory))
+        (run / "config.json").write_text(text)
+        outcome = run_program(program, *usual)
+    assert not trace.exists(), "the attacker's module has run"
+    if outcome != REFUSED:
+        raise SilentDifference("the path is followed")
+    return outcome
+
+
+# Flagfiles and modules.
+
+_LINES = {
+    "a module": "--import=evil",
+    "a module, with a space": "--import evil",
+    "a module, with one dash": "-import=evil",
+    "another flagfile": "--flagfile={directory}/evil.flags",
+    "data": "--data_dir={directory}",
+}
+
+
+def _check_flagfile(program: str, line: str, directory: Path) -> str:
+    trace = _evil_module(directory)
+    results = directory / "results"
+    results.mkdir()
+    (results / "sweep.csv").write_text("run\n")
+    (results / "best.flags").write_text(line.format(directory=directory) + "\n")
+    (directory / "evil.flags").write_text("--import=evil\n")
+    usual = [argument.format(directory=directory) for argument in PROGRAMS[program]]
+    with pytest.MonkeyPatch.context() as patch, nothing_is_computed():
+        patch.setattr(sys, "path", [*sys.path, str(directory)])
+        outcome = run_program(program, *usual, f"--flagfile={results / 'best.flags'}")
+    assert not trace.exists(), "the attacker's module has run"
+    if outcome != REFUSED:
+        raise SilentDifference("the flagfile is followed")
+    return outcome
+
+
+# Packages of the environment that the programs import, or try to.
+_PACKAGES = (
+    *("absl", "etils", "google", "h5py", "IPython", "jax", "keras", "matplotlib", "numpy"),
+    *("pandas", "PIL", "ray", "scipy", "sklearn", "tensorflow", "tensorflow_federated", "yaml"),
+)
+
+
+def _check_modules(module: str, directory: Path) -> str:
+    """Starts a program in a directory with modules of every name of the standard library."""
+    trace = directory / "trace"
+    folder = directory / "clone"
+    folder.mkdir()
+    for name in ("tasks", "tff_pcdd"):
+        (folder / name).symlink_to(ROOT / name)
+    attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
+    for name in {*sys.stdlib_module_names, *_PACKAGES}:
+        (folder / f"{name}.py").write_text(attack)
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    command = [sys.executable, "-m", module, "--help"]
+    done = subprocess.run(
+        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=TIMEOUT
+    )
+    assert not trace.exists(), "the attacker's module has run"
+    assert done.returncode == 0, done.stderr
+    return SAME

@@ -1,0 +1,406 @@
+"""Damaged, missing and foreign files of checkpoints and results are noticed, or replaced.
+
+tests/faults damages every file of whole runs in many more ways.
+"""
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections import OrderedDict
+
+import numpy as np
+import pytest
+
+from tests import support
+from tests.data.refusals import refuses
+from tests.training.runs import CONFIG
+from tff_pcdd import data
+from tff_pcdd.errors import DamagedFileError, DataError
+from tff_pcdd.training import History, manifests, results, run_directory
+from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
+from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.data_digest import data_digest
+
+METRICS = "round,ga,seconds\n1,10.5,0.25\n2,,0.5\n3,30,0.25\n"
+
+
+def server(value):
+    return OrderedDict(weights=[np.full(3, value, np.float32)], round=np.int32(value))
+
+
+def client(value=0):
+    return OrderedDict(personal=[np.full(2, value, np.float32)], participations=np.int32(value))
+
+
+def make_store(kind, directory):
+    if kind == "memory":
+        return MemoryStore(lambda _: client())
+    return DiskStore(lambda _: client(), directory / "client_states")
+
+
+@pytest.fixture(params=["memory", "disk"])
+def kind(request):
+    return request.param
+
+
+@pytest.fixture
+def saved(kind, tmp_path):
+    """Checkpoints of rounds 1 to 3, of two clients one of which takes part in the first two."""
+    manager = CheckpointManager(tmp_path / "checkpoints", keep=3)
+    store = make_store(kind, tmp_path)
+    for number in (1, 2, 3):
+        store.put(0, client(number), number)
+        if number < 3:
+            store.put(1, client(10 * number), number)
+        manager.save(Checkpoint(number, server(number), {}, f"round\n{number}\n"), store)
+    return tmp_path
+
+
+def load(directory, kind, run=None, number=None):
+    """Loads a checkpoint as a new process does; its round, and the states of both clients."""
+    manager = CheckpointManager(directory / "checkpoints", 3, run)
+    store = make_store(kind, directory)
+    loaded = manager.load(server(0), client(), store, number)
+    support.assert_trees_equal(loaded.server_state, server(loaded.round))
+    return loaded.round, [int(store.get(number)["participations"]) for number in (0, 1)]
+
+
+STATES = {1: (1, [1, 10]), 2: (2, [2, 20]), 3: (3, [3, 20])}
+
+
+def test_nothing_is_damaged(saved, kind, caplog):
+    assert load(saved, kind) == STATES[3]
+    assert not caplog.records
+
+
+def test_checksums_are_those_of_the_files(saved, kind):
+    content = json.loads((saved / "checkpoints" / "round_000003.json").read_text())["content"]
+    found = {"arrays": saved / "checkpoints" / "round_000003.npz"}
+    if kind == "disk":
+        found["0"] = saved / "client_states" / "client_000000" / "round_000003.npz"
+        found["1"] = saved / "client_states" / "client_000001" / "round_000002.npz"
+    sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
+    assert sums.pop("arrays") == content["arrays"]
+    assert sums == content["client_checksums"]
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+@pytest.mark.parametrize("harm", ["missing", "emptied", "cut", "flipped", "of another round"])
+def test_a_damaged_checkpoint_falls_back_to_the_one_before(saved, kind, suffix, harm, caplog):
+    path = saved / "checkpoints" / f"round_000003.{suffix}"
+    damage(path, harm)
+    assert load(saved, kind) == STATES[2]
+    first, second = (record.getMessage() for record in caplog.records)
+    assert first.startswith(str(path))
+    assert second == "using the checkpoint of round 2; lost: round 3"
+    # Without a manifest, it does not count.
+    wanted = f"^{re.escape(str(path))} ", DamagedFileError
+    if (suffix, harm) == ("json", "missing"):
+        wanted = r"^no checkpoint of round 3 .* there are \[1, 2\]$", FileNotFoundError
+    with pytest.raises(wanted[1], match=wanted[0]):
+        load(saved, kind, number=3)
+
+
+def damage(path, harm):
+    contents = path.read_bytes()
+    path.unlink()
+    if harm == "emptied":
+        path.touch()
+    elif harm == "cut":
+        path.write_bytes(contents[:-5])
+    elif harm == "flipped":
+        changed = bytearray(contents)
+        changed[len(changed) // 2] ^= 4
+        path.write_bytes(changed)
+    elif harm == "of another round":
+        path.write_bytes(path.with_name(path.name.replace("3.", "2.")).read_bytes())
+
+
+def test_several_damaged_checkpoints(saved, kind, caplog):
+    for number in (2, 3):
+        (saved / "checkpoints" / f"round_{number:06d}.npz").write_bytes(b"x")
+    assert load(saved, kind) == STATES[1]
+    assert caplog.messages[-1] == "using the checkpoint of round 1; lost: rounds 2 to 3"
+    (saved / "checkpoints" / "round_000001.npz").unlink()
+    with pytest.raises(DamagedFileError) as error:
+        load(saved, kind)
+    assert re.fullmatch(
+        r"no checkpoint can be used: \S+round_000003.npz is damaged or was replaced .*; the other "
+        r"2 cannot be used either; restore the files, or overwrite the run to start again",
+        str(error.value),
+    )
+
+
+@pytest.mark.parametrize("harm", ["missing", "emptied", "cut", "flipped"])
+def test_a_damaged_state_of_a_client(saved, harm, kind, caplog):
+    """It used to be replaced by an older state without a word if it was missing."""
+    if kind == "memory":
+        return
+    damage(saved / "client_states" / "client_000000" / "round_000003.npz", harm)
+    assert load(saved, kind) == STATES[2]
+    assert "client_000000/round_000003.npz" in caplog.messages[0]
+    # Both newer checkpoints need this one.
+    damage(saved / "client_states" / "client_000001" / "round_000002.npz", harm)
+    assert load(saved, kind) == STATES[1]
+    damage(saved / "client_states" / "client_000000" / "round_000001.npz", harm)
+    with pytest.raises(DamagedFileError, match=r"no checkpoint can be used: .*client_000000"):
+        load(saved, kind)
+
+
+def test_a_state_that_is_damaged_while_the_run_goes_on(tmp_path):
+    store = make_store("disk", tmp_path)
+    store.put(0, client(1), 1)
+    other = make_store("disk", tmp_path / "other")
+    other.put(0, client(2), 1)
+    name = "client_states/client_000000/round_000001.npz"
+    (tmp_path / name).write_bytes((tmp_path / "other" / name).read_bytes())
+    with pytest.raises(DamagedFileError, match=r"client_000000/round_000001.npz is damaged"):
+        store.get(0)
+
+
+@pytest.mark.parametrize("suffix", ["json", "npz"])
+@pytest.mark.parametrize("make", [os.mkdir, os.mkfifo])
+def test_what_is_not_a_file_is_refused(saved, kind, suffix, make):
+    """It is not ours, so no other checkpoint is used, which would delete it later."""
+    path = saved / "checkpoints" / f"round_000003.{suffix}"
+    path.unlink()
+    make(path)
+    with pytest.raises(DataError, match=f"^{re.escape(str(path))} is not a file; remove it$"):
+        load(saved, kind)
+
+
+def test_directories_with_names_of_later_rounds_stay(saved, kind):
+    """Files of later rounds are deleted when a run goes on."""
+    own = saved / "checkpoints" / "round_000009.npz"
+    own.mkdir()
+    later = saved / "client_states" / "client_000000" / "round_000009.npz"
+    later.mkdir(parents=True)
+    CheckpointManager(saved / "checkpoints", 3).forget_after(2)
+    make_store(kind, saved).forget_after(2)
+    assert own.is_dir()
+    assert later.is_dir()
+    assert sorted(path.stem for path in own.parent.glob("*.npz")) == [
+        "round_000001",
+        "round_000002",
+        "round_000009",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("name", "reason"),
+    [("settings", "belongs to a run with other settings"), ("data", "was written with other data")],
+)
+def test_checkpoints_of_other_runs_and_data_are_refused(name, reason, tmp_path):
+    run = {"settings": "a", "data": "b"}
+    manager = CheckpointManager(tmp_path / "checkpoints", 3, run)
+    manager.save(Checkpoint(1, server(1)), make_store("memory", tmp_path))
+    assert load(tmp_path, "memory", run)[0] == 1
+    with pytest.raises(DataError, match=rf"round_000001.json {reason}.* or overwrite the run$"):
+        load(tmp_path, "memory", {**run, name: "c"})
+
+
+def test_checkpoints_of_older_versions_are_refused(saved, kind):
+    old = {"round": 3, "clients": {}, "inline": True, "totals": {}}
+    (saved / "checkpoints" / "round_000003.json").write_text(json.dumps(old))
+    with pytest.raises(DataError, match="written by an older version, whose runs cannot be cont"):
+        load(saved, kind)
+
+
+def test_arrays_without_a_manifest_are_no_checkpoint(tmp_path):
+    """A run that is killed while it saves its first checkpoint starts anew."""
+    manager = CheckpointManager(tmp_path, keep=2)
+    (tmp_path / "round_000001.npz").write_bytes(b"half")
+    assert manager.rounds() == []
+    with pytest.raises(FileNotFoundError, match="no checkpoint in"):
+        manager.load(server(0), client(), make_store("memory", tmp_path))
+    manager.forget_after(0)
+    assert os.listdir(tmp_path) == []
+
+
+# The results.
+
+
+@pytest.fixture
+def finished(tmp_path):
+    """metrics.csv, summary.json and a checkpoint with their copies."""
+    run_directory.write_config(tmp_path, CONFIG)
+    settings = manifests.settings_digest(CONFIG.to_settings())
+    manager = CheckpointManager(tmp_path / "checkpoints", 3, {"settings": settings, "data": ""})
+    (tmp_path / "metrics.csv").write_text(METRICS)
+    summary = {"ga_final": 30.0, "pa_final": None}
+    checkpoint = Checkpoint(3, server(3), {}, METRICS)
+    manager.save(checkpoint, make_store("memory", tmp_path))
+    manager.record_summary(run_directory.summary_text(summary))
+    run_directory.write_summary(tmp_path, summary)
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("\ufeff" + METRICS, r"not a header that starts with round: '\ufeffround,ga,seconds'"),
+        (METRICS.replace(",", ";"), "not a header that starts with round: 'round;ga;seconds'"),
+        (METRICS.replace("ga", "round"), "not a header that starts with round"),
+        (METRICS.replace("10.5", "10,5"), "line 2: 4 values instead of 3"),
+        (METRICS.replace("10.5", "1O.5"), "line 2: could not convert string to float: '1O.5'"),
+        (METRICS.replace("\n2,", "\n4,"), "line 4: round 3 follows round 4"),
+        (METRICS.replace("\n2,", "\n1,"), "line 3: round 1 follows round 1"),
+        (METRICS.replace("\n2,", "\n,"), "line 3: round ? follows round 1"),
+        (METRICS.replace("\n2,", "\n\n2,"), "line 3: 0 values instead of 3"),
+        (METRICS.replace("10.5", '"10.5'), "unexpected end of data"),
+    ],
+)
+def test_damaged_tables_are_refused_or_replaced(finished, text, reason, caplog):
+    path = finished / "metrics.csv"
+    path.write_text(text)
+    with pytest.raises(DamagedFileError) as error:
+        History.read(path)
+    assert str(error.value).startswith(f"{path} is damaged (")
+    assert reason in str(error.value)
+    assert results.read_history(finished).points("ga") == [(1, 10.5), (3, 30.0)]
+    assert caplog.messages == [f"{error.value}; using the copy in the checkpoint of round 3"]
+
+
+@pytest.mark.parametrize("text", [METRICS.replace("2,,0.5\n", ""), METRICS.replace("30", "31"), ""])
+def test_a_table_with_other_rows_is_replaced(finished, text, caplog):
+    """Each of them could be a whole table, so only the copy tells that it is not."""
+    (finished / "metrics.csv").write_text(text)
+    assert results.read_history(finished).column("round") == [1, 2, 3]
+    assert "metrics.csv differs from its copy in the checkpoint" in caplog.text
+    results.repair(finished)
+    assert (finished / "metrics.csv").read_text() == METRICS
+    (finished / "metrics.csv").unlink()
+    results.repair(finished)
+    assert (finished / "metrics.csv").read_text() == METRICS
+    caplog.clear()
+    results.repair(finished)
+    assert results.read_history(finished).column("round") == [1, 2, 3]
+    assert not caplog.records
+
+
+def test_later_rows_and_new_columns_are_no_damage(finished):
+    """An interrupted process may have measured more than the one before."""
+    path = finished / "metrics.csv"
+    path.write_text("round,ga,seconds,diag\n1,10.5,0.25,\n2,,0.5,\n3,30,0.25,\n4,1,1,1\n")
+    assert results.damage_of_metrics(path.parent, METRICS) is None
+    path.write_text(path.read_text().replace("0.5,", "0.5,7"))
+    assert results.damage_of_metrics(path.parent, METRICS) is not None
+
+
+@pytest.mark.parametrize("text", ['{"ga_final": 31.0, "pa_final": null}', "", "{", "\x00" * 40])
+def test_a_damaged_summary_is_replaced(finished, text, caplog):
+    path = finished / "summary.json"
+    whole = path.read_text()
+    path.write_text(text)
+    assert run_directory.read_summary(finished) == {"ga_final": 30.0, "pa_final": None}
+    assert f"{path} is damaged or was changed; using the copy" in caplog.text
+    results.repair(finished)
+    assert path.read_text() == whole
+
+
+def test_copies_that_differ_from_both_files_are_not_used(finished):
+    """The checkpoint may be that of a run with the same settings and other data."""
+    (finished / "summary.json").write_text('{"ga_final": 31.0}')
+    (finished / "metrics.csv").write_text(METRICS.replace("30", "31"))
+    for read in (run_directory.read_summary, results.read_history, results.repair):
+        with pytest.raises(DamagedFileError) as error:
+            read(finished)
+        assert "and so does summary.json" in str(error.value)
+        assert "round_000003.json may belong to another run" in str(error.value)
+
+
+def test_an_incomplete_last_line_of_a_finished_run_is_dropped(finished):
+    (finished / "metrics.csv").write_text(METRICS + "4,")
+    results.repair(finished)
+    assert (finished / "metrics.csv").read_text() == METRICS
+
+
+def test_an_error_names_some_of_many_different_settings(finished):
+    (finished / "config.json").write_text("{}")
+    with refuses(
+        "output_dir", r"^holds a run with different settings: .* and \d+ more; "
+    ) as caught:
+        run_directory.check_directory(finished, CONFIG, overwrite=False)
+    assert caught.value.reason.count("(there None") == 6
+
+
+def test_copies_of_another_run_are_not_used(finished):
+    run_directory.write_config(finished, CONFIG.with_settings(seed=7))
+    (finished / "summary.json").write_text("{")
+    with refuses("output_dir", "^summary.json is damaged"):
+        run_directory.read_summary(finished)
+
+
+@pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "evaluation.json"])
+def test_a_directory_in_place_of_a_file(finished, name):
+    (finished / name).unlink(missing_ok=True)
+    (finished / name).mkdir()
+    with refuses("output_dir", f"^{name} is not a file; remove it$"):
+        run_directory.check_directory(finished, CONFIG, overwrite=False)
+    run_directory.check_directory(finished, CONFIG, overwrite=True)
+
+
+@pytest.mark.parametrize("name", ["checkpoints", "client_states", "plots", "tensorboard"])
+def test_a_file_in_place_of_a_directory(tmp_path, name):
+    run_directory.write_config(tmp_path, CONFIG)
+    (tmp_path / name).touch()
+    with refuses("run_dir", f"^{name} is not a directory; remove it$"):
+        run_directory.check_entries(tmp_path, "run_dir")
+    with refuses("output_dir", f"^{name} is not a directory; remove it$"):
+        run_directory.check_directory(tmp_path, CONFIG, overwrite=False)
+
+
+# The digest of the data.
+
+
+def federation(**changes):
+    x = np.arange(24, dtype=np.float32).reshape(6, 2, 2, 1)
+    examples = data.Examples(x, np.arange(6) % 2)
+    parts = (np.arange(3), np.arange(3, 6))
+    fields = {
+        "name": "tiny",
+        "num_classes": 2,
+        "class_names": ("a", "b"),
+        "input_spec": data.InputSpec("image", (2, 2, 1), "float32"),
+        "train": examples,
+        "test": examples,
+        "clients": [
+            data.ClientIndices(name, part, part) for name, part in zip("kl", parts, strict=True)
+        ],
+    }
+    return data.Federation(**{**fields, **changes})
+
+
+def test_the_digest_depends_on_every_sample_and_on_their_division():
+    whole = federation()
+    x, y = whole.train.x.copy(), whole.train.y.copy()
+    x[5, 1, 1, 0] += 1e-5
+    y[0] = 1
+    k, l = whole.clients  # noqa: E741
+    fewer = dataclasses.replace(k, train=k.train[:2])
+    others = [
+        federation(train=data.Examples(x, whole.train.y)),
+        federation(test=data.Examples(x, whole.train.y)),
+        federation(train=data.Examples(whole.train.x, y)),
+        federation(clients=[l, k]),
+        federation(clients=[fewer, l]),
+        federation(clients=[dataclasses.replace(fewer, validation=k.train[2:]), l]),
+        federation(clients=[k, dataclasses.replace(l, client_id="m")]),
+    ]
+    digests = [data_digest(each) for each in (whole, *others)]
+    assert len(set(digests)) == len(digests)
+    assert data_digest(federation()) == digests[0]
+
+
+def test_the_digest_does_not_depend_on_the_folder_of_images():
+    def of(*paths):
+        examples = data.Examples(np.array(paths), np.arange(len(paths)) % 2)
+        spec = data.InputSpec("image_file", (2, 2, 3), "string")
+        return data_digest(federation(input_spec=spec, train=examples, test=examples))
+
+    files = [b"a/1.jpg", b"a/2.jpg", b"ab/1.jpg", b"c.jpg", b"d.jpg", b"e.jpg"]
+    here, there = ([folder + path for path in files] for folder in (b"/data/", b"/mnt/ab/x/"))
+    assert of(*here) == of(*there)
+    assert of(*here) != of(*here[:-1], b"/data/f.jpg")

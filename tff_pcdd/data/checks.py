@@ -1,0 +1,76 @@
+"""Checks of values that would change without a word when they are stored: labels and inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from tff_pcdd.errors import DataError
+
+# The number of values that are checked at a time, so that checks of large arrays take little
+# memory.
+_CHUNK = 2**24
+
+
+def to_int32(labels: np.ndarray, first: int = 0) -> np.ndarray:
+    """Labels as int32.
+
+    Args:
+        labels: whole numbers, [n].
+        first: the number of samples before these, for the message.
+
+    Raises:
+        DataError: if a label is beyond int32; names the sample and the label.
+    """
+    if labels.dtype == np.int32:
+        return labels
+    with np.errstate(invalid="ignore"):
+        converted = labels.astype(np.int32)
+    wrong = converted != labels
+    if wrong.any():
+        row = int(np.argmax(wrong))
+        raise DataError(f"label {labels[row]} of sample {first + row} is not an int32 number")
+    return converted
+
+
+def to_float32(values: np.ndarray, name: str = "pixel") -> np.ndarray:
+    """Numbers as float32.
+
+    Args:
+        values: the values of samples, [n, ...].
+        name: what a value is, for the message.
+
+    Raises:
+        DataError: if a value is NaN or infinite, or becomes infinite; names its position.
+    """
+    with np.errstate(over="ignore"):
+        converted = values.astype(np.float32)
+    finite = np.isfinite(converted)
+    if not finite.all():
+        position = np.unravel_index(int(np.argmin(finite)), values.shape)
+        raise DataError(
+            f"{name}s must be finite numbers in float32; {name} {_shown(position[1:])} of sample "
+            f"{position[0]} is {values[position]}"
+        )
+    return converted
+
+
+def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
+    """The position of the first value whose magnitude exceeds a limit; None if there is none.
+
+    NaN does not count.
+
+    Args:
+        x: float32 values, [n, ...].
+        limit: the largest permitted magnitude.
+    """
+    rows = max(1, _CHUNK // max(1, int(np.prod(x.shape[1:]))))
+    for start in range(0, len(x), rows):
+        wrong = np.abs(x[start : start + rows]) > limit
+        if wrong.any():
+            row, *rest = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
+            return int(row) + start, *map(int, rest)
+    return None
+
+
+def _shown(position: tuple[np.integer, ...]) -> str:
+    return f"({', '.join(map(str, position))})" if len(position) > 1 else str(*position)

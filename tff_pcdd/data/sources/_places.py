@@ -1,0 +1,58 @@
+"""Checks of files before they are opened: what kind of file it is, how large, and where it lies.
+
+A data directory may come from anyone. A pipe in it would be read for ever, and a link could lead to
+any file of the user.
+"""
+
+from __future__ import annotations
+
+import os
+import pathlib
+import stat
+
+from tff_pcdd.errors import DataError
+
+
+def check_file(
+    path: str | os.PathLike,
+    *,
+    within: pathlib.Path | None = None,
+    max_bytes: int | None = None,
+    limit: str = "",
+) -> None:
+    """Checks that a path is a regular file.
+
+    Args:
+        path: the path; links are followed.
+        within: the directory out of which the path must not lead if it is a link; None for
+            anywhere. Links among the folders above the file are not looked at.
+        max_bytes: the largest permitted size; None for any.
+        limit: what the size follows from, for the message: a setting, or a phrase.
+
+    Raises:
+        DataError: if the file does not exist, is a directory, a pipe or a device, lies elsewhere,
+            or is larger.
+    """
+    shown = os.fsdecode(path)
+    try:
+        status = os.stat(path)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{shown!r} cannot be read: {_reason(error)}") from error
+    if not stat.S_ISREG(status.st_mode):
+        raise DataError(f"{shown} is not a regular file")
+    if within is not None and os.path.islink(path) and not is_within(path, within):
+        raise DataError(f"{shown} is a link to a file outside of {within}")
+    if max_bytes is not None and status.st_size > max_bytes:
+        raise DataError(
+            f"{shown} has {status.st_size} bytes, more than the {max_bytes} that {limit} allows"
+        )
+
+
+def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:
+    """Whether a path, once links are followed, lies in a directory or is the directory itself."""
+    real, root = os.path.realpath(path), os.path.realpath(folder)
+    return real == root or real.startswith(root.rstrip(os.sep) + os.sep)
+
+
+def _reason(error: Exception) -> str:
+    return getattr(error, "strerror", None) or str(error)

@@ -1,0 +1,70 @@
+"""The disk space that the checkpoints of a run need, known before it is trained."""
+
+from __future__ import annotations
+
+import math
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tff_pcdd import disks
+from tff_pcdd.federated.type_sizes import count_bytes
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.run_options import RunOptions
+from tff_pcdd.training.simulation import Simulation
+
+
+def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) -> None:
+    """Checks that there is enough space for the checkpoints of a run.
+
+    Args:
+        simulation: its computations.
+        options: how many checkpoints are kept, and where the client states are.
+        folders: the folders of the checkpoints and of the client states. What they already contain
+            will be deleted or needs no further space.
+
+    Raises:
+        SettingError: there is less space.
+    """
+    process = simulation.process
+    needed = most_bytes(
+        count_bytes(process.initialize.type_signature.result),
+        count_bytes(process.initial_client_state.type_signature.result),
+        simulation.config,
+        options,
+        simulation.federation.num_clients,
+    )
+    needed -= sum(_bytes_below(folder) for folder in folders)
+    disks.check_space(folders[0].parent, needed, "the checkpoints of this run")
+
+
+def most_bytes(
+    server: int, client: int, config: ExperimentConfig, options: RunOptions, num_clients: int
+) -> int:
+    """The most bytes that the states in the checkpoints of a run have at a time.
+
+    Args:
+        server: bytes of the server's state.
+        client: bytes of the state of one client.
+        config: the settings of the run.
+        options: how many checkpoints are kept, and where the client states are.
+        num_clients: number of clients.
+    """
+    rounds, every = config.training.rounds, options.checkpoint_every
+    cohort = config.training.clients_per_round or num_clients
+    # A checkpoint is written before the oldest is deleted.
+    checkpoints = min(options.keep_checkpoints + 1, math.ceil(rounds / every))
+    # Clients that never take part have no state.
+    states = min(num_clients, rounds * cohort)
+    if options.client_store == "memory":
+        return checkpoints * (server + states * client)
+    # The newest state of each client, and those that the older checkpoints refer to.
+    return checkpoints * server + (states + min(rounds, checkpoints * every) * cohort) * client
+
+
+def _bytes_below(folder: Path) -> int:
+    return sum(
+        os.stat(os.path.join(parent, name), follow_symlinks=False).st_size
+        for parent, _, names in os.walk(folder)
+        for name in names
+    )

@@ -1,0 +1,141 @@
+"""Manifests of checkpoints: what was saved after a round, with checksums of all of it.
+
+The manifest of a checkpoint is written after the files that it describes. So a checkpoint that has
+one is complete, and a file that does not match it is damaged. Nothing here needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import json
+import os
+import re
+from collections.abc import Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError, DataError
+
+# Files of checkpoints: the manifest and the arrays.
+_NAME = re.compile(r"round_(\d{6,})\.(json|npz)")
+
+
+@dataclasses.dataclass(frozen=True)
+class Manifest:
+    """What a checkpoint contains.
+
+    Attributes:
+        round: number of the round after which it was saved.
+        run: digests that identify the run, `settings` and `data`; empty if it has none.
+        arrays: checksum of the file with the arrays.
+        inline: whether that file contains the clients' states.
+        clients: the round of each client's state, by client number.
+        client_checksums: checksums of the files with the clients' states, if they are not inline.
+        totals: counts since the first round, such as bytes sent.
+        metrics: metrics.csv up to this round.
+        summary: summary.json, if this was the last round.
+    """
+
+    round: int
+    run: Mapping[str, str]
+    arrays: str
+    inline: bool
+    clients: Mapping[str, int]
+    client_checksums: Mapping[str, str]
+    totals: Mapping[str, int]
+    metrics: str
+    summary: str | None = None
+
+
+def manifest_path(directory: Path, round_number: int) -> Path:
+    """The manifest of a round's checkpoint, in the directory of the checkpoints."""
+    return directory / f"round_{round_number:06d}.json"
+
+
+def rounds(directory: Path, kinds: Collection[str] = ("json", "npz")) -> list[int]:
+    """The rounds of which a checkpoint has one of these kinds of files, in ascending order."""
+    if not directory.is_dir():
+        return []
+    matches = (_NAME.fullmatch(path.name) for path in directory.iterdir())
+    return sorted({int(match[1]) for match in matches if match and match[2] in kinds})
+
+
+def write(directory: Path, manifest: Manifest) -> None:
+    """Writes the manifest of a checkpoint, with a checksum of its own."""
+    content = json.dumps(dataclasses.asdict(manifest))
+    text = f'{{"checksum": "{_checksum(content)}", "content": {content}}}\n'
+    files.write_text(manifest_path(directory, manifest.round), text)
+
+
+def read(directory: Path, round_number: int) -> Manifest:
+    """Reads the manifest of a round's checkpoint.
+
+    Raises:
+        DamagedFileError: it is missing or damaged.
+        DataError: it was written by another version, or cannot be read.
+    """
+    path = manifest_path(directory, round_number)
+    check_is_file(path)
+    try:
+        whole = json.loads(path.read_bytes())
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from None
+    if not isinstance(whole, dict) or not {"checksum", "content"} <= whole.keys():
+        if isinstance(whole, dict) and {"round", "clients"} <= whole.keys():
+            reason = "was written by an older version, whose runs cannot be continued"
+            raise DataError(f"{path} {reason}; use that version, or overwrite the run")
+        raise DamagedFileError(f"{path} is damaged (not a manifest)")
+    if whole["checksum"] != _checksum(json.dumps(whole["content"])):
+        raise DamagedFileError(f"{path} is damaged (its checksum differs)")
+    try:
+        manifest = Manifest(**whole["content"])
+    except TypeError:
+        raise DataError(f"{path} was written by another version; use that version") from None
+    if manifest.round != round_number:
+        raise DamagedFileError(f"{path} is the manifest of round {manifest.round}")
+    return manifest
+
+
+def check_is_file(path: Path) -> None:
+    """Checks that a file of a checkpoint is there.
+
+    Raises:
+        DamagedFileError: it is missing.
+        DataError: something else has its name, such as a directory.
+    """
+    if not os.path.lexists(path):
+        reason = "is missing: the checkpoint was not finished, or the file was deleted"
+        raise DamagedFileError(f"{path} {reason}")
+    if not path.is_file():
+        raise DataError(f"{path} is not a file; remove it")
+
+
+def newest_intact(directory: Path, settings: str) -> Manifest | None:
+    """The newest intact manifest of a run, or None.
+
+    Args:
+        directory: the directory of the run's checkpoints.
+        settings: the digest of the run's settings; manifests of other runs are left out.
+    """
+    for number in reversed(rounds(directory)):
+        try:
+            manifest = read(directory, number)
+        except DataError:
+            continue
+        if manifest.run.get("settings") == settings:
+            return manifest
+    return None
+
+
+def settings_digest(settings: Mapping[str, Any]) -> str:
+    """Hash of flat settings, except for the place of the data, which may change."""
+    kept = {name: value for name, value in settings.items() if name != "data_dir"}
+    return _checksum(json.dumps(kept, sort_keys=True))
+
+
+def _checksum(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()

@@ -1,0 +1,123 @@
+"""metrics.csv and summary.json, compared with the copies in the run's newest checkpoint.
+
+Each is replaced by its copy if it is damaged. Nothing here needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+from pathlib import Path
+
+from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.training import manifests
+from tff_pcdd.training.history import History, csv_text
+from tff_pcdd.training.manifests import Manifest
+
+CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
+CHECKPOINTS = "checkpoints"
+
+
+def recorded(directory: Path) -> Manifest | None:
+    """The manifest of the newest intact checkpoint of a run; None if there is none.
+
+    Raises:
+        DamagedFileError: neither metrics.csv nor summary.json agrees with it, so the checkpoint may
+            belong to another run.
+    """
+    try:
+        settings = json.loads((directory / CONFIG).read_bytes())
+        digest = manifests.settings_digest(settings)
+    except (OSError, ValueError, AttributeError, RecursionError):
+        return None
+    record = manifests.newest_intact(directory / CHECKPOINTS, digest)
+    if (
+        record is not None
+        and record.summary is not None
+        and (directory / SUMMARY).exists()
+        and _summary_differs(directory, record)
+        and (damage := damage_of_metrics(directory, record.metrics))
+    ):
+        manifest = manifests.manifest_path(directory / CHECKPOINTS, record.round)
+        raise DamagedFileError(
+            f"{damage}, and so does {SUMMARY}: they may be damaged, or {manifest} may belong to "
+            "another run; restore them, or overwrite the run"
+        )
+    return record
+
+
+def damage_of_metrics(directory: Path, copy: str) -> str | None:
+    """What is wrong with metrics.csv; None if it contains all rows of a checkpoint.
+
+    Args:
+        directory: the directory of the run.
+        copy: the text of metrics.csv when the checkpoint was saved. The file may have later rows,
+            and further columns that are empty in the rows of the checkpoint.
+    """
+    path, saved = directory / METRICS, History.parse(copy)
+    if not path.exists():
+        return f"{path} is missing"
+    try:
+        found = History.read(path)
+    except DamagedFileError as error:
+        return str(error)
+    rows = [row for row in found if row["round"] <= saved[-1]["round"]] if len(saved) else []
+    further = [name for name in found.columns if name not in saved.columns]
+    if csv_text(saved.columns, rows) != copy or any(
+        row[name] is not None for name in further for row in rows
+    ):
+        return f"{path} differs from its copy in the checkpoint"
+    return None
+
+
+def _summary_differs(directory: Path, record: Manifest) -> bool:
+    return (directory / SUMMARY).read_bytes() != (record.summary or "").encode()
+
+
+def read_history(directory: str | os.PathLike) -> History:
+    """Reads the measurements of a run; if metrics.csv is damaged, their copy, with a warning.
+
+    Raises:
+        DamagedFileError: the file is damaged, and there is no copy, or it may be of another run.
+    """
+    directory = Path(directory)
+    record = recorded(directory)
+    if record is not None and (damage := damage_of_metrics(directory, record.metrics)):
+        logging.warning("%s; using the copy in the checkpoint of round %d", damage, record.round)
+        return History.parse(record.metrics)
+    return History.read(directory / METRICS)
+
+
+def warn_of_damage(directory: Path, history: History) -> None:
+    """Warns if metrics.csv does not contain the measurements of a checkpoint."""
+    if damage := damage_of_metrics(directory, history.text()):
+        logging.warning("%s; restored from the checkpoint", damage)
+
+
+def repair(directory: Path) -> None:
+    """Replaces metrics.csv and summary.json of a finished run if they are damaged; warns then.
+
+    Raises:
+        DamagedFileError: as `recorded`.
+        SettingError: another process is writing to the directory.
+        WriteError: a file cannot be written.
+    """
+    metrics, summary = directory / METRICS, directory / SUMMARY
+    if not summary.exists() or (record := recorded(directory)) is None or record.summary is None:
+        return
+    copies = {}
+    damage = damage_of_metrics(directory, record.metrics)
+    if damage is None and not metrics.read_bytes().endswith(b"\n"):
+        damage = f"{metrics} has an incomplete last line"
+    if damage:
+        copies[metrics] = record.metrics
+        logging.warning("%s; restored from the checkpoint", damage)
+    if _summary_differs(directory, record):
+        copies[summary] = record.summary
+        logging.warning("%s is damaged or was changed; restored from the checkpoint", summary)
+    if copies:
+        with files.locked(directory):
+            for path, text in copies.items():
+                files.write_text(path, text)

@@ -1,0 +1,98 @@
+"""Signatures of the paths in the settings of a run.
+
+A run's directory may come from anyone, and its settings may name files anywhere on this machine,
+such as the directory of the data. The user who trained a run has signed these paths with a secret
+that only this user can read. Paths without such a signature are not followed.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import hmac
+import json
+import os
+import secrets
+from collections.abc import Mapping
+from pathlib import Path
+
+from tff_pcdd import files
+
+FILE = "signature.json"
+
+_BYTES = 32
+
+
+def sign(directory: Path, paths: Mapping[str, str]) -> None:
+    """Writes the signature of paths into a run's directory, and removes one of other paths.
+
+    Without a place for the secret, nothing is signed, and the paths have to be given again when the
+    run is restored.
+
+    Args:
+        directory: the directory of the run.
+        paths: the settings that are paths, by name; a relative path is one from the working
+            directory.
+    """
+    secret = _secret(create=True) if paths else None
+    if secret is None:
+        files.remove(directory / FILE)
+        return
+    content = {"signature": _signature(secret, paths)}
+    files.write_text(directory / FILE, json.dumps(content) + "\n")
+
+
+def is_signed(directory: Path, paths: Mapping[str, str]) -> bool:
+    """Whether this user has signed these paths in a run's directory.
+
+    Args:
+        directory: the directory of the run.
+        paths: all settings that are paths, by name.
+    """
+    secret = _secret(create=False)
+    path = directory / FILE
+    # Not a pipe, and not a large file.
+    if secret is None or not path.is_file() or path.stat().st_size > 1000:
+        return False
+    try:
+        found = json.loads(path.read_bytes())["signature"]
+        return hmac.compare_digest(found, _signature(secret, paths))
+    except (OSError, ValueError, TypeError, KeyError):
+        return False
+
+
+def _signature(secret: bytes, paths: Mapping[str, str]) -> str:
+    absolute = {name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items()}
+    text = json.dumps(absolute, sort_keys=True)
+    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+
+
+def _secret(*, create: bool) -> bytes | None:
+    """The secret of this user; None if there is none, or others could have read or written it."""
+    try:
+        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
+        path = Path(home) / "tff_pcdd" / "secret"
+        if create and not path.exists():
+            path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
+            _create(path)
+        status = path.stat()
+        if status.st_uid != os.geteuid() or status.st_mode & 0o077:
+            return None
+        secret = path.read_bytes()
+    except (OSError, RuntimeError):  # Path.home() may not be known.
+        return None
+    return secret if len(secret) == _BYTES else None
+
+
+def _create(path: Path) -> None:
+    """Creates the secret, unless another process does so at the same time."""
+    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
+    try:
+        with open(os.open(temporary, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600), "wb") as file:
+            file.write(secrets.token_bytes(_BYTES))
+            file.flush()
+            os.fsync(file.fileno())
+        os.link(temporary, path)
+    except FileExistsError:
+        pass
+    finally:
+        temporary.unlink(missing_ok=True)
