@@ -176,3 +176,31 @@ def test_a_directory_has_one_exporting_process(tmp_path):
         ):
             with pytest.raises(SettingError, match="another process is writing"):
                 call()
+
+
+def test_an_old_version_is_not_taken_for_one_that_was_being_renamed(tmp_path, monkeypatch):
+    """Renaming fails, and what was to be renamed is removed."""
+    fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
+    rename = os.replace
+
+    def fail(source, target):
+        if str(target).endswith(".old.tmp"):
+            raise OSError(5, "Input/output error")
+        rename(source, target)
+
+    monkeypatch.setattr(os, "replace", fail)
+    directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)
+    with pytest.raises(WriteError), directory.writing(SETTINGS):
+        fill(directory, "global", "new")
+    for _ in range(2):
+        again = layout.ExportDirectory(tmp_path, 1, overwrite=True)
+        again.check(["global"], SETTINGS)
+        assert again.written == {}
+
+
+@pytest.mark.parametrize("notes", ["", "[]", '{"settings": {"round": 3}}', '{"settings": 1, "'])
+def test_notes_of_an_export_that_are_damaged(notes, tmp_path):
+    fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
+    (tmp_path / ".unfinished.json").write_text(notes)
+    with pytest.raises(SettingError, match="already contains global/1"):
+        layout.ExportDirectory(tmp_path, 1).check(["global"], SETTINGS)

@@ -50,7 +50,7 @@ _PROGRAMS = {
     "evaluate": (programs.EVALUATE, 4),
     "partition": (programs.PARTITION, 5),
     "export": (programs.EXPORT, 10),
-    "export --overwrite": (programs.overwriting(programs.EXPORT, "--checkpoint_round=2"), 9),
+    "export --overwrite": (programs.overwriting(programs.EXPORT, "--checkpoint_round=2"), 30),
 }
 
 

@@ -27,6 +27,7 @@ from matplotlib.figure import Figure
 
 from tests.faults.case import SilentDifference, one_line
 from tests.training.runs import _Kept, sharing_computations
+from tff_pcdd import files
 from tff_pcdd.export import exporter, saved_model
 from tff_pcdd.runtime import inprocess
 from tff_pcdd.runtime.backends.inprocess import InProcess
@@ -136,9 +137,9 @@ class Programs:
 
     def _write_model(self, model: _Model, directory: Path) -> None:
         self.exported.append(directory.parent.name)
-        (directory / "variables").mkdir()
+        files.make_directory(directory / "variables")
         for name in ("saved_model.pb", "variables/variables.data"):
-            with exporter.files.writing(directory), open(directory / name, "w") as file:
+            with files.writing(directory), open(directory / name, "w") as file:
                 file.write(model.content)
 
     def call(self, program: Program, directory: Path) -> Called:

@@ -4,10 +4,13 @@ tests/faults damages every file of whole runs in many more ways.
 """
 
 import dataclasses
+import errno
+import gc
 import hashlib
 import json
 import os
 import re
+import sys
 from collections import OrderedDict
 
 import numpy as np
@@ -16,9 +19,9 @@ import pytest
 from tests import support
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG
-from tff_pcdd import data
-from tff_pcdd.errors import DamagedFileError, DataError
-from tff_pcdd.training import History, manifests, results, run_directory
+from tff_pcdd import data, files
+from tff_pcdd.errors import DamagedFileError, DataError, WriteError
+from tff_pcdd.training import History, manifests, results, run_directory, trees
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.data_digest import data_digest
@@ -73,6 +76,26 @@ STATES = {1: (1, [1, 10]), 2: (2, [2, 20]), 3: (3, [3, 20])}
 def test_nothing_is_damaged(saved, kind, caplog):
     assert load(saved, kind) == STATES[3]
     assert not caplog.records
+
+
+def test_an_archive_that_cannot_be_written_is_silent_when_collected(tmp_path):
+    """Its destructor tries to complete it, where nobody can catch an error."""
+    caught = []
+
+    def write(file, data, original=files._Output.write):
+        if file.error is None and len(data) > 8:
+            file.error = OSError(errno.ENOSPC, "No space left on device")
+            raise file.error
+        return original(file, data)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(sys, "unraisablehook", caught.append)
+        patch.setattr(files._Output, "write", write)
+        with pytest.raises(WriteError, match="No space left"):
+            trees.save_tree(tmp_path / "tree.npz", server(1))
+        gc.collect()
+    assert not caught
+    assert not os.listdir(tmp_path)
 
 
 def test_checksums_are_those_of_the_files(saved, kind):

@@ -88,7 +88,8 @@ class ExportDirectory:
         with files.locked(self._root, _SETTING, lock_file=False):
             unfinished = _read(self._root / _UNFINISHED)
             if settings is not None and unfinished.get("settings") == settings:
-                self._written = self._read_written(unfinished)
+                with contextlib.suppress(KeyError, TypeError, ValueError):  # If it was changed.
+                    self._written = self._read_written(unfinished)
             self._repair()
         taken = [f for f in folders if self._target(f).exists() and f not in self._written]
         if taken and not self._overwrite:
@@ -147,8 +148,10 @@ class ExportDirectory:
             try:
                 files.rename(filling, target)
             except WriteError:
-                if old.exists():
-                    files.rename(old, target)
+                # If this fails too, the next export does it.
+                with contextlib.suppress(WriteError):
+                    if old.exists() and not target.exists():
+                        files.rename(old, target)
                 raise
             files.remove(old)
             self._written[folder] = accuracy
@@ -164,26 +167,23 @@ class ExportDirectory:
 
     def _note(self, folder: str = "", accuracy: float = math.nan) -> None:
         """Notes what has been written, and which version will be complete once it is renamed."""
-        if self._settings is not None:
-            values = {
-                "settings": self._settings,
-                "written": self._written,
-                "renamed": {folder: accuracy} if folder else {},
-            }
-            files.write_text(self._root / _UNFINISHED, json.dumps(values))
+        if self._settings is None:
+            return
+        values: dict[str, Any] = {"settings": self._settings, "written": self._written}
+        if folder:
+            # By its time of change, a version tells whether it is this one or an earlier one.
+            time = self._filling(folder).stat().st_mtime_ns
+            values["renamed"] = {"folder": folder, "accuracy": accuracy, "time": time}
+        files.write_text(self._root / _UNFINISHED, json.dumps(values))
 
     def _read_written(self, unfinished: Mapping[str, Any]) -> dict[str, float]:
         """What an interrupted export has written, from its notes."""
-        renamed = {
-            folder: accuracy
-            for folder, accuracy in unfinished["renamed"].items()
-            if not self._filling(folder).exists()
-        }
-        return {
-            folder: accuracy
-            for folder, accuracy in {**unfinished["written"], **renamed}.items()
-            if self._target(folder).exists()
-        }
+        written = dict(unfinished["written"])
+        if renamed := unfinished.get("renamed"):
+            target = self._target(renamed["folder"])
+            if target.exists() and target.stat().st_mtime_ns == renamed["time"]:
+                written[renamed["folder"]] = renamed["accuracy"]
+        return {folder: value for folder, value in written.items() if self._target(folder).exists()}
 
     def _repair(self) -> None:
         """Puts back versions that were being replaced, and deletes temporary files."""

@@ -16,22 +16,27 @@ from tff_pcdd.errors import DamagedFileError, DataError
 from tff_pcdd.training import manifests
 
 
-class _Checksummed(io.RawIOBase):
+class _Checksummed:
     """Writes to a file and computes the checksum of what is written.
 
-    It cannot seek, so no byte is written twice.
+    It cannot seek, so no byte is written twice. It is not an `io` class, because those close
+    themselves before a half-written archive that is garbage-collected calls them once more.
     """
 
     def __init__(self, file: Any):
         self._file = file
         self.checksum = hashlib.sha256()
 
-    def writable(self):
-        return True
-
-    def write(self, data):
+    def write(self, data: Any) -> int:
         self.checksum.update(data)
         return self._file.write(data)
+
+    def flush(self) -> None:
+        self._file.flush()
+
+    def read(self, size: int = -1) -> bytes:
+        """By this method, NumPy tells files from paths."""
+        raise io.UnsupportedOperation("read")
 
 
 def save_tree(path: Path, tree: Any) -> str:
