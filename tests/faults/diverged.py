@@ -185,7 +185,7 @@ FAULTS = {
     "learning rate 1e30": Fault(learning_rate=1e30),
     "one NaN pixel": Fault(PIXELS["NaN"], (1,), recovers=True),
     "one 1e308 pixel": Fault(PIXELS["1e308"], (1,), recovers=True),
-    "infinities from all clients": Fault(PIXELS["1e308"], (0, 1, 2, 3)),
+    "one NaN pixel at every client": Fault(PIXELS["NaN"], (0, 1, 2, 3)),
     "NaN in a test image": Fault(PIXELS["NaN"], test=True),
 }
 
