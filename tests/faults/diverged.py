@@ -29,6 +29,8 @@ from tff_pcdd import data, export, methods, runtime
 from tff_pcdd.errors import DataError
 from tff_pcdd.federated import aggregators, build_process
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
+from tff_pcdd.studies import comparison_tables
+from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import (
     ComputeOptions,
     ExperimentConfig,
@@ -166,6 +168,8 @@ class Fault:
         test: whether it is a pixel of the test samples.
         learning_rate: that of the clients.
         recovers: whether the rest of the clients can be trained without the bad ones.
+        may_recover: whether this depends on the aggregator: one that clips keeps the model usable
+            with the updates of those clients that stay finite.
     """
 
     pixel: float | None = None
@@ -173,14 +177,15 @@ class Fault:
     test: bool = False
     learning_rate: float = 0.05
     recovers: bool = False
+    may_recover: bool = False
 
 
 FAULTS = {
-    "learning rate 1000": Fault(learning_rate=1000.0),
+    "learning rate 1000": Fault(learning_rate=1000.0, may_recover=True),
     "learning rate 1e30": Fault(learning_rate=1e30),
     "one NaN pixel": Fault(PIXELS["NaN"], (1,), recovers=True),
     "one 1e308 pixel": Fault(PIXELS["1e308"], (1,), recovers=True),
-    "infinities from all clients": Fault(PIXELS["1e308"], (0, 1, 2, 3)),
+    "one NaN pixel at every client": Fault(PIXELS["NaN"], (0, 1, 2, 3)),
     "NaN in a test image": Fault(PIXELS["NaN"], test=True),
 }
 
@@ -260,8 +265,10 @@ def _judge(config, directory, options, faulty, summary, fault) -> str:
             summary["ga_final"]
         ):
             raise SilentDifference(f"{summary['excluded_clients']} clients were excluded")
-        return MARKED
+        return _mentioned(config, directory / "run", summary)
     if not summary["diverged"]:
+        if fault.may_recover and config.training.nonfinite == "exclude":
+            return _mentioned(config, directory / "run", summary)
         raise SilentDifference(f"not marked: {summary}")
     if summary["ga_best"] is not None:
         raise SilentDifference("a diverged run has a best round")
@@ -277,6 +284,14 @@ def _judge(config, directory, options, faulty, summary, fault) -> str:
         assert one_line(error, "diverged") == REFUSED
         return MARKED
     raise SilentDifference("a diverged model was exported")
+
+
+def _mentioned(config, folder: Path, summary) -> str:
+    """Whether the tables say of a usable run that clients were excluded."""
+    report = comparison_tables.report([StudyRun(config, folder, "this run", summary)])
+    if f"this run ({summary['excluded_clients']} times)" not in report:
+        raise SilentDifference(f"the table does not mention excluded clients: {report}")
+    return MARKED
 
 
 @contextlib.contextmanager

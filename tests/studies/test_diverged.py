@@ -1,6 +1,7 @@
 """Runs that diverged: left out of means and choices, and marked in tables and pictures."""
 
 import csv
+import dataclasses
 import json
 
 import numpy as np
@@ -32,6 +33,17 @@ def test_without_diverged_runs_nothing_is_marked():
     text = comparison_tables.accuracies(runs_of({"fedavg": [USABLE, older]}), marked=False)
     assert "‡" not in text
     assert [row["seeds"] for row in table(text)] == ["2"]
+
+
+def test_excluded_clients_are_said():
+    """Also if the run has not diverged: its values belong to the other clients."""
+    runs = runs_of(
+        {"fedavg": [{**USABLE, "excluded_clients": 7}, {**USABLE, "excluded_clients": 0}]}
+    )
+    runs = [dataclasses.replace(run, label=f"fedavg seed {run.config.seed}") for run in runs]
+    assert comparison_tables.report(runs).endswith("infinities: fedavg seed 0 (7 times)")
+    usable = runs_of({"fedavg": [{**USABLE, "excluded_clients": 0}]})
+    assert "excluded" not in comparison_tables.report(usable)
 
 
 @pytest.fixture

@@ -21,6 +21,10 @@ DIVERGED = """\
 until the run was stopped or ended. They are left out of all values, which are means over the other
 seeds."""
 
+EXCLUDED = """\
+In some rounds of the following runs, clients were excluded from the mean, because what they
+computed was NaN or infinite; in parentheses, how often:"""
+
 HEADS_TITLE = "### Heads and groups of classes"
 HEADS = """\
 Many, medium and few: classes sorted by their number of training samples (in the whole federation

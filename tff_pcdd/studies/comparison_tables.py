@@ -12,6 +12,7 @@ from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
 from tff_pcdd.studies.run_groups import (
     diverged_labels,
+    excluded_labels,
     group_by_method,
     group_by_partition,
     mean_curve,
@@ -61,6 +62,8 @@ def report(runs: Sequence[StudyRun]) -> str:
         parts.append(accuracies(group, marked=False))
     if diverged := diverged_labels(runs):
         parts.append(f"‡ diverged and left out: {diverged}")
+    if excluded := excluded_labels(runs):
+        parts.append(f"clients excluded because of NaN or infinities: {excluded}")
     return "\n\n".join(parts)
 
 
@@ -83,6 +86,8 @@ def document(runs: Sequence[StudyRun]) -> str:
         meanings.insert(0, notes.METRICS)
     if diverged := diverged_labels(runs):
         meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
+    if excluded := excluded_labels(runs):
+        meanings.append(f"{notes.EXCLUDED} {excluded}.")
     parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"

@@ -34,6 +34,14 @@ def diverged_labels(runs: Sequence[StudyRun]) -> str:
     return ", ".join(run.label for run in runs if run.diverged)
 
 
+def excluded_labels(runs: Sequence[StudyRun]) -> str:
+    """The labels of the usable runs in which clients were excluded, and how often they were."""
+    counts = [
+        (run.label, (run.summary or {}).get("excluded_clients")) for run in runs if run.usable
+    ]
+    return ", ".join(f"{label} ({count} times)" for label, count in counts if count)
+
+
 def _summaries(runs: Sequence[StudyRun]) -> list[Mapping[str, Any]]:
     """The summaries of all runs that have finished and have not diverged."""
     return [run.summary for run in runs if run.summary and run.usable]
@@ -62,7 +70,7 @@ def mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
         {
             row["round"]: row["ga"]
             for row in run.history()
-            if row["ga"] is not None and not is_lost(row)
+            if row.get("ga") is not None and not is_lost(row)
         }
         for run in runs
         if run.usable

@@ -19,6 +19,8 @@ class Pictures(Callback):
         title = f"{config.algorithm} on {config.describe()}"
         if run.simulation.nonfinite.diverged:
             title += " (diverged)"
+        elif excluded := run.simulation.totals["excluded_clients"]:
+            title += f"\nclients excluded because of NaN or infinities: {excluded} times"
         figure, _ = plots.accuracy_curves(run.history, title)
         plots.save(figure, folder / "accuracy.png")
         figure, _ = plots.class_counts(
