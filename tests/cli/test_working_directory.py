@@ -6,31 +6,16 @@ import sys
 
 import pytest
 
+from tests.attacks import clone_beside_hostile_modules
 from tests.cli.conftest import ROOT
 
 pytestmark = pytest.mark.integration
-
-# The environment's packages that the programs import, or try to.
-PACKAGES = (
-    *("absl", "dp_accounting", "etils", "google", "h5py", "jax", "keras", "matplotlib", "numpy"),
-    *("pandas", "PIL", "ray", "scipy", "sklearn", "tensorboard", "tensorflow", "threadpoolctl"),
-    *("tensorflow_datasets", "tensorflow_federated", "tqdm", "tree", "typing_extensions"),
-    *("IPython", "jax_plugins", "sitecustomize", "usercustomize", "tensorflow_io", "yaml"),
-)
 
 
 @pytest.fixture
 def hostile(tmp_path):
     """A working directory with the clone and with modules of nearly every name, and their trace."""
-    trace = tmp_path / "trace"
-    folder = tmp_path / "clone"
-    folder.mkdir()
-    for name in ("tasks", "tff_pcdd"):
-        (folder / name).symlink_to(ROOT / name)
-    attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
-    for name in {*sys.stdlib_module_names, *PACKAGES}:
-        (folder / f"{name}.py").write_text(attack)
-    return folder, trace
+    return clone_beside_hostile_modules(tmp_path)
 
 
 def _run(folder, *arguments):

@@ -7,18 +7,9 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.attacks import FEATURES, IMAGE, LABEL
 from tests.support import write_tfds
 from tff_pcdd.data import DataError, LoadRequest, sources
-
-MODULES = "tensorflow_datasets.core.features"
-IMAGE = {
-    "pythonClassName": f"{MODULES}.image_feature.Image",
-    "image": {"shape": {"dimensions": ["28", "28", "1"]}, "dtype": "uint8"},
-}
-LABEL = {
-    "pythonClassName": f"{MODULES}.class_label_feature.ClassLabel",
-    "classLabel": {"numClasses": "10"},
-}
 
 
 def _load(root, **options):
@@ -36,7 +27,7 @@ def _refused(root, *parts, **options):
 
 
 def _features(**features):
-    top = f"{MODULES}.features_dict.FeaturesDict"
+    top = f"{FEATURES}.features_dict.FeaturesDict"
     return {"pythonClassName": top, "featuresDict": {"features": features}}
 
 
@@ -53,7 +44,7 @@ def test_the_format_of_older_versions_is_read(tmp_path):
         "image": {"type": IMAGE["pythonClassName"], "content": image, "proto_cls": ""},
         "label": {"type": LABEL["pythonClassName"], "content": {"num_classes": 10}},
     }
-    top = f"{MODULES}.features_dict.FeaturesDict"
+    top = f"{FEATURES}.features_dict.FeaturesDict"
     write_tfds(tmp_path, features_json={"type": top, "content": content})
     assert _load(tmp_path).train.y.tolist() == [0, 1, 2, 3, 4, 5]
 
@@ -79,11 +70,11 @@ def evil(tmp_path, monkeypatch):
         lambda name: _features(image=IMAGE, label=LABEL, more={"type": name, "content": {}}),
         lambda name: _features(image=IMAGE, label=LABEL, more=_features(x={"type": name})),
         lambda name: {
-            "pythonClassName": f"{MODULES}.features_dict.FeaturesDict",
+            "pythonClassName": f"{FEATURES}.features_dict.FeaturesDict",
             "jsonFeature": {"json": json.dumps({"x": {"type": name, "content": {}}})},
         },
         lambda name: {
-            "type": f"{MODULES}.features_dict.FeaturesDict",
+            "type": f"{FEATURES}.features_dict.FeaturesDict",
             "content": {"image": IMAGE, "label": {"type": name, "content": {}}},
         },
     ],

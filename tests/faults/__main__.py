@@ -41,6 +41,7 @@ def main() -> None:
     parser.add_argument("--processes", type=int, default=os.cpu_count())
     parser.add_argument("--output", type=Path, help="JSON file for the outcome of each case.")
     arguments = parser.parse_args()
+    os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
     names = arguments.only or modules.names()
     results: list[Result] = []
     start = time.monotonic()

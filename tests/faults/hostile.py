@@ -17,6 +17,12 @@ from unittest import mock
 
 import pytest
 
+from tests.attacks import (
+    FEATURES,
+    IMAGE,
+    LABEL,
+    clone_beside_hostile_modules,
+)
 from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
 from tests.faults.fuzzed_flags import PROGRAMS, nothing_is_computed, run_program
 from tests.faults.hostile_files import TIMEOUT, in_time, load
@@ -48,16 +54,7 @@ def cases(directory: Path) -> Iterator[Case]:
 
 # Prepared data sets.
 
-_MODULES = "tensorflow_datasets.core.features"
-_TOP = f"{_MODULES}.features_dict.FeaturesDict"
-_IMAGE = {
-    "pythonClassName": f"{_MODULES}.image_feature.Image",
-    "image": {"shape": {"dimensions": ["28", "28", "1"]}, "dtype": "uint8"},
-}
-_LABEL = {
-    "pythonClassName": f"{_MODULES}.class_label_feature.ClassLabel",
-    "classLabel": {"numClasses": "10"},
-}
+_TOP = f"{FEATURES}.features_dict.FeaturesDict"
 
 # Classes that are not those of features: in a module beside the data, in the standard library, or
 # elsewhere in TensorFlow Datasets.
@@ -69,11 +66,11 @@ _CLASSES = (
     "antigravity.Feature",
     "os.system",
     "builtins.exec",
-    f"{_MODULES}.video_feature.Video",
-    f"{_MODULES}.audio_feature.Audio",
-    f"{_MODULES}.sequence_feature.Sequence",
-    f"{_MODULES}.dataset_feature.Dataset",
-    f"{_MODULES}.image_feature.evil",
+    f"{FEATURES}.video_feature.Video",
+    f"{FEATURES}.audio_feature.Audio",
+    f"{FEATURES}.sequence_feature.Sequence",
+    f"{FEATURES}.dataset_feature.Dataset",
+    f"{FEATURES}.image_feature.evil",
     f"{_TOP} ",
     _TOP.upper(),
     "tensorflow_datasets.evil.Feature",
@@ -87,11 +84,11 @@ def _features() -> dict[str, object]:
     for name in _CLASSES:
         feature = {"pythonClassName": name, "tensor": {}}
         older = {"type": name, "content": {}, "proto_cls": ""}
-        inner = {"image": _IMAGE, "label": _LABEL}
+        inner = {"image": IMAGE, "label": LABEL}
         found |= {
             f"{name!r} outermost": feature,
             f"{name!r} outermost, older": older,
-            f"{name!r} as the label": _dict(image=_IMAGE, label=feature),
+            f"{name!r} as the label": _dict(image=IMAGE, label=feature),
             f"{name!r} as another feature": _dict(**inner, more=feature),
             f"{name!r} in the older format": _dict(**inner, more=older),
             f"{name!r} in an object": _dict(**inner, more=_dict(inner=feature)),
@@ -105,7 +102,7 @@ def _features() -> dict[str, object]:
                 "pythonClassName": _TOP,
                 "jsonFeature": {"json": json.dumps({"more": older})},
             },
-            f"{name!r} with two names": _dict(**inner, more={**_LABEL, "python_class_name": name}),
+            f"{name!r} with two names": _dict(**inner, more={**LABEL, "python_class_name": name}),
         }
     return found
 
@@ -139,10 +136,10 @@ def _tfds_files() -> dict[str, Callable[[Path], object]]:
 
         return change
 
-    label = {"type": _LABEL["pythonClassName"], "content": {"names_file": "/etc/passwd"}}
+    label = {"type": LABEL["pythonClassName"], "content": {"names_file": "/etc/passwd"}}
     return {
         "a file of names elsewhere": lambda folder: (folder / "features.json").write_text(
-            json.dumps(_dict(image=_IMAGE, label=label))
+            json.dumps(_dict(image=IMAGE, label=label))
         ),
         "another name": info(name="../../secret"),
         "another format": info(fileFormat="riegeli"),
@@ -266,23 +263,9 @@ def _check_flagfile(program: str, line: str, directory: Path) -> str:
     return outcome
 
 
-# Packages of the environment that the programs import, or try to.
-_PACKAGES = (
-    *("absl", "etils", "google", "h5py", "IPython", "jax", "keras", "matplotlib", "numpy"),
-    *("pandas", "PIL", "ray", "scipy", "sklearn", "tensorflow", "tensorflow_federated", "yaml"),
-)
-
-
 def _check_modules(module: str, directory: Path) -> str:
     """Starts a program in a directory with modules of every name of the standard library."""
-    trace = directory / "trace"
-    folder = directory / "clone"
-    folder.mkdir()
-    for name in ("tasks", "tff_pcdd"):
-        (folder / name).symlink_to(ROOT / name)
-    attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
-    for name in {*sys.stdlib_module_names, *_PACKAGES}:
-        (folder / f"{name}.py").write_text(attack)
+    folder, trace = clone_beside_hostile_modules(directory)
     environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
     command = [sys.executable, "-m", module, "--help"]
     done = subprocess.run(

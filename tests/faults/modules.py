@@ -14,6 +14,9 @@ from tests import faults
 from tests.faults import case
 from tests.faults.case import Case, Result
 
+# Cases after which progress is shown.
+_EVERY = 100
+
 
 def names() -> list[str]:
     """The names of the modules that define `cases(directory: Path)`, without importing them."""
@@ -50,7 +53,10 @@ def run(name: str, size: int | None) -> tuple[str, list[Result], float]:
     with tempfile.TemporaryDirectory() as directory:
         found = cases(name, Path(directory))
         try:
-            results += case.run(found if size is None else case.sample(found, size))
+            for result in case.run(found if size is None else case.sample(found, size)):
+                results.append(result)
+                if len(results) % _EVERY == 0:
+                    print(f"{name}: {len(results)} cases so far", flush=True)
         except unittest.SkipTest as reason:
             print(f"{name}: left out: {reason}", flush=True)
     return name, results, time.monotonic() - start
