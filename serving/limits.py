@@ -18,8 +18,9 @@ from PIL import Image
 # Anyone who reaches the port could unload models by KServe's control of its repository.
 _CLOSED = "/v2/repository"
 _MEGA = 1_000_000
-# What TensorFlow decodes.
-_FORMATS = ("JPEG", "PNG", "GIF", "BMP")
+# What exported models decode. Each frame of a GIF file has a size of its own, which only decoding
+# shows.
+_FORMATS = ("JPEG", "PNG", "BMP")
 # Pillow would warn of large images itself; they are counted below, and never decoded here.
 Image.MAX_IMAGE_PIXELS = None
 
@@ -81,8 +82,8 @@ class Limits:
             # The parsers of the formats raise exceptions of many kinds.
             except Exception:
                 raise InvalidInput(
-                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG, GIF "
-                    "or BMP file"
+                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG or "
+                    "BMP file"
                 ) from None
             if pixels > self.pixels:
                 raise InvalidInput(
