@@ -82,6 +82,8 @@ _WORDS = {
 
 
 def _start(place: str, *before: str) -> subprocess.Popen:
+    """Starts the program, by default without what this process ignores, if `nohup` started it."""
+    before = before or ("env", "--default-signal=HUP")
     process = subprocess.Popen(
         [*before, sys.executable, "-c", _PROGRAM, place],
         cwd=_ROOT,
