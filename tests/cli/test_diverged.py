@@ -28,8 +28,8 @@ def test_a_diverged_run_ends_with_status_1(summary, call_here, tmp_path):
     status, out, _ = call_here("train", f"--output_dir={tmp_path}")
     # What sys.exit prints before it ends with status 1.
     assert status == (
-        "train: error: the run has diverged after 3 rounds, of which 3 had values that are NaN, "
-        "infinite or far too large; its results are not usable"
+        "train: error: the run has diverged: in 3 of 3 rounds values were NaN, infinite or far too "
+        "large; its results are not usable"
     )
     assert "GA 10.00 (best –)" in out
 

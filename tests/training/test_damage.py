@@ -427,3 +427,25 @@ def test_the_digest_does_not_depend_on_the_folder_of_images():
     here, there = ([folder + path for path in files] for folder in (b"/data/", b"/mnt/ab/x/"))
     assert of(*here) == of(*there)
     assert of(*here) != of(*here[:-1], b"/data/f.jpg")
+
+
+@pytest.mark.parametrize("damage", ["truncated", "missing", "manifest", "none", "deleted"])
+def test_a_finished_run_tells_of_its_lost_checkpoint(damage, saved, caplog):
+    """Its results stay as they are; whoever evaluates it learns why that gives others."""
+    folder = saved / "checkpoints"
+    arrays, manifest = folder / "round_000003.npz", folder / "round_000003.json"
+    if damage == "truncated":
+        os.truncate(arrays, 100)
+    elif damage == "missing":
+        arrays.unlink()
+    elif damage == "manifest":
+        manifest.write_text("{}")
+    elif damage == "deleted":
+        for path in folder.iterdir():
+            path.unlink()
+    results.warn_of_lost_checkpoint(saved)
+    warned = [record.getMessage() for record in caplog.records]
+    assert len(warned) == (damage not in ("none", "deleted"))
+    for message in warned:
+        assert "round_000003" in message
+        assert "use an earlier checkpoint" in message

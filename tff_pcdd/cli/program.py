@@ -53,8 +53,7 @@ def run(
             if ending.number is None:
                 raise
         if ending.number is not None:
-            ending.report()
-            sys.exit(signals.status(ending.number))
+            ending.end()
 
 
 def _run(

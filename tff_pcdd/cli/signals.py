@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any
+from typing import Any, NoReturn
 
 _SIGNALS: dict[int, str] = {
     signal.SIGINT: "interrupted",
@@ -91,6 +91,20 @@ class Ending:
             # There may be no terminal any more.
             with contextlib.suppress(OSError):
                 print(line, file=sys.stderr, flush=True)
+
+    def end(self) -> NoReturn:
+        """Ends the program as its signal demands.
+
+        A process of its own ends without waiting for threads that still compute, and without
+        freeing its memory piece by piece, which may take seconds.
+        """
+        assert self.number is not None
+        self.report()
+        if self._restore:
+            sys.exit(status(self.number))
+        with contextlib.suppress(OSError):
+            sys.stdout.flush()
+        os._exit(status(self.number))
 
     def _raise(self, number: int, frame: Any) -> None:
         if self.number is None:

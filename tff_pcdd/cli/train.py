@@ -37,13 +37,14 @@ def main(flags: Flags) -> None:
     ga, best, pa, before = (experiments.percent(summary[name]) for name in names)
     print(
         f"{config.algorithm}: GA {ga} (best {best}), PA {pa} (before local steps {before}) % "
-        f"after {summary['rounds']} rounds, {summary['seconds_per_round']:.3g} s a round; "
+        f"after {experiments.rounds(summary['rounds'])}, {summary['seconds_per_round']:.3g} s a "
+        f"round; "
         f"results in {output_dir}"
     )
     if summary.get("diverged"):
         sys.exit(
-            f"train: error: the run has diverged after {summary['rounds']} rounds, of which "
-            f"{summary['nonfinite_rounds']} had values that are NaN, infinite or far too large; "
+            f"train: error: the run has diverged: in {summary['nonfinite_rounds']} of "
+            f"{experiments.rounds(summary['rounds'])} values were NaN, infinite or far too large; "
             "its results are not usable"
         )
 

@@ -5,13 +5,14 @@ Each is replaced by its copy if it is damaged. Nothing here needs TensorFlow.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import logging
 import os
 from pathlib import Path
 
 from tff_pcdd import files
-from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.errors import DamagedFileError, DataError
 from tff_pcdd.training import manifests
 from tff_pcdd.training.history import History, csv_text
 from tff_pcdd.training.manifests import Manifest
@@ -96,6 +97,27 @@ def warn_of_damage(directory: Path, history: History) -> None:
         logging.warning("%s; restored from the checkpoint", damage)
 
 
+def warn_of_lost_checkpoint(directory: Path) -> None:
+    """Warns if the newest checkpoint of a finished run is damaged; checkpoints may be deleted."""
+    checkpoints = directory / CHECKPOINTS
+    numbers = manifests.rounds(checkpoints)
+    if not numbers:
+        return
+    try:
+        manifest = manifests.read(checkpoints, numbers[-1])
+        arrays = manifests.manifest_path(checkpoints, numbers[-1]).with_suffix(".npz")
+        manifests.check_is_file(arrays)
+        with open(arrays, "rb") as file:
+            if hashlib.file_digest(file, "sha256").hexdigest() != manifest.arrays:
+                raise DamagedFileError(f"{arrays} is damaged or was replaced")
+    except (DataError, OSError) as error:
+        logging.warning(
+            "%s; the results of the run are complete, but evaluations and exports use an earlier "
+            "checkpoint",
+            error,
+        )
+
+
 def repair(directory: Path) -> None:
     """Replaces metrics.csv and summary.json of a finished run if they are damaged; warns then.
 
@@ -105,6 +127,8 @@ def repair(directory: Path) -> None:
         WriteError: a file cannot be written.
     """
     metrics, summary = directory / METRICS, directory / SUMMARY
+    if summary.exists():
+        warn_of_lost_checkpoint(directory)
     if not summary.exists() or (record := recorded(directory)) is None or record.summary is None:
         return
     copies = {}
