@@ -114,7 +114,10 @@ def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
     """Sends a signal; the process has to end in time, with its status and a single line."""
     begin = time.monotonic()
     process.send_signal(number)
-    out, err = process.communicate(timeout=60)
+    try:
+        out, err = process.communicate(timeout=30)
+    finally:
+        process.kill()
     assert time.monotonic() - begin < _SECONDS
     assert process.returncode == 128 + number
     assert not out
