@@ -95,7 +95,9 @@ def can_be_summed(values: Any) -> tf.Tensor:
     """
     tensors = map(tf.convert_to_tensor, tf.nest.flatten(values))
     squares = [tf.nn.l2_loss(v) for v in tensors if v.dtype.is_floating]
-    return tf.math.is_finite(tf.add_n([tf.constant(0.0), *squares]))
+    # Not tf.add_n: TensorFlow may compute it in a buffer with a fixed name, for which clients that
+    # run at the same time compete.
+    return tf.math.is_finite(tf.reduce_sum(tf.stack([tf.constant(0.0), *squares])))
 
 
 def all_finite(values: Any) -> tf.Tensor:
