@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from tff_pcdd.benchmarks import SECTIONS, measure, memory, processes, report, startup
-from tff_pcdd.runtime import private_network
+from tff_pcdd.runtime import launcher
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
 
@@ -59,7 +59,7 @@ def test_machine_is_described(quick_run):
 @pytest.mark.slow
 def test_runtimes_are_set_beside_plain_and_stock(sections):
     rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
-    tff = ["tff"] if private_network.available() else []
+    tff = ["tff"] if launcher.can_isolate() else []
     names = ["plain", "inprocess", "inprocess, one at a time", *tff, "remote", "stock"]
     assert list(rows) == names
     for row in rows.values():

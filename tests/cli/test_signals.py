@@ -127,7 +127,10 @@ def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
 def test_a_program_within_a_process_leaves_its_handlers():
     before = {number: signal.getsignal(number) for number in _WORDS}
     hook = sys.unraisablehook
-    with signals.Ending("train", restore=True) as ending:
+    with (
+        pytest.raises(SystemExit, match=str(128 + signal.SIGTERM)),
+        signals.Ending("train", restore=True) as ending,
+    ):
         assert signal.getsignal(signal.SIGINT) not in before.values()
         with pytest.raises(KeyboardInterrupt):
             os.kill(os.getpid(), signal.SIGTERM)

@@ -191,11 +191,15 @@ def _mutated(number: int, text: bytes) -> bytes:
     return head + text[start + 40 : end] + (mutate(tail, draw) if number % 4 else tail)
 
 
-def _check_leaf(change: Callable[[bytes], bytes], directory: Path) -> str:
-    """Loads a changed training file; what is loaded has to be what `json` reads."""
-    for folder, text in (("train", change(_RIGHT)), ("test", _RIGHT)):
+def _write_leaf(directory: Path, train: bytes, test: bytes) -> None:
+    for folder, text in (("train", train), ("test", test)):
         (directory / folder).mkdir()
         (directory / folder / "data.json").write_bytes(text)
+
+
+def _check_leaf(change: Callable[[bytes], bytes], directory: Path) -> str:
+    """Loads a changed training file; what is loaded has to be what `json` reads."""
+    _write_leaf(directory, change(_RIGHT), _RIGHT)
     with refusals(directory) as outcomes:
         loaded = data.load_leaf(directory / "train", directory / "test", "femnist")
         outcomes.append(SAME)
@@ -221,9 +225,7 @@ def _check_text(number: int, directory: Path) -> str:
     line = "To be, or not to be, that is the question:\nWhether 'tis nobler in the mind to"
     line = f"{line:80s}"
     right = _leaf_text({"HAMLET": {"x": [line, line[::-1]], "y": ["s", "T"]}})
-    for folder, text in (("train", mutate(right, random.Random(number))), ("test", right)):
-        (directory / folder).mkdir()
-        (directory / folder / "data.json").write_bytes(text)
+    _write_leaf(directory, mutate(right, random.Random(number)), right)
     with refusals(directory) as outcomes:
         loaded = data.load_leaf(directory / "train", directory / "test", "shakespeare")
         outcomes.append(SAME)

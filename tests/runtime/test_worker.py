@@ -18,13 +18,13 @@ import tensorflow_federated as tff
 
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import private_network, process, worker
+from tff_pcdd.runtime import launcher, process, worker
 
 pytestmark = pytest.mark.integration
 
 _ROOT = pathlib.Path(runtime.__file__).parents[2]
 _needs_private_network = pytest.mark.skipif(
-    not private_network.available(), reason="no process gets a network of its own on this system"
+    not launcher.can_isolate(), reason="no process gets a network of its own on this system"
 )
 
 # Programs that print the process id of their worker; their argument determines what they do then.
@@ -272,7 +272,7 @@ def test_a_user_that_is_killed_leaves_nothing(number, tmp_path):
 
 
 def test_a_worker_that_other_machines_could_reach_is_refused(monkeypatch):
-    monkeypatch.setattr(private_network, "available", lambda: False)
+    monkeypatch.setattr(launcher, "can_isolate", lambda: False)
     with pytest.raises(SettingError, match="on every network interface") as caught:
         runtime.use("tff")
     assert caught.value.setting == "insecure"

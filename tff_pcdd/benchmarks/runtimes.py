@@ -16,7 +16,7 @@ from tff_pcdd.benchmarks import measure, plain, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd.federated import TrainingSpec
-from tff_pcdd.runtime import inprocess, private_network, remote, worker
+from tff_pcdd.runtime import inprocess, launcher, remote, worker
 
 _TEXT = """\
 `plain` is the reference: a TensorFlow training loop over the clients, one after the other.
@@ -78,7 +78,7 @@ def _contenders(workload: Workload, stack: contextlib.ExitStack):
         "inprocess, one at a time": inprocess.create_context(client_parallelism=1),
     }
     # Elsewhere the worker would be open to every machine that reaches this one.
-    if private_network.available():
+    if launcher.can_isolate():
         contexts["tff"] = worker.create_context()
     contexts["remote"] = remote.create_context(workers=addresses)
     for context in contexts.values():

@@ -10,7 +10,7 @@ import time
 
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table
-from tff_pcdd.runtime import private_network
+from tff_pcdd.runtime import launcher
 
 # Lines that `first_round` prints: the first after each round; a number follows the second.
 FIRST_ROUND = "first round finished"
@@ -30,7 +30,7 @@ _MOST_REPEATS = 3
 def run(plan: measure.Plan) -> Section:
     """Measures every runtime; only the default one if the plan is quick."""
     runtimes = [*(_RUNTIMES[:1] if plan.quick else _RUNTIMES)]
-    if "tff" in runtimes and not private_network.available():
+    if "tff" in runtimes and not launcher.can_isolate():
         runtimes.remove("tff")
     repeats = 1 if plan.quick else min(plan.repeats, _MOST_REPEATS)
     runs: dict[str, list[dict]] = {runtime: [] for runtime in runtimes}

@@ -45,15 +45,8 @@ def run(
     # After the end of the program, a signal simply ends its process.
     own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
-    with signals.Ending(name, restore=not own_process) as ending:
-        try:
-            _run(name, doc, define, main, argv)
-        except BaseException:
-            # After a signal, any error is a consequence: an import that broke off, for example.
-            if ending.number is None:
-                raise
-        if ending.number is not None:
-            ending.end()
+    with signals.Ending(name, restore=not own_process):
+        _run(name, doc, define, main, argv)
 
 
 def _run(

@@ -15,7 +15,7 @@ import signal
 import sys
 import threading
 import time
-from typing import Any, NoReturn
+from typing import Any
 
 _SIGNALS: dict[int, str] = {
     signal.SIGINT: "interrupted",
@@ -72,39 +72,32 @@ class Ending:
         return self
 
     def __exit__(self, *exc_info: object) -> None:
-        ended = self.number is not None and not self._restore
+        """After a signal, ends the program: any error is a consequence of it.
+
+        A process of its own ends without waiting for threads that still compute, and without
+        freeing its memory piece by piece, which may take seconds.
+        """
+        self._report()
+        if self.number is not None and not self._restore:
+            with contextlib.suppress(OSError):
+                sys.stdout.flush()
+            os._exit(status(self.number))
         for number, handler in self._handlers.items():
-            # Until an ended process is gone, the watch goes on and further signals are ignored.
-            own = signal.SIG_IGN if ended else signal.SIG_DFL
-            signal.signal(number, handler if self._restore else own)
-        if ended:
-            return
+            signal.signal(number, handler if self._restore else signal.SIG_DFL)
         self._over.set()
         signal.set_wakeup_fd(self._wakeup)
         sys.unraisablehook = self._previous_hook
         os.close(self._pipe[1])
+        if self.number is not None:
+            sys.exit(status(self.number))
 
-    def report(self) -> None:
+    def _report(self) -> None:
         """Says on standard error that a signal has arrived, unless that has been said."""
         if self.number is not None and self._said.acquire(blocking=False):
             line = f"{self._program}: {_SIGNALS[self.number]}; the same command resumes it"
             # There may be no terminal any more.
             with contextlib.suppress(OSError):
                 print(line, file=sys.stderr, flush=True)
-
-    def end(self) -> NoReturn:
-        """Ends the program as its signal demands.
-
-        A process of its own ends without waiting for threads that still compute, and without
-        freeing its memory piece by piece, which may take seconds.
-        """
-        assert self.number is not None
-        self.report()
-        if self._restore:
-            sys.exit(status(self.number))
-        with contextlib.suppress(OSError):
-            sys.stdout.flush()
-        os._exit(status(self.number))
 
     def _raise(self, number: int, frame: Any) -> None:
         if self.number is None:
@@ -132,7 +125,7 @@ class Ending:
                 self.number = None
                 signal.pthread_kill(threading.main_thread().ident or 0, arrived)
         self.number = arrived
-        self.report()
+        self._report()
         os._exit(status(arrived))
 
     def _next(self) -> int | None:

@@ -32,6 +32,17 @@ def to_int32(labels: np.ndarray, first: int = 0) -> np.ndarray:
     return converted
 
 
+def first_outside(labels: np.ndarray, num_classes: int) -> int | None:
+    """The position of the first label that is no class; None if there is none.
+
+    Args:
+        labels: numbers, [n]; a class is a whole number from 0 to `num_classes` - 1.
+        num_classes: number of classes.
+    """
+    wrong = (labels < 0) | (labels >= num_classes) | (labels != np.floor(labels))
+    return int(np.argmax(wrong)) if wrong.any() else None
+
+
 def to_float32(values: np.ndarray, name: str = "pixel") -> np.ndarray:
     """Numbers as float32.
 

@@ -1,7 +1,7 @@
 """TFF's C++ worker as a child process that reports why it failed and ends with its parent.
 
 The worker that ships with TFF always listens on all network interfaces, and its gRPC is not
-authenticated. `private_network` keeps it to itself where the kernel allows that.
+authenticated. `launcher` keeps it to itself where the kernel allows that.
 """
 
 import atexit
@@ -14,7 +14,6 @@ import shutil
 import signal
 import socket
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -22,7 +21,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from tff_pcdd.runtime import RuntimeStartError, private_network
+from tff_pcdd.runtime import RuntimeStartError, launcher
 
 BINARY_VARIABLE = "TFF_PCDD_WORKER_BINARY"
 
@@ -38,20 +37,6 @@ CHANNEL_OPTIONS = (
     ("grpc.use_local_subchannel_pool", 1),
 )
 _STDERR_TAIL_BYTES = 4000
-
-# Runs in a new Python interpreter, which then replaces itself with the worker. It asks the kernel
-# to kill the process when its parent ends (1 is PR_SET_PDEATHSIG), which remains in force after
-# exec. `preexec_fn` would run Python code in a fork of a process with TensorFlow and gRPC threads,
-# which can deadlock.
-_LAUNCHER = f"""
-import ctypes, os, sys
-ctypes.CDLL(None).prctl(1, {int(signal.SIGKILL)})
-if os.getppid() == int(sys.argv[1]):
-    try:
-        os.execv(sys.argv[2], sys.argv[2:])
-    except OSError as error:
-        sys.exit(f"{{sys.argv[2]}}: {{error.strerror}}")
-"""
 
 
 def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
@@ -138,11 +123,7 @@ class WorkerProcess:
         self._stderr = tempfile.TemporaryFile()  # noqa: SIM115
         self._private = private
         arguments = [f"--port={port}", *arguments]
-        if private:
-            self._command = private_network.command(str(binary), arguments, port, private)
-        else:
-            launcher = [sys.executable, "-I", "-S", "-c", _LAUNCHER, str(self._owner)]
-            self._command = [*launcher, str(binary), *arguments]
+        self._command = launcher.command(str(binary), arguments, port, private)
         self._process: subprocess.Popen  # Set by `_run`, unless the start fails.
         self._start_error: OSError | None = None
         # For PR_SET_PDEATHSIG the parent is the *thread* that started the process. Therefore the

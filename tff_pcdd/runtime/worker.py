@@ -10,7 +10,7 @@ answer of a worker that was killed. Here the worker
 - is monitored: if it dies, the current call fails.
 
 The worker's gRPC is not authenticated, and it always listens on all network interfaces. So it runs
-in a network of its own (`private_network`), which only this user's processes can reach. Where the
+in a network of its own (`launcher`), which only this user's processes can reach. Where the
 kernel does not allow that, as in some containers, it starts only if `insecure` is set.
 """
 
@@ -26,7 +26,7 @@ import grpc
 import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import WorkerDiedError, private_network
+from tff_pcdd.runtime import WorkerDiedError, launcher
 from tff_pcdd.runtime._tff_private import executor_pb2_grpc
 from tff_pcdd.runtime.process import (
     CHANNEL_OPTIONS,
@@ -220,7 +220,7 @@ def create_context(
         SettingError: if it cannot have a network of its own, and `insecure` is not set.
     """
     path = find_binary(binary)
-    if private_network.available():
+    if launcher.can_isolate():
         # The directory can be entered by this user only.
         private = pathlib.Path(tempfile.mkdtemp(prefix="tff_pcdd_")) / "worker"
         port, address = _PRIVATE_PORT, f"unix:{private}"

@@ -81,7 +81,7 @@ def curves(results: Results, title: str, diverged: Results | None = None):
     figure.legend([handles[name] for name in order], labels, fontsize=8, loc="outside right upper")
     explained = f"GA: accuracy on the whole test set{_several(results)}"
     if _runs(diverged or {}):
-        explained += "; ×: diverged"
+        explained += "\n×: diverged"
     figure.suptitle(f"{title}\n{explained}", fontsize=11)
     return figure, panels
 

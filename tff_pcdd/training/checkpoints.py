@@ -62,7 +62,7 @@ class CheckpointManager:
         return manifests.rounds(self._directory, ["json"])
 
     def _arrays(self, round_number: int) -> Path:
-        return manifests.manifest_path(self._directory, round_number).with_suffix(".npz")
+        return manifests.arrays_path(self._directory, round_number)
 
     def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
         """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""

@@ -13,7 +13,7 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.training import trees
+from tff_pcdd.training import manifests, trees
 
 
 class ClientStateStore(abc.ABC):
@@ -166,7 +166,7 @@ class DiskStore(ClientStateStore):
         for client, newest in ((int(name), version) for name, version in versions.items()):
             path = self._path(client, newest)
             if client in checksums:
-                trees.check_file(path, checksums[client])
+                manifests.check_file(path, checksums[client])
             elif not path.exists():
                 raise DamagedFileError(f"{path} is missing")
             # Older and newer files belong to other checkpoints.

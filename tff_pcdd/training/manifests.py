@@ -54,6 +54,11 @@ def manifest_path(directory: Path, round_number: int) -> Path:
     return directory / f"round_{round_number:06d}.json"
 
 
+def arrays_path(directory: Path, round_number: int) -> Path:
+    """The arrays of a round's checkpoint, in the directory of the checkpoints."""
+    return manifest_path(directory, round_number).with_suffix(".npz")
+
+
 def rounds(directory: Path, kinds: Collection[str] = ("json", "npz")) -> list[int]:
     """The rounds of which a checkpoint has one of these kinds of files, in ascending order."""
     if not directory.is_dir():
@@ -112,6 +117,25 @@ def check_is_file(path: Path) -> None:
         raise DamagedFileError(f"{path} {reason}")
     if not path.is_file():
         raise DataError(f"{path} is not a file; remove it")
+
+
+def check_file(path: Path, checksum: str) -> None:
+    """Checks that a file of a checkpoint is the one that was saved.
+
+    Raises:
+        DamagedFileError: the file is missing or damaged.
+        DataError: the file cannot be read.
+    """
+    check_is_file(path)
+    try:
+        with open(path, "rb") as file:
+            found = hashlib.file_digest(file, "sha256").hexdigest()
+    except PermissionError as error:
+        raise DataError(f"{path} cannot be read: {error.strerror}") from None
+    except OSError as error:
+        raise DamagedFileError(f"{path} cannot be read: {error.strerror}") from None
+    if found != checksum:
+        raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
 
 
 def newest_intact(directory: Path, settings: str) -> Manifest | None:

@@ -5,7 +5,6 @@ Each is replaced by its copy if it is damaged. Nothing here needs TensorFlow.
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import os
@@ -105,12 +104,8 @@ def warn_of_lost_checkpoint(directory: Path) -> None:
         return
     try:
         manifest = manifests.read(checkpoints, numbers[-1])
-        arrays = manifests.manifest_path(checkpoints, numbers[-1]).with_suffix(".npz")
-        manifests.check_is_file(arrays)
-        with open(arrays, "rb") as file:
-            if hashlib.file_digest(file, "sha256").hexdigest() != manifest.arrays:
-                raise DamagedFileError(f"{arrays} is damaged or was replaced")
-    except (DataError, OSError) as error:
+        manifests.check_file(manifests.arrays_path(checkpoints, numbers[-1]), manifest.arrays)
+    except DataError as error:
         logging.warning(
             "%s; the results of the run are complete, but evaluations and exports use an earlier "
             "checkpoint",
@@ -127,9 +122,11 @@ def repair(directory: Path) -> None:
         WriteError: a file cannot be written.
     """
     metrics, summary = directory / METRICS, directory / SUMMARY
-    if summary.exists():
-        warn_of_lost_checkpoint(directory)
-    if not summary.exists() or (record := recorded(directory)) is None or record.summary is None:
+    if not summary.exists():
+        return
+    warn_of_lost_checkpoint(directory)
+    record = recorded(directory)
+    if record is None or record.summary is None:
         return
     copies = {}
     damage = damage_of_metrics(directory, record.metrics)

@@ -74,7 +74,7 @@ def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
             read.
     """
     if checksum is not None:
-        check_file(path, checksum)
+        manifests.check_file(path, checksum)
     expected = [np.asarray(leaf) for leaf in tf.nest.flatten(template)]
     try:
         with np.load(path, allow_pickle=False) as file:
@@ -84,25 +84,6 @@ def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
     if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
         raise DataError(f"{path} was written for another model or method")
     return tf.nest.pack_sequence_as(template, leaves)
-
-
-def check_file(path: Path, checksum: str) -> None:
-    """Checks that a file is the one that `save_tree` wrote.
-
-    Raises:
-        DamagedFileError: the file is missing or damaged.
-        DataError: the file cannot be read.
-    """
-    manifests.check_is_file(path)
-    try:
-        with open(path, "rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
-    except PermissionError as error:
-        raise DataError(f"{path} cannot be read: {error.strerror}") from None
-    except OSError as error:
-        raise DamagedFileError(f"{path} cannot be read: {error.strerror}") from None
-    if found != checksum:
-        raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
 
 
 def to_numpy(tree: Any) -> Any:

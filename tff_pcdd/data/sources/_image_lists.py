@@ -16,6 +16,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
+from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, InputSpec
 from tff_pcdd.data.sources import IMAGENET, DatasetInfo, DirectorySource, ImageSource
@@ -115,9 +116,8 @@ class ImageListSource(ImageSource, DirectorySource):
             labels = np.array(texts, np.float64)
         except ValueError as error:
             raise DataError(f"{table}: a label is not a number: {error!s:.200}") from error
-        wrong = (labels < 0) | (labels >= self.info.num_classes) | (labels != np.floor(labels))
-        if wrong.any():
-            row = int(np.argmax(wrong))
+        row = first_outside(labels, self.info.num_classes)
+        if row is not None:
             raise DataError(
                 f"{table}: label {texts[row]:.40} is not an integer within 0 to "
                 f"{self.info.num_classes - 1}, in row {row + 1}"

@@ -16,6 +16,7 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import IMAGE, TEXT
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
@@ -248,9 +249,8 @@ def _parse_user(
         inputs, labels = format.parse(x, y)
     except (ValueError, TypeError, OverflowError) as error:
         raise DataError(f"{where}: {error}") from error
-    wrong = (labels < 0) | (labels >= limit)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    row = first_outside(labels, limit)
+    if row is not None:
         raise DataError(
             f"{where}: label {labels[row]} is not within 0 to {limit - 1}, in sample {row}"
         )

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data import image_headers
+from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import Examples
 from tff_pcdd.data.input_spec import IMAGE
 from tff_pcdd.data.sources import (
@@ -189,9 +190,8 @@ def _decode_split(builder: Any, split: str, info: DatasetInfo) -> Examples:
 
 def _labels(labels: np.ndarray, first: int, info: DatasetInfo, where: str) -> np.ndarray:
     """Labels as int32; TensorFlow Datasets does not check them."""
-    wrong = (labels < 0) | (labels >= info.num_classes)
-    if wrong.any():
-        row = int(np.argmax(wrong))
+    row = first_outside(labels, info.num_classes)
+    if row is not None:
         raise DataError(
             f"dataset {info.name}: {where}: label {labels[row]} of sample {first + row} is not "
             f"within 0 to {info.num_classes - 1}"

@@ -1,12 +1,18 @@
-"""A network of its own for a server that would listen on every interface of the machine.
+"""Starts a server that ends with its user, in a network of its own if wanted.
 
-    python -I -S private_network.py PARENT SOCKET PORT PROGRAM ARGUMENT…
+    python -I -S launcher.py PARENT "" PORT PROGRAM ARGUMENT…
+
+becomes PROGRAM, and ends with the process PARENT.
+
+    python -I -S launcher.py PARENT SOCKET PORT PROGRAM ARGUMENT…
 
 starts PROGRAM in a new network namespace of the Linux kernel, whose only interface is a loopback of
 its own, and connects the Unix socket SOCKET, which only this user can open, with PORT in it. No
 process outside can reach the port in another way. Everything ends with the process PARENT.
 
-As a program, this file imports the standard library only, so that it starts in a few milliseconds.
+This is a program, because `preexec_fn` would run Python code in a fork of a process with TensorFlow
+and gRPC threads, which can deadlock. It imports the standard library only, so that it starts in a
+few milliseconds.
 """
 
 from __future__ import annotations
@@ -24,6 +30,7 @@ import struct
 import subprocess
 import sys
 import threading
+from typing import NoReturn
 
 # From Linux: sched.h, prctl.h, if.h and sockios.h.
 _CLONE_NEWUSER, _CLONE_NEWNET = 0x10000000, 0x40000000
@@ -33,24 +40,26 @@ _SPLICE_BYTES = 1 << 20
 
 
 @functools.cache
-def available() -> bool:
+def can_isolate() -> bool:
     """Whether the kernel gives a process of this user a network of its own."""
     check = subprocess.run([sys.executable, "-I", "-S", __file__, "check"], capture_output=True)
     return check.returncode == 0
 
 
-def command(program: str, arguments: list[str], port: int, path: pathlib.Path) -> list[str]:
-    """The command that runs a program in a network of its own, until this process ends.
+def command(
+    program: str, arguments: list[str], port: int, private: pathlib.Path | None
+) -> list[str]:
+    """The command that runs a program until this process ends.
 
     Args:
         program: path of the program.
         arguments: its arguments.
         port: the port on which it listens.
-        path: the Unix socket for connections to the port, in a directory of its own, which is
-            removed when this process ends.
+        private: gives it a network of its own; the Unix socket for connections to the port, in a
+            directory of its own, which is removed when this process ends.
     """
     own = [sys.executable, "-I", "-S", __file__, str(os.getpid())]
-    return [*own, str(path), str(port), program, *arguments]
+    return [*own, str(private or ""), str(port), program, *arguments]
 
 
 def _enter() -> None:
@@ -70,18 +79,14 @@ def _enter() -> None:
 
 
 def _end_with_parent(parent: int, signal_number: int) -> None:
-    """Asks the kernel for a signal when the parent process ends."""
+    """Asks the kernel for a signal when the parent process ends; this outlasts `exec`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
         os._exit(1)
 
 
-def _start(program: str, arguments: list[str]) -> int:
-    """Starts the program as a child process, which ends with this one; returns its process id."""
-    parent = os.getpid()
-    pid = os.fork()
-    if pid:
-        return pid
+def _become(parent: int, program: str, arguments: list[str]) -> NoReturn:
+    """Replaces this process by the program, which the kernel kills when the parent ends."""
     _end_with_parent(parent, signal.SIGKILL)
     try:
         os.execv(program, [program, *arguments])
@@ -123,7 +128,9 @@ def _pump(source: socket.socket, target: socket.socket) -> None:
                 end.shutdown(socket.SHUT_RDWR)
 
 
-def _run(parent: int, path: pathlib.Path, port: int, program: str, arguments: list[str]) -> None:
+def _run(
+    parent: int, path: pathlib.Path, port: int, program: str, arguments: list[str]
+) -> NoReturn:
     """Runs the program and relays connections until it ends; ends in the same way as it."""
 
     def end(*_):
@@ -137,7 +144,10 @@ def _run(parent: int, path: pathlib.Path, port: int, program: str, arguments: li
     listener.bind(str(path))
     listener.listen()
     _enter()
-    child = _start(program, arguments)
+    relay = os.getpid()
+    child = os.fork()
+    if not child:
+        _become(relay, program, arguments)
     threading.Thread(target=_relay, args=(listener, port), daemon=True).start()
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status):
@@ -152,8 +162,11 @@ def _main() -> None:
     if sys.argv[1] == "check":
         _enter()
         return
-    parent, path, port, program, *arguments = sys.argv[1:]
-    _run(int(parent), pathlib.Path(path), int(port), program, arguments)
+    parent, private, port, program, *arguments = sys.argv[1:]
+    if private:
+        _run(int(parent), pathlib.Path(private), int(port), program, arguments)
+    else:
+        _become(int(parent), program, arguments)
 
 
 if __name__ == "__main__":
