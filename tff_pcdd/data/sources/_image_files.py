@@ -109,7 +109,7 @@ class OwnImages(OwnSource, ImageListSource):
         shape = (*self._size(place, headers), self._channels(place, headers))
         x = np.array([os.fsencode(path) for path in paths])
         if len(x) * math.prod(shape) <= _IN_MEMORY:
-            x = np.concatenate(list(decoded(x, self._spec(shape))))
+            x = np.concatenate(list(decoded(x, self._plain(shape))))
         hashes = np.array([header.hash for header in headers])
         samples = OwnSamples(place, x, labels, sites, parts, hashes, shown, notes)
         return self.pool(samples, request, lambda train: self._measured(shape, train))
@@ -155,6 +155,9 @@ class OwnImages(OwnSource, ImageListSource):
         info = dataclasses.replace(self.info, kind=kind, shape=shape, mean=mean, std=std)
         return self.image_spec(info=info)
 
+    def _plain(self, shape: tuple[int, ...]) -> InputSpec:
+        return InputSpec(IMAGE_FILE, shape, "string", max_pixels=self.max_image_pixels)
+
     def _measured(self, shape: tuple[int, ...], x: np.ndarray) -> InputSpec:
         """The input spec, with statistics of the training samples if they are asked for."""
         if self.input_normalization == "imagenet" and shape[-1] != 3:
@@ -169,21 +172,29 @@ class OwnImages(OwnSource, ImageListSource):
         if len(x) > _MEASURED:
             chosen = np.random.default_rng(0).choice(len(x), _MEASURED, replace=False)
             x = x[np.sort(chosen)]
-        return self._spec(shape, measure(decoded(x, self._spec(shape)), 255))
+        return self._spec(shape, measure(decoded(x, self._plain(shape)), 255))
 
 
 def decoded(paths: np.ndarray, spec: InputSpec) -> Iterator[np.ndarray]:
     """The pixels of image files as uint8 [batch, *spec.shape], a batch at a time.
+
+    Args:
+        paths: the files, bytes [n].
+        spec: an input spec without scale and statistics.
 
     Raises:
         DataError: if an image cannot be decoded; names it.
     """
     import tensorflow as tf
 
-    plain = dataclasses.replace(spec, scale=1.0, mean=None, std=None)
+    # In a graph, because errors of eager operations name no files.
+    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
+    def pixels_of(batch):
+        return transforms.normalize(batch, spec)
+
     for start in range(0, len(paths), _BATCH):
         try:
-            pixels = transforms.normalize(tf.constant(paths[start : start + _BATCH]), plain)
+            pixels = pixels_of(paths[start : start + _BATCH])
         except tf.errors.InvalidArgumentError as error:
             raise DataError(transforms.broken_images(str(error)) or str(error)) from None
         yield np.asarray(pixels, np.uint8)

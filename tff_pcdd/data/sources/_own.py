@@ -173,11 +173,10 @@ def check_parts(parts: Sequence[str], where: str, first: int = 0) -> list[str]:
     Raises:
         DataError: if a text is another; names its row.
     """
-    lower = [part.strip().lower() for part in parts]
-    for row, part in enumerate(lower, first):
-        if part not in PARTS:
-            raise DataError(f"{where}, row {row}: split {parts[row]!r:.40} is not train or test")
-    return lower
+    for row, part in enumerate(parts, first):
+        if part.lower() not in PARTS:
+            raise DataError(f"{where}, row {row}: split {part!r:.40} is not train or test")
+    return [part.lower() for part in parts]
 
 
 def _warn_of_gaps(

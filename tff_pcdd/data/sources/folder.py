@@ -151,10 +151,11 @@ class Folder(OwnImages):
             "classes_left_out": len(found.classes - set(found.labels)),
         }
         if found.others:
+            deepest = max(found.others, key=lambda path: path.count(os.sep))
             files = "file is" if len(found.others) == 1 else "files are"
             warn(
                 f"{found.root}: {len(found.others)} {files} left out, not images in PNG or JPEG "
-                f"format in a folder site/class, for example {_shown(found.others[0])}"
+                f"format in a folder site/class, for example {_shown(deepest)}"
             )
         for kind, empty in (
             ("site", set(found.empty) - set(found.sites)),
