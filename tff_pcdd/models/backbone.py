@@ -118,7 +118,7 @@ class ImageBackbone(Backbone):
     ) -> tf.keras.Model:
         if vocabulary_size is None and len(input_shape) == 1:
             if not self.accepts_vectors:
-                reason = f"needs images; the data are vectors of {input_shape[0]} numbers: use mlp"
+                reason = f"needs images as input; vectors of {input_shape[0]} numbers need mlp"
                 raise SettingError(registry.setting, self.name, reason)
         elif vocabulary_size is not None or len(input_shape) == 1:
             reason = f"needs images as input; the data are text of {input_shape[0]} characters"

@@ -50,7 +50,9 @@ def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> li
     for row, text in enumerate(texts, first):
         if text is None or text.strip() in _MISSING:
             raise DataError(f"{where}, row {row}: the {what} is missing")
-    names = [tidy(str(text), f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)]
+    names = [
+        tidy(str(text), f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)
+    ]
     numbers = [number for name in names if (number := _number(name)) is not None]
     # Names such as "007" stay as they are, and so does "1.5" if another is no number.
     if len(numbers) < len(names) or not any("." in name for name in names):
