@@ -41,7 +41,8 @@ matrix: install
 	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-# All injected faults; docs/trust.md shows what came out. `make test` runs a sample of them.
+# All injected faults, in about ten minutes on 2 cores; docs/trust.md shows what came out. `make test`
+# runs a sample of them.
 faults: install install-serving
 	$(BIN)/python -m tests.faults --output=build/faults.json
 
