@@ -175,6 +175,8 @@ def main(flags: Flags) -> None:
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))
         return
 
+    for group in configs.values():
+        experiments.check_data(group[0], output_dir)
     from tff_pcdd.studies import compare
 
     report, failures = compare(configs, output_dir, options, overwrite=overwrite)

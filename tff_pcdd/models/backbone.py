@@ -124,9 +124,11 @@ class ImageBackbone(Backbone):
 
     Attributes:
         min_side: the smallest height and width, in pixels, that the network can process.
+        accepts_vectors: whether inputs may also be vectors, of shape (length,).
     """
 
     min_side: ClassVar[int] = 1
+    accepts_vectors: ClassVar[bool] = False
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         """Makes the Keras model.
@@ -143,7 +145,11 @@ class ImageBackbone(Backbone):
     def _make(
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
-        if vocabulary_size is not None or len(input_shape) == 1:
+        if vocabulary_size is None and len(input_shape) == 1:
+            if not self.accepts_vectors:
+                reason = f"needs images as input; vectors of {input_shape[0]} numbers need mlp"
+                raise SettingError(registry.setting, self.name, reason)
+        elif vocabulary_size is not None or len(input_shape) == 1:
             reason = f"needs images as input; the data are text of {input_shape[0]} characters"
             raise SettingError(registry.setting, self.name, reason)
         side = self.min_side

@@ -119,6 +119,7 @@ def run_all(
     files.remove_leftovers(directory, ".*.tmp")
     for run in runs:
         if overwrite or read_summary(run.folder) is None:
+            run.config.data.source.check()
             planning.check(run.config)
     for number, run in enumerate(runs):
         label = f"[{number + 1}/{len(runs)}] {run.label}"

@@ -55,6 +55,8 @@ def run_experiment(
     summary = None if overwrite else read_summary(directory)
     if summary is None:
         disks.check_writable(directory)
+        if federation is None:
+            config.data.source.check()
         from tff_pcdd.training.run import Run
 
         run = Run(
