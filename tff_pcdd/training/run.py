@@ -16,7 +16,14 @@ from typing import Any
 
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
+from tff_pcdd.training import (
+    accuracies,
+    client_results,
+    disk_space,
+    manifests,
+    planning,
+    results,
+)
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import CsvLog
@@ -215,7 +222,10 @@ class Run:
                 while self.simulation.round < self.last_round:
                     self._next_round()
             summary = self._summarize()
-            self._checkpoints.record_summary(summary_text(summary))
+            answers = client_results.write(
+                self, self._checkpoints.newest, with_predictions=self._options.predictions
+            )
+            self._checkpoints.record_results(summary_text(summary), answers)
             write_summary(self.directory, summary)
         return summary
 
