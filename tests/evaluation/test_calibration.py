@@ -90,11 +90,19 @@ def test_temperature_minimizes_the_likelihood(scale):
 
 
 def test_bounds_of_the_temperature():
-    """Of a model that is always right, or always wrong; and of too few samples."""
+    """Of a model that is always wrong, or wrong once in many samples with large gaps."""
     logits = np.eye(3)[np.arange(30) % 3]
-    right = np.arange(30) % 3
-    # Below, float64 no longer tells probabilities from 1.
-    assert 0.01 <= calibration.fit_temperature(logits, right) < 0.05
-    assert calibration.fit_temperature(logits, (right + 1) % 3) == pytest.approx(100, rel=1e-3)
-    assert np.isnan(calibration.fit_temperature(logits[:9], right[:9]))
-    assert 0.01 <= calibration.fit_temperature(logits[:10], right[:10]) < 0.05
+    wrong = (np.arange(30) + 1) % 3
+    assert calibration.fit_temperature(logits, wrong) == pytest.approx(100, rel=1e-3)
+    many, labels = np.tile([[0.001, 0.0]], (10**5, 1)), np.zeros(10**5, int)
+    labels[0] = 1
+    assert calibration.fit_temperature(many, labels) == pytest.approx(0.01, rel=1e-3)
+
+
+def test_samples_that_determine_no_temperature():
+    """Too few of them, or all classified correctly: then the best temperature would be 0."""
+    logits, labels = answers(10)
+    assert (logits.argmax(axis=1) != labels).any()
+    assert calibration.fit_temperature(logits, labels) > 0
+    assert np.isnan(calibration.fit_temperature(logits[:9], labels[:9]))
+    assert np.isnan(calibration.fit_temperature(logits, logits.argmax(axis=1)))

@@ -40,10 +40,11 @@ def test_before_and_after_the_temperature():
         "| as the method computes them | 90.00 | 12.00 | 78.00 |",
         "| divided by the temperature 0.25 | 90.00 | 90.00 | 0.00 |",
     ]
-    assert "fitted on 20 held-out samples. This model does not use it" in text
+    assert "fitted on 20 held-out samples. This model does not use it;" in text.replace("\n", " ")
     used = card(9, 0.12, 0.25, calibrated=True)
-    assert "This model divides its logits by it." in used
+    assert "This model divides its logits by it." in used.replace("\n", " ")
     assert LOW not in used
+    assert "No temperature is fitted to the 20 held-out samples" in card(9, 0.12)
 
 
 def test_without_test_samples():

@@ -23,7 +23,11 @@ def exported(run, directory, options, **chosen):
         answers = serve(images=tf.constant(test.x))
         probabilities = answers["probabilities"].numpy()
         found.append(
-            (probabilities, answers["label"].numpy(), (folder / "model_card.md").read_text())
+            (
+                probabilities,
+                answers["label"].numpy(),
+                (folder / "model_card.md").read_text().replace("\n", " "),
+            )
         )
     return found
 

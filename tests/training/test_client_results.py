@@ -224,7 +224,7 @@ def test_calibration_agrees_with_the_predictions(predicted):
     assert found["models"]["global"]["temperature"] > 0
     assert len(found["clients"]) == 5
     for of in found["clients"].values():
-        assert (of["temperature"] is None) == (of["held_out_samples"] < 10)
+        assert of["temperature"] is None or of["held_out_samples"] >= 10
     assert (directory / "plots" / "calibration.png").exists()
 
 

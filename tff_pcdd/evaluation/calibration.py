@@ -16,8 +16,7 @@ from scipy import optimize, special
 
 BINS = 15
 
-# The temperatures that are tried. Without a bound, the best temperature of a model that classifies
-# all held-out samples correctly would be 0.
+# The temperatures that are tried.
 LOWEST, HIGHEST = 0.01, 100.0
 
 # The fewest held-out samples from which a temperature is fitted.
@@ -127,10 +126,11 @@ def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
         labels: their integer classes [n].
 
     Returns:
-        A number from 0.01 to 100; NaN if there are fewer than 10 samples.
+        A number from 0.01 to 100; NaN if there are fewer than 10 samples. Also NaN if all are
+        classified correctly: then the lower the temperature the better, and none is the best.
     """
     logits, labels = finite(logits, labels)
-    if len(labels) < FEWEST:
+    if len(labels) < FEWEST or (logits.argmax(axis=1) == labels).all():
         return float("nan")
     found = optimize.minimize_scalar(
         lambda log_t: negative_log_likelihood(logits, labels, np.exp(log_t)),
@@ -152,7 +152,7 @@ class Calibration:
     Attributes:
         before: the answers of the model as it is.
         after: the answers with the temperature; equal to `before` without one.
-        temperature: fitted on held-out samples; NaN if there are fewer than 10.
+        temperature: fitted on held-out samples; NaN if that is not possible, see `fit_temperature`.
         held_out_samples: number of the held-out samples.
     """
 

@@ -143,11 +143,9 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
         yield "There are no test samples to measure it on."
         return
     fitted = of.temperature == of.temperature
-    yield (
-        "The confidence of an answer is its largest probability. The expected calibration error "
-        "(ECE) is the mean\ndistance between accuracy and confidence in 15 bins of equal width, on "
-        "the test samples of this model."
-    )
+    yield "The confidence of an answer is its largest probability. The expected calibration error"
+    yield "(ECE) is the mean distance between accuracy and confidence in 15 bins of equal width, on"
+    yield "the test samples of this model."
     yield ""
     yield from _table(
         ("logits", "accuracy (%)", "mean confidence (%)", "ECE (%)"),
@@ -161,29 +159,24 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
     )
     yield ""
     if fitted:
+        used = "does not use it; the export option temperature=fitted does."
+        yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
+        yield "divides its logits by it." if calibrated else used
+    elif of.held_out_samples:
         yield (
-            f"The temperature is fitted on {of.held_out_samples} held-out samples. "
-            + (
-                "This model divides its logits by it."
-                if calibrated
-                else "This model does not use it; the export option temperature=fitted does."
-            )
+            f"No temperature is fitted to the {of.held_out_samples} held-out samples. It takes at "
+            "least 10, one of which is\nclassified wrongly."
         )
     gap = of.before.accuracy - of.before.mean_confidence
     if not calibrated and abs(gap) > _TOLERATED:
-        yield (
-            f"**The probabilities are far too {'low' if gap > 0 else 'high'}**: they order the "
-            "classes, but do not say how often an answer is right."
-        )
+        yield ""
+        yield f"**The probabilities are far too {'low' if gap > 0 else 'high'}**: they order the"
+        yield "classes, but do not say how often an answer is right."
         if gap > 0:
-            yield (
-                "This is so for methods whose logits are bounded, such as FedGELA with scale 1, "
-                "whose probabilities stay near 1 / number of classes."
-            )
-        yield (
-            "If you need them, export with temperature=fitted, from a run that holds samples out "
-            "(validation_fraction)."
-        )
+            yield "This is so for methods with bounded logits, such as FedGELA with scale 1, whose"
+            yield "probabilities stay near 1 / number of classes."
+        yield "If you need probabilities, export with temperature=fitted, from a run that holds"
+        yield "samples out (validation_fraction)."
 
 
 def _percent(value: float | None) -> str:
