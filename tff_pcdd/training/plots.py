@@ -80,8 +80,10 @@ def reliability(models: Mapping[str, Calibration], title: str):
     all_axes = figure.subplots(1, len(models), squeeze=False)[0]
     for axes, (name, of) in zip(all_axes, models.items(), strict=True):
         axes.plot([0, 100], [0, 100], color="grey", linewidth=1)
-        drawn = [("as it is", of.before), ("with temperature", of.after)]
-        for label, answers in drawn if of.after is not of.before else drawn[:1]:
+        drawn = [("as it is", of.before)]
+        if not np.array_equal(of.before.confidence, of.after.confidence):
+            drawn.append(("with temperature", of.after))
+        for label, answers in drawn:
             held = answers.samples > 0
             x, y = (
                 100 * v[held] / answers.samples[held] for v in (answers.confidence, answers.correct)
