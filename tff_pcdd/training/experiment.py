@@ -30,6 +30,8 @@ def run_experiment(
 ) -> dict[str, Any]:
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
 
+    Files of the models' answers that a finished run lacks are computed from its last checkpoint.
+
     Args:
         config: the settings of the experiment.
         output_dir: the directory of the results.
@@ -53,7 +55,8 @@ def run_experiment(
     if not overwrite:
         results.repair(directory)
     summary = None if overwrite else read_summary(directory)
-    if summary is None:
+    predictions = options is not None and options.predictions
+    if summary is None or results.can_answer(directory, predictions=predictions):
         disks.check_writable(directory)
         if federation is None:
             config.data.source.check()

@@ -25,7 +25,14 @@ EVALUATION = "evaluation.json"
 CLIENT_STATES = "client_states"
 
 # What a run's directory may contain.
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, signature.FILE)
+_FILES = (
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    *results.answer_files(predictions=True),
+    EVALUATION,
+    signature.FILE,
+)
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
 
 # How many different settings an error names.
