@@ -231,7 +231,7 @@ def test_compare(compared):
     text = (directory / "comparison.md").read_text()
     for method in ("fedavg", "fedgela"):
         finals = [summary(folders[method, seed])["ga_final"] for seed in (0, 3)]
-        cell = f"{sum(finals) / 2:.1f} ± {abs(finals[0] - finals[1]) / 2:.1f}"
+        cell = f"{sum(finals) / 2:.1f} ± {np.std(finals, ddof=1):.1f}"
         for shown in (printed, text):
             line = next(line for line in shown.splitlines() if line.startswith(f"| {method} "))
             assert line.split("|")[2].strip(" *") == cell

@@ -125,13 +125,19 @@ def build_process(
         evaluate_before=_compose_evaluation(tensors, tensors.evaluate_before, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
-        download_bytes=count_bytes(message_type) - fixed_bytes,
+        download_bytes=_download_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
         personal_bytes=sum(map(count_bytes, kept_types)),
         personal_parameters=sum(sum(tensor_sizes(kept)) for kept in kept_types),
         personal_epochs=personal_epochs(spec),
         heads=tuple(dir(tensors.evaluate_global.type_signature.result["correct"])),
     )
+
+
+def _download_bytes(message_type: tff.Type) -> int:
+    """Bytes of the server's message; without tensors, the round's number is not sent either."""
+    parts = [message_type[name] for name in ("weights", "server")]
+    return count_bytes(message_type) if any(map(tensors_of, parts)) else 0
 
 
 class _Aggregation(NamedTuple):

@@ -10,6 +10,7 @@ from typing import NamedTuple
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import comparison_plots, comparison_tables, study
+from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
 
@@ -98,11 +99,13 @@ def plan(
 
 def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
     files.write_text(directory / _TABLES, comparison_tables.document(runs))
-    rows = [
-        {"partition": item.config.data.partition.describe(), **item.summary}
-        for item in runs
-        if item.summary
-    ]
+    rows = []
+    for item in runs:
+        if item.summary:
+            gain = gain_over_local(item, runs)
+            known = {} if gain is None else {"pa_over_local": gain}
+            partition = item.config.data.partition.describe()
+            rows.append({"partition": partition, **item.summary, **known})
     study.write_csv(directory / _CSV, rows)
 
 

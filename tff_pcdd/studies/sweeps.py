@@ -81,7 +81,8 @@ def sweep(
     report = table(outcomes, best)
     note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
-        "data in that round; nothing is chosen by them. In %, mean ± standard deviation over seeds."
+        "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
+        "over seeds (n - 1 in the denominator)."
     )
     files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
     if any(outcome.validation for outcome in outcomes):
