@@ -127,7 +127,7 @@ def test_compare(folder, succeed):
 
 @pytest.mark.parametrize("program", ["train", "compare"])
 def test_help_lists_names_and_options(program, folder, succeed):
-    text = succeed(program, IMPORT, "--help", cwd=folder)
+    text = succeed(program, IMPORT, "--helpfull", cwd=folder)
     flags = {
         match[1]: " ".join(match[2].split())
         for match in re.finditer(r"^  --(\w+)[^\n]*\n((?:      .*(?:\n|$))+)", text, re.M)

@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 from absl import logging
 
-from tff_pcdd.cli import own_modules, signals
+from tff_pcdd.cli import help, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -65,7 +65,7 @@ def _run(
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
-    flags = Flags(argv)
+    flags, topic = Flags(argv), help.requested(argv[1:])
     try:
         own_modules.import_named(argv)
     except absl_flags.Error as error:
@@ -89,8 +89,8 @@ def _run(
             "Log level of absl; messages up to this level are shown.",
             "Program",
         )
-        if flags.asks_for_help():
-            print(flags.help(doc))
+        if topic is not None:
+            print(help.text(flags, doc, topic))
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
@@ -126,4 +126,4 @@ def _run(
 
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
-    return str(error).removeprefix("ERROR:: ")
+    return str(error).removeprefix("ERROR:: ").removeprefix("flag ")

@@ -89,19 +89,26 @@ def gain_over_local(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
     """PA of a run minus PA of the run of `local` with the same partition and seed, if both have it.
 
     Args:
-        run: a run of any other method.
+        run: any run; one of `local` itself has no such value.
         runs: all runs.
     """
+    if run.config.algorithm == _ALONE:
+        return None
+    own = _summary_value(run, "pa_final")
     for other in runs:
         if (
-            other.config.algorithm == _ALONE != run.config.algorithm
-            and (other.usable and run.usable)
+            other.config.algorithm == _ALONE
             and other.config.seed == run.config.seed
             and other.config.data.partition == run.config.data.partition
         ):
-            values = [(each.summary or {}).get("pa_final") for each in (run, other)]
-            return None if None in values else values[0] - values[1]
+            alone = _summary_value(other, "pa_final")
+            return None if own is None or alone is None else own - alone
     return None
+
+
+def _summary_value(run: StudyRun, key: str) -> Any:
+    """A value from the summary of a run; None if the run is not usable or lacks it."""
+    return (run.summary or {}).get(key) if run.usable else None
 
 
 def over_local(runs: Sequence[StudyRun]) -> dict[str, list[float]]:
