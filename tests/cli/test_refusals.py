@@ -107,7 +107,7 @@ TRAIN = [
     (["--rounds"], "rounds"),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
-    (["--flagfile=a\0b"], "--flagfile: cannot be read: embedded null byte"),
+    (["--flagfile=a\0b"], "--flagfile=a\\x00b: cannot be read: embedded null byte"),
     (["--" + "x" * 10_000], "a flag is unknown, and its name is too long to be shown"),
     # control characters and long values
     (["--algorithm=a\x1b[2J\nb"], "--algorithm=a\\x1b[2J\\nb: choose one of"),

@@ -134,3 +134,4 @@ def test_what_a_method_states_about_itself(name):
     assert method.has_global_model == (name not in WITHOUT_GLOBAL_MODEL)
     assert method.baseline == (name in BASELINES)
     assert method.pools_samples == (name == "central")
+    assert method.has_schedule == (name == "fedproc")

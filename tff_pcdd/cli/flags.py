@@ -8,7 +8,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from tff_pcdd import methods
-from tff_pcdd.cli import other_names
+from tff_pcdd.cli import flagfiles, other_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import Setting, describe
 
@@ -126,10 +126,10 @@ class Flags:
 
         Raises:
             absl.flags.Error: the value of a flag is invalid.
-            SettingError: a flag is unknown, or an argument is not a flag.
+            SettingError: a flag is unknown, an argument is no flag, or a flagfile cannot be used.
         """
         try:
-            rest = self._values(self._argv)
+            rest = self._values([self._argv[0], *flagfiles.expand(self._argv[1:])])
         except absl_flags.UnrecognizedFlagError as error:
             meant = other_names.question(other_names.similar(error.flagname, self.names()), "--")
             reason = f"--{error.flagname}: there is no such flag{meant or '; --help lists them'}"

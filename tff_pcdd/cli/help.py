@@ -6,17 +6,16 @@ import itertools
 import re
 import textwrap
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from tff_pcdd import methods, models, runtime
 from tff_pcdd.cli import other_names
-from tff_pcdd.data import partitions, sources
 from tff_pcdd.errors import SettingError
-from tff_pcdd.evaluation import metrics
-from tff_pcdd.federated import aggregators
+from tff_pcdd.settings import registries
+from tff_pcdd.training import ExperimentConfig, RunOptions
 
 if TYPE_CHECKING:
     from tff_pcdd.cli.flags import Flags
+    from tff_pcdd.registry import Registry
 
 _FULL = "--helpfull"
 _SHORT = ("--help", "-h", "-help", "--helpshort")
@@ -41,15 +40,15 @@ _COMMON = (
     "runtime",
 )
 
-# What can be chosen by name, under the words that users have for it.
-_REGISTRIES: dict[str, Any] = {
-    "methods": methods.registry,
-    "data sets": sources.registry,
-    "partitions": partitions.registry,
-    "models": models.registry,
-    "aggregators": aggregators.registry,
-    "metrics": metrics.registry,
-    "runtimes": runtime.registry,
+# Settings that choose a component, and what users call the components.
+_COMPONENTS = {
+    "algorithm": "methods",
+    "dataset": "data sets",
+    "partition": "partitions",
+    "model": "models",
+    "aggregator": "aggregators",
+    "metrics": "metrics",
+    "runtime": "runtimes",
 }
 
 _SYNTAX = "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file."
@@ -104,7 +103,8 @@ def short(flags: Flags, doc: str) -> str:
     """The flags that most runs need, in a line each, and the names under which others are."""
     common = [name for name in flags.names() if name not in flags.settings or name in _COMMON]
     groups = dict.fromkeys(group.partition(" ")[0] for group in flags.groups)
-    topics = {"groups": list(groups), **_choices(flags)}
+    topics = {"groups": list(groups)}
+    topics |= {_COMPONENTS.get(r.setting, r.setting): r.names() for r in _registries(flags)}
     named = [
         textwrap.fill(
             f"  {what}: {', '.join(names)}",
@@ -134,7 +134,7 @@ def part(flags: Flags, topic: str) -> str:
         SettingError: there is nothing of that name.
     """
     name = topic.lstrip("-")
-    found = [_component(flags, what, name) for what in _choices(flags) if name in _names(what)]
+    found = [_component(flags, each, name) for each in _registries(flags) if name in each.names()]
     found += [
         _group(flags, group, names)
         for group, names in flags.groups.items()
@@ -143,7 +143,8 @@ def part(flags: Flags, topic: str) -> str:
     if not found and name in flags:
         found.append(_describe(flags, name))
     if not found:
-        known = [*flags.names(), *flags.groups, *itertools.chain(*_choices(flags).values())]
+        known = [*flags.names(), *flags.groups]
+        known += itertools.chain(*(registry.names() for registry in _registries(flags)))
         raise SettingError(
             "",
             None,
@@ -153,21 +154,15 @@ def part(flags: Flags, topic: str) -> str:
     return "\n\n".join(found)
 
 
-def _names(what: str) -> list[str]:
-    return _REGISTRIES[what].names()
-
-
-def _choices(flags: Flags) -> dict[str, list[str]]:
-    """The names of what can be chosen by a flag of the program, or has settings in it."""
+def _registries(flags: Flags) -> list[Registry]:
+    """The components that can be chosen by a flag of the program, or have settings in it."""
     choosers = {*flags.names(), *(setting.chosen_by for setting in flags.settings.values())}
-    return {
-        what: _names(what) for what, registry in _REGISTRIES.items() if registry.setting in choosers
-    }
+    found = [*registries(ExperimentConfig), *registries(RunOptions)]
+    return [registry for registry in found if registry.setting in choosers]
 
 
-def _component(flags: Flags, what: str, name: str) -> str:
+def _component(flags: Flags, registry: Registry, name: str) -> str:
     """What a component is, and its flags."""
-    registry = _REGISTRIES[what]
     about = (registry.get(name).__doc__ or "").strip().partition("\n")[0]
     own = [
         setting.name

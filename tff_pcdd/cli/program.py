@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 from absl import logging
 
-from tff_pcdd.cli import help, own_modules, signals
+from tff_pcdd.cli import flagfiles, help, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -59,17 +59,18 @@ def _run(
     """What `run` does, but for signals."""
 
     def fail(message: str, status: int) -> None:
+        if status == 2 and (needed := own_modules.lacking(arguments)):
+            message = f"{needed} ({message})"
         line = shown(" ".join(str(message).split()), len(str(message)))
         if len(line) > _LINE:
             line = f"{line[: _LINE - 200]} … {line[-200:]}"
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
-    flags, topic = Flags(argv), help.requested(argv[1:])
+    flags, topic, arguments = Flags(argv), help.requested(argv[1:]), argv[1:]
     try:
-        own_modules.import_named(argv)
-    except absl_flags.Error as error:
-        fail(_shown_by_absl(error), 2)
+        arguments = flagfiles.expand(arguments)
+        own_modules.import_named(arguments)
     except SettingError as error:
         fail(f"--{error}", 2)
     try:

@@ -75,6 +75,8 @@ class Method(Component):
         baseline: whether it is not federated, but something to compare federated methods with.
         pools_samples: whether the samples of all clients are in one place, which trains as a single
             client without a state of its own. Nothing is sent then.
+        has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
+            which is None otherwise. More rounds cannot be added to such a run later.
         published_weighting: the published weights of clients in means over the cohort: "samples"
             (their numbers of samples) or "uniform" (equal).
         client_weighting: the weights that are used.
@@ -86,6 +88,7 @@ class Method(Component):
     has_global_model: ClassVar[bool] = True
     baseline: ClassVar[bool] = False
     pools_samples: ClassVar[bool] = False
+    has_schedule: ClassVar[bool] = False
     published_weighting: ClassVar[str] = "samples"
 
     # The options of subclasses stay the first positional arguments.

@@ -18,7 +18,7 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
 from tff_pcdd.training.results import read_history
-from tff_pcdd.training.run_directory import check_directory, read_summary
+from tff_pcdd.training.run_directory import check_directory, finished_summary
 
 # Where the tracebacks of failed runs are written.
 FAILURES = "failures.txt"
@@ -118,7 +118,7 @@ def run_all(
     disks.check_writable(directory)
     files.remove_leftovers(directory, ".*.tmp")
     for run in runs:
-        if overwrite or read_summary(run.folder) is None:
+        if overwrite or finished_summary(run.folder, run.config) is None:
             planning.check(run.config)
     for number, run in enumerate(runs):
         label = f"[{number + 1}/{len(runs)}] {run.label}"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import disks
 from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run_directory import check_directory, read_summary
+from tff_pcdd.training.run_directory import check_directory, finished_summary
 from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -29,6 +29,8 @@ def run_experiment(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
+
+    A run of fewer rounds that has finished is continued.
 
     Args:
         config: the settings of the experiment.
@@ -52,7 +54,7 @@ def run_experiment(
     check_directory(directory, config, overwrite)
     if not overwrite:
         results.repair(directory)
-    summary = None if overwrite else read_summary(directory)
+    summary = None if overwrite else finished_summary(directory, config)
     if summary is None:
         disks.check_writable(directory)
         from tff_pcdd.training.run import Run

@@ -29,6 +29,7 @@ from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
+from tff_pcdd.training.more_rounds import prepare_more_rounds
 from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
     CHECKPOINTS,
@@ -222,7 +223,8 @@ class Run:
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
-        write_config(self.directory, self.config)
+        prepare_more_rounds(self.directory, self.config, self._checkpoints)
+        write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()
             results.warn_of_damage(self.directory, self.history)
