@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_pcdd import stages
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
@@ -93,6 +94,7 @@ def build_process(
     Raises:
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
+    stages.enter(f"tracing the computations of {spec.method.name}")
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])

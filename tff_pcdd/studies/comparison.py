@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tff_pcdd import files
+from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import comparison_plots, comparison_tables, study
 from tff_pcdd.studies.run_groups import gain_over_local
@@ -65,7 +65,9 @@ def compare(
         overwrite=overwrite,
         after_each=lambda runs: _write_tables(directory, runs),
     )
+    stages.enter("drawing pictures")
     _draw(directory, runs)
+    stages.leave()
     return Comparison(comparison_tables.report(runs), study.failures(runs))
 
 

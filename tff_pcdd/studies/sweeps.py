@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tff_pcdd import files
+from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study, sweep_plots, tables
 from tff_pcdd.studies.outcomes import Outcome, Point, choose
@@ -86,7 +86,9 @@ def sweep(
     )
     files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
     if any(outcome.validation for outcome in outcomes):
+        stages.enter("drawing the picture")
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)
+    stages.leave()
     if best is not None:
         _write_flags(directory / _FLAGS, best.point)
     return Sweep(

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import disks
+from tff_pcdd import disks, stages
 from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory, finished_summary
@@ -57,10 +57,14 @@ def run_experiment(
     summary = None if overwrite else finished_summary(directory, config)
     if summary is None:
         disks.check_writable(directory)
+        stages.importing()
         from tff_pcdd.training.run import Run
 
         run = Run(
             config, directory, options, federation=federation, callbacks=callbacks, label=label
         )
-        summary = run.train(overwrite=overwrite)
+        # Also if another process has started the run in the meantime.
+        with run.simulation:
+            summary = run.train(overwrite=overwrite)
+        stages.leave()
     return summary

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import data, files
+from tff_pcdd import data, files, stages
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
 from tff_pcdd.training.callbacks import Callback
@@ -88,7 +88,11 @@ class Run:
         store: Any = MemoryStore
         if options.client_store == "disk":
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
+        stages.enter(
+            f"loading data: {config.data.describe()}" if federation is None else "checking"
+        )
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        stages.enter("starting the runtime")
         self.simulation.start()
         names = options.diagnostic_names()
         self.diagnostics = (

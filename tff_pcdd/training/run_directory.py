@@ -41,7 +41,9 @@ _MAX_BYTES = 10_000_000
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
-def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
+def check_directory(
+    directory: Path, config: ExperimentConfig, overwrite: bool, *, shared: bool = False
+) -> None:
     """Checks that the results of a run can be written to a directory, without writing anything.
 
     A run of fewer rounds with otherwise equal settings can be continued.
@@ -50,14 +52,16 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
         directory: the directory, which need not exist.
         config: the settings of the run.
         overwrite: whether results of other settings may be deleted.
+        shared: whether another process may be computing this run.
 
     Raises:
-        SettingError: the directory contains something other than this run, or another process is
-            writing to it.
+        SettingError: the directory contains something other than this run.
+        LockedError: another process is writing to it.
     """
     known = (CONFIG, _OVERWRITTEN)
     occupied = files.check_output(directory, "run", lambda path: path.name in known)
-    files.refuse_locked(directory)
+    if not shared:
+        files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
         return
     check_entries(directory, "output_dir")
