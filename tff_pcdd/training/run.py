@@ -88,9 +88,7 @@ class Run:
         store: Any = MemoryStore
         if options.client_store == "disk":
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
-        stages.enter(
-            f"loading data: {config.data.describe()}" if federation is None else "checking"
-        )
+        stages.enter(f"loading data: {config.data.describe()}")
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
         stages.enter("starting the runtime")
         self.simulation.start()
