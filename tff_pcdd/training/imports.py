@@ -14,6 +14,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd.errors import SettingError
 from tff_pcdd.training.results import CONFIG
 
 # The entry of config.json, which is not a setting.
@@ -30,8 +31,19 @@ def digests(names: Iterable[str]) -> dict[str, str]:
     return {name: _digest(name) or "" for name in names}
 
 
+def check(settings: Mapping[str, Any]) -> None:
+    """Checks the entry of config.json.
+
+    Raises:
+        SettingError: it does not hold modules with their hashes.
+    """
+    if KEY in settings and recorded(settings) != settings[KEY]:
+        reason = "must be names of modules, each with the hash of its file"
+        raise SettingError(KEY, settings[KEY], reason)
+
+
 def recorded(settings: Mapping[str, Any]) -> dict[str, str]:
-    """The modules in the contents of a config.json; entries that cannot be modules are left out."""
+    """The modules in the contents of a config.json; what cannot be modules is left out."""
     found = settings.get(KEY)
     if not isinstance(found, dict):
         return {}

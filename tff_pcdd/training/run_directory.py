@@ -248,10 +248,11 @@ def read_config(
         if name not in saved:
             raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
     imports.warn_of_changes(Path(run_dir), saved)
-    saved.pop(imports.KEY, None)
     named = _paths(saved)
     given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
+        imports.check(saved)
+        saved.pop(imports.KEY, None)
         config = ExperimentConfig.from_settings(**{**saved, **given})
     except (SettingError, TypeError) as error:
         raise SettingError(
