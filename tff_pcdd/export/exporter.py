@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, disks, files
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, choose_clients
 from tff_pcdd.export.options import ExportOptions
