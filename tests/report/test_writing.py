@@ -40,6 +40,17 @@ def test_another_file_can_be_named(tmp_path):
     assert not (tmp_path / "run" / "report.html").exists()
 
 
+@pytest.mark.parametrize("name", ["", "pipe", "\0", "\ud800", "x" * 5000, "broken"])
+def test_what_is_no_file_is_not_replaced(tmp_path, name):
+    make_run(tmp_path / "run")
+    os.mkfifo(tmp_path / "pipe")
+    (tmp_path / "broken").symlink_to("nowhere")
+    path = f"{tmp_path}/{name}"
+    with pytest.raises(SettingError, match="is not the path of a file"):
+        write_report(run_dir=tmp_path / "run", output_file=path)
+    assert (tmp_path / "pipe").is_fifo()
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "clients.csv", "confusion.npz"])
 def test_a_run_without_a_file(tmp_path, name):
     make_run(tmp_path)

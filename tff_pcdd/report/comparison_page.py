@@ -24,6 +24,7 @@ from tff_pcdd.report.reading import Directory, name_of
 from tff_pcdd.report.sites import Site
 from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.run_directory import REPORT
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,8 +156,8 @@ def _run(directory: Directory, result: Result) -> dict[str, Any]:
     folder, report = "", None
     if result.folder is not None:
         folder = result.folder.relative_to(directory.path).as_posix()
-        if (result.folder / "report.html").is_file():
-            report = f"./{urllib.parse.quote(folder)}/report.html"
+        if (result.folder / REPORT).is_file():
+            report = f"./{urllib.parse.quote(folder)}/{REPORT}"
     return {
         "label": result.label,
         "folder": folder,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -10,8 +11,7 @@ from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
 from tff_pcdd.report import comparison_page, pages, run_page
 from tff_pcdd.report.reading import Directory
-
-FILE = "report.html"
+from tff_pcdd.training.run_directory import REPORT
 
 # The sections of the two pages: anchors and names.
 _RUN_SECTIONS = (
@@ -53,7 +53,8 @@ def write_report(
         output_file: the path of the report; by default report.html in the directory.
 
     Raises:
-        SettingError: the directory holds no run, or no comparison.
+        SettingError: the directory holds no run, or no comparison, or the path of the report is
+            that of something other than a file.
         DataError: its config.json or comparison.csv is damaged.
         WriteError: the report cannot be written.
     """
@@ -61,6 +62,9 @@ def write_report(
     if len(given) != 1:
         raise SettingError("run_dir", run_dir, "give either this setting or comparison_dir")
     directory = Directory(Path(given[0]))
+    path = Path(output_file) if output_file else directory.path / REPORT
+    if output_file:
+        _check_output(path)
     try:
         html = _run(directory) if comparison_dir is None else _comparison(directory)
     except (DataError, SettingError):
@@ -68,7 +72,6 @@ def write_report(
     # Values that no program has written, such as a text in the place of a number.
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{directory.path} cannot be shown ({shown(error)})") from error
-    path = Path(output_file) if output_file else directory.path / FILE
     content = html.encode()
     if not path.is_file() or path.read_bytes() != content:
         files.make_directory(path.parent)
@@ -90,6 +93,18 @@ def write_automatically(**directory: Any) -> str | None:
     except Exception as error:
         return shown(" ".join(f"{type(error).__name__}: {error}".split()))
     return None
+
+
+def _check_output(path: Path) -> None:
+    """Refuses paths of directories, devices and pipes, and texts that are no paths."""
+    try:
+        usable = stat.S_ISREG(path.stat().st_mode)
+    except FileNotFoundError:
+        usable = not path.is_symlink()
+    except (OSError, ValueError):
+        usable = False
+    if not usable:
+        raise SettingError("output_file", path, "is not the path of a file")
 
 
 def _run(directory: Directory) -> str:
