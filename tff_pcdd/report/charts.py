@@ -166,7 +166,7 @@ def ticks(low: float, high: float, most: int = 6) -> list[float]:
 
     Example:
         >>> ticks(0, 100), ticks(0, 2.3)
-        ([0, 20, 40, 60, 80, 100], [0, 0.5, 1, 1.5, 2])
+        ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [0.0, 0.5, 1.0, 1.5, 2.0])
     """
     width = (high - low) / (most - 1)
     power = 10.0 ** math.floor(math.log10(width))

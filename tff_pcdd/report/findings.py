@@ -51,7 +51,7 @@ def of_sites(found: Sequence[Site]) -> Iterator[str]:
         gains = sites.mean_by_name(found, column)
         yield from losses(f"The personal model is worse than {other}", gains)
     for kind, noun in (("train", "training"), ("test", "test")):
-        without = [site.name for site in found if not getattr(site, kind)]
+        without = [_label(site.name) for site in found if not getattr(site, kind)]
         if without:
             clients = text.plural(len(without), "client")
             yield f"{clients} without {noun} samples: {text.listed(without)}."
@@ -66,6 +66,11 @@ def losses(what: str, gains: Mapping[str, float]) -> Iterator[str]:
     """
     worse = sorted((gain, name) for name, gain in gains.items() if gain <= -_NEGLIGIBLE)
     if worse:
-        names = [f"{name} ({text.signed(gain)})" for gain, name in worse]
+        names = [f"{_label(name)} ({text.signed(gain)})" for gain, name in worse]
         clients = text.plural(len(gains), "client")
         yield f"{what} at {len(worse)} of {clients} (difference in points): {text.listed(names)}."
+
+
+def _label(name: str) -> str:
+    """The name of a client; a bare number would be taken for a value."""
+    return f"client {name}" if name.isdecimal() else name

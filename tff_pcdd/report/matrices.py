@@ -26,6 +26,8 @@ _PIXELS = 800
 _MAX_CHOICES = 200
 _MAX_MISTAKES = 8
 
+_GLOBAL = "Global model, whole test set"
+
 
 class Cell(NamedTuple):
     """A number in a table, and its shade."""
@@ -61,7 +63,8 @@ class Matrix:
     """A confusion matrix.
 
     Attributes:
-        title: whose it is.
+        title: the name of the client, or of the global model.
+        personal: whether it is that of a client's personal model.
         grid: the matrix.
         recalls: for each class, the share that is correct in percent; None without samples.
         mistakes: the most frequent ones.
@@ -69,6 +72,7 @@ class Matrix:
     """
 
     title: str
+    personal: bool
     grid: Grid
     recalls: Sequence[float | None]
     mistakes: Sequence[Mistake]
@@ -121,7 +125,7 @@ def matrices(found: Confusion, sites: Sites | None) -> tuple[list[Matrix], str]:
     """The confusion matrices of the global model and of the clients, and what was left out."""
     shown = []
     if found.of_global is not None:
-        shown.append(_matrix("Global model, whole test set", found.of_global, found.classes))
+        shown.append(_matrix(_GLOBAL, False, found.of_global, found.classes))
     if found.of_clients is None:
         return shown, "The run saved no matrices of single clients." if shown else ""
     order = list(range(len(found.of_clients)))
@@ -133,8 +137,8 @@ def matrices(found: Confusion, sites: Sites | None) -> tuple[list[Matrix], str]:
             "lowest accuracy can be chosen; confusion.npz has all of them."
         )
     for index in order:
-        name = sites.sites[index].name if sites else f"client {index}"
-        shown.append(_matrix(name, found.of_clients[index], found.classes))
+        name = sites.sites[index].name if sites else str(index)
+        shown.append(_matrix(name, True, found.of_clients[index], found.classes))
     return shown, note
 
 
@@ -146,9 +150,10 @@ def _lowest(matrices: np.ndarray) -> list[int]:
     return sorted(np.argsort(accuracies, kind="stable")[:_MAX_CHOICES].tolist())
 
 
-def _matrix(title: str, matrix: np.ndarray, classes: Sequence[str]) -> Matrix:
+def _matrix(title: str, personal: bool, matrix: np.ndarray, classes: Sequence[str]) -> Matrix:
     return Matrix(
         title,
+        personal,
         _grid(matrix, shades.of_rows(matrix), classes, classes),
         [None if share is None else 100 * share for share in confusion.recall(matrix)],
         confusion.mistakes(matrix, classes, _MAX_MISTAKES),

@@ -187,7 +187,7 @@ def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str,
         found.append(
             (
                 "Kept by a client",
-                text.plural(kept, "parameter"),
+                text.plural(kept, "parameter") if kept else "nothing",
                 f"{text.size(size)} between rounds, beside the model it receives",
             )
         )

@@ -49,7 +49,7 @@ def seconds(value: float | None) -> str:
     """A duration.
 
     Example:
-        >>> seconds(0.1476), seconds(75), seconds(7300)
+        >>> seconds(0.1476), seconds(75), seconds(7350)
         ('0.148 s', '1 min 15 s', '2 h 2 min')
     """
     if value is None:
