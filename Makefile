@@ -19,8 +19,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-serving \
-	install-docs clean
+.PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-tracking \
+	install-serving install-docs clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -30,7 +30,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow and not integration" \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-test: install install-serving install-docs lint
+test: install install-tracking install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
@@ -41,7 +41,8 @@ matrix: install
 	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-# All injected faults; docs/trust.md shows what came out. `make test` runs a sample of them.
+# All injected faults, in about ten minutes on 2 cores; docs/trust.md shows what came out. `make test`
+# runs a sample of them.
 faults: install install-serving
 	$(BIN)/python -m tests.faults --output=build/faults.json
 
@@ -72,6 +73,9 @@ docs: install-docs
 
 install: $(VENV)/.installed
 
+# Clients of MLflow and Weights & Biases, for --tracking.
+install-tracking: $(VENV)/.installed-tracking
+
 install-serving: $(SERVING_VENV)/.installed
 
 install-docs: $(DOCS_VENV)/.installed
@@ -86,6 +90,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install $(LOCKED) -r requirements.lock
 	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+
+$(VENV)/.installed-tracking: requirements-tracking.lock $(VENV)/.installed
+	$(BIN)/python -m pip install $(LOCKED) -r requirements-tracking.lock
 	@touch $@
 
 $(SERVING_VENV)/.installed: serving/requirements.lock

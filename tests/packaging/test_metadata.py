@@ -10,6 +10,7 @@ import sys
 import tomllib
 
 import pytest
+from packaging.specifiers import SpecifierSet
 
 from tff_pcdd import _version
 
@@ -26,13 +27,23 @@ def test_lock_holds_every_dependency():
     locked = {name: version for name, version, _ in _locked("requirements.lock")}
     extras = _PROJECT["optional-dependencies"]
     for requirement in [*_PROJECT["dependencies"], *extras["notebooks"], *extras["dev"]]:
-        name, _, version = requirement.partition("==")
+        name = re.split("[=<]", requirement)[0]
         assert name in locked
-        assert not version or re.fullmatch(version.replace("*", ".*"), locked[name])
+        assert SpecifierSet(requirement.removeprefix(name)).contains(locked[name])
+    tracking = {name for name, _, _ in _locked("requirements-tracking.lock")}
+    assert set(extras["tracking"]) <= tracking
+    # It is installed over the first lock.
+    assert not tracking & set(locked)
 
 
 @pytest.mark.parametrize(
-    "lock", [f"{folder}requirements.lock" for folder in ("", "serving/", "docs/")]
+    "lock",
+    [
+        "requirements.lock",
+        "requirements-tracking.lock",
+        "serving/requirements.lock",
+        "docs/requirements.lock",
+    ],
 )
 def test_every_file_that_is_installed_is_checked(lock):
     packages = _locked(lock)
@@ -46,9 +57,9 @@ def test_every_file_that_is_installed_is_checked(lock):
 def test_installing_requires_the_hashes():
     makefile = (_ROOT / "Makefile").read_text()
     installs = re.findall("pip install (.+)", makefile)
-    assert len(installs) == 4
-    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 3
-    # The fourth installs the project itself, with the locked setuptools.
+    assert len(installs) == 5
+    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 4
+    # The fifth installs the project itself, with the locked setuptools.
     assert sum("--no-deps --no-build-isolation -e ." in options for options in installs) == 1
     assert re.search(r"^LOCKED = .*--no-deps --require-hashes$", makefile, re.M)
     names = [name for name, _, _ in _locked("requirements.lock")]
@@ -75,10 +86,12 @@ def test_dependencies_are_what_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"tff_pcdd"}
-    distributions = {provider[name][0].lower().replace("_", "-") for name in foreign}
+    installed = foreign - {"mlflow", "wandb"}  # The extra `tracking` contains these.
+    distributions = {provider[name][0].lower().replace("_", "-") for name in installed}
     declared = {re.split("[=<>]", requirement)[0] for requirement in _PROJECT["dependencies"]}
     assert distributions <= declared | _OPTIONAL
-    assert declared <= distributions
+    # TensorBoard imports setuptools without declaring it.
+    assert declared <= distributions | {"setuptools"}
 
 
 # Imported where an extra or a dependency of TensorFlow is asked for: Keras and TensorBoard come

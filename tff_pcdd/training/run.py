@@ -17,7 +17,7 @@ from typing import Any
 from tff_pcdd import data, files
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
-from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.callbacks import Callback, tracking
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import CsvLog
 from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
@@ -109,6 +109,7 @@ class Run:
         yield CsvLog()
         if self._options.tensorboard:
             yield TensorBoard()
+        yield from map(tracking.create, self._options.tracker_names())
         if patience := self.config.evaluation.early_stopping_patience:
             yield EarlyStopping(patience)
         yield from own

@@ -8,6 +8,7 @@ from tff_pcdd import runtime
 from tff_pcdd.diagnostics import names as diagnostic_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import check_options, choice, option, part
+from tff_pcdd.training.callbacks import tracking
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,6 +63,14 @@ class RunOptions:
         group="Output",
     )
     tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
+    tracking: str | None = option(
+        None,
+        "Experiment trackers that also get the settings and metrics, comma-separated: mlflow, "
+        "wandb (Weights & Biases). Their own environment variables say where to. Needs the extra "
+        "`tracking`.",
+        type=str,
+        group="Output",
+    )
     progress: bool = option(True, "Show a progress bar.", group="Output")
 
     def __post_init__(self):
@@ -73,7 +82,12 @@ class RunOptions:
                     self.diagnostics,
                     f"{name!r} is not one of {', '.join(diagnostic_names())}",
                 )
+        tracking.check(self.tracker_names(), self.tracking or "")
 
     def diagnostic_names(self) -> list[str]:
         """The selected diagnostics."""
         return [name.strip() for name in self.diagnostics.split(",")] if self.diagnostics else []
+
+    def tracker_names(self) -> list[str]:
+        """The selected experiment trackers."""
+        return [name.strip() for name in self.tracking.split(",")] if self.tracking else []

@@ -1,0 +1,205 @@
+"""Experiment trackers: what their own stores contain after a run, and what happens if one fails."""
+
+import contextlib
+import dataclasses
+import importlib.util
+import json
+import logging
+import re
+import subprocess
+import sys
+import time
+import types
+import urllib.error
+import urllib.request
+
+import pytest
+
+from tests.training.runs import CONFIG, rows, stopped_in_round
+from tff_pcdd.errors import SettingError
+from tff_pcdd.training import History, RunOptions, run_experiment
+from tff_pcdd.training.callbacks import tracking
+
+# `make test` installs the trackers; the package works without them.
+needs = {
+    name: pytest.mark.skipif(
+        importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
+    )
+    for name in tracking.TRACKERS
+}
+
+
+def measured(directory, number):
+    """A row of metrics.csv as a tracker gets it."""
+    row = rows(directory)[number - 1]
+    return {name: float(value) for name, value in row.items() if value and name != "round"}
+
+
+@pytest.mark.integration
+def test_tensorboard_answers_with_what_a_run_measured(unbroken):
+    command = [sys.executable, "-m", "tensorboard.main", "--port=0", "--host=127.0.0.1"]
+    board = subprocess.Popen(
+        [*command, f"--logdir={unbroken}"], stderr=subprocess.PIPE, stdout=subprocess.DEVNULL
+    )
+    try:
+        address = next(
+            found[0] for line in board.stderr if (found := re.search(rb"http://\S+", line))
+        )
+        url = f"{address.decode().rstrip('/')}/data/plugin/scalars/scalars?tag=ga&run=tensorboard"
+        deadline = time.monotonic() + 60
+        while time.monotonic() < deadline:
+            # It reads the files after it has begun to answer.
+            with contextlib.suppress(urllib.error.HTTPError), urllib.request.urlopen(url) as reply:
+                points = json.load(reply)
+                break
+            time.sleep(0.2)
+        assert [step for _, step, _ in points] == [1, 2, 3, 4]
+        expected = [float(row["ga"]) for row in rows(unbroken)]
+        assert [value for *_, value in points] == pytest.approx(expected, rel=1e-6)
+    finally:
+        board.terminate()
+        board.wait()
+        board.stderr.close()
+
+
+@pytest.fixture
+def mlflow_client(tmp_path, monkeypatch):
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", (tmp_path / "store").as_uri())
+    # TFF fixes a version of SQLAlchemy that is too old for MLflow's other local store.
+    monkeypatch.setenv("MLFLOW_ALLOW_FILE_STORE", "true")
+    monkeypatch.setenv("MLFLOW_DISABLE_TELEMETRY", "true")
+    from mlflow.tracking import MlflowClient
+
+    return MlflowClient()
+
+
+@needs["mlflow"]
+@pytest.mark.integration
+@pytest.mark.usefixtures("shared_computations")
+def test_mlflow_has_each_round_once_after_an_interruption(mlflow_client, options, tmp_path):
+    directory = tmp_path / "run"
+    options = dataclasses.replace(options, tracking="mlflow")
+    with stopped_in_round(3):
+        run_experiment(CONFIG, directory, options, label="a run")
+    experiment = mlflow_client.get_experiment_by_name("tff_pcdd").experiment_id
+    (record,) = mlflow_client.search_runs([experiment])
+    assert record.info.status == "KILLED"
+    run_experiment(CONFIG, directory, options, label="a run")
+    (record,) = mlflow_client.search_runs([experiment])
+    assert (record.info.status, record.info.run_name) == ("FINISHED", "a run")
+    settings = json.loads((directory / "config.json").read_text())
+    assert record.data.params == {name: str(value) for name, value in settings.items()}
+    for name in ("ga", "pa", "train_loss", "upload_bytes"):
+        history = mlflow_client.get_metric_history(record.info.run_id, name)
+        assert [(metric.step, metric.value) for metric in history] == [
+            (number, measured(directory, number)[name]) for number in (1, 2, 3, 4)
+        ]
+
+
+@needs["mlflow"]
+@pytest.mark.integration
+@pytest.mark.usefixtures("shared_computations")
+def test_a_tracker_that_is_added_later_gets_the_earlier_rounds(mlflow_client, options, tmp_path):
+    with stopped_in_round(3):
+        run_experiment(CONFIG, tmp_path / "run", options)
+    run_experiment(CONFIG, tmp_path / "run", dataclasses.replace(options, tracking="mlflow"))
+    experiment = mlflow_client.get_experiment_by_name("tff_pcdd").experiment_id
+    (record,) = mlflow_client.search_runs([experiment])
+    history = mlflow_client.get_metric_history(record.info.run_id, "ga")
+    assert [metric.step for metric in history] == [1, 2, 3, 4]
+
+
+@needs["wandb"]
+@pytest.mark.integration
+@pytest.mark.usefixtures("shared_computations")
+def test_weights_and_biases_has_each_round(options, tmp_path, monkeypatch):
+    monkeypatch.setenv("WANDB_MODE", "offline")
+    monkeypatch.setenv("WANDB_DIR", str(tmp_path))
+    directory = tmp_path / "run"
+    run_experiment(CONFIG, directory, dataclasses.replace(options, tracking="wandb"))
+    from wandb.proto import wandb_internal_pb2
+    from wandb.sdk.internal.datastore import DataStore
+
+    (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
+    store, found, settings = DataStore(), {}, {}
+    store.open_for_scan(str(path))
+    while (data := store.scan_data()) is not None:
+        record = wandb_internal_pb2.Record.FromString(data)
+        settings |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
+        if record.history.item:
+            values = {
+                item.key or ".".join(item.nested_key): json.loads(item.value_json)
+                for item in record.history.item
+            }
+            step = values.pop("_step", record.history.step.num)
+            found[step] = {key: value for key, value in values.items() if key[0] != "_"}
+    assert found == {number: measured(directory, number) for number in (1, 2, 3, 4)}
+    expected = json.loads((directory / "config.json").read_text())
+    assert {name: settings[name] for name in expected} == expected
+
+
+class Failing(tracking.Tracker):
+    """A tracker that fails in one of its functions."""
+
+    package = "failing"
+
+    def __init__(self, where):
+        super().__init__()
+        self.where, self.calls = where, []
+
+    def _call(self, name, *arguments):
+        self.calls.append((name, *arguments))
+        if name == self.where:
+            raise ConnectionError("no route\nto the host")
+
+    def open(self, run):
+        self._call("open")
+        return 1
+
+    def send(self, round_number, values):
+        self._call("send", round_number, values)
+
+    def close(self, finished):
+        self._call("close", finished)
+
+
+def track(tracker):
+    run = types.SimpleNamespace(history=History(["round", "ga", "pa"]), finished=True)
+    for number in (1, 2):
+        run.history.append({"round": number, "ga": 10.0 * number})
+    tracker.on_start(run)
+    tracker.on_round(run, None)
+    tracker.on_round(run, {"round": 3, "ga": 30.0, "pa": None})
+    tracker.on_end(run)
+
+
+def test_rounds_that_the_tracker_has_are_not_sent_again():
+    tracker = Failing(None)
+    track(tracker)
+    sent = [("send", 2, {"ga": 20.0}), ("send", 3, {"ga": 30.0})]
+    assert tracker.calls == [("open",), *sent, ("close", True)]
+
+
+def test_a_tracker_that_cannot_be_reached_is_refused_at_the_start():
+    with pytest.raises(SettingError) as error:
+        track(Failing("open"))
+    assert (error.value.setting, error.value.value) == ("tracking", "failing")
+    assert "no route" in error.value.reason
+
+
+@pytest.mark.parametrize("where", ["send", "close"])
+def test_a_tracker_that_fails_later_does_not_end_the_run(where, caplog):
+    tracker = Failing(where)
+    with caplog.at_level(logging.WARNING):
+        track(tracker)
+    assert caplog.messages == ["failing gets no more results of this process: no route to the host"]
+    assert [call[0] for call in tracker.calls].count(where) == 1
+
+
+def test_unknown_and_missing_trackers_are_refused(monkeypatch):
+    with pytest.raises(SettingError, match="'neptune' is not one of mlflow, wandb"):
+        RunOptions(tracking="neptune")
+    monkeypatch.setitem(tracking.TRACKERS, "not_installed", "Any")
+    with pytest.raises(SettingError, match="the package not_installed is not installed; the extra"):
+        RunOptions(tracking="not_installed")
+    assert RunOptions().tracker_names() == []
