@@ -48,7 +48,6 @@ _FILES = {
         "comparison.md",
         "comparison.png",
         "comparison_bars.png",
-        "report.html",
         "fedprox/seed_0/config.json",
         "fedprox/seed_0/metrics.csv",
         "fedavg/seed_0/summary.json",

@@ -12,11 +12,10 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import comparison_plots, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
-from tff_pcdd.training.run_directory import REPORT
 
 _CSV, _TABLES = "comparison.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
-_FILES = (_CSV, _TABLES, _CURVES, _BARS, _PRUNING, REPORT)
+_FILES = (_CSV, _TABLES, _CURVES, _BARS, _PRUNING)
 
 
 class Comparison(NamedTuple):
