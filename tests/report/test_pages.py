@@ -138,7 +138,7 @@ def test_a_comparison(comparison):
         return sum(values) / len(values)
 
     for method in ("fedavg", "fedgela", "fedprox"):
-        assert f"{mean(method) - mean('local'):+.1f}" in tree.texts
+        assert any(t.startswith(f"{mean(method) - mean('local'):+.1f} ± ") for t in tree.texts)
     shown = " ".join(tree.texts)
     assert "fedprox is worse than training alone at" in shown
     assert "8 runs of 4 methods with 2 seeds on 1 partition, each for 12 rounds." in shown
@@ -205,6 +205,27 @@ def test_several_partitions(tmp_path):
     tree = page(comparison_dir=tmp_path)
     assert [a["id"] for a in tree.all("h2") if "id" in a][:2] == ["results-1", "results-2"]
     assert "Dir(0.1)" in tree.texts
+
+
+def without_global_model(path):
+    """Removes the accuracies of the global model from a table of clients."""
+    header, *rows = [line.split(",") for line in path.read_text().splitlines()]
+    for row in rows:
+        row[header.index("ga")] = row[header.index("over_global")] = ""
+    path.write_text("\n".join(map(",".join, [header, *rows])) + "\n")
+
+
+def test_methods_without_a_global_model(tmp_path):
+    make_run(tmp_path / "run")
+    without_global_model(tmp_path / "run" / "clients.csv")
+    tree = page(run_dir=tmp_path / "run")
+    assert "GA: personal models, whole test set" in tree.texts
+    assert "GA: global model, whole test set" not in tree.texts
+    assert "over global" not in tree.texts
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg",))
+    without_global_model(tmp_path / "comparison" / "clients.csv")
+    tree = page(comparison_dir=tmp_path / "comparison")
+    assert "no global model; GA: mean of the personal models" in tree.texts
 
 
 def test_runs_that_diverged_or_failed(tmp_path):

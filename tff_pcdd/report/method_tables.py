@@ -79,8 +79,10 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
         usable = sum(not result.diverged for result in results)
         diverged = len(results) - usable
         cells.append((tables.count(usable, usable, diverged), usable))
-        dots = (_mean(found["ga_final"]), _mean(found["pa_final"]))
-        rows.append(Row(method, cells, dots))
+        note, ga = "", _mean(found["ga_final"])
+        if sites.without_global_model([site for site in clients if site.run[1] == method]):
+            note, ga = "no global model; GA: mean of the personal models", None
+        rows.append(Row(method, cells, (ga, _mean(found["pa_final"])), note))
     return Table(columns, rows)
 
 
@@ -96,7 +98,10 @@ def _over_local(
         and (other := alone.get(result.seed)) is not None
     ]
     gain = None if method == sites.LOCAL else _mean(gains)
-    return text.signed(gain), gain
+    if gain is None:
+        return tables.NO_VALUE, None
+    _, sign, deviation = tables.spread(gains, 1).partition(" ± ")
+    return f"{text.signed(gain)}{sign}{deviation}", gain
 
 
 def costs(by_method: Mapping[str, Sequence[Result]]) -> Table:

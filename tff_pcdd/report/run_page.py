@@ -71,7 +71,7 @@ def content(directory: Directory) -> dict[str, Any]:
             *directory.damaged(),
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
-        "curves": _curves(history),
+        "curves": _curves(history, held),
         "sites": site_table.of_run(held) if held else None,
         "matrices": shown,
         "matrices_note": left_out,
@@ -140,8 +140,11 @@ def _sentence(
 
 def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
+    meanings = {}
+    if held and sites.without_global_model(held.sites):
+        meanings["ga_final"] = "personal models, whole test set; there is no global model"
     figures = [
-        (name, f"{value:.1f} %", meaning)
+        (name, f"{value:.1f} %", meanings.get(key, meaning))
         for key, (name, meaning) in _FIGURES.items()
         if isinstance(value := summary.get(key), int | float)
     ]
@@ -151,11 +154,14 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
     return figures
 
 
-def _curves(history: History) -> list[charts.Chart]:
+def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
+    names = dict(_CURVES)
+    if held and sites.without_global_model(held.sites):
+        names["ga"] = "GA: personal models, whole test set"
     lost = [row["round"] for row in history if is_lost(row)]
     accuracies = [
         charts.Line(name, history.points(column), style=number - 1 if number else None)
-        for number, (column, name) in enumerate(_CURVES.items())
+        for number, (column, name) in enumerate(names.items())
     ]
     losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
     drawn = (

@@ -129,6 +129,11 @@ def _site(cells: Mapping[str, str]) -> Site:
     )
 
 
+def without_global_model(sites: Sequence[Site]) -> bool:
+    """Whether the method has no global model, so that no client has an accuracy of it."""
+    return bool(sites) and all(site.values["ga"] is None for site in sites)
+
+
 def defined(sites: Iterable[Site], column: str) -> list[tuple[Site, float]]:
     """The clients for which a value is defined, with it, in ascending order of the values."""
     found = [(site, site.values[column]) for site in sites]
