@@ -22,6 +22,7 @@ from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
 
 EVALUATION = "evaluation.json"
+REPORT = "report.html"
 CLIENT_STATES = "client_states"
 
 # What a run's directory may contain.
@@ -31,6 +32,7 @@ _FILES = (
     SUMMARY,
     *results.answer_files(predictions=True),
     EVALUATION,
+    REPORT,
     signature.FILE,
 )
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
