@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -53,9 +54,7 @@ class Backbone(Component):
             SettingError: the backbone does not take such inputs, or its output is not of shape
                 [batch, d].
         """
-        # In a graph, each normalization layer would otherwise trace both branches of a condition on
-        # Keras' learning phase. Calls of the model say whether it is trained.
-        with _starting_from(weights or ()), tf.keras.backend.learning_phase_scope(0):
+        with _starting_from(weights or ()), _known_learning_phase():
             model = self._make(tuple(input_shape), projection_dim, vocabulary_size)
         self._check_features(model)
         return model
@@ -197,6 +196,19 @@ class NormalizationOption:
         choices=("batch", "group"),
         group="Model",
     )
+
+
+@contextlib.contextmanager
+def _known_learning_phase() -> Iterator[None]:
+    """Makes models faster in graphs; calls of a model still say whether it is being trained.
+
+    Otherwise each normalization layer traces both branches of a condition on Keras' learning phase.
+    """
+    with warnings.catch_warnings():
+        # The function is deprecated since 2020, and part of every TensorFlow with this Keras.
+        warnings.filterwarnings("ignore", ".*learning_phase_scope")
+        with tf.keras.backend.learning_phase_scope(0):
+            yield
 
 
 @contextlib.contextmanager
