@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tff_pcdd.errors import SettingError
@@ -229,6 +229,15 @@ def describe(cls: type) -> list[Setting]:
             text = f"{data['help']} Separated by commas: {names}."
             settings.append(Setting(data["registry"].setting, text, str, None, None, data["group"]))
     return settings
+
+
+def registries(cls: type) -> Iterator[Registry]:
+    """The registries from which a dataclass has components, in the order of its fields."""
+    for field in dataclasses.fields(cls):
+        if field.metadata.get("kind") == "part":
+            yield from registries(field.metadata["cls"])
+        elif "registry" in field.metadata:
+            yield field.metadata["registry"]
 
 
 def _describe_option(cls: type, field: dataclasses.Field) -> Setting:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from collections.abc import Collection, Sequence
 from typing import Any
@@ -11,7 +12,7 @@ from absl import flags as absl_flags
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import build, describe
-from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
 
@@ -113,7 +114,9 @@ def read_run_options(flags: Flags) -> RunOptions:
     Raises:
         SettingError: a flag cannot be used.
     """
-    return build(RunOptions, flags.given_settings(RunOptions))
+    modules = imports.digests(flags["import"] or ())
+    options = build(RunOptions, flags.given_settings(RunOptions))
+    return dataclasses.replace(options, modules=modules)
 
 
 def read_seeds(flags: Flags) -> list[int]:

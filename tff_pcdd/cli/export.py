@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tff_pcdd import stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -39,6 +40,7 @@ def main(flags: Flags) -> None:
     config = read_config(run_dir, **experiments.restored_paths(flags))
 
     checks.check_export(config, run_dir, export_dir, options, overwrite=flags["overwrite"])
+    stages.importing()
     from tff_pcdd.export import export_run
 
     try:
@@ -53,9 +55,11 @@ def main(flags: Flags) -> None:
         )
     except FileNotFoundError as error:
         raise SettingError("run_dir", run_dir, str(error)) from None
+    stages.leave()
     if not config.method.has_global_model:
         print(f"no global model: {config.algorithm} trains personal ones only")
     for model in exported:
+        stages.leave()
         accuracy = None if model.accuracy != model.accuracy else model.accuracy
         print(f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %")
     print(f"models in {export_dir}")

@@ -14,7 +14,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data, disks, files
-from tff_pcdd.errors import DataError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, choose_clients
 from tff_pcdd.export.options import ExportOptions
@@ -25,6 +25,9 @@ from tff_pcdd.training.run_directory import read_summary
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
 # accuracy of TensorFlow Lite models, which process one sample at a time.
 _CALIBRATION, _LITE_TEST = 200, 1000
+
+# The most held-out samples to which a temperature is fitted: their logits are kept in memory.
+_HELD_OUT = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,6 +95,7 @@ def export_run(
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
+        _check_temperature(run, options)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
 
@@ -112,6 +116,17 @@ def _check_usable(run: Run, *, newest: bool) -> None:
             f"{run.directory} is not exported: the run has diverged by round "
             f"{run.simulation.round}; export an earlier round"
         )
+
+
+def _check_temperature(run: Run, options: ExportOptions) -> None:
+    """Checks that there are samples to which a temperature can be fitted.
+
+    Raises:
+        SettingError: the run held no samples out.
+    """
+    if options.temperature == "fitted" and not run.simulation.spec.validation:
+        reason = "the run held no samples out; train with validation_fraction above 0"
+        raise SettingError("temperature", options.temperature, reason)
 
 
 def _export(
@@ -167,14 +182,18 @@ def _write(
 ) -> Exported:
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
+    held_out = _some(simulation.federation.validation_examples(client), _HELD_OUT)
     try:
         model.check_weights()
-        accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
+        calibration = model.calibrate(test, held_out, simulation.spec.eval_batch_size)
     except DataError as error:
         raise DataError(
             f"{folder} is not exported: {error} after round {simulation.round}; export an earlier "
             "round"
         ) from None
+    accuracies = {"": calibration.before.accuracy}
+    if options.temperature == "fitted" and np.isfinite(calibration.temperature):
+        model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)
@@ -186,7 +205,14 @@ def _write(
                 file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
                 for file in converted
             }
-        card = model_card.text(run, accuracies, client, options.personal_model)
+        card = model_card.text(
+            run,
+            accuracies,
+            client,
+            options.personal_model,
+            calibration,
+            calibrated=model.temperature != 1,
+        )
         files.write_text(path / model_card.FILE, card)
     return Exported(folder, accuracies[""])
 

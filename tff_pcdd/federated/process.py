@@ -17,12 +17,14 @@ data: the seed in `client_data` is a function of (seed, round, client).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_pcdd import stages
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
@@ -36,7 +38,10 @@ from tff_pcdd.federated.upload import upload_of
 class FederatedProcess:
     """The TFF computations of one method on one task; the module's docstring has their types.
 
+    Evaluations of personal models are traced when they are first used.
+
     Attributes:
+        tensors: what the computations consist of.
         initialize: makes the first state of the server.
         initial_client_state: makes the state of a client that has never taken part.
         next: computes a round.
@@ -53,12 +58,11 @@ class FederatedProcess:
         heads: names of the global model's heads in the counts of `evaluate_global`.
     """
 
+    tensors: TensorComputations
     initialize: tff.Computation
     initial_client_state: tff.Computation
     next: tff.Computation
     evaluate_global: tff.Computation
-    evaluate_personal: tff.Computation
-    evaluate_before: tff.Computation
     update_bytes: int
     extra_bytes: int
     download_bytes: int
@@ -67,6 +71,17 @@ class FederatedProcess:
     personal_parameters: int
     personal_epochs: int
     heads: tuple[str, ...]
+
+    @functools.cached_property
+    def evaluate_personal(self) -> tff.Computation:
+        return self._evaluation(self.tensors.evaluate_personal)
+
+    @functools.cached_property
+    def evaluate_before(self) -> tff.Computation:
+        return self._evaluation(self.tensors.evaluate_before)
+
+    def _evaluation(self, evaluate: tff.Computation) -> tff.Computation:
+        return _compose_evaluation(self.tensors, evaluate, self.initialize.type_signature.result)
 
 
 def build_process(
@@ -93,6 +108,7 @@ def build_process(
     Raises:
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
+    stages.enter(f"tracing the computations of {spec.method.name}")
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
@@ -117,21 +133,26 @@ def build_process(
     message_type = tensors.make_message.type_signature.result
     fixed_bytes = count_bytes(weights_type["fixed"])
     return FederatedProcess(
+        tensors=tensors,
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
-        evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
-        evaluate_before=_compose_evaluation(tensors, tensors.evaluate_before, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
-        download_bytes=count_bytes(message_type) - fixed_bytes,
+        download_bytes=_download_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
         personal_bytes=sum(map(count_bytes, kept_types)),
         personal_parameters=sum(sum(tensor_sizes(kept)) for kept in kept_types),
         personal_epochs=personal_epochs(spec),
         heads=tuple(dir(tensors.evaluate_global.type_signature.result["correct"])),
     )
+
+
+def _download_bytes(message_type: tff.Type) -> int:
+    """Bytes of the server's message; without tensors, the round's number is not sent either."""
+    parts = [message_type[name] for name in ("weights", "server")]
+    return count_bytes(message_type) if any(map(tensors_of, parts)) else 0
 
 
 class _Aggregation(NamedTuple):
