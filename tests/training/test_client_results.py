@@ -10,7 +10,15 @@ import pytest
 
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tests.training.test_nonfinite import DIVERGING
-from tff_pcdd.training import Callback, Run, Simulation, clients_table, run_experiment, simulation
+from tff_pcdd.training import (
+    Callback,
+    Run,
+    Simulation,
+    clients_table,
+    evaluate_run,
+    run_experiment,
+    simulation,
+)
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -252,3 +260,21 @@ def test_an_interrupted_run_keeps_no_earlier_answers(unbroken, options, tmp_path
         (directory / name).write_text("of another state")
     Run(CONFIG, directory, options).train()
     assert_same_run(directory, unbroken)
+
+
+@pytest.mark.integration
+def test_predictions_of_an_earlier_round(predicted, options, tmp_path):
+    """Evaluation replaces the files by those of its checkpoint; the run can restore its own."""
+    config, directory = predicted
+    copy = shutil.copytree(directory, tmp_path / "run")
+    options = dataclasses.replace(options, predictions=True)
+    results = evaluate_run(config, copy, options, 1)
+    content = json.loads((copy / "calibration.json").read_text())
+    assert content["round"] == 1
+    for model, numbers in results["calibration"].items():
+        assert numbers.items() <= content["models"][model].items()
+    assert (copy / "predictions.csv").read_bytes() != (directory / "predictions.csv").read_bytes()
+    assert (copy / "clients.csv").read_bytes() == (directory / "clients.csv").read_bytes()
+    run_experiment(config, copy, options)
+    for name in ("predictions.csv", "calibration.json", *FILES):
+        assert (copy / name).read_bytes() == (directory / name).read_bytes(), name

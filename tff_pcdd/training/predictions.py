@@ -48,8 +48,11 @@ class Logits(NamedTuple):
     held_out: np.ndarray
 
 
-def write(run: Run) -> None:
+def write(run: Run) -> dict[str, dict[str, Any]]:
     """Writes predictions.csv, calibration.json and the picture of the run's current state.
+
+    Returns:
+        For the global model and for all personal models together, the numbers of calibration.json.
 
     Raises:
         WriteError: a file cannot be written.
@@ -67,14 +70,16 @@ def write(run: Run) -> None:
     title = f"{run.config.algorithm} on {run.config.describe()}"
     figure, _ = plots.reliability(models, title)
     plots.save(figure, run.directory / "plots" / "calibration.png")
+    numbers = {name: _numbers(of) for name, of in models.items()}
     content = {
         "round": simulation.round,
-        "models": {name: {**_numbers(of), "bins": _bins(of)} for name, of in models.items()},
+        "models": {name: {**numbers[name], "bins": _bins(of)} for name, of in models.items()},
         "clients": {name: _numbers(of) for name, of in by_client.items()},
     }
     # A number without samples is NaN, which JSON cannot represent.
     content = json.loads(json.dumps(content), parse_constant=lambda _: None)
     files.write_text(run.directory / CALIBRATION, json.dumps(content, indent=2) + "\n")
+    return numbers
 
 
 def global_logits(simulation: Simulation) -> Logits | None:
