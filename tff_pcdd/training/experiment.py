@@ -56,7 +56,7 @@ def run_experiment(
         results.repair(directory)
     summary = None if overwrite else read_summary(directory)
     predictions = options is not None and options.predictions
-    if summary is None or results.can_answer(directory, predictions=predictions):
+    if summary is None or results.lacks_answers(directory, predictions=predictions):
         disks.check_writable(directory)
         from tff_pcdd.training.run import Run
 

@@ -26,6 +26,7 @@ from scipy import special
 from tff_pcdd import data, federated, files
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.training import plots
+from tff_pcdd.training.clients_table import printable
 from tff_pcdd.training.model_evaluation import as_arrays
 from tff_pcdd.training.results import CALIBRATION, PREDICTIONS
 
@@ -113,7 +114,7 @@ def _lines(
     federation: data.Federation, globally: Logits | None, personal: Sequence[Logits]
 ) -> Iterator[str]:
     """The text of predictions.csv, in parts."""
-    names = np.array(federation.class_names, object)
+    names = [printable(name) for name in federation.class_names]
     header = ["model", "client", "id", "label", "prediction"]
     yield _csv([[*header, *(f"probability_{name}" for name in names)]])
     for client, own in zip(federation.clients, personal, strict=True):
@@ -131,7 +132,7 @@ def _rows(
     federation: data.Federation, model: str, client: str, samples: np.ndarray, logits: np.ndarray
 ) -> str:
     """The lines of a model's answers to some test samples; `logits` are [n, C]."""
-    names = federation.class_names
+    client, names = printable(client), [printable(name) for name in federation.class_names]
     finite = np.isfinite(logits).all(axis=1)
     probabilities = special.softmax(np.where(finite[:, None], logits, 0).astype(np.float64), axis=1)
     rows: list[list[Any]] = []
