@@ -23,6 +23,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "tff_pcdd"
 _LAYERS = [
     {"cli"},
     {"benchmarks"},
+    {"report"},
     {"studies", "export"},
     {"training"},
     {"diagnostics", "evaluation"},
@@ -34,7 +35,7 @@ _LAYERS = [
     {"registry"},
     {"settings", "disks"},
     {"files"},
-    {"errors", "_version"},
+    {"errors", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

@@ -16,9 +16,9 @@ import tensorflow as tf
 from tff_pcdd import data, disks, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
+from tff_pcdd.export.checks import check_choice, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
-from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
 from tff_pcdd.training.run_directory import read_summary
 
@@ -88,9 +88,10 @@ def export_run(
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.
         stack.enter_context(run.simulation)
-        clients = _choose_clients(run.simulation.federation, options.clients)
+        clients = choose_clients(run.simulation.federation.client_ids, options.clients)
         has_global = config.method.has_global_model
-        folders = {index: layout.personal_folder(name) for index, name in clients.items()}
+        every = layout.personal_folders(run.simulation.federation.client_ids)
+        folders = {index: every[index] for index in clients}
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
@@ -128,17 +129,6 @@ def _check_temperature(run: Run, options: ExportOptions) -> None:
         raise SettingError("temperature", options.temperature, reason)
 
 
-def check_choice(method: Method, options: ExportOptions) -> None:
-    """Checks that there is something to export, before the run is restored.
-
-    Raises:
-        SettingError: no clients are chosen, and the method has no global model.
-    """
-    if options.clients == "none" and not method.has_global_model:
-        reason = f"nothing to export: {method.name} has no global model"
-        raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
-
-
 def _export(
     run: Run,
     directory: layout.ExportDirectory,
@@ -146,7 +136,9 @@ def _export(
     options: ExportOptions,
     settings: Mapping[str, Any],
 ) -> Iterator[Exported]:
-    with run.simulation as simulation, directory.writing(settings):
+    ids = run.simulation.federation.client_ids
+    names = {folder: ids[client] for client, folder in folders.items()}
+    with run.simulation as simulation, directory.writing(settings, names):
         models: list[tuple[int | None, str]] = [*folders.items()]
         if simulation.spec.method.has_global_model:
             models.insert(0, (None, layout.GLOBAL))
@@ -237,24 +229,3 @@ def _samples(
 def _some(examples: data.Examples, count: int) -> data.Examples:
     """At most `count` examples, stratified by class; always the same ones."""
     return examples.take(data.stratified_indices(examples.y, count, seed=0))
-
-
-def _choose_clients(federation: data.Federation, wanted: str) -> dict[int, str]:
-    """The ids of the wanted clients, by client number.
-
-    Raises:
-        SettingError: a client is unknown.
-    """
-    known = dict(enumerate(federation.client_ids))
-    if wanted in ("all", "none"):
-        return known if wanted == "all" else {}
-    ids = [client_id.strip() for client_id in wanted.split(",")]
-    for client_id in ids:
-        if client_id not in known.values():
-            raise SettingError(
-                "clients",
-                wanted,
-                f"there is no client {client_id!r}; the {len(known)} clients are {known[0]} … "
-                f"{known[len(known) - 1]}",
-            )
-    return {index: client_id for index, client_id in known.items() if client_id in ids}

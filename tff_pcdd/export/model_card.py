@@ -9,6 +9,7 @@ from typing import Any
 
 from tff_pcdd import data
 from tff_pcdd.evaluation.calibration import Calibration
+from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, Run
 from tff_pcdd.training.run_directory import read_summary
@@ -73,6 +74,8 @@ def text(
         client_id = federation.client_ids[client]
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
+        served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
+        description += f"\n\nServers call it `{served}`."
     lines = [
         f"# {config.algorithm} on {config.data.source.name}: {title}",
         "",

@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tff_pcdd import files
+from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import clients, comparison_plots, comparison_tables, study
+from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
 from tff_pcdd.training.results import CLIENTS
@@ -66,7 +67,9 @@ def compare(
         overwrite=overwrite,
         after_each=lambda runs: _write_tables(directory, runs),
     )
+    stages.enter("drawing pictures")
     _draw(directory, runs)
+    stages.leave()
     return Comparison(comparison_tables.report(runs), study.failures(runs))
 
 
@@ -100,11 +103,13 @@ def plan(
 
 def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
     files.write_text(directory / _TABLES, comparison_tables.document(runs))
-    rows = [
-        {"partition": item.config.data.partition.describe(), **item.summary}
-        for item in runs
-        if item.summary
-    ]
+    rows = []
+    for item in runs:
+        if item.summary:
+            gain = gain_over_local(item, runs)
+            known = {} if gain is None else {"pa_over_local": gain}
+            partition = item.config.data.partition.describe()
+            rows.append({"partition": partition, **item.summary, **known})
     study.write_csv(directory / _CSV, rows)
     study.write_csv(directory / CLIENTS, clients.rows(runs))
 

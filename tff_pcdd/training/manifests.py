@@ -18,6 +18,10 @@ from typing import Any
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
 
+# Entries of config.json that do not tell whether a checkpoint belongs to a run: the place of the
+# data, the number of rounds, to which some may be added, and the user's modules.
+_MAY_CHANGE = ("data_dir", "rounds", "import")
+
 # Files of checkpoints: the manifest and the arrays.
 _NAME = re.compile(r"round_(\d{6,})\.(json|npz)")
 
@@ -167,8 +171,8 @@ def newest_intact(directory: Path, settings: str) -> Manifest | None:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """Hash of flat settings, except for the place of the data, which may change."""
-    kept = {name: value for name, value in settings.items() if name != "data_dir"}
+    """Hash of the flat settings in a config.json, except for those that may change."""
+    kept = {name: value for name, value in settings.items() if name not in _MAY_CHANGE}
     return _checksum(json.dumps(kept, sort_keys=True))
 
 

@@ -8,7 +8,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, evaluation, files
+from tff_pcdd import disks, evaluation, files, stages
 from tff_pcdd.data import Federation
 from tff_pcdd.training import manifests, predictions
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
@@ -88,6 +88,7 @@ def evaluate_run(
     files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
+        stages.enter("evaluating")
         results = _evaluate(run)
         if run.simulation.nonfinite.diverged:
             results["diverged"] = True

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import data, files
+from tff_pcdd import data, files, stages
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.training import (
     accuracies,
@@ -36,6 +36,7 @@ from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
+from tff_pcdd.training.more_rounds import prepare_more_rounds
 from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
     CHECKPOINTS,
@@ -94,7 +95,9 @@ class Run:
         store: Any = MemoryStore
         if options.client_store == "disk":
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
+        stages.enter(f"loading data: {config.data.describe()}")
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        stages.enter("starting the runtime")
         self.simulation.start()
         names = options.diagnostic_names()
         self.diagnostics = (
@@ -235,7 +238,8 @@ class Run:
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
-        write_config(self.directory, self.config)
+        prepare_more_rounds(self.directory, self.config, self._checkpoints)
+        write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()
             results.warn_of_damage(self.directory, self.history)

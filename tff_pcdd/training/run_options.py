@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from tff_pcdd import runtime
 from tff_pcdd.diagnostics import names as diagnostic_names
@@ -79,6 +80,8 @@ class RunOptions:
         group="Output",
     )
     progress: bool = option(True, "Show a progress bar.", group="Output")
+    # Of a program's flag `import`: the names of modules, with the hashes of their files.
+    modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         check_options(self)

@@ -32,6 +32,7 @@ from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.planning import training_spec
+from tff_pcdd.training.pools import pooled_data
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
@@ -172,41 +173,42 @@ class Simulation:
             `train_loss` and the method's own metrics, as means over the cohort's samples; the
             computing time in `seconds`; `upload_bytes` and `download_bytes` of the whole cohort.
         """
-        cohort = sample_cohort(
-            self.config.seeds.cohorts,
-            self.round,
-            self.federation.num_clients,
-            self.cohort_size,
-        )
-        state = self.state
-        states = [self.store.get(client) for client in cohort]
-        clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        seeds, num_clients = self.config.seeds, self.federation.num_clients
+        cohort = sample_cohort(seeds.cohorts, self.round, num_clients, self.cohort_size)
+        state, pooled = self.state, self.spec.method.pools_samples
+        # Clients that receive and send something, and whose states are kept.
+        senders = [] if pooled else cohort
+        states = [self.store.get(client) for client in senders]
+        clients = [self.client_data(client, index) for index, client in enumerate(senders)]
         # Clients without samples do not need the fixed variables.
         newcomers = sum(
             int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
             for own, data in zip(states, clients, strict=True)
         )
+        if pooled:
+            states = [self.initial_client_state(0)]
+            clients = [pooled_data(self.federation, seeds, self.round, cohort)]
         start = time.perf_counter()
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start
         self.round += 1
         self._evaluation.forget()
         self.nonfinite.begin(self.round)
-        for client, own in zip(cohort, states, strict=True):
+        for client, own in zip(senders, states, strict=not pooled):
             self.store.put(client, own, self.round)
         sums = {name: float(total) for name, total in metrics["sums"].items()}
         trained_on = sums.pop("samples")
         samples = max(trained_on, 1.0)
-        if excluded := len(cohort) - round(float(metrics["included"])):
-            self.nonfinite.excluded(excluded, len(cohort), lost=not trained_on)
+        if excluded := len(clients) - round(float(metrics["included"])):
+            self.nonfinite.excluded(excluded, len(clients), lost=not trained_on)
             # If nothing is left, there is no mean loss either.
             samples = trained_on or math.nan
         if not metrics["step_taken"]:
             self.nonfinite.note("the server's step is not finite; it is not taken", lost=True)
         traffic = {
-            "upload_bytes": self.process.update_bytes * len(cohort)
+            "upload_bytes": self.process.update_bytes * len(senders)
             + round(self.process.extra_bytes * float(metrics["sent"])),
-            "download_bytes": self.process.download_bytes * len(cohort)
+            "download_bytes": self.process.download_bytes * len(senders)
             + self.process.fixed_bytes * newcomers,
         }
         for name, size in traffic.items():
