@@ -43,6 +43,7 @@ PROGRAMS = {
     "partition": ("--output_dir={directory}/out",),
     "evaluate": ("--run_dir={directory}/run",),
     "export": ("--run_dir={directory}/run", "--export_dir={directory}/out"),
+    "report": ("--run_dir={directory}/run",),
     "worker": ("--port=0",),
     "benchmark": ("--output_dir={directory}/out",),
 }

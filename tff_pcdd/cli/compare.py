@@ -19,7 +19,7 @@ from typing import Any
 from absl import flags as absl_flags
 
 from tff_pcdd import methods
-from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError
@@ -57,6 +57,7 @@ def define(flags: Flags) -> None:
         _GROUP,
     )
     experiments.define_output(flags)
+    report.define_automatic(flags)
     experiments.define_experiment(flags, leave_out=("algorithm", "seed"))
 
 
@@ -197,10 +198,13 @@ def main(flags: Flags) -> None:
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))
         return
 
+    for group in configs.values():
+        experiments.check_data(group[0], output_dir)
     from tff_pcdd.studies import compare
 
-    report, failures = compare(configs, output_dir, options, overwrite=overwrite)
-    print(report)
+    tables, failures = compare(configs, output_dir, options, overwrite=overwrite)
+    report.write_automatically(flags, comparison_dir=output_dir)
+    print(tables)
     print(f"tables and pictures in {output_dir}")
     if failures:
         number = sum(map(len, configs.values()))

@@ -27,6 +27,7 @@ def main(flags: Flags) -> None:
     """Evaluates and prints the accuracies."""
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
     config = read_config(run_dir, **experiments.restored_paths(flags))
+    config.data.source.check()
 
     stages.importing()
     from tff_pcdd.training import evaluate_run

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -93,6 +94,18 @@ def read_config(
             )
         del values[name]
     return ExperimentConfig.from_settings(**values)
+
+
+def check_data(config: ExperimentConfig, output_dir: str) -> None:
+    """Refuses missing data before TensorFlow is imported.
+
+    Where there are results already, finished runs need no data; the others are checked later.
+
+    Raises:
+        DataError: the data are missing.
+    """
+    if not os.path.exists(output_dir):
+        config.data.source.check()
 
 
 def read_run_options(flags: Flags) -> RunOptions:

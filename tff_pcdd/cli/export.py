@@ -2,7 +2,7 @@
 
     python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
 
-Writes global/1/, personal/<client id>/1/ and models.config, the layout of TensorFlow Serving. By
+Writes global/1/, personal/<client>/1/ and models.config, the layout of TensorFlow Serving. By
 default, the personal models are those after the local epochs, which are computed again. See
 docs/how-to/serving.md.
 """
@@ -15,7 +15,7 @@ from tff_pcdd import stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
-from tff_pcdd.export import ExportOptions
+from tff_pcdd.export import ExportOptions, checks
 from tff_pcdd.settings import build
 from tff_pcdd.training import ComputeOptions, RunOptions
 from tff_pcdd.training.run_directory import read_config
@@ -39,6 +39,7 @@ def main(flags: Flags) -> None:
     compute = build(ComputeOptions, flags.given_settings(ComputeOptions))
     config = read_config(run_dir, **experiments.restored_paths(flags))
 
+    checks.check_export(config, run_dir, export_dir, options, overwrite=flags["overwrite"])
     stages.importing()
     from tff_pcdd.export import export_run
 

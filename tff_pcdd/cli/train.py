@@ -10,13 +10,14 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
-from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
     experiments.define_output(flags)
+    report.define_automatic(flags)
     experiments.define_experiment(flags)
 
 
@@ -33,6 +34,7 @@ def main(flags: Flags) -> None:
     from tff_pcdd.training import run_experiment
 
     summary = run_experiment(config, output_dir, options, overwrite=overwrite)
+    report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
     ga, best, pa, before = (experiments.percent(summary[name]) for name in names)
     print(

@@ -131,6 +131,7 @@ def run_all(
     stages.importing()
     for run in runs:
         if overwrite or finished_summary(run.folder, run.config) is None:
+            run.config.data.source.check()
             planning.check(run.config)
     left = collections.deque(range(len(runs)))
     busy = 0

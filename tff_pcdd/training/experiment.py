@@ -31,6 +31,7 @@ def run_experiment(
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
 
     A run of fewer rounds that has finished is continued.
+    Files of the models' answers that a finished run lacks are computed from its last checkpoint.
 
     Args:
         config: the settings of the experiment.
@@ -55,8 +56,11 @@ def run_experiment(
     if not overwrite:
         results.repair(directory)
     summary = None if overwrite else finished_summary(directory, config)
-    if summary is None:
+    predictions = options is not None and options.predictions
+    if summary is None or results.can_answer(directory, predictions=predictions):
         disks.check_writable(directory)
+        if federation is None:
+            config.data.source.check()
         stages.importing()
         from tff_pcdd.training.run import Run
 

@@ -40,6 +40,7 @@ class Manifest:
         totals: counts since the first round, such as bytes sent.
         metrics: metrics.csv up to this round.
         summary: summary.json, if this was the last round.
+        answers: checksums of the files of the models' answers, by name, if this was the last round.
     """
 
     round: int
@@ -51,6 +52,7 @@ class Manifest:
     totals: Mapping[str, int]
     metrics: str
     summary: str | None = None
+    answers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def manifest_path(directory: Path, round_number: int) -> Path:
@@ -140,6 +142,15 @@ def check_file(path: Path, checksum: str) -> None:
         raise DamagedFileError(f"{path} cannot be read: {error.strerror}") from None
     if found != checksum:
         raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
+
+
+def checksum_of(path: Path) -> str | None:
+    """The checksum of a file; None if it is missing or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
 
 
 def newest_intact(directory: Path, settings: str) -> Manifest | None:

@@ -16,7 +16,14 @@ from typing import Any
 
 from tff_pcdd import data, files, stages
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
+from tff_pcdd.training import (
+    accuracies,
+    client_results,
+    disk_space,
+    manifests,
+    planning,
+    results,
+)
 from tff_pcdd.training.callbacks import Callback, tracking
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import CsvLog
@@ -42,7 +49,7 @@ from tff_pcdd.training.run_directory import (
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
-from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
+from tff_pcdd.training.summary import summarize
 
 
 class Run:
@@ -218,8 +225,13 @@ class Run:
                     stack.callback(callback.on_end, self)
                 while self.simulation.round < self.last_round:
                     self._next_round()
-            summary = self._summarize()
-            self._checkpoints.record_summary(summary_text(summary))
+            summary = summarize(self.simulation, self.history)
+            if summary["diverged"]:
+                logging.warning("the run has diverged; its results are not usable")
+            answers = client_results.write(
+                self, self._checkpoints.newest, with_predictions=self._options.predictions
+            )
+            self._checkpoints.record_results(summary_text(summary), answers)
             write_summary(self.directory, summary)
         return summary
 
@@ -274,26 +286,3 @@ class Run:
             for client in self.diagnostics.clients
         ]
         return self.diagnostics.measure(simulation.state, clients, slow=slow)
-
-    def _summarize(self) -> dict[str, Any]:
-        simulation, config = self.simulation, self.config
-        process, diverged = simulation.process, simulation.nonfinite.diverged
-        if diverged:
-            logging.warning("the run has diverged; its results are not usable")
-        return {
-            "algorithm": config.algorithm,
-            "seed": config.seed,
-            "rounds": simulation.round,
-            "diverged": diverged,
-            **summarize_accuracies(self.history, config.evaluation.metrics, diverged=diverged),
-            "seconds_per_round": typical_seconds(self.history),
-            **simulation.totals,
-            "clients_per_round": simulation.cohort_size,
-            "personal_bytes_per_client": process.personal_bytes,
-            "personal_parameters_per_client": process.personal_parameters,
-            "personal_epochs": process.personal_epochs,
-            **config.aggregator.privacy(
-                simulation.federation.num_clients, simulation.cohort_size, simulation.round
-            ),
-            "config_digest": config.digest(),
-        }

@@ -22,10 +22,19 @@ from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
 
 EVALUATION = "evaluation.json"
+REPORT = "report.html"
 CLIENT_STATES = "client_states"
 
 # What a run's directory may contain.
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, signature.FILE)
+_FILES = (
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    *results.answer_files(predictions=True),
+    EVALUATION,
+    REPORT,
+    signature.FILE,
+)
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
 
 # How many different settings an error names.

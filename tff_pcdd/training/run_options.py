@@ -63,6 +63,13 @@ class RunOptions:
         choices=("memory", "disk"),
         group="Output",
     )
+    predictions: bool = option(
+        False,
+        "Write what the models answer for each test sample, and how well their probabilities are "
+        "calibrated: predictions.csv and calibration.json. Takes about as long as a round of "
+        "training with all clients.",
+        group="Output",
+    )
     tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
     tracking: str | None = option(
         None,

@@ -1,0 +1,186 @@
+"""The pages in a real browser; without one, these tests are skipped and say so."""
+
+import pytest
+
+from tests.report import browser
+from tests.report.directories import make_comparison, make_run
+from tff_pcdd.report import write_report
+
+pytestmark = [
+    pytest.mark.integration,
+    pytest.mark.skipif(
+        browser.PROGRAM is None, reason="no Chromium: the reports were not opened in a browser"
+    ),
+]
+
+_NAMES = ("Charité Campus West", "<b>St. Mary</b>", "a name " * 8, "royal", "north", "south")
+
+
+@pytest.fixture(scope="module")
+def chromium():
+    with browser.started() as started:
+        yield started
+
+
+@pytest.fixture(scope="module")
+def pages(tmp_path_factory):
+    """The reports of a run, of a large run, and of a comparison."""
+    root = tmp_path_factory.mktemp("reports")
+    make_run(root / "run", clients=_NAMES, over_local=-1.0, algorithm="fedgela")
+    clients = [f"client {i}" for i in range(50)]
+    make_run(root / "large", clients=clients, classes=[f"class {i}" for i in range(100)])
+    make_comparison(root / "comparison", clients=_NAMES, alone=True)
+    found = {name: write_report(run_dir=root / name).path for name in ("run", "large")}
+    return found | {"comparison": write_report(comparison_dir=root / "comparison").path}
+
+
+@pytest.mark.parametrize("width", [400, 1400])
+@pytest.mark.parametrize("name", ["run", "large", "comparison"])
+def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
+    page = chromium.open(pages[name], width)
+    inside, outside = page.evaluate(
+        "[document.documentElement.clientWidth, document.documentElement.scrollWidth]"
+    )
+    assert inside <= width
+    assert outside <= inside
+    # Nothing in a table that may be wider is out of reach: it scrolls inside its box.
+    assert page.evaluate(
+        "[...document.querySelectorAll('table, img')].every(e => e.closest('.wide'))"
+    )
+    # Text that is smaller than 11 pixels cannot be read.
+    assert page.evaluate(
+        "Math.min(...[...document.querySelectorAll('body *')].filter(e => e.innerText)"
+        ".map(e => parseFloat(getComputedStyle(e).fontSize)))"
+    ) >= 11  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["run", "large", "comparison"])
+def test_nothing_is_complained_about_or_fetched(chromium, pages, name):
+    page = chromium.open(pages[name])
+    page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
+    assert page.messages == []
+    assert {address for address in page.requests if not address.startswith("data:")} == {
+        pages[name].as_uri()
+    }
+
+
+def column(page, number):
+    """The texts of a column of the table of clients, from top to bottom."""
+    return page.evaluate(
+        "[...document.querySelector('#clients ~ .wide table').tBodies[0].rows]"
+        f".map(row => (row.cells[{number}].querySelector('bdi') ?? row.cells[{number}]).innerText)"
+    )
+
+
+def headings(page):
+    return page.evaluate(
+        "[...document.querySelectorAll('#clients ~ .wide table thead th')]"
+        ".map(cell => [cell.innerText.replace(/ [▲▼]/, ''), cell.getAttribute('aria-sort')])"
+    )
+
+
+def test_tables_sort_by_click(chromium, pages):
+    page = chromium.open(pages["run"])
+    titles = [title for title, _ in headings(page)]
+    lowest_first = [float(text) for text in column(page, titles.index("PA"))]
+    assert lowest_first == sorted(lowest_first)
+    assert headings(page)[titles.index("PA")] == ["PA", "ascending"]
+
+    train = titles.index("train")
+    page.click(f"#clients ~ .wide thead th:nth-child({train + 1}) button")
+    counts = [int(text) for text in column(page, train)]
+    assert counts == sorted(counts)
+    assert headings(page)[train] == ["train", "ascending"]
+    assert headings(page)[titles.index("PA")] == ["PA", None]
+    page.click(f"#clients ~ .wide thead th:nth-child({train + 1}) button")
+    assert [int(text) for text in column(page, train)] == counts[::-1]
+
+    page.click("#clients ~ .wide thead th:nth-child(1) button")
+    names = column(page, 0)
+    assert sorted(names) == sorted(name.strip() for name in _NAMES)
+    assert names.index("north") < names.index("royal") < names.index("south")
+    assert page.messages == []
+
+
+def test_tables_sort_by_keyboard(chromium, pages):
+    page = chromium.open(pages["run"])
+    page.evaluate("document.querySelector('#clients ~ .wide').focus()")
+    # The box that scrolls, then the headings: client, train, test.
+    for _ in range(3):
+        page.press("Tab")
+    assert page.evaluate("document.activeElement.innerText") == "test"
+    page.press("Enter")
+    titles = [title for title, _ in headings(page)]
+    counts = [int(text) for text in column(page, titles.index("test"))]
+    assert counts == sorted(counts)
+    page.press("Enter")
+    assert [int(text) for text in column(page, titles.index("test"))] == counts[::-1]
+
+
+def test_values_that_are_missing_stay_last(chromium, pages, tmp_path):
+    make_run(tmp_path, clients=_NAMES)
+    path = tmp_path / "clients.csv"
+    lines = path.read_text().splitlines()
+    cells = lines[3].split(",")
+    cells[5] = ""
+    lines[3] = ",".join(cells)
+    path.write_text("\n".join(lines) + "\n")
+    page = chromium.open(write_report(run_dir=tmp_path).path)
+    titles = [title for title, _ in headings(page)]
+    place = titles.index("PA")
+    for _ in range(2):
+        page.click(f"#clients ~ .wide thead th:nth-child({place + 1}) button")
+        assert column(page, place)[-1] == "–"
+
+
+def test_a_matrix_is_chosen(chromium, pages):
+    page = chromium.open(pages["run"])
+
+    def shown():
+        return page.evaluate(
+            "[...document.querySelectorAll('.choosable')].filter(part => part.offsetHeight)"
+            ".map(part => part.querySelector('h3 bdi').innerText)"
+        )
+
+    assert shown() == ["Global model, whole test set"]
+    page.evaluate(
+        "(() => { const select = document.querySelector('select'); select.selectedIndex = 2;"
+        "select.dispatchEvent(new Event('change')); })()"
+    )
+    assert shown() == ["<b>St. Mary</b>"]
+
+
+def test_without_scripts_everything_is_shown(chromium, pages):
+    page = chromium.open(pages["run"])
+    page.reload_without_scripts()
+    assert page.evaluate("document.querySelectorAll('th button').length") == 0
+    assert page.evaluate("document.querySelector('.choice').offsetHeight") == 0
+    assert page.evaluate(
+        "[...document.querySelectorAll('.choosable')].every(part => part.offsetHeight)"
+    )
+
+
+def test_a_page_can_be_printed(chromium, pages):
+    page = chromium.open(pages["run"])
+    printed = page.pdf()
+    assert printed.startswith(b"%PDF")
+    assert len(printed) > 10_000
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert page.evaluate("document.querySelector('nav').offsetHeight") == 0
+
+
+def test_an_injected_script_would_not_run(chromium, pages, tmp_path):
+    """Should a name ever reach the page unescaped, its script is refused."""
+    text = pages["run"].read_text()
+    assert "<main>" in text
+    attacks = (
+        "<script>window.attacked = 1</script>",
+        "<img src=x onerror='window.attacked = 1'>",
+        "<img src='https://example.org/x.png'>",
+    )
+    for number, attack in enumerate(attacks):
+        path = tmp_path / f"{number}.html"
+        path.write_text(text.replace("<main>", f"<main>{attack}"))
+        page = chromium.open(path)
+        assert page.evaluate("window.attacked") is None
+        assert any("violates the following Content Security Policy" in m for m in page.messages)

@@ -1,0 +1,284 @@
+"""The pages: well-formed, escaped, self-contained, and with the numbers of the files."""
+
+import csv
+import html.parser
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.report.directories import make_comparison, make_run
+from tff_pcdd.report import write_report
+
+_VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
+_SHAPES = {"path"}
+
+HOSTILE = (
+    "<script>alert(1)</script>",
+    "\"><img src=x onerror='alert(1)'>",
+    "</style></title><svg/onload=alert(1)>",
+    "{{ 7 * 7 }}{% raw %}",
+    "javascript:alert(1)",
+    "a&b <b>c</b> \u202e \x07 \\|",
+)
+
+
+class Tree(html.parser.HTMLParser):
+    """Checks that all elements are closed in order, and collects what is in them."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.elements, self.texts, self.raw = [], [], [], {}
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    def handle_starttag(self, tag, attributes):
+        names = [name for name, _ in attributes]
+        assert len(set(names)) == len(names), (tag, attributes)
+        self.elements.append((tag, dict(attributes)))
+        if tag not in _VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag, attributes):
+        assert tag in _VOID | _SHAPES, tag
+        self.elements.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        assert self.open, f"</{tag}> closes nothing"
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        if self.open and self.open[-1] in ("style", "script"):
+            self.raw[self.open[-1]] = self.raw.get(self.open[-1], "") + data
+        elif data.strip():
+            self.texts.append(" ".join(data.split()))
+
+    def all(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def page(**directory):
+    return Tree(write_report(**directory).path.read_text())
+
+
+def assert_self_contained(tree):
+    """Nothing is fetched, and nothing runs but one script."""
+    assert not {tag for tag, _ in tree.elements} & {"link", "iframe", "object", "base", "form"}
+    assert tree.all("script") == [{}]
+    for tag, attributes in tree.elements:
+        assert not [name for name in attributes if name.startswith("on")], (tag, attributes)
+        for name in ("src", "href", "action", "srcset"):
+            value = attributes.get(name) or "#"
+            assert value.startswith(("#", "./", "data:image/png;base64,")), (tag, value)
+    assert "url(" not in tree.raw["style"]
+    assert "@import" not in tree.raw["style"]
+    (policy,) = [a["content"] for a in tree.all("meta") if "http-equiv" in a]
+    assert policy.startswith("default-src 'none'; img-src data:; ")
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reports") / "run"
+    make_run(directory, over_local=-1.0, algorithm="fedgela", rounds=20)
+    return directory
+
+
+@pytest.fixture(scope="module")
+def comparison(tmp_path_factory):
+    directory = tmp_path_factory.mktemp("reports") / "comparison"
+    make_comparison(directory, alone=True)
+    return directory
+
+
+def test_a_run(run):
+    tree = page(run_dir=run)
+    assert_self_contained(tree)
+    shown = " ".join(tree.texts)
+    summary = json.loads((run / "summary.json").read_text())
+    for key in ("ga_final", "pa_final", "pa_before_final"):
+        assert f"{summary[key]:.1f} %" in tree.texts
+    with open(run / "clients.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    lowest = min(rows, key=lambda row: float(row["pa"]))
+    assert f"client {lowest['client']}" in tree.texts
+    for row in rows:
+        assert row["client"] in tree.texts
+        assert row["train_samples"] in tree.texts
+        assert f"{float(row['pa']):.1f}" in tree.texts
+    assert "by the method fedgela for 20 rounds" in shown
+    assert "The personal model is worse than training alone at 1 of 3 clients" in shown
+    for anchor in ("holdings", "curves", "clients", "confusion", "costs", "settings"):
+        assert {"href": f"#{anchor}"} in tree.all("a")
+        assert {"id": anchor} in tree.all("h2")
+
+
+def test_the_global_matrix_is_shown(run):
+    tree = page(run_dir=run)
+    with np.load(run / "confusion.npz") as arrays:
+        matrix = arrays["global"]
+    # Zeros are empty cells.
+    first = tree.texts.index("recall") + 1
+    for name, row in zip(("cat", "dog", "owl", "fox"), matrix, strict=True):
+        kept = [f"{value}" for value in row if value]
+        assert tree.texts[first : first + len(kept) + 1] == [name, *kept]
+        first += len(kept) + 2
+    assert len(tree.all("option")) == 1 + 3
+
+
+def test_a_comparison(comparison):
+    tree = page(comparison_dir=comparison)
+    assert_self_contained(tree)
+    with open(comparison / "comparison.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+
+    def mean(method):
+        values = [float(row["pa_final"]) for row in rows if row["algorithm"] == method]
+        return sum(values) / len(values)
+
+    for method in ("fedavg", "fedgela", "fedprox"):
+        assert any(t.startswith(f"{mean(method) - mean('local'):+.1f} ± ") for t in tree.texts)
+    shown = " ".join(tree.texts)
+    assert "fedprox is worse than training alone at" in shown
+    assert "8 runs of 4 methods with 2 seeds on 1 partition, each for 12 rounds." in shown
+    assert shown.count("fedprox_mu") == 0, "a default of one method is of no interest"
+
+
+@pytest.mark.parametrize("kind", ["run", "comparison"])
+def test_hostile_names(tmp_path, kind):
+    """Whatever names contain, they are text."""
+    names = {"clients": HOSTILE, "classes": HOSTILE}
+    if kind == "run":
+        make_run(tmp_path / "d", **names)
+        path = tmp_path / "d" / "config.json"
+        settings = json.loads(path.read_text())
+        settings |= {name: name for name in HOSTILE} | {"data_dir": HOSTILE[0], "seed": HOSTILE}
+        path.write_text(json.dumps(settings))
+        card = tmp_path / "d" / "exported" / "model_card.md"
+        card.parent.mkdir()
+        card.write_text("\n\n".join(f"# {n}\n\n{n}\n\n| {n} | b |\n| --- | --- |" for n in HOSTILE))
+        tree = page(run_dir=tmp_path / "d")
+    else:
+        make_comparison(tmp_path / "d", **names)
+        for name in ("comparison.csv", "clients.csv"):
+            path = tmp_path / "d" / name
+            path.write_text(path.read_text().replace("fedgela", HOSTILE[0]))
+        tree = page(comparison_dir=tmp_path / "d")
+    assert_self_contained(tree)
+    shown = " ".join(tree.texts)
+    for name in HOSTILE[:5]:
+        assert name in shown
+    assert "a&b <b>c</b> \\u202e \\x07" in shown
+    assert not re.search("[\x00-\x08\x0b-\x1f\u202a-\u202e\u2066-\u2069]", shown)
+
+
+def test_long_and_unprintable_values(tmp_path):
+    """Long names and lone surrogates, as JSON can contain them."""
+    make_run(tmp_path, clients=("x" * 10_000, "b", "c"))
+    path = tmp_path / "config.json"
+    settings = json.loads(path.read_text())
+    path.write_text(json.dumps({**settings, "algorithm": "\ud800", "rounds": 10**30}))
+    tree = page(run_dir=tmp_path)
+    assert max(map(len, tree.texts)) < 1000
+
+
+def test_large_federations_are_pictures(tmp_path):
+    clients = [f"client {i}" for i in range(500)]
+    make_run(tmp_path, clients=clients, classes=[f"class {i}" for i in range(60)])
+    report = write_report(run_dir=tmp_path)
+    assert report.path.stat().st_size < 2_000_000
+    tree = Tree(report.path.read_text())
+    # Who holds what, the global model, and the clients with the lowest accuracies.
+    assert len(tree.all("img")) == 1 + 1 + 200
+    assert all(image["alt"] for image in tree.all("img"))
+    assert "One in 2 of 500 clients" in " ".join(tree.texts)
+
+
+def test_several_partitions(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"))
+    for name in ("comparison.csv", "clients.csv"):
+        path = tmp_path / name
+        header, *rows = path.read_text().splitlines()
+        rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
+        path.write_text("\n".join([header, *rows]) + "\n")
+    tree = page(comparison_dir=tmp_path)
+    assert [a["id"] for a in tree.all("h2") if "id" in a][:2] == ["results-1", "results-2"]
+    assert "Dir(0.1)" in tree.texts
+
+
+def without_global_model(path):
+    """Removes the accuracies of the global model from a table of clients."""
+    header, *rows = [line.split(",") for line in path.read_text().splitlines()]
+    for row in rows:
+        row[header.index("ga")] = row[header.index("over_global")] = ""
+    path.write_text("\n".join(map(",".join, [header, *rows])) + "\n")
+
+
+def test_methods_without_a_global_model(tmp_path):
+    make_run(tmp_path / "run")
+    without_global_model(tmp_path / "run" / "clients.csv")
+    tree = page(run_dir=tmp_path / "run")
+    assert "GA: personal models, whole test set" in tree.texts
+    assert "GA: global model, whole test set" not in tree.texts
+    assert "over global" not in tree.texts
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg",))
+    without_global_model(tmp_path / "comparison" / "clients.csv")
+    tree = page(comparison_dir=tmp_path / "comparison")
+    assert "no global model; GA: mean of the personal models" in tree.texts
+
+
+def test_runs_that_diverged_or_failed(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"))
+    path = tmp_path / "comparison.csv"
+    lines = path.read_text().splitlines()
+    (line,) = [i for i, row in enumerate(lines) if row.startswith("P3C2,fedgela,1,")]
+    lines[line] = lines[line].replace("False", "True")
+    path.write_text("\n".join(lines) + "\n")
+    (tmp_path / "failures.txt").write_text("a traceback")
+    tree = page(comparison_dir=tmp_path)
+    shown = " ".join(tree.texts)
+    assert "These runs have diverged and are left out of all values: fedgela seed 1" in shown
+    assert "Some runs have failed" in shown
+    assert "1, 1 diverged" in tree.texts
+
+
+def test_a_diverged_run(tmp_path):
+    make_run(tmp_path)
+    path = tmp_path / "summary.json"
+    values = json.loads(path.read_text())
+    values |= {"diverged": True, "excluded_clients": 7, "nonfinite_rounds": 3, "rounds": 5}
+    path.write_text(json.dumps(values))
+    metrics = tmp_path / "metrics.csv"
+    lines = metrics.read_text().splitlines()
+    lines[5] = lines[5].removesuffix("0,0,0") + "3,7,5"
+    metrics.write_text("\n".join(lines) + "\n")
+    shown = " ".join(page(run_dir=tmp_path).texts)
+    assert "The run has diverged" in shown
+    assert "7 times, in 3 rounds" in shown
+    assert "These rounds gave no usable model: 5." in shown
+
+
+def test_an_unfinished_run(tmp_path):
+    make_run(tmp_path)
+    (tmp_path / "summary.json").unlink()
+    shown = " ".join(page(run_dir=tmp_path).texts)
+    assert "The run is not finished: round 12 of 12 was evaluated last." in shown
+
+
+def test_model_cards_are_shown(tmp_path):
+    make_run(tmp_path)
+    card = tmp_path / "exported" / "personal" / "north" / "1" / "model_card.md"
+    card.parent.mkdir(parents=True)
+    card.write_text("# fedavg: a model\n\nText.\n\n| class | n |\n| --- | --- |\n| a\\|b | 5 |\n")
+    tree = page(run_dir=tmp_path)
+    assert {"a|b", "fedavg: a model", "exported/personal/north/1/model_card.md"} <= {*tree.texts}
+
+
+def test_reports_of_runs_are_linked(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg",))
+    folder = tmp_path / "fedavg" / "seed_1"
+    write_report(run_dir=folder)
+    tree = page(comparison_dir=tmp_path)
+    links = [a["href"] for a in tree.all("a") if not a["href"].startswith("#")]
+    assert links == ["./fedavg/seed_1/report.html"]

@@ -1,0 +1,72 @@
+"""Which settings of a run were chosen, and how runs of a comparison differ."""
+
+from tff_pcdd.report import settings_table
+from tff_pcdd.training.config import ExperimentConfig
+
+
+def settings(**values):
+    return ExperimentConfig.from_settings(**values).to_settings()
+
+
+def chosen(values):
+    return {row.name: (row.value, row.default) for row in settings_table.rows(values) if row.chosen}
+
+
+def test_without_flags_nothing_is_chosen():
+    assert chosen(settings()) == {}
+
+
+def test_what_was_chosen_comes_first():
+    values = settings(algorithm="fedgela", rounds=7, batch_size=8)
+    assert chosen(values) == {
+        "algorithm": ("fedgela", "fedavg"),
+        "rounds": ("7", "30"),
+        "batch_size": ("8", "32"),
+    }
+    flags = [row.chosen for row in settings_table.rows(values)]
+    assert flags == sorted(flags, reverse=True)
+    assert len(flags) == len(values)
+
+
+def test_values_that_follow_from_others_are_not_chosen():
+    """The four seeds from `seed`, how often personal models are evaluated, the projection."""
+    values = settings(algorithm="fedgela", seed=3, eval_every=2)
+    assert values["data_seed"] == 3
+    assert values["personal_eval_every"] == 2
+    assert values["projection_dim"] == 84
+    assert set(chosen(values)) == {"algorithm", "seed", "eval_every"}
+    assert chosen({**values, "data_seed": 5})["data_seed"] == ("5", "3")
+
+
+def test_settings_of_unknown_components():
+    values = {**settings(rounds=7), "algorithm": "mine", "mine_strength": 2.5}
+    (row,) = [row for row in settings_table.rows(values) if row.name == "mine_strength"]
+    assert (row.value, row.default, row.chosen) == ("2.5", "", True)
+    assert "not imported" in row.meaning
+    assert chosen(values)["rounds"] == ("7", "30")
+    assert settings_table.configuration(values) is None
+
+
+def test_meanings_are_one_sentence():
+    (row,) = [row for row in settings_table.rows(settings()) if row.name == "algorithm"]
+    assert row.meaning == "The federated method."
+
+
+def test_settings_of_a_comparison():
+    runs = [
+        (name, settings(algorithm=name, rounds=7, seed=seed))
+        for name in ("fedavg", "fedgela")
+        for seed in (0, 1)
+    ]
+    common, varied = settings_table.common_and_varied(runs)
+    names = [row.name for row in common]
+    assert names[0] == "rounds"
+    assert not {"seed", "data_seed", "algorithm", "projection_dim", "fedgela_scale"} & {*names}
+    assert [(row.name, row.values) for row in varied] == [
+        ("projection_dim", [("0", "fedavg"), ("84", "fedgela")])
+    ]
+    runs[2] = ("fedgela", settings(algorithm="fedgela", fedgela_scale=5.0, rounds=7))
+    _, varied = settings_table.common_and_varied(runs)
+    assert ("fedgela_scale", [("5.0", "fedgela"), ("1.0", "fedgela")]) in [
+        (row.name, row.values) for row in varied
+    ]

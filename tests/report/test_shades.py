@@ -1,0 +1,87 @@
+"""Colors that can be read and told apart, also by color-blind readers."""
+
+import base64
+import io
+import itertools
+
+import matplotlib.image
+import numpy as np
+import pytest
+
+from tff_pcdd.report import shades
+
+# What a reader without one kind of cones sees, in linear RGB (Viénot, Brettel and Mollon 1999).
+_PROTANOPE = [[0.11238, 0.88762, 0], [0.11238, 0.88762, 0], [0.00401, -0.00401, 1]]
+_DEUTERANOPE = [[0.29275, 0.70725, 0], [0.29275, 0.70725, 0], [-0.02234, 0.02234, 1]]
+
+
+def linear(color):
+    rgb = np.array([int(color[i : i + 2], 16) for i in (1, 3, 5)]) / 255
+    return np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
+
+
+def lab(rgb):
+    """CIE L*a*b* of a color in linear RGB."""
+    to_xyz = [[0.4124, 0.3576, 0.1805], [0.2126, 0.7152, 0.0722], [0.0193, 0.1192, 0.9505]]
+    xyz = np.array(to_xyz) @ np.clip(rgb, 0, 1) / [0.9505, 1, 1.089]
+    f = np.where(xyz > 0.008856, np.cbrt(xyz), 7.787 * xyz + 16 / 116)
+    return np.array([116 * f[1] - 16, 500 * (f[0] - f[1]), 200 * (f[1] - f[2])])
+
+
+def contrast(first, second):
+    weights = [0.2126, 0.7152, 0.0722]
+    darker, brighter = sorted(float(linear(color) @ weights) for color in (first, second))
+    return (brighter + 0.05) / (darker + 0.05)
+
+
+def test_numbers_can_be_read_on_every_shade():
+    """4.5 is what WCAG 2 asks of text."""
+    for level in range(shades.LEVELS):
+        assert contrast(shades.text_color(level), shades.color(level)) >= 4.5
+
+
+def test_shades_become_darker():
+    brightness = [linear(shades.color(level)).sum() for level in range(shades.LEVELS)]
+    assert brightness == sorted(brightness, reverse=True)
+    assert shades.color(0) == "#ffffff"
+
+
+def test_curves_can_be_seen_on_white():
+    """3 is what WCAG 2 asks of graphics."""
+    for color in (*shades.CURVES, shades.BASELINE):
+        assert contrast(color, "#ffffff") >= 3
+
+
+@pytest.mark.parametrize("eyes", [np.eye(3), _PROTANOPE, _DEUTERANOPE])
+def test_the_first_curves_can_be_told_apart(eyes):
+    """A distance of 15 in L*a*b* is seen at a glance."""
+    colors = [shades.BASELINE, *shades.CURVES[:6]]
+    seen = [lab(np.array(eyes) @ linear(color)) for color in colors]
+    assert min(np.linalg.norm(a - b) for a, b in itertools.combinations(seen, 2)) >= 15
+
+
+def test_shades_of_counts():
+    levels = shades.of_counts(np.array([[0, 1], [50, 100]]))
+    assert levels.tolist() == [[0, 1], [8, 16]]
+    # One count of a thousand would make all others look like zero.
+    wide = shades.of_counts(np.array([0, 1, 9, 10, 11, 12, 1000]))
+    assert wide[0] == 0
+    assert wide[-1] == 16
+    assert 4 <= wide[3] <= 8
+    assert shades.of_counts(np.zeros((2, 2), int)).tolist() == [[0, 0], [0, 0]]
+
+
+def test_shades_of_a_confusion_matrix():
+    levels = shades.of_rows(np.array([[4, 4], [0, 0]]))
+    assert levels.tolist() == [[8, 8], [0, 0]]
+
+
+def test_a_picture():
+    levels = np.array([[0, 16, 3], [8, 1, 2]], np.uint8)
+    uri = shades.picture(levels)
+    file = io.BytesIO(base64.b64decode(uri.removeprefix("data:image/png;base64,")))
+    pixels = np.round(255 * matplotlib.image.imread(file)[..., :3]).astype(int)
+    wanted = [[shades.color(level) for level in row] for row in levels]
+    found = [["#" + "".join(f"{v:02x}" for v in pixel) for pixel in row] for row in pixels]
+    assert found == wanted
+    assert shades.picture(levels) == uri

@@ -1,0 +1,240 @@
+"""Curves over rounds, as SVG paths.
+
+The paths fill a square that a page stretches to any width, without changing the width of lines;
+labels are text of the page itself, so they stay readable on narrow screens.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Sequence
+
+from tff_pcdd.report import shades
+
+# Width and height of the square.
+SIZE = 1000
+
+# With more points than this, only some are drawn.
+_MAX_POINTS = 500
+# With at most this many points, each has a dot.
+_MAX_DOTS = 40
+# With more curves than this, bands would hide one another.
+_MAX_BANDS = 6
+# A value above this multiple of the median is drawn at the upper edge.
+_OUTLIER = 20
+
+Points = Sequence[tuple[float, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Line:
+    """A curve.
+
+    Attributes:
+        name: the text of the legend.
+        points: pairs of round and value.
+        spread: standard deviation at each point; empty if there is none.
+        style: number of its color and dashes; None for the black curve with which the others are
+            compared.
+    """
+
+    name: str
+    points: Points
+    spread: Sequence[float] = ()
+    style: int | None = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Drawn:
+    """A curve as it is drawn.
+
+    Attributes:
+        name: as in `Line`.
+        path: the data of an SVG path.
+        dots: the data of a path of short strokes, which are drawn as dots; empty if there are many.
+        band: the data of a closed path, the standard deviation; empty if there is none.
+        color, dashes: the style of the stroke.
+        last: the last value.
+    """
+
+    name: str
+    path: str
+    dots: str
+    band: str
+    color: str
+    dashes: str
+    last: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Chart:
+    """Curves with their axes.
+
+    Attributes:
+        title: what is drawn.
+        unit: of the values, such as "%".
+        lines: the curves.
+        crosses: the data of a path that marks rounds on the x axis; empty for none.
+        grid: the data of a path, a horizontal line for each label.
+        x_labels, y_labels: pairs of a text and its position, in percent of the width or height.
+        clipped: the value at the upper edge, if larger ones are drawn there; else None.
+        description: the curves in words.
+    """
+
+    title: str
+    unit: str
+    lines: Sequence[Drawn]
+    crosses: str
+    grid: str
+    x_labels: Sequence[tuple[str, float]]
+    y_labels: Sequence[tuple[str, float]]
+    clipped: float | None
+    description: str
+
+
+def chart(
+    title: str,
+    lines: Sequence[Line],
+    *,
+    percent: bool,
+    marked: Sequence[int] = (),
+) -> Chart | None:
+    """Draws curves; None if none of them has two points.
+
+    Args:
+        title: what is drawn.
+        lines: the curves.
+        percent: whether the values are percentages; else, the axis starts at 0.
+        marked: rounds with a cross on the x axis.
+    """
+    lines = [line for line in lines if line.points]
+    if not any(len(line.points) > 1 for line in lines):
+        return None
+    values = [value for line in lines for _, value in line.points]
+    low, high = _percent_range(values) if percent else _range(values)
+    rounds = [number for line in lines for number, _ in line.points]
+    first, last = min(rounds), max(rounds)
+
+    def x(number: float) -> float:
+        return SIZE * (number - first) / (last - first)
+
+    def y(value: float) -> float:
+        return SIZE * (high - min(max(value, low), high)) / (high - low)
+
+    def place(points: Points) -> list[tuple[float, float]]:
+        return [(x(number), y(value)) for number, value in points]
+
+    drawn = []
+    for line in lines:
+        color, dashes = _style(line.style)
+        places = place(_thinned(line.points))
+        banded = line.spread and len(lines) <= _MAX_BANDS
+        drawn.append(
+            Drawn(
+                line.name,
+                _path(places),
+                _dots(places) if len(places) <= _MAX_DOTS else "",
+                _band(line, place) if banded else "",
+                color,
+                dashes,
+                line.points[-1][1],
+            )
+        )
+    y_ticks = ticks(low, high)
+    unit = " %" if percent else ""
+    return Chart(
+        title,
+        "%" if percent else "",
+        drawn,
+        " ".join(_cross(x(number)) for number in marked if first <= number <= last),
+        "".join(f"M0 {_number(y(tick))}H{SIZE}" for tick in y_ticks),
+        [(f"{tick:g}", x(tick) * 100 / SIZE) for tick in _rounds_labelled(first, last)],
+        [(f"{tick:g}", 100 - y(tick) * 100 / SIZE) for tick in y_ticks],
+        high if max(values) > high else None,
+        "; ".join(
+            f"{line.name}: {line.points[0][1]:.3g}{unit} in round {line.points[0][0]}, "
+            f"{line.points[-1][1]:.3g}{unit} in round {line.points[-1][0]}"
+            for line in lines
+        ),
+    )
+
+
+def ticks(low: float, high: float, most: int = 6) -> list[float]:
+    """Round numbers in an interval, evenly spaced.
+
+    Example:
+        >>> ticks(0, 100), ticks(0, 2.3)
+        ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [0.0, 0.5, 1.0, 1.5, 2.0])
+    """
+    width = (high - low) / (most - 1)
+    power = 10.0 ** math.floor(math.log10(width))
+    step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= width * 0.999)
+    first = math.ceil(low / step - 1e-9)
+    found = range(first, math.floor(high / step + 1e-9) + 1)
+    return [float(f"{index * step:.12g}") for index in found]
+
+
+def _rounds_labelled(first: float, last: float) -> list[float]:
+    """Whole numbers for the x axis; the first and the last round are among them."""
+    inner = [tick for tick in ticks(first, last) if tick == int(tick)]
+    apart = (last - first) / 12
+    kept = [tick for tick in inner if tick - first > apart and last - tick > apart]
+    return [first, *kept, last]
+
+
+def _percent_range(values: Sequence[float]) -> tuple[float, float]:
+    """An interval of whole tens around percentages, at least 20 wide."""
+    low, high = math.floor(min(values) / 10) * 10, math.ceil(max(values) / 10) * 10
+    if high - low < 20:
+        low, high = (low, low + 20) if low <= 80 else (80, 100)
+    return low, high
+
+
+def _range(values: Sequence[float]) -> tuple[float, float]:
+    """An interval from 0 that holds all values but outliers."""
+    typical = statistics.median(values)
+    usual = [value for value in values if typical <= 0 or value <= _OUTLIER * typical]
+    high = max(usual) or 1.0
+    step = ticks(0, high)[1]
+    return 0, float(f"{math.ceil(high / step - 1e-9) * step:.12g}")
+
+
+def _thinned(points: Points) -> Points:
+    """Every n-th point, so that the path is not longer than what can be seen; also the last one."""
+    every = -(-len(points) // _MAX_POINTS)
+    return points if every == 1 else [*points[:-1:every], points[-1]]
+
+
+def _style(number: int | None) -> tuple[str, str]:
+    """Color and dashes of a curve."""
+    if number is None:
+        return shades.BASELINE, ""
+    pattern, color = divmod(number, len(shades.CURVES))
+    return shades.CURVES[color], shades.DASHES[pattern % len(shades.DASHES)]
+
+
+def _number(value: float) -> str:
+    return f"{value:.1f}".removesuffix(".0")
+
+
+def _path(places: Points) -> str:
+    return "M" + "L".join(f"{_number(x)} {_number(y)}" for x, y in places)
+
+
+def _dots(places: Points) -> str:
+    return "".join(f"M{_number(x)} {_number(y)}h0" for x, y in places)
+
+
+def _cross(x: float) -> str:
+    left, right = _number(x - 6), _number(x + 6)
+    return f"M{left} 970L{right} 1000M{left} 1000L{right} 970"
+
+
+def _band(line: Line, place) -> str:
+    """The area between the mean minus and plus the standard deviation."""
+    pairs = [*zip(line.points, line.spread, strict=True)]
+    upper = [(number, value + spread) for (number, value), spread in pairs]
+    lower = [(number, value - spread) for (number, value), spread in pairs]
+    return _path(place([*_thinned(upper), *reversed(_thinned(lower))])) + "Z"

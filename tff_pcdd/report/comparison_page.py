@@ -1,0 +1,169 @@
+"""What the report of a comparison shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.report import (
+    cards,
+    charts,
+    comparison_results,
+    findings,
+    method_tables,
+    settings_table,
+    site_table,
+    sites,
+    text,
+)
+from tff_pcdd.report.comparison_results import Result
+from tff_pcdd.report.reading import Directory, name_of
+from tff_pcdd.report.sites import Site
+from tff_pcdd.studies.study import FAILURES
+from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.run_directory import REPORT
+
+
+@dataclasses.dataclass(frozen=True)
+class Part:
+    """The results on one partition.
+
+    Attributes:
+        name: the partition.
+        accuracies: a line for each method.
+        curves: GA and PA over the rounds.
+        clients: a line for each client; None if it is not known how well the models do there.
+        costs: a line for each method.
+    """
+
+    name: str
+    accuracies: site_table.Table
+    curves: Sequence[charts.Chart]
+    clients: site_table.Table | None
+    costs: site_table.Table
+
+
+def content(directory: Directory) -> dict[str, Any]:
+    """The values of the template comparison.html.
+
+    Raises:
+        SettingError: the directory holds no comparison.
+        DamagedFileError: comparison.csv is damaged.
+    """
+    try:
+        results = comparison_results.read(directory)
+    except FileNotFoundError:
+        reason = f"holds no comparison: there is no {comparison_results.FILE}"
+        if (directory.path / CONFIG).exists():
+            reason = "holds a run; name it with run_dir"
+        raise SettingError("comparison_dir", directory.path, reason) from None
+    settings = comparison_results.settings(directory, results)
+    clients = directory.attempt(sites.FILE, sites.read_all, directory) or []
+    partitions = list(dict.fromkeys(result.partition for result in results))
+    parts = [_part(directory, name, results, clients) for name in partitions]
+    exported, found = cards.read(directory)
+    common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
+    chosen, defaults = settings_table.divided(common)
+    return {
+        "title": _title(settings, results, partitions),
+        "sentence": _sentence(results, partitions),
+        "findings": [*_findings(directory, results, clients), *directory.damaged()],
+        "parts": parts,
+        "several_seeds": len({result.seed for result in results}) > 1,
+        "has_local": any(result.method == sites.LOCAL for result in results),
+        "runs": [_run(directory, result) for result in results],
+        "chosen": chosen,
+        "defaults": defaults,
+        "varied": varied,
+        "cards": exported,
+        "more_cards": found - len(exported),
+        "problems": directory.problems,
+    }
+
+
+def _title(
+    settings: Sequence[tuple[str, Mapping[str, Any]]],
+    results: Sequence[Result],
+    partitions: Sequence[str],
+) -> str:
+    methods = list(dict.fromkeys(result.method for result in results))
+    what = text.listed(methods, 4) if methods else "No finished runs"
+    if not settings:
+        return what
+    config = settings_table.configuration(settings[0][1])
+    where = name_of(settings[0][1].get("dataset", "?"))
+    if config is not None:
+        where = config.data.describe() if len(partitions) == 1 else config.data.describe_dataset()
+    return f"{what} on {where}"
+
+
+def _sentence(results: Sequence[Result], partitions: Sequence[str]) -> str:
+    """What was compared, in one sentence."""
+    methods = {result.method for result in results}
+    seeds = {result.seed for result in results}
+    rounds = [int(result.values.get("rounds") or 0) for result in results] or [0]
+    least, most = min(rounds), max(rounds)
+    return (
+        f"{text.plural(len(results), 'run')} of {text.plural(len(methods), 'method')} with "
+        f"{text.plural(len(seeds), 'seed')} on {text.plural(len(partitions), 'partition')}, "
+        f"each for {least if least == most else f'{least} to {most}'} rounds."
+    )
+
+
+def _findings(
+    directory: Directory, results: Sequence[Result], clients: Sequence[Site]
+) -> Iterator[str]:
+    if (directory.path / FAILURES).exists():
+        yield f"Some runs have failed and are missing here; their errors are in {FAILURES}."
+    if diverged := [result.label for result in results if result.diverged]:
+        yield f"These runs have diverged and are left out of all values: {text.listed(diverged)}."
+    excluded = [
+        f"{result.label} ({text.plural(int(times), 'time')})"
+        for result in results
+        if not result.diverged and (times := result.values.get("excluded_clients"))
+    ]
+    if excluded:
+        yield f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
+    partitions = dict.fromkeys(site.run[0] for site in clients)
+    for partition in partitions:
+        where = f" on {partition}" if len(partitions) > 1 else ""
+        for method in dict.fromkeys(site.run[1] for site in clients):
+            own = [site for site in clients if site.run[:2] == (partition, method)]
+            gains = sites.mean_by_name(own, "over_local")
+            if method != sites.LOCAL:
+                yield from findings.losses(f"{method}{where} is worse than training alone", gains)
+
+
+def _part(
+    directory: Directory, name: str, results: Sequence[Result], clients: Sequence[Site]
+) -> Part:
+    by_method = method_tables.by_method([r for r in results if r.partition == name])
+    own = [site for site in clients if site.run[0] == name]
+    return Part(
+        name,
+        method_tables.accuracies(by_method, own),
+        method_tables.curves(directory, by_method),
+        site_table.of_comparison(own, list(by_method)) if own else None,
+        method_tables.costs(by_method),
+    )
+
+
+def _run(directory: Directory, result: Result) -> dict[str, Any]:
+    """A line of the list of runs."""
+    folder, report = "", None
+    if result.folder is not None:
+        folder = result.folder.relative_to(directory.path).as_posix()
+        if (result.folder / REPORT).is_file():
+            report = f"./{urllib.parse.quote(folder)}/{REPORT}"
+    return {
+        "label": result.label,
+        "folder": folder,
+        "report": report,
+        "diverged": result.diverged,
+        "rounds": result.values.get("rounds"),
+        "ga": result.values.get("ga_final"),
+        "pa": result.values.get("pa_final"),
+    }

@@ -1,0 +1,125 @@
+"""The results of a comparison: comparison.csv, and what the directories of its runs add."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.report.reading import Directory, name_of, number
+from tff_pcdd.training.history import History
+from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY, read_history
+
+FILE = "comparison.csv"
+
+# Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
+_FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        partition, method, seed: which run it is, as they are shown.
+        digest: the hash of its settings.
+        diverged: whether its results are not usable.
+        values: its numbers, by column.
+        folder: its directory; None if that was not found.
+    """
+
+    partition: str
+    method: str
+    seed: str
+    digest: str
+    diverged: bool
+    values: Mapping[str, float | None]
+    folder: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """The name of the run in lists."""
+        return f"{self.method} seed {self.seed} ({self.partition})"
+
+
+def read(directory: Directory) -> list[Result]:
+    """Reads the finished runs of a comparison.
+
+    Raises:
+        FileNotFoundError: there is no comparison.csv.
+        DamagedFileError: it is damaged.
+    """
+    header, rows = directory.table(FILE)
+    folders = _folders(directory)
+    results = []
+    try:
+        for row in rows:
+            cells = dict(zip(header, row, strict=True))
+            digest = cells.get("config_digest", "")
+            skipped = {"partition", "algorithm", "config_digest", "diverged"}
+            results.append(
+                Result(
+                    partition=name_of(cells["partition"]),
+                    method=name_of(cells["algorithm"]),
+                    seed=name_of(cells["seed"]),
+                    digest=digest,
+                    diverged=cells.get("diverged") == "True",
+                    values={
+                        name: _number(cell) for name, cell in cells.items() if name not in skipped
+                    },
+                    folder=folders.get(digest),
+                )
+            )
+    except KeyError as error:
+        reason = f"there is no column {error}"
+        raise DamagedFileError(f"{directory.path / FILE} is damaged ({reason})") from None
+    return results
+
+
+def _number(cell: str) -> float | None:
+    """A number; None for other text, such as in columns of later versions."""
+    try:
+        return number(cell)
+    except ValueError:
+        return None
+
+
+def _folders(directory: Directory) -> dict[str, Path]:
+    """The directories of finished runs, by the hashes of their settings."""
+    found = {}
+    for pattern in _FOLDERS:
+        for folder in directory.folders(pattern):
+            name = (folder / SUMMARY).relative_to(directory.path).as_posix()
+            summary = directory.attempt(name, directory.json, name) or {}
+            found[str(summary.get("config_digest"))] = folder
+    return found
+
+
+def settings(
+    directory: Directory, results: Sequence[Result]
+) -> list[tuple[str, Mapping[str, Any]]]:
+    """The method and the settings of each run whose directory was found."""
+    found: list[tuple[str, Mapping[str, Any]]] = []
+    for result in results:
+        if result.folder is not None:
+            name = (result.folder / CONFIG).relative_to(directory.path).as_posix()
+            settings = directory.attempt(name, directory.json, name)
+            if settings is not None:
+                found.append((result.method, settings))
+    return found
+
+
+def history(directory: Directory, result: Result) -> History | None:
+    """The measurements of a run; None if its directory was not found, or cannot be read."""
+    if result.folder is None:
+        return None
+    folder = result.folder
+    name = (folder / METRICS).relative_to(directory.path).as_posix()
+
+    def read() -> History:
+        directory.locate(name)
+        return read_history(folder)
+
+    return directory.attempt(name, read)

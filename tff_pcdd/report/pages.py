@@ -1,0 +1,60 @@
+"""Turns the values of a report into one self-contained HTML page."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import jinja2
+import markupsafe
+
+from tff_pcdd import _version
+from tff_pcdd.errors import shown
+from tff_pcdd.report import shades, text
+
+_FOLDER = Path(__file__).with_name("templates")
+
+
+def render(template: str, values: Mapping[str, Any]) -> str:
+    """The text of a page.
+
+    Args:
+        template: the file name of the template.
+        values: what it shows. All of it is escaped.
+    """
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(_FOLDER),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        finalize=_printable,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.globals.update(percent=text.percent, whole=text.whole)
+    style = (_FOLDER / "style.css").read_text(encoding="utf-8") + shades.css()
+    script = _without_blank_lines((_FOLDER / "script.js").read_text(encoding="utf-8"))
+    digest = hashlib.sha256(script.encode()).digest()
+    page = environment.get_template(template).render(
+        **values,
+        # These two are parts of this package.
+        style=markupsafe.Markup(style),
+        script=markupsafe.Markup(script),
+        script_hash=base64.b64encode(digest).decode(),
+        version=_version.__version__,
+    )
+    return _without_blank_lines(page) + "\n"
+
+
+def _without_blank_lines(page: str) -> str:
+    """A text without the many blank lines that templates leave."""
+    return "\n".join(line for line in page.split("\n") if line.strip())
+
+
+def _printable(value: Any) -> Any:
+    """Replaces what is not printable in texts of unknown origin, such as control characters."""
+    if isinstance(value, str) and not isinstance(value, markupsafe.Markup):
+        return shown(value, len(value))
+    return "" if value is None else value

@@ -1,0 +1,204 @@
+"""What the report of a run shows."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Mapping
+from typing import Any
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.report import (
+    cards,
+    charts,
+    confusion,
+    findings,
+    matrices,
+    settings_table,
+    site_table,
+    sites,
+    text,
+)
+from tff_pcdd.report.reading import Directory, name_of, numbers
+from tff_pcdd.report.sites import Sites
+from tff_pcdd.training.history import History
+from tff_pcdd.training.nonfinite import is_lost
+from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY, read_history
+from tff_pcdd.training.run_directory import check_entries, read_summary
+
+# The curves of accuracies, by their columns in metrics.csv.
+_CURVES = {
+    "ga": "GA: global model, whole test set",
+    "pa": "PA: personal models after local steps",
+    "pa_before": "PA before local steps",
+    "pa_before_masked": "PA before, own classes only",
+    "va": "VA: global model, held-out samples",
+}
+
+_FIGURES = {
+    "ga_final": ("GA", "global model, whole test set"),
+    "pa_final": ("PA", "personal models, mean over clients"),
+    "pa_before_final": ("PA before local steps", "mean over clients"),
+}
+
+
+def content(directory: Directory) -> dict[str, Any]:
+    """The values of the template run.html.
+
+    Raises:
+        SettingError: the directory holds no run.
+        DamagedFileError: config.json is damaged.
+    """
+    try:
+        settings = directory.json(CONFIG)
+    except FileNotFoundError:
+        raise SettingError("run_dir", directory.path, _no_run(directory)) from None
+    check_entries(directory.path, "run_dir")
+    history = directory.attempt(METRICS, _history, directory) or History([])
+    summary = directory.attempt(SUMMARY, _summary, directory) or {}
+    held = directory.attempt(sites.FILE, sites.read, directory)
+    clients = len(held.sites) if held else None
+    found = directory.attempt(confusion.FILE, confusion.read, directory, clients)
+    shown, left_out = matrices.matrices(found, held) if found else ([], "")
+    exported, number = cards.read(directory)
+    chosen, defaults = settings_table.divided(settings_table.rows(settings))
+    return {
+        "title": _title(settings),
+        "sentence": _sentence(settings, summary, history, held),
+        "figures": _figures(summary, held),
+        "findings": [
+            *findings.of_run(settings, summary, history),
+            *(findings.of_sites(held.sites) if held else ()),
+            *directory.damaged(),
+        ],
+        "holdings": matrices.who_holds_what(held) if held and held.classes else None,
+        "curves": _curves(history, held),
+        "sites": site_table.of_run(held) if held else None,
+        "matrices": shown,
+        "matrices_note": left_out,
+        "costs": _costs(summary, history),
+        "chosen": chosen,
+        "defaults": defaults,
+        "cards": exported,
+        "more_cards": number - len(exported),
+        "problems": directory.problems,
+    }
+
+
+def _no_run(directory: Directory) -> str:
+    if (directory.path / "comparison.csv").exists():
+        return "holds a comparison; name it with comparison_dir"
+    return f"holds no run: there is no {CONFIG}"
+
+
+def _history(directory: Directory) -> History:
+    directory.locate(METRICS)
+    return read_history(directory.path)
+
+
+def _summary(directory: Directory) -> Mapping[str, Any]:
+    directory.locate(SUMMARY)
+    return numbers(read_summary(directory.path) or {})
+
+
+def _title(settings: Mapping[str, Any]) -> str:
+    config = settings_table.configuration(settings)
+    method = name_of(settings.get("algorithm", "?"))
+    if config is not None:
+        return f"{method} on {config.data.describe()}"
+    return f"{method} on {name_of(settings.get('dataset', '?'))}"
+
+
+def _sentence(
+    settings: Mapping[str, Any], summary: Mapping[str, Any], history: History, held: Sites | None
+) -> str:
+    """What was run, in one sentence."""
+    computed = summary.get("rounds") or (history[-1]["round"] if len(history) else 0)
+    planned = settings.get("rounds")
+    rounds = f"{computed} of {planned}" if computed != planned else str(computed)
+    parts = [
+        f"The backbone {name_of(settings.get('model', '?'))} was trained by the method "
+        f"{name_of(settings.get('algorithm', '?'))} for {rounds} rounds"
+    ]
+    if held:
+        samples = sum(site.train for site in held.sites)
+        parts.append(
+            f" on {text.plural(samples, 'training sample')} of "
+            f"{text.plural(len(held.classes), 'class')} at {text.plural(len(held.sites), 'client')}"
+        )
+    cohort, epochs = summary.get("clients_per_round"), settings.get("local_epochs")
+    if isinstance(cohort, int) and isinstance(epochs, int):
+        everyone = held is not None and cohort == len(held.sites)
+        who = "all of which" if everyone else f"{text.whole(cohort)} of which"
+        who = who if held else text.plural(cohort, "client")
+        parts.append(
+            f", {who} trained for {text.plural(epochs, 'local epoch')} in each round"
+            if held
+            else f", with {who} and {text.plural(epochs, 'local epoch')} in each"
+        )
+    return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
+
+
+def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
+    """The most important numbers: name, value, explanation."""
+    meanings = {}
+    if held and sites.without_global_model(held.sites):
+        meanings["ga_final"] = "personal models, whole test set; there is no global model"
+    figures = [
+        (name, f"{value:.1f} %", meanings.get(key, meaning))
+        for key, (name, meaning) in _FIGURES.items()
+        if isinstance(value := summary.get(key), int | float)
+    ]
+    if held and (ordered := sites.defined(held.sites, "pa")):
+        site, value = ordered[0]
+        figures.append(("Lowest PA", f"{value:.1f} %", f"client {site.name}"))
+    return figures
+
+
+def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
+    names = dict(_CURVES)
+    if held and sites.without_global_model(held.sites):
+        names["ga"] = "GA: personal models, whole test set"
+    lost = [row["round"] for row in history if is_lost(row)]
+    accuracies = [
+        charts.Line(name, history.points(column), style=number - 1 if number else None)
+        for number, (column, name) in enumerate(names.items())
+    ]
+    losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
+    drawn = (
+        charts.chart("Accuracy (%)", accuracies, percent=True, marked=lost),
+        charts.chart("Training loss", losses, percent=False, marked=lost),
+    )
+    return [chart for chart in drawn if chart is not None]
+
+
+def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str, str]]:
+    """What the run took: name, value, explanation."""
+    rounds, cohort = summary.get("rounds"), summary.get("clients_per_round")
+    times = [value for value in history.column("seconds") if value is not None]
+    found: list[tuple[str, str, str]] = []
+    for key, name in (("upload_bytes", "Sent by clients"), ("download_bytes", "Sent to clients")):
+        total = summary.get(key)
+        if isinstance(total, int) and rounds and cohort:
+            each = text.size(total / rounds / cohort)
+            found.append((name, text.size(total), f"{each} per client and round"))
+    if times:
+        median = summary.get("seconds_per_round") or statistics.median(times)
+        found.append(("Time of a round", text.seconds(median), "median, without the first round"))
+        if len(times) == rounds:
+            found.append(
+                ("Time of all rounds", text.seconds(sum(times)), "training, without evaluations")
+            )
+    kept, size = (summary.get(f"personal_{unit}_per_client") for unit in ("parameters", "bytes"))
+    if isinstance(kept, int) and isinstance(size, int):
+        found.append(
+            (
+                "Kept by a client",
+                text.plural(kept, "parameter") if kept else "nothing",
+                f"{text.size(size)} between rounds, beside the model it receives",
+            )
+        )
+    if "dp_delta" in summary:
+        epsilon = summary.get("dp_epsilon")
+        value = "∞" if epsilon is None else f"{epsilon:.3g}"
+        found.append(("Privacy: ε", value, f"at δ = {summary['dp_delta']}"))
+    return found

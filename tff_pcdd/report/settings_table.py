@@ -1,0 +1,129 @@
+"""The settings of a run: those that were chosen, and those that have their defaults."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_pcdd.errors import shown
+from tff_pcdd.settings import describe
+from tff_pcdd.training.config import ExperimentConfig
+
+_UNKNOWN = "of a component that is not imported here"
+_SEEDS = {"seed", "data_seed", "model_seed", "cohort_seed", "batch_seed"}
+
+
+@dataclasses.dataclass(frozen=True)
+class Row:
+    """A setting of a run.
+
+    Attributes:
+        name: as in config.json.
+        value: its value, as text.
+        default: its default, as text; "" if it is not known.
+        meaning: what it means; "" if it is not known.
+        chosen: whether the value differs from the default.
+    """
+
+    name: str
+    value: str
+    default: str
+    meaning: str
+    chosen: bool
+
+
+def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
+    """The experiment that settings describe; None if one of its components is not known here."""
+    try:
+        return ExperimentConfig.from_settings(**settings)
+    # The settings are of unknown origin, and components check them in their own ways.
+    except Exception:
+        return None
+
+
+def rows(settings: Mapping[str, Any]) -> list[Row]:
+    """All settings of a run, those that differ from their defaults first."""
+    known = {setting.name: setting for setting in describe(ExperimentConfig)}
+    defaults = _defaults(settings)
+    found = []
+    for name, value in settings.items():
+        setting = known.get(name)
+        default = defaults.get(name)
+        found.append(
+            Row(
+                shown(name, 80),
+                _text(value),
+                _text(default) if setting else "",
+                _first_sentence(setting.help) if setting else _UNKNOWN,
+                name not in defaults or value != default,
+            )
+        )
+    return sorted(found, key=lambda row: not row.chosen)
+
+
+def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """The settings that were chosen, and those that have their defaults."""
+    return [row for row in found if row.chosen], [row for row in found if not row.chosen]
+
+
+def _defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The default of each setting, given the components and the settings it is derived from."""
+    described = describe(ExperimentConfig)
+    defaults = {setting.name: setting.default for setting in described}
+    choosing = {setting.chosen_by for setting in described} | {"seed", "eval_every"}
+    given = {name: settings[name] for name in settings if name in choosing}
+    derived = configuration(given)
+    if derived is None:
+        return defaults
+    # The components and these two are compared with what they are without any flag.
+    return {**defaults, **derived.to_settings(), **{name: defaults.get(name) for name in given}}
+
+
+def _first_sentence(text: str) -> str:
+    return text.partition(". ")[0].removesuffix(".") + "."
+
+
+def _text(value: Any) -> str:
+    return "none" if value is None else shown(value, 200)
+
+
+@dataclasses.dataclass(frozen=True)
+class Varied:
+    """A setting that differs between the runs of a comparison.
+
+    Attributes:
+        name: as in config.json.
+        values: pairs of a value and the methods that have it.
+    """
+
+    name: str
+    values: Sequence[tuple[str, str]]
+
+
+def common_and_varied(
+    runs: Sequence[tuple[str, Mapping[str, Any]]],
+) -> tuple[list[Row], list[Varied]]:
+    """The settings that all runs share, and those that differ.
+
+    Seeds are left out of both, and so are settings of a single method that have their defaults.
+
+    Args:
+        runs: the method and the settings of each run.
+    """
+    by_name: dict[str, dict[str, list[str]]] = {}
+    defaults: dict[str, bool] = {}
+    for method, settings in runs:
+        for row in rows(settings):
+            methods = by_name.setdefault(row.name, {}).setdefault(row.value, [])
+            if method not in methods:
+                methods.append(method)
+            defaults[row.name] = defaults.get(row.name, True) and not row.chosen
+    everywhere = set.intersection(*(set(settings) for _, settings in runs))
+    common = {name for name in everywhere if len(by_name.get(name, ())) == 1} - _SEEDS
+    varied = [
+        Varied(name, [(value, ", ".join(methods)) for value, methods in values.items()])
+        for name, values in by_name.items()
+        if name not in common | _SEEDS | {"algorithm"} and (len(values) > 1 or not defaults[name])
+    ]
+    return [row for row in rows(runs[0][1]) if row.name in common], varied

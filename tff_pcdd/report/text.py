@@ -1,0 +1,89 @@
+"""Numbers as they are shown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+NO_VALUE = "–"
+
+
+def percent(value: float | None) -> str:
+    """An accuracy with one digit after the point; a dash if there is none."""
+    return NO_VALUE if value is None else f"{value:.1f}"
+
+
+def signed(value: float | None) -> str:
+    """A difference with its sign.
+
+    Example:
+        >>> signed(-2.04), signed(0.01), signed(None)
+        ('−2.0', '0.0', '–')
+    """
+    if value is None:
+        return NO_VALUE
+    text = f"{value:+.1f}"
+    return "0.0" if text in ("+0.0", "-0.0") else text.replace("-", "−")
+
+
+def whole(value: float | None) -> str:
+    """A whole number with separators."""
+    return NO_VALUE if value is None else f"{round(value):,}"
+
+
+def size(value: float | None) -> str:
+    """A number of bytes; 1 kB has 1,000 bytes.
+
+    Example:
+        >>> size(999), size(177_704), size(8_530_000)
+        ('999 B', '178 kB', '8.53 MB')
+    """
+    if value is None:
+        return NO_VALUE
+    for unit, factor in (("TB", 1e12), ("GB", 1e9), ("MB", 1e6), ("kB", 1e3)):
+        if value >= 0.9995 * factor:
+            return f"{_three_digits(value / factor)} {unit}"
+    return f"{value:.0f} B"
+
+
+def seconds(value: float | None) -> str:
+    """A duration.
+
+    Example:
+        >>> seconds(0.1476), seconds(75), seconds(7350)
+        ('0.148 s', '1 min 15 s', '2 h 2 min')
+    """
+    if value is None:
+        return NO_VALUE
+    if value < 60:
+        return f"{_three_digits(value)} s"
+    minutes, rest = divmod(round(value), 60)
+    if minutes < 60:
+        return f"{minutes} min {rest} s"
+    return f"{minutes // 60} h {minutes % 60} min"
+
+
+def _three_digits(value: float) -> str:
+    """At least three digits, without an exponent."""
+    return f"{value:.3g}" if value < 999.5 else f"{value:,.0f}"
+
+
+def plural(number: int, noun: str) -> str:
+    """A number with its noun.
+
+    Example:
+        >>> plural(1, "client"), plural(1200, "class")
+        ('1 client', '1,200 classes')
+    """
+    ending = "" if number == 1 else "es" if noun.endswith("s") else "s"
+    return f"{number:,} {noun}{ending}"
+
+
+def listed(names: Sequence[str], most: int = 6) -> str:
+    """Names, separated by commas; of long lists only the first.
+
+    Example:
+        >>> listed(["a", "b", "c"], most=2)
+        'a, b and 1 more'
+    """
+    shown = ", ".join(names[:most])
+    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
