@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ from tff_pcdd import files, studies, training
 from tff_pcdd.cli import compare, report, signals, train
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.report import write_report
+from tff_pcdd.training import manifests
 
 
 def test_a_report_is_written_again_only_if_it_changes(tmp_path):
@@ -49,6 +51,41 @@ def test_what_is_no_file_is_not_replaced(tmp_path, name):
     with pytest.raises(SettingError, match="is not the path of a file"):
         write_report(run_dir=tmp_path / "run", output_file=path)
     assert (tmp_path / "pipe").is_fifo()
+
+
+def test_measurements_are_compared_with_the_checkpoint(tmp_path, caplog):
+    """A changed digit is noticed, unless the program that calls has just compared them."""
+    make_run(tmp_path)
+    summary = (tmp_path / "summary.json").read_text()
+    metrics = (tmp_path / "metrics.csv").read_text()
+    save_checkpoint(tmp_path, metrics, summary)
+    final = json.loads(summary)["ga_final"]
+    (tmp_path / "summary.json").write_text(summary.replace(f"{final}", "12.3456"))
+    assert "12.3 %" not in write_report(run_dir=tmp_path).path.read_text()
+    assert "summary.json is damaged or was changed" in caplog.text
+    path = write_report(run_dir=tmp_path, compare_checkpoints=False).path
+    assert "12.3 %" in path.read_text()
+
+
+def save_checkpoint(directory, metrics, summary):
+    """Writes the newest checkpoint of a finished run."""
+    folder = directory / "checkpoints"
+    folder.mkdir()
+    arrays = manifests.arrays_path(folder, 12)
+    arrays.write_bytes(b"weights")
+    settings = json.loads((directory / "config.json").read_text())
+    manifest = manifests.Manifest(
+        round=12,
+        run={"settings": manifests.settings_digest(settings)},
+        arrays=hashlib.sha256(b"weights").hexdigest(),
+        inline=True,
+        clients={},
+        client_checksums={},
+        totals={},
+        metrics=metrics,
+        summary=summary,
+    )
+    manifests.write(folder, manifest)
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "clients.csv", "confusion.npz"])
