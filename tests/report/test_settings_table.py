@@ -47,6 +47,13 @@ def test_settings_of_unknown_components():
     assert settings_table.configuration(values) is None
 
 
+def test_modules_of_the_user():
+    """They are named, and do not keep the other settings from being understood."""
+    values = {**settings(seed=3), "import": {"my_methods": "0" * 64, "my_data": "1" * 64}}
+    assert chosen(values) == {"seed": ("3", "0"), "import": ("my_methods, my_data", "none")}
+    assert settings_table.configuration(values).seed == 3
+
+
 def test_meanings_are_one_sentence():
     (row,) = [row for row in settings_table.rows(settings()) if row.name == "algorithm"]
     assert row.meaning == "The federated method."

@@ -60,14 +60,15 @@ def content(directory: Directory) -> dict[str, Any]:
     found = directory.attempt(confusion.FILE, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
     exported, number = cards.read(directory)
+    diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
     return {
-        "title": _title(settings),
+        "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
-        "figures": _figures(summary, held),
+        "figures": [] if diverged else _figures(summary, held),
         "findings": [
             *findings.of_run(settings, summary, history),
-            *(findings.of_sites(held.sites) if held else ()),
+            *(findings.of_sites(held.sites) if held and not diverged else ()),
             *directory.damaged(),
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,

@@ -11,6 +11,9 @@ from tff_pcdd.settings import describe
 from tff_pcdd.training.config import ExperimentConfig
 
 _UNKNOWN = "of a component that is not imported here"
+
+# The entry of config.json that names the user's modules, with the hashes of their files.
+_MODULES = "import"
 _SEEDS = {"seed", "data_seed", "model_seed", "cohort_seed", "batch_seed"}
 
 
@@ -35,8 +38,9 @@ class Row:
 
 def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
     """The experiment that settings describe; None if one of its components is not known here."""
+    values = {name: value for name, value in settings.items() if name != _MODULES}
     try:
-        return ExperimentConfig.from_settings(**settings)
+        return ExperimentConfig.from_settings(**values)
     # The settings are of unknown origin, and components check them in their own ways.
     except Exception:
         return None
@@ -48,6 +52,11 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
     defaults = _defaults(settings)
     found = []
     for name, value in settings.items():
+        if name == _MODULES:
+            names = ", ".join(map(str, value)) if isinstance(value, dict) else value
+            meaning = "Modules that registered components of your own."
+            found.append(Row(name, _text(names), "none", meaning, True))
+            continue
         setting = known.get(name)
         default = defaults.get(name)
         found.append(
