@@ -18,7 +18,7 @@ import logging
 import os
 import socket
 import warnings
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -29,7 +29,7 @@ os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 import kserve
 import numpy as np
 import tensorflow as tf
-from kserve.errors import InvalidInput
+from kserve.errors import InvalidInput, ModelNotFound
 from kserve.protocol.dataplane import DataPlane
 from kserve.protocol.model_repository_extension import ModelRepositoryExtension
 from kserve.protocol.rest.server import RESTServer
@@ -217,10 +217,13 @@ class Server(RESTServer):
     kserve.ModelServer would listen on all network interfaces, which cannot be changed.
     """
 
-    def __init__(self, models: kserve.ModelRepository, port: int, limits: Limits):
+    def __init__(
+        self, models: kserve.ModelRepository, port: int, limits: Limits, known: Sequence[str] = ()
+    ):
         repository = ModelRepositoryExtension(models)
         super().__init__("kserve.model_server:app", DataPlane(models), repository, port)
         self._limits = limits
+        self._known = known
         # Connections that are open at the same time; each may hold a body in memory.
         self.config.limit_concurrency = 2 * (limits.workers + limits.queue)
 
@@ -231,6 +234,11 @@ class Server(RESTServer):
     def _add_exception_handlers(self, app):
         super()._add_exception_handlers(app)
         app.add_exception_handler(Refusal, _refuse)
+        app.add_exception_handler(ModelNotFound, self._unknown)
+
+    async def _unknown(self, request: Any, error: ModelNotFound) -> JSONResponse:
+        reason = f"{error.reason} There are: {', '.join(self._known)}"
+        return JSONResponse({"error": reason}, 404)
 
 
 async def _refuse(request: Any, refusal: Refusal) -> JSONResponse:
@@ -246,6 +254,21 @@ def find_models(export_dir: Path) -> dict[str, Path]:
     for path in sorted(found, key=lambda path: int(path.name)):
         newest[path.parent.relative_to(export_dir).as_posix().replace("/", "-")] = path
     return dict(sorted(newest.items()))
+
+
+def describe(names: Iterable[str], export_dir: Path) -> list[str]:
+    """The names of the models, with the client if its id is another name: sites.json has them."""
+    try:
+        sites = json.loads((export_dir / "sites.json").read_text(encoding="utf-8"))
+    except (OSError, ValueError, RecursionError):
+        sites = {}
+    clients = {name: sites.get(name) if isinstance(sites, dict) else None for name in names}
+    return [
+        f"{name} ({_printable(client)})"
+        if isinstance(client, str) and name != f"personal-{client}"
+        else name
+        for name, client in clients.items()
+    ]
 
 
 class Parser(argparse.ArgumentParser):
@@ -285,9 +308,10 @@ def main() -> None:
     models = kserve.ModelRepository()
     for name, path in paths.items():
         models.update(SavedModel(name, path, limits, workers))
-    server = Server(models, flags.port, limits)
+    known = describe(paths, flags.export_dir)
+    server = Server(models, flags.port, limits, known)
     host, port = listening.getsockname()[:2]
-    print(f"serving at http://{host}:{port}/v1/models: {', '.join(paths)}", flush=True)
+    print(f"serving at http://{host}:{port}/v1/models: {', '.join(known)}", flush=True)
     with contextlib.suppress(KeyboardInterrupt):
         server.run([listening])
 

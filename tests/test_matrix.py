@@ -26,7 +26,7 @@ SENDS = {
     "moon_prototypes": "counts, features",
     "ratioloss": "clients, samples",
 }
-SENDS_NO_WEIGHTS = ["fedproto"]
+SENDS_NO_WEIGHTS = ["fedproto", "local"]
 # A few combinations for a quick look, of different methods, aggregators and clients.
 HANDFUL = [
     matrix.Cell("fedavg", "robust", "batch", "partial", "one class", "global"),
@@ -46,6 +46,8 @@ def fresh(tmp_path_factory):
 def expected_refusal(cell):
     """The setting that is refused and a part of the reason, by rules that are written down here."""
     if cell.aggregator != "mean":
+        if cell.method == "central":
+            return "aggregator", "trains on all samples in one place; nothing is aggregated"
         if cell.method in SENDS_NO_WEIGHTS:
             return "aggregator", f"clients of {cell.method} send no weights"
         if cell.method in SENDS:

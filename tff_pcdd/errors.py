@@ -34,6 +34,10 @@ class SettingError(ValueError):
         return f"{given}: {self.reason}"
 
 
+class LockedError(SettingError):
+    """A directory to which another process is writing."""
+
+
 class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
 

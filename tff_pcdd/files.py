@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import SettingError, WriteError
+from tff_pcdd.errors import LockedError, SettingError, WriteError
 
 _LOCK = ".lock"
 
@@ -247,7 +247,7 @@ def locked(
             locked; else, the directory itself, which some file servers cannot lock.
 
     Raises:
-        SettingError: another process has locked the directory.
+        LockedError: another process has locked the directory.
         WriteError: the directory or its lock cannot be created.
     """
     make_directory(directory)
@@ -260,7 +260,7 @@ def locked(
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SettingError(
+            raise LockedError(
                 setting,
                 str(directory),
                 "another process is writing to this directory; wait for it to finish or choose "
@@ -287,7 +287,7 @@ def refuse_locked(directory: Path, setting: str = "output_dir") -> None:
         setting: the setting that names the directory, for the error.
 
     Raises:
-        SettingError: another process has locked the directory.
+        LockedError: another process has locked the directory.
     """
     if (directory / _LOCK).exists():
         with locked(directory, setting):

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from tff_pcdd.errors import SettingError
@@ -34,6 +34,9 @@ _TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {
 }
 
 T = TypeVar("T")
+
+# Settings that suit the fields before, by their flat names; they apply where none are given.
+Suggestion = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
 def option(
@@ -84,16 +87,25 @@ def option(
     )
 
 
-def part(cls: type) -> Any:
+def part(cls: type, *, suggest: Suggestion | None = None) -> Any:
     """A dataclass field that holds further settings.
 
     Args:
         cls: a dataclass whose fields are made by the functions of this module.
+        suggest: see `choice`.
     """
-    return dataclasses.field(default_factory=cls, metadata={"kind": "part", "cls": cls})
+    metadata = {"kind": "part", "cls": cls, "suggest": suggest}
+    return dataclasses.field(default_factory=cls, metadata=metadata)
 
 
-def choice(registry: Registry, default: str, help: str, *, group: str = "") -> Any:
+def choice(
+    registry: Registry,
+    default: str,
+    help: str,
+    *,
+    group: str = "",
+    suggest: Suggestion | None = None,
+) -> Any:
     """A dataclass field that is a registered component.
 
     Args:
@@ -101,6 +113,8 @@ def choice(registry: Registry, default: str, help: str, *, group: str = "") -> A
         default: the name of the default component, with its default settings.
         help: one or two sentences for `--help`, which also lists the names.
         group: heading under which `--help` lists the setting and those of the components.
+        suggest: from the fields before this one, flat settings that `build` uses where none are
+            given. A default in Python cannot depend on other fields, so it does not apply there.
     """
     return dataclasses.field(
         default_factory=lambda: registry.create(default),
@@ -110,6 +124,7 @@ def choice(registry: Registry, default: str, help: str, *, group: str = "") -> A
             "default": default,
             "help": help,
             "group": group,
+            "suggest": suggest,
         },
     )
 
@@ -216,6 +231,15 @@ def describe(cls: type) -> list[Setting]:
     return settings
 
 
+def registries(cls: type) -> Iterator[Registry]:
+    """The registries from which a dataclass has components, in the order of its fields."""
+    for field in dataclasses.fields(cls):
+        if field.metadata.get("kind") == "part":
+            yield from registries(field.metadata["cls"])
+        elif "registry" in field.metadata:
+            yield field.metadata["registry"]
+
+
 def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
     data = field.metadata
     return Setting(
@@ -272,6 +296,9 @@ def _take(cls: type[T], values: dict[str, Any]) -> T:
     for field in dataclasses.fields(cls):  # type: ignore[arg-type]
         data = field.metadata
         kind = data.get("kind")
+        if suggest := data.get("suggest"):
+            for name, value in suggest(arguments).items():
+                values.setdefault(name, value)
         if kind == "option":
             name = flat_name(cls, field)
             if name in values:

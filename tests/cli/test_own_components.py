@@ -4,6 +4,7 @@ They run in other processes, so that what they register stays out of this one.
 """
 
 import csv
+import hashlib
 import json
 import re
 import shlex
@@ -64,6 +65,9 @@ def test_train(trained):
         assert config.get(name) == (None if name == "runtime" else value)
         assert option is None or option in config
     assert (config["fedsmooth_smoothing"], config["samples"], config["width"]) == (0.1, 200, 32)
+    # Not of what it imports itself.
+    digest = hashlib.sha256((directory.parents[1] / "my_module.py").read_bytes()).hexdigest()
+    assert config["import"] == {"my_module": digest}
     rows = read(directory / "metrics.csv")
     assert [row["round"] for row in rows] == ["1", "2"]
     for row in rows:
@@ -83,8 +87,9 @@ def test_evaluate(trained, folder, succeed, call_here):
     assert re.search(rf"^ga +{final:.2f} %$", printed, re.M)
     status, out, err = call_here("evaluate", f"--run_dir={directory}")
     assert (status, out) == (2, "")
-    assert err.startswith(f"evaluate: error: --run_dir={directory}: config.json cannot be used: ")
+    assert err.startswith(f"evaluate: error: --import=my_module: is needed for {directory}, which")
     assert "algorithm=fedsmooth: choose one of" in err
+    assert err.count("\n") == 1
 
 
 def test_compare(folder, succeed):
@@ -127,7 +132,7 @@ def test_compare(folder, succeed):
 
 @pytest.mark.parametrize("program", ["train", "compare"])
 def test_help_lists_names_and_options(program, folder, succeed):
-    text = succeed(program, IMPORT, "--help", cwd=folder)
+    text = succeed(program, IMPORT, "--helpfull", cwd=folder)
     flags = {
         match[1]: " ".join(match[2].split())
         for match in re.finditer(r"^  --(\w+)[^\n]*\n((?:      .*(?:\n|$))+)", text, re.M)

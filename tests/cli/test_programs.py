@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import re
 import shlex
 import signal
 import subprocess
@@ -87,7 +88,11 @@ def test_train(trained):
     assert str(directory) in printed
     # The progress bar, and nothing that a reader would take for a problem.
     assert "8/8" in err
-    assert not [line for line in err.splitlines() if line.strip() and "fedgela" not in line], err
+    others = [line for line in err.splitlines() if line.strip() and "fedgela" not in line]
+    assert not [line for line in others if not line.startswith("train: ") or line[-1] != "…"], err
+    # Of the bar and of the line that the program prints.
+    (shown,) = re.findall(r"8/8 \[[^\]]*?, (\S+) s/round, GA=", err)
+    assert f" {shown} s a round" in printed
 
 
 def test_a_finished_run_is_only_read(trained, succeed):
@@ -231,7 +236,7 @@ def test_compare(compared):
     text = (directory / "comparison.md").read_text()
     for method in ("fedavg", "fedgela"):
         finals = [summary(folders[method, seed])["ga_final"] for seed in (0, 3)]
-        cell = f"{sum(finals) / 2:.1f} ± {abs(finals[0] - finals[1]) / 2:.1f}"
+        cell = f"{sum(finals) / 2:.1f} ± {np.std(finals, ddof=1):.1f}"
         for shown in (printed, text):
             line = next(line for line in shown.splitlines() if line.startswith(f"| {method} "))
             assert line.split("|")[2].strip(" *") == cell
@@ -275,6 +280,23 @@ def test_a_killed_comparison_goes_on(compared, start, succeed, tmp_path):
         folders = [directory / method / f"seed_{seed}" for directory in (broken, whole)]
         assert metrics(folders[0]) == metrics(folders[1])
         assert summary(folders[0]) == summary(folders[1])
+
+
+def test_two_processes_share_a_comparison(compared, start, tmp_path):
+    """Started at the same time, both end with all results, and no run is computed twice."""
+    whole, printed, _ = compared
+    shared = tmp_path / "shared"
+    flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={shared}")
+    processes = [start("compare", *flags) for _ in range(2)]
+    ended = [process.communicate(timeout=300) for process in processes]
+    for process, (out, err) in zip(processes, ended, strict=True):
+        assert process.returncode == 0, err
+        assert out.replace(str(shared), str(whole)) == printed
+    for method, seed in RUNS:
+        folders = [directory / method / f"seed_{seed}" for directory in (shared, whole)]
+        assert metrics(folders[0]) == metrics(folders[1])
+        assert summary(folders[0]) == summary(folders[1])
+    assert not list(shared.glob("**/.*.tmp"))
 
 
 def test_compare_partitions_where_one_cannot_be(call, tmp_path):
@@ -335,9 +357,9 @@ def test_partition(succeed, tmp_path):
 
 @pytest.mark.parametrize("name", ["train", "compare", "sweep", "evaluate", "partition"])
 def test_help_answers_without_tensorflow(name, call):
-    """It names every flag of the program, and is there at once."""
+    """The whole help names every flag of the program, and is there at once."""
     start = time.monotonic()
-    status, out, err = call(name, "--help", python=("-X", "importtime"))
+    status, out, err = call(name, "--helpfull", python=("-X", "importtime"))
     assert time.monotonic() - start < 10
     assert status == 0
     assert f"python -m tasks.{name}" in out

@@ -75,15 +75,39 @@ TRAIN = [
     (["--input_normalization=imagenet"], "--input_normalization=imagenet: needs color images"),
     (["--dataset=femnist", "--partition=natural"], "--data_dir: is missing; femnist needs"),
     # what is not a flag or not a value
-    (["--rounds=three"], "--rounds=three"),
-    (["--rounds=2.5"], "--rounds=2.5"),
-    (["--client_learning_rate=fast"], "--client_learning_rate=fast"),
-    (["--overwrite=perhaps"], "--overwrite=perhaps"),
-    (["--learning_rate=0.1"], "learning_rate"),
+    (["--rounds=three"], "--rounds=three: must be a whole number"),
+    (["--rounds=2.5"], "--rounds=2.5: must be a whole number"),
+    (["--num_clients=ten"], "--num_clients=ten: must be a whole number"),
+    (["--client_learning_rate=fast"], "--client_learning_rate=fast: must be a number"),
+    (["--overwrite=perhaps"], "--overwrite=perhaps: must be true or false"),
+    (["--nosuchthing=1"], "--nosuchthing: there is no such flag; --help lists them"),
+    (["--num_client=3"], "--num_client: there is no such flag; did you mean --num_clients"),
+    (["--num-clients=3"], "--num-clients: there is no such flag; did you mean --num_clients"),
+    *(
+        ([f"--{other}=1"], f"--{other}: there is no such flag; did you mean --{flag}?")
+        for other, flag in {
+            "lr": "client_learning_rate",
+            "learning_rate": "client_learning_rate",
+            "epochs": "local_epochs",
+            "alpha": "concentration",
+            "method": "algorithm",
+            "num_rounds": "rounds",
+            "comm_round": "rounds",
+            "batch": "batch_size",
+            "bs": "batch_size",
+            "clients": "num_clients",
+            "fraction_fit": "clients_per_round",
+            "momentum": "client_momentum",
+            "wd": "client_weight_decay",
+            "arch": "model",
+            "gpu": "devices",
+            "mu": "fedprox_mu",
+        }.items()
+    ),
     (["--rounds"], "rounds"),
     (["fedavg"], "unexpected argument 'fedavg'; flags start with --"),
     (["--flagfile=/no/such/file"], "/no/such/file"),
-    (["--flagfile=a\0b"], "--flagfile: cannot be read: embedded null byte"),
+    (["--flagfile=a\0b"], "--flagfile=a\\x00b: cannot be read: embedded null byte"),
     (["--" + "x" * 10_000], "a flag is unknown, and its name is too long to be shown"),
     # control characters and long values
     (["--algorithm=a\x1b[2J\nb"], "--algorithm=a\\x1b[2J\\nb: choose one of"),
@@ -101,7 +125,9 @@ OTHERS = [
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
     ("compare", ["--algorithms="], "--algorithms: is required"),
-    ("compare", ["--seed=1"], "seed"),
+    ("compare", ["--seed=1"], "--seed: there is no such flag; did you mean --seeds"),
+    ("compare", ["--method=fedavg"], "--method: there is no such flag; did you mean --algorithms?"),
+    ("evaluate", ["--dir=x"], "--dir: there is no such flag; did you mean --run_dir?"),
     (
         "compare",
         ["--algorithms=fedavg", "--fedgela_scale=2"],
@@ -249,10 +275,11 @@ def test_a_dry_run_refuses_what_a_run_would(program, flags, message, call_here, 
     ("flags", "message"),
     [
         (["--rounds=three"], "--rounds=three: "),  # cannot be parsed
+        (["--lr=0.1"], "--lr: there is no such flag; did you mean --client_learning_rate?"),
         (["--max_train_samples=9"], "--max_train_samples=9: must be at least"),  # a bad setting
         (["--import=no_such_module"], "--import=no_such_module: No module named"),
     ],
-    ids=["flag", "setting", "module"],
+    ids=["flag", "name", "setting", "module"],
 )
 def test_in_a_process_of_its_own(flags, message, call, tmp_path):
     check(call("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)

@@ -1,5 +1,7 @@
 """A signal ends a program within seconds, wherever the program is, and says so in one line."""
 
+import importlib
+import logging
 import os
 import pathlib
 import signal
@@ -140,6 +142,28 @@ def test_a_program_within_a_process_leaves_its_handlers():
     assert sys.unraisablehook == hook
     # The watch has ended too.
     time.sleep(signals.PATIENCE + 0.2)
+
+
+@pytest.mark.parametrize(
+    ("name", "hint"),
+    [
+        ("evaluate", "the run is unchanged, and tasks.train resumes it if it has not finished"),
+        ("export", "the same command resumes it"),
+    ],
+)
+def test_the_line_says_what_a_user_can_do(name, hint, monkeypatch, capsys):
+    """An evaluation has nothing that could be resumed."""
+    module = importlib.import_module(f"tff_pcdd.cli.{name}")
+
+    def main(flags):
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(10)
+
+    monkeypatch.setattr(module, "main", main)
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    with pytest.raises(SystemExit, match=str(128 + signal.SIGINT)):
+        module.run([name])
+    assert capsys.readouterr().err == f"{name}: interrupted; {hint}\n"
 
 
 def test_what_nohup_ignores_stays_ignored():

@@ -5,7 +5,7 @@ import pathlib
 
 import pytest
 
-from tff_pcdd.data import partitions, sources
+from tff_pcdd.data import checks, partitions, sources
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -33,3 +33,10 @@ def own_components(monkeypatch):
     """Undoes all registrations of data sets and partitions after the test."""
     for registry in (sources.registry, partitions.registry):
         monkeypatch.setattr(registry, "_classes", registry.classes())
+
+
+@pytest.fixture
+def warnings_again(caplog):
+    """The log, with warnings that other tests have seen already."""
+    checks.warn.cache_clear()
+    return caplog

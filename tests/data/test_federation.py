@@ -71,6 +71,22 @@ def test_summary_is_plain_and_right():
             "training labels run from 0 to 2, not within 0 to 1",
         ),
         (
+            {"train": Examples(np.zeros((6, 2, 2, 1), np.uint8), np.array([1, 1, 2, 2, 3, 1]))},
+            "labels run from 1 to 3, not within 0 to 2; subtract 1, because labels count from 0",
+        ),
+        (
+            {"train": Examples(np.zeros((6, 2, 3, 1), np.uint8), np.zeros(6, np.int32))},
+            r"training inputs have shape \(2, 3, 1\), but the input spec says \(2, 2, 1\)",
+        ),
+        (
+            {"input_spec": InputSpec("image_file", (2, 2, 1), "string")},
+            "training inputs are uint8 .*: image files are given by their paths",
+        ),
+        (
+            {"input_spec": InputSpec("vector", (2,), "float32")},
+            "training inputs are uint8, but the input spec says float32",
+        ),
+        (
             {"test": Examples(np.zeros((3, 2, 2, 1)), np.zeros(3, np.int32))},
             "test inputs are float64, but the input spec says uint8; .*dtype=.float32., scale=1",
         ),
@@ -104,6 +120,7 @@ def test_examples_need_one_label_each():
         ),
         InputSpec("text", (80,), dtype="int32", vocabulary='ab \n"é'),
         InputSpec("image_file", (224, 224, 3), dtype="string"),
+        InputSpec("vector", (3,), dtype="float32", mean=(1, 2, 3), std=(1, 1, 2)),
     ],
 )
 def test_spec_survives_json(spec):
@@ -135,6 +152,9 @@ def test_spec_properties():
         ({"crop_padding": -1}, "must not be negative"),
         ({"kind": "text", "shape": (4,)}, "vocabulary"),
         ({"size": 3}, "not an input spec"),
+        ({"kind": "vector", "dtype": "float32"}, "vector inputs need 1 positive sizes"),
+        ({"kind": "vector", "shape": (4,), "dtype": "float32", "flip": True}, "cannot be cropped"),
+        ({"kind": "vector", "shape": (4,), "dtype": "float32", "std": (1,)}, "each of 4 numbers"),
     ],
 )
 def test_bad_specs_are_refused(values, message):
@@ -157,7 +177,7 @@ def test_labels_beyond_int32_are_refused(label):
 FLOATS = InputSpec("image", (2, 2, 1), "float32")
 
 
-@pytest.mark.parametrize("value", [np.inf, -np.inf])
+@pytest.mark.parametrize("value", [np.inf, -np.inf, np.nan])
 def test_infinite_inputs_are_refused_with_client_and_position(value):
     x = np.zeros((6, 2, 2, 1), np.float32)
     x[4, 1, 0, 0] = value
@@ -188,3 +208,42 @@ def test_client_ids_are_text():
     client = ClientIndices("a\ud800", np.array([0]), np.array([0]))
     with pytest.raises(DataError, match=r"client id 'a\\ud800' is not valid Unicode"):
         _federation(clients=(client,))
+
+
+def test_ids_of_text_are_in_the_vocabulary():
+    spec = InputSpec("text", (3,), "int32", vocabulary="ab")
+    x = np.array([[0, 1, 2]] * 6, np.int32)
+    good = {"train": Examples(x, np.zeros(6, int)), "test": Examples(x[:3], np.zeros(3, int))}
+    _federation(input_spec=spec, **good)
+    for wrong in (x + 1, x - 1):
+        with pytest.raises(DataError, match="not within 0 to 2, the ids of the vocabulary"):
+            _federation(input_spec=spec, **{**good, "test": Examples(wrong[:3], good["test"].y)})
+
+
+@pytest.mark.parametrize(
+    ("spec", "largest"),
+    [
+        (InputSpec("image", (2, 2, 1), "float32"), 255),
+        (InputSpec("image", (2, 2, 1)), 255),
+        (InputSpec("image", (2, 2, 1), mean=(0.4,), std=(0.2,)), 60),
+    ],
+)
+def test_pixels_that_are_not_scaled_are_named(spec, largest, warnings_again):
+    x = np.full((6, 2, 2, 1), largest, spec.dtype)
+    parts = {"train": Examples(x, np.zeros(6, int)), "test": Examples(x[:3], np.zeros(3, int))}
+    _federation(input_spec=dataclasses.replace(spec, scale=1 / 255), **parts)
+    assert warnings_again.text == ""
+    _federation(input_spec=spec, **parts)
+    assert f"toy: training inputs run from {largest} to {largest} and reach" in warnings_again.text
+    assert "use scale=1/255 in the input spec" in warnings_again.text
+
+
+def test_an_empty_test_set_is_named(warnings_again):
+    clients = (ClientIndices("one", np.array([0]), np.array([], np.int64)),)
+    _federation(test=_federation().test.take(np.array([], np.int64)), clients=clients)
+    assert "toy: there are no test samples, so no accuracy can be measured" in warnings_again.text
+
+
+def test_samples_keep_their_names():
+    examples = Examples(np.zeros((3, 1)), np.arange(3), np.array(["a", "b", "c"]))
+    assert examples.take(np.array([2, 0])).ids.tolist() == ["c", "a"]

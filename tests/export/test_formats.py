@@ -121,3 +121,33 @@ def test_text(text_model, tmp_path):
 def test_without_training_samples_there_is_no_int8(text_model, tmp_path):
     assert lite.write(text_model, tmp_path, np.zeros((0, 5), np.uint8)) == [lite.FLOAT]
     assert not (tmp_path / lite.INT8).exists()
+
+
+@pytest.mark.integration
+def test_vectors(tmp_path):
+    """Columns of a table go in as they are stored, in every format."""
+    generator = np.random.default_rng(0)
+    x = generator.normal(50, 20, [40, 3]).astype(np.float32)
+    federation = data.from_arrays(x, ["ill", "well"] * 20, ["a", "b"] * 20)
+    config = ExperimentConfig(model=models.ModelConfig(models.create("mlp")))
+    with Simulation(config, federation) as simulation:
+        model = global_model(simulation)
+    spec = federation.input_spec
+    logits = model.logits(tf.constant((x - spec.mean) / np.float32(spec.std), tf.float32))
+    expected = tf.nn.softmax(logits)
+    saved_model.write(model, tmp_path / "saved")
+    loaded = tf.saved_model.load(str(tmp_path / "saved"))
+    assert list(loaded.signatures) == ["serving_default"]
+    signature = loaded.signatures["serving_default"].structured_input_signature[1]
+    assert {name: (tensor.shape[1:], tensor.dtype) for name, tensor in signature.items()} == {
+        "features": ((3,), tf.float32)
+    }
+    exact = run_saved(tmp_path / "saved", x)
+    np.testing.assert_allclose(exact["probabilities"], expected, atol=1e-5)
+    assert set(exact["label"]) <= {b"ill", b"well"}
+    lite.write(model, tmp_path, x)
+    outputs = run_lite(tmp_path / lite.FLOAT, x, "features")
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+    keras_file.write(model, tmp_path)
+    outputs = tf.keras.models.load_model(tmp_path / keras_file.FILE)(x)
+    np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)

@@ -1,12 +1,14 @@
 """The export directory has TensorFlow Serving's layout, and versions are written atomically."""
 
+import json
 import os
+import re
 
 import pytest
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory, text_format
 
 from tff_pcdd.errors import SettingError, WriteError
-from tff_pcdd.export import layout
+from tff_pcdd.export import layout, slugs
 
 
 def model_server_config():
@@ -46,16 +48,18 @@ def fill(directory, folder, text="a model"):
 
 def test_models_config(tmp_path):
     directory = layout.ExportDirectory(tmp_path / "out", 1)
-    for client_id in ("7", "f0001_41", "St. Mary's/ward 3"):
-        fill(directory, layout.personal_folder(client_id))
+    client_ids = ("7", "f0001_41", "St. Mary's/ward 3")
+    personal = layout.personal_folders(client_ids)
+    for folder in personal:
+        fill(directory, folder)
     fill(directory, layout.GLOBAL)
     fill(layout.ExportDirectory(tmp_path / "out", 12), layout.GLOBAL)
     (tmp_path / "out" / "personal" / "8" / "1").mkdir(parents=True)
-    directory.write_models_config()
+    directory.write_models_config(dict(zip(personal, client_ids, strict=True)))
     config = model_server_config()
     text_format.Parse((tmp_path / "out" / "models.config").read_text(), config)
     listed = [(c.name, c.base_path, c.model_platform) for c in config.model_config_list.config]
-    folders = ["global", "personal/7", "personal/St.%20Mary%27s%2Fward%203", "personal/f0001_41"]
+    folders = ["global", "personal/7", "personal/f0001_41", "personal/st-mary-s-ward-3"]
     assert listed == [
         (folder.replace("/", "-"), f"/models/{folder}", "tensorflow") for folder in folders
     ]
@@ -63,9 +67,39 @@ def test_models_config(tmp_path):
         assert (tmp_path / "out" / folder / "1" / "saved_model.pb").is_file()
 
 
-def test_client_ids_with_dots():
-    assert layout.personal_folder("..") == "personal/%2E%2E"
-    assert layout.personal_folder("a.b") == "personal/a.b"
+def test_names_that_urls_and_disks_can_hold():
+    ids = ["St. Mary", "Charité Campus West", "a.b", "..", "st mary", "ST-MARY", "Łódź/1", "東京"]
+    made = slugs.slugs(ids)
+    assert made[:3] == ["st-mary-2", "charite-campus-west", "a.b"]
+    assert made[4:7] == ["st-mary-3", "ST-MARY", "lodz-1"]
+    assert len({name.casefold() for name in made}) == len(ids)
+    for name in made:
+        assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name)
+    assert slugs.slugs(["東京", "大阪"])[0] == made[7]
+    assert len(slugs.slugs(["x" * 300])[0]) <= 100
+
+
+def test_clients_are_named_beside_their_models(tmp_path):
+    directory = layout.ExportDirectory(tmp_path, 1)
+    with directory.writing({}, {"personal/lyon": "lyon", "personal/st-mary": "St. Mary\n"}):
+        fill(directory, "personal/lyon")
+        fill(directory, "personal/st-mary")
+    again = layout.ExportDirectory(tmp_path, 2)
+    with again.writing({}, {"personal/oslo": "Oslo #1"}):
+        fill(again, "personal/oslo")
+    sites = json.loads((tmp_path / "sites.json").read_text())
+    assert sites == {
+        "personal-lyon": "lyon",
+        "personal-oslo": "Oslo #1",
+        "personal-st-mary": "St. Mary\n",
+    }
+    text = (tmp_path / "models.config").read_text()
+    comments = [line.strip() for line in text.splitlines() if line.strip().startswith("#")]
+    assert comments == ["# client Oslo #1", "# client St. Mary\\n"]
+    config = model_server_config()
+    text_format.Parse(text, config)
+    names = [c.name for c in config.model_config_list.config]
+    assert names == ["personal-lyon", "personal-oslo", "personal-st-mary"]
 
 
 def test_a_version_appears_only_when_it_is_complete(tmp_path):

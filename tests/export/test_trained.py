@@ -1,5 +1,7 @@
 """Predictions of a model, compared with NumPy."""
 
+import dataclasses
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -57,3 +59,41 @@ def test_accuracy():
     assert model(None).accuracy(examples, batch_size=2) == pytest.approx(60)
     nothing = data.Examples(x[:0], np.zeros(0, np.int32))
     assert np.isnan(model(None).accuracy(nothing, batch_size=2))
+
+
+def test_a_temperature_changes_probabilities_but_no_prediction():
+    """Neither where logits are equal after the division."""
+    cooled = dataclasses.replace(model(np.isin(range(4), [0, 3])), temperature=50.0)
+    answers = cooled.answer(tf.constant(LOGITS))
+    np.testing.assert_allclose(answers["probabilities"], softmax(LOGITS / 50), atol=1e-6)
+    np.testing.assert_array_equal(answers["class_id"], [1, 2])
+    expected = np.zeros((2, 4))
+    expected[:, [0, 3]] = softmax(LOGITS[:, [0, 3]] / 50)
+    np.testing.assert_allclose(answers["own_probabilities"], expected, atol=1e-6)
+    np.testing.assert_array_equal(answers["own_class_id"], [0, 0])
+    close = tf.constant([[1.0, np.nextafter(np.float32(1), np.float32(2)), 0.0, 0.0]])
+    assert dataclasses.replace(model(None), temperature=3.0).answer(close)["class_id"] == [1]
+
+
+def test_calibration():
+    """In batches, against the formulas for all samples at once."""
+    draw = np.random.default_rng(0)
+    logits = draw.normal(size=(60, 4)).astype(np.float32)
+    labels = np.array([draw.choice(4, p=p) for p in softmax(3.0 * logits)], np.int32)
+    # The input spec halves what is stored.
+    examples = data.Examples(2 * logits[:, None, None, :], labels)
+    found = model(None).calibrate(examples, examples, batch_size=7)
+    grid = np.exp(np.linspace(np.log(0.02), np.log(10), 2000))
+    losses = [-np.log(softmax(logits / t)[np.arange(60), labels]).mean() for t in grid]
+    assert found.temperature == pytest.approx(grid[np.argmin(losses)], rel=0.01)
+    assert found.held_out_samples == 60
+    for answers, t in ((found.before, 1.0), (found.after, found.temperature)):
+        confidence = softmax(logits / t).max(axis=1)
+        right = logits.argmax(axis=1) == labels
+        bins = np.ceil(15 * confidence)
+        gaps = [abs(np.sum(right[bins == b]) - confidence[bins == b].sum()) for b in set(bins)]
+        assert answers.error == pytest.approx(100 * sum(gaps) / 60, rel=1e-4)
+    few = examples.take(np.arange(9))
+    without = model(None).calibrate(examples, few, batch_size=7)
+    assert np.isnan(without.temperature)
+    assert without.after.error == without.before.error == pytest.approx(found.before.error)

@@ -27,6 +27,7 @@ from tff_pcdd.training import (
     run_experiment,
 )
 from tff_pcdd.training.callbacks.pictures import Pictures
+from tff_pcdd.training.results import answer_files
 
 
 def with_settings(**values) -> ExperimentConfig:
@@ -152,12 +153,14 @@ class Results:
         rows: the rows of metrics.csv.
         summary: summary.json.
         states: checksums of the states in the newest checkpoint.
+        answers: the files about what the models answer, by name.
         seconds: the measured time of each round, by its number.
     """
 
     rows: list[dict[str, str]]
     summary: dict
     states: dict
+    answers: dict[str, bytes]
     seconds: dict[int, str] = dataclasses.field(compare=False)
 
 
@@ -177,6 +180,7 @@ def results(directory: Path, *, states: bool = True) -> Results:
         [without_times(row) for row in rows],
         without_times(summary),
         {name: manifest[name] for name in kept if states},
+        {name: (directory / name).read_bytes() for name in answer_files(predictions=False)},
         {int(row["round"]): row["seconds"] for row in rows},
     )
 

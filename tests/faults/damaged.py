@@ -31,7 +31,15 @@ _FINISHED, _INTERRUPTED, _OTHER_SETTINGS, _OTHER_DATA = "whole", "begun", "setti
 _REPLACED = {_OTHER_SETTINGS: "that of other settings", _OTHER_DATA: "that of other data"}
 
 _CHECKPOINTS = ("checkpoints/round_{:06d}.json", "checkpoints/round_{:06d}.npz")
-_TEXTS = ("config.json", "metrics.csv", "summary.json", "evaluation.json")
+_TEXTS = (
+    "config.json",
+    "metrics.csv",
+    "summary.json",
+    "clients.csv",
+    "clients.md",
+    "confusion.npz",
+    "evaluation.json",
+)
 _FOLDERS = ("checkpoints", "client_states", "plots", "tensorboard")
 
 

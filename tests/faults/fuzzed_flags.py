@@ -126,7 +126,7 @@ def _flags_of(program: str) -> dict[str, tuple[str, ...]]:
     flags = Flags([program])
     importlib.import_module(f"tff_pcdd.cli.{program}").define(flags)
     found: dict[str, tuple[str, ...]] = dict.fromkeys((*_SPECIAL, "import", "verbosity"), ())
-    for names in flags._groups.values():
+    for names in flags.groups.values():
         for name in names:
             setting = flags.settings.get(name)
             needed: tuple[str, ...] = ()

@@ -29,10 +29,22 @@ def test_counts_of_classes_and_correct_answers():
     logits = tf.constant([[0.0, 2, 1], [3, 0, 0], [0, 0, 1], [0, 1, 0]])
     labels = tf.constant([1, 2, 2, 0])
     np.testing.assert_array_equal(batches.count_classes(labels, 3), [1, 1, 2])
-    np.testing.assert_array_equal(batches.count_correct(logits, labels), [0, 1, 1])
+    predicted = batches.classify(logits)
+    np.testing.assert_array_equal(predicted, [1, 0, 2, 1])
+    np.testing.assert_array_equal(batches.count_correct(predicted, labels, 3), [0, 1, 1])
     empty = tf.zeros([0], tf.int32)
     np.testing.assert_array_equal(batches.count_classes(empty, 3), [0, 0, 0])
-    np.testing.assert_array_equal(batches.count_correct(tf.zeros([0, 3]), empty), [0, 0, 0])
+    np.testing.assert_array_equal(batches.classify(tf.zeros([0, 3])), [])
+    np.testing.assert_array_equal(batches.count_correct(empty, empty, 3), [0, 0, 0])
+
+
+def test_answers_that_are_not_finite_are_no_class():
+    """A sample counts once, however many models do not answer it."""
+    logits = tf.constant([[0.0, 2], [math.nan, 1], [1, math.inf], [-math.inf, 0], [1, 0]])
+    predicted = batches.classify(logits)
+    np.testing.assert_array_equal(predicted, [1, -1, -1, -1, 0])
+    other = tf.constant([-1, -1, 0, 0, 0])
+    assert int(batches.count_nonfinite(tf.stack([predicted, other], axis=1))) == 4
 
 
 @pytest.mark.parametrize("size", [0, 1, 511, 512, 513])
@@ -53,6 +65,22 @@ def test_reduce_batches_sees_every_sample_once(size):
     np.testing.assert_allclose(sums, x.sum(axis=0), rtol=1e-4, atol=1e-4)
     assert int(labels) == size * (size - 1) // 2
     assert len(seen) == math.ceil(size / 512)
+
+
+@pytest.mark.parametrize("size", [0, 1, 511, 512, 513])
+def test_map_batches_joins_the_results_in_order(size):
+    x = np.random.default_rng(0).normal(size=(size, *support.IMAGE)).astype(np.float32)
+    examples = OrderedDict(x=x, y=np.zeros(size, np.int32))
+
+    def function(x):
+        flat = tf.reshape(x, [tf.shape(x)[0], -1])
+        return tf.stack([tf.reduce_max(flat, axis=1), tf.reduce_min(flat, axis=1)], axis=1)
+
+    spec = support.training_spec("fedavg")
+    found = tf.function(lambda e: batches.map_batches(function, e, spec, tf.float32, 2))(examples)
+    flat = x.reshape(size, math.prod(support.IMAGE))
+    wanted = [[row.max(), row.min()] for row in flat]
+    np.testing.assert_array_equal(found, np.reshape(wanted, (size, 2)))
 
 
 def test_fold_in_gives_different_seeds_for_different_numbers():

@@ -107,8 +107,8 @@ def test_every_method_trains_normalization_that_stays(name):
     for leaf in tf.nest.flatten(result["update"]):
         assert np.all(np.isfinite(leaf))
     mirrored = message["weights"]["mirrored"]
-    # FedProto's clients keep everything, and mirror nothing.
-    assert len(mirrored) == (0 if name == "fedproto" else 4)
+    # Clients of these methods keep everything, and mirror nothing.
+    assert len(mirrored) == (0 if name in ("fedproto", "local") else 4)
     for before, after in zip(mirrored, result["state"]["personal"][-4:], strict=bool(mirrored)):
         assert np.any(before != after)
 

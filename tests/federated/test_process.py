@@ -160,6 +160,7 @@ def test_evaluation_matches_numpy(fedavg):
     counts = fedavg.evaluate_global(state, pooled)
     np.testing.assert_array_equal(counts["correct"]["head"], correct(x @ kernel + bias, y))
     np.testing.assert_array_equal(counts["total"], np.bincount(y, minlength=CLASSES))
+    np.testing.assert_array_equal(counts["predicted"], (x @ kernel + bias).argmax(axis=1))
 
     client = 0
     counts = fedavg.evaluate_personal(
@@ -178,6 +179,8 @@ def test_evaluation_matches_numpy(fedavg):
         "after_masked": tuned + absent,
     }.items():
         np.testing.assert_array_equal(counts[key], correct(wanted, y), err_msg=key)
+    np.testing.assert_array_equal(counts["predicted_before"], logits.argmax(axis=1))
+    np.testing.assert_array_equal(counts["predicted_after"], tuned.argmax(axis=1))
 
 
 def test_batch_statistics_are_averaged_with_the_weights(with_statistics):

@@ -101,6 +101,13 @@ class FedAvg:
         return self.logits(self.server, x, False)
 
 
+class Local(FedAvg):
+    """Each client alone: nothing is averaged, everything is kept."""
+
+    averaged, statistics = (), ()
+    kept = (*BACKBONE, *HEAD, *STATISTICS)
+
+
 class FedProx(FedAvg):
     def loss(self, client, x, y):
         start, plain = dict(self.server), super().loss(client, x, y)

@@ -98,7 +98,8 @@ for _name in AIDED:
 
 # Width of the layer behind the backbone; all others have none.
 PROJECTIONS = {"fedge": 84, "fedgela": 84, "fedmr": 84}
-WITHOUT_GLOBAL_MODEL = {"fedper", "fedproto", "fedrep"}
+BASELINES = {"local", "central"}
+WITHOUT_GLOBAL_MODEL = {"fedper", "fedproto", "fedrep", "local"}
 
 
 @pytest.mark.parametrize("option", OPTIONS)
@@ -131,3 +132,6 @@ def test_what_a_method_states_about_itself(name):
     method = methods.create(name)
     assert method.projection_dim == PROJECTIONS.get(name, 0)
     assert method.has_global_model == (name not in WITHOUT_GLOBAL_MODEL)
+    assert method.baseline == (name in BASELINES)
+    assert method.pools_samples == (name == "central")
+    assert method.has_schedule == (name == "fedproc")

@@ -67,6 +67,7 @@ NETWORKS = [
     ("fedprox", network_oracle.FedProx, {"mu": 0.5}),
     ("fedbn", network_oracle.FedBN, {}),
     ("fedper", network_oracle.FedPer, {}),
+    ("local", network_oracle.Local, {}),
     ("fedrep", network_oracle.FedRep, {"body_epochs": 1}),
     ("fedbabu", network_oracle.FedBABU, {"finetune": "full"}),
     ("fedbabu", network_oracle.FedBABU, {"finetune": "head"}),

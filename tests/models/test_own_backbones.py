@@ -8,6 +8,7 @@ import sys
 import numpy as np
 import pytest
 import tensorflow as tf
+from tensorflow.keras.layers import Activation, Conv2D, Dense, Flatten
 
 from tests import support
 from tff_pcdd import models, settings
@@ -151,6 +152,19 @@ def with_two_outputs(input_shape):
     return tf.keras.Model(inputs, [h, h])
 
 
+def ending_with(input_shape, layers):
+    return tf.keras.Sequential([tf.keras.Input(input_shape), *layers])
+
+
+def test_softmax_within_a_model_is_allowed():
+    def attention(input_shape):
+        inputs = tf.keras.Input(input_shape)
+        flat = Flatten()(inputs)
+        return tf.keras.Model(inputs, flat * Dense(6, "softmax")(flat))
+
+    assert models.KerasBackbone(attention).build(SHAPE).output_shape == (None, 6)
+
+
 _KEPT = []
 
 
@@ -168,6 +182,22 @@ def kept(input_shape):
         (
             lambda shape: tf.keras.Sequential([tf.keras.Input(shape), tf.keras.layers.Dense(3)]),
             r"output must have shape \[batch, d\] .*\(None, 2, 3, 3\)",
+        ),
+        (lambda shape: ending_with(shape, [Conv2D(2, 1)]), "GlobalAveragePooling2D or Flatten"),
+        (lambda shape: ending_with(shape, [Flatten(), Dense(3, "softmax")]), "applies softmax"),
+        (lambda shape: ending_with(shape, [Flatten(), tf.keras.layers.Softmax()]), "softmax"),
+        (
+            lambda shape: ending_with(
+                shape, [ending_with(shape, [Flatten(), Dense(2, "softmax")])]
+            ),
+            "applies softmax; leave out the classifier",
+        ),
+        (lambda shape: ending_with(shape, [Flatten(), Dense(3, dtype="float64")]), "is float64"),
+        (
+            lambda shape: ending_with(
+                shape, [Flatten(), Dense(3, dtype="float64"), Activation("relu", dtype="float32")]
+            ),
+            "must compute in float32, but dense.*kernel:0 is float64",
         ),
         (with_two_outputs, r"output must have shape \[batch, d\]"),
         (lambda shape: functional((4, 4, 1)), r"input must have shape \(None, 2, 3, 1\).* 4, 4, 1"),

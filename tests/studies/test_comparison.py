@@ -3,6 +3,7 @@
 import csv
 import json
 
+import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
@@ -148,21 +149,69 @@ def test_accuracies_are_mean_and_deviation_over_seeds():
         )
     )
     assert [row["method"] for row in rows] == ["fedavg", "fedgela", "fedmr", "fedge"]
-    # Best and second best, those that look equal alike.
-    assert [row["GA"] for row in rows] == [
-        "10.0 ± 0.0",
-        "<ins>15.0 ± 5.0</ins>",
-        "**33.3**",
-        "<ins>15.0</ins>",
-    ]
-    assert [row["PA after"] for row in rows] == [
-        "<ins>90.0 ± 0.0</ins>",
-        "**95.0 ± 0.0**",
-        "–",
-        "**95.0**",
-    ]
+    # The deviation of a sample: sqrt(2 · 5² / (2 - 1)). Values that look equal are not marked.
+    assert [row["GA"] for row in rows] == ["10.0 ± 0.0", "15.0 ± 7.1", "**33.3**", "15.0"]
+    assert [row["PA after"] for row in rows] == ["90.0 ± 0.0", "95.0 ± 0.1", "–", "95.0"]
     assert [row["PA epochs"] for row in rows] == ["5", "5", "–", "–"]
     assert [row["seeds"] for row in rows] == ["2", "2", "1 of 2", "1"]
+
+
+def test_the_second_best_is_underlined_and_a_column_without_variation_has_no_marks():
+    results = {
+        "fedavg": [{"ga_final": 10.0, "pa_final": 50.0}],
+        "fedmr": [{"ga_final": 20.0, "pa_final": 50.0}],
+        "fedgela": [{"ga_final": 15.0, "pa_final": 50.0}],
+    }
+    rows = table(comparison_tables.accuracies(runs_of(results)))
+    assert [row["GA"] for row in rows] == ["10.0", "**20.0**", "<ins>15.0</ins>"]
+    assert [row["PA after"] for row in rows] == ["50.0"] * 3
+
+
+def test_gains_over_local_are_paired_by_seed_and_baselines_are_not_ranked(tmp_path):
+    """Expected values by NumPy; the run of seed 1 has no partner."""
+    alone, fedavg = [80.0, None, 90.0], [85.0, 60.0, 89.0]
+    results = {
+        "local": [{"pa_final": value} if value else None for value in alone],
+        "central": [{"pa_final": 99.0}] * 3,
+        "fedavg": [{"pa_final": value} for value in fedavg],
+        "fedmr": [{"pa_final": 70.0}, None, {"pa_final": 71.0}],
+    }
+    (tmp_path / "metrics.csv").write_text("round,ga\n1,30\n")
+    runs = runs_of(results, tmp_path)
+    rows = table(comparison_tables.accuracies(runs))
+    gains = np.array([85.0 - 80.0, 89.0 - 90.0])
+    assert [row["PA over local"] for row in rows] == [
+        "–",
+        f"{99 - np.mean([80, 90]):+.1f} ± {np.std([19, 9], ddof=1):.1f}",
+        f"{gains.mean():+.1f} ± {gains.std(ddof=1):.1f}",
+        f"{np.mean([-10, -19]):+.1f} ± {np.std([-10, -19], ddof=1):.1f}",
+    ]
+    assert rows[2]["PA after"].startswith("**")
+    assert rows[1]["PA after"] == "99.0 ± 0.0"
+    text = comparison_tables.document(runs)
+    assert "PA over local: " in text
+    assert "are not federated" in text
+    assert "local, central." in text
+    # Without runs of local there is no such column.
+    plain = runs_of({"fedavg": [{"pa_final": 1.0}], "fedmr": [{"pa_final": 2.0}]}, tmp_path)
+    assert "PA over local" not in comparison_tables.document(plain)
+    assert "not federated" not in comparison_tables.document(plain)
+
+
+def test_the_csv_file_has_the_gain_of_each_run(computed, monkeypatch, tmp_path):
+    accuracies = {("local", 0): 80.0, ("local", 1): 70.0, ("fedavg", 0): 82.5, ("fedavg", 1): 69.0}
+
+    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+        folder.mkdir(parents=True)
+        (folder / "config.json").write_text(json.dumps(config.to_settings()))
+        (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,3,5,,\n")
+        return {"seed": config.seed, "pa_final": accuracies[config.algorithm, config.seed]}
+
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    comparison.compare(configs(("local", "fedavg")), tmp_path / "out")
+    with open(tmp_path / "out" / "comparison.csv", newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert [row["pa_over_local"] for row in rows] == ["", "", "2.5", "-1"]
 
 
 def test_of_two_methods_the_second_is_not_marked_and_one_alone_is_not_either():
@@ -255,7 +304,7 @@ def test_heads_and_groups_of_classes():
     rows = table(comparison_tables.heads_and_groups(runs))
     assert [tuple(row.values()) for row in rows] == [
         ("fedavg", "<ins>58.0</ins>", "<ins>94.0</ins>", "<ins>20.0</ins>", "50.0"),
-        ("fedloge", "**61.0 ± 1.0**", "90.0 ± 0.0", "**30.0 ± 0.0**", "**55.0 ± 0.0**"),
+        ("fedloge", "**61.0 ± 1.4**", "90.0 ± 0.0", "**30.0 ± 0.0**", "**55.0 ± 0.0**"),
         ("fedloge: psi", "50.0 ± 0.0", "**95.0 ± 0.0**", "10.0 ± 0.0", "–"),
     ]
     assert list(rows[0]) == ["method", "GA", "GA, many", "GA, few", "PA after, few"]
@@ -279,7 +328,7 @@ def test_costs():
     rows = table(comparison_tables.costs(runs_of({**results, "fedloge": [old]})))
     assert [tuple(row.values()) for row in rows] == [
         ("fedavg", "0", "10.0", "2,000.0", "0.500", "1.00"),
-        ("fedmr", "12,345", "10.0", "2,000.0", "0.600 ± 0.200", "1.20"),
+        ("fedmr", "12,345", "10.0", "2,000.0", "0.600 ± 0.283", "1.20"),
         ("fedloge", "–", "–", "–", "0.600", "1.20"),
     ]
     alone = table(comparison_tables.costs(runs_of({"fedmr": [other]})))

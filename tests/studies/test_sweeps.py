@@ -63,8 +63,8 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     flags = (tmp_path / "best.flags").read_text()
     assert flags == "--algorithm=fedavg\n--client_learning_rate=0.01\n"
     lines = [line.replace(" ", "") for line in result.report.splitlines()]
-    assert "|**0.01**|**55.0±5.0**|**3±0**|**30.0±0.0**|**–**|**2**|" in lines
-    assert "|0.1|50.0±30.0|3±0|90.0±0.0|–|2|" in lines
+    assert "|**0.01**|**55.0±7.1**|**3±0**|**30.0±0.0**|**–**|**2**|" in lines
+    assert "|0.1|50.0±42.4|3±0|90.0±0.0|–|2|" in lines
     # A point without all of its runs is reported and not chosen.
     assert "|1|40.0|3|20.0|–|1of2|" in lines
     assert result.failures == ["client_learning_rate=1 seed 1: KeyError: ('1', 1)"]

@@ -49,6 +49,8 @@ def assert_same_run(directory, other):
     """Asserts that two runs have the same results, and that no temporary file is left."""
     assert metrics(directory) == metrics(other)
     assert summary(directory) == summary(other)
+    for name in ("clients.csv", "clients.md", "confusion.npz"):
+        assert (directory / name).read_bytes() == (other / name).read_bytes(), name
     assert not list(directory.rglob("*.tmp"))
 
 

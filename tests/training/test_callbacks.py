@@ -97,6 +97,20 @@ def test_progress_counts_on_from_the_checkpoint(tmp_path, capsys):
     assert "GA=50.0, PA=75.0" in shown
 
 
+def test_progress_shows_the_seconds_of_the_summary(tmp_path, capsys):
+    """The median without the first round, which includes tracing; not the time of evaluations."""
+    run = fake_run(tmp_path, label="x", last_round=4, simulation=types.SimpleNamespace(round=0))
+    run.history = History(["round", "ga", "seconds"])
+    progress = Progress()
+    progress.on_start(run)
+    for number, seconds in enumerate((9.0, 0.25, 0.5, 0.375), 1):
+        progress.on_round(run, run.history.append({"round": number, "ga": 1, "seconds": seconds}))
+    progress.on_end(run)
+    shown = capsys.readouterr().err
+    assert "0/4 [00:00<?, first round]" in shown
+    assert "0.375 s/round, GA=1.0" in shown.rpartition("4/4")[2]
+
+
 class Recorder(Callback):
     """Notes how it is called, and stops the run after a round if asked to."""
 

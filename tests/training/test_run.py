@@ -27,7 +27,10 @@ def test_what_a_run_writes(unbroken):
     assert sorted(path.name for path in unbroken.iterdir()) == [
         ".lock",
         "checkpoints",
+        "clients.csv",
+        "clients.md",
         "config.json",
+        "confusion.npz",
         "metrics.csv",
         "plots",
         "summary.json",

@@ -57,13 +57,14 @@ def test_validation_accuracies_are_those_on_held_out_samples(validated, options)
     assert float(row["va"]) == pytest.approx(100 * correct / total, rel=1e-8)
 
     counts = simulation.personal_counts()
-    exchanged = simulation._count_clients(
+    results = simulation.map_clients(
         process.evaluate_personal,
         lambda k: {
             "test": federation.validation_examples(k),
             "validation": federation.client_examples(k)[1],
         },
     )
+    exchanged = {name: np.stack([of[name] for of in results]) for name in counts}
     for name in ("total", "before", "before_masked", "after", "after_masked"):
         np.testing.assert_array_equal(exchanged[name], counts[f"validation_{name}"])
         np.testing.assert_array_equal(exchanged[f"validation_{name}"], counts[name])

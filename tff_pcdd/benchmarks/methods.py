@@ -37,8 +37,8 @@ _LIMITS = {
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures every registered method except FedAvg; only one method if the plan is quick."""
-    names = [name for name in methods.names() if name != "fedavg"]
+    """Measures every federated method except FedAvg; only one method if the plan is quick."""
+    names = [n for n in methods.names() if n != "fedavg" and not methods.get(n).baseline]
     names = ["fedmr"] if plan.quick else names
     workload = _QUICK_WORKLOAD if plan.quick else _WORKLOAD
     repeats = plan.repeats if plan.quick else plan.repeats * _ROUNDS_PER_REPEAT

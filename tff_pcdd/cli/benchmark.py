@@ -67,7 +67,7 @@ def main(flags: Flags) -> None:
 
 def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    program.run(__doc__, define, main, argv)
+    program.run(__doc__, define, main, argv, interrupted="the same command starts it again")
 
 
 if __name__ == "__main__":

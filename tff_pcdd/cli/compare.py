@@ -23,6 +23,7 @@ from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError
+from tff_pcdd.federated import aggregators
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
 
@@ -35,7 +36,15 @@ def define(flags: Flags) -> None:
         absl_flags.DEFINE_list,
         "algorithms",
         ["fedavg", "fedgela"],
-        "Names of methods, or all.",
+        "Names of methods, or all, which means all federated ones.",
+        _GROUP,
+    )
+    flags.add(
+        bool,
+        "baselines",
+        False,
+        "Also run the methods that are not federated: local (every client trains alone) and "
+        "central (all samples in one place). The tables then show what federating gains.",
         _GROUP,
     )
     experiments.define_seeds(flags, _GROUP)
@@ -67,8 +76,10 @@ def read_algorithms(flags: Flags) -> list[str]:
         SettingError: a method is unknown, or none is given.
     """
     given = flags.required("algorithms")
+    baselines = [name for name in methods.names() if methods.get(name).baseline]
+    added = [name for name in baselines if flags["baselines"] and name not in given]
     if given == ["all"]:
-        return methods.names()
+        return [name for name in methods.names() if name not in baselines] + added
     unknown = [name for name in given if name not in methods.names()]
     if unknown:
         raise SettingError(
@@ -76,7 +87,7 @@ def read_algorithms(flags: Flags) -> list[str]:
             ",".join(given),
             f"there is no {', '.join(unknown)}, choose from {', '.join(methods.names())}",
         )
-    return given
+    return [*given, *added]
 
 
 def read_partition(text: str) -> tuple[str, dict[str, Any]]:
@@ -157,12 +168,23 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
     return {
         folder: [
-            experiments.read_config(flags, name, algorithms, seed=seed, **settings)
+            experiments.read_config(
+                flags, name, algorithms, seed=seed, **settings, **_without_aggregator(flags, name)
+            )
             for name in algorithms
             for seed in seeds
         ]
         for folder, settings in read_partitions(flags).items()
     }
+
+
+def _without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
+    """Settings that reset the aggregator for a baseline, which has nothing to aggregate."""
+    if not methods.get(algorithm).baseline:
+        return {}
+    chooser = aggregators.registry.setting
+    options = (setting for setting in flags.settings.values() if setting.chosen_by == chooser)
+    return dict.fromkeys([chooser, *(setting.name for setting in options)])
 
 
 def main(flags: Flags) -> None:
@@ -176,6 +198,8 @@ def main(flags: Flags) -> None:
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))
         return
 
+    for group in configs.values():
+        experiments.check_data(group[0], output_dir)
     from tff_pcdd.studies import compare
 
     tables, failures = compare(configs, output_dir, options, overwrite=overwrite)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tff_pcdd import stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -26,13 +27,16 @@ def main(flags: Flags) -> None:
     """Evaluates and prints the accuracies."""
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
     config = read_config(run_dir, **experiments.restored_paths(flags))
+    config.data.source.check()
 
+    stages.importing()
     from tff_pcdd.training import evaluate_run
 
     try:
         results = evaluate_run(config, run_dir, options, flags["checkpoint_round"])
     except FileNotFoundError as error:
         raise SettingError("run_dir", run_dir, str(error)) from None
+    stages.leave()
     for name, value in results["accuracies"].items():
         print(f"{name:20s} {experiments.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
@@ -44,7 +48,8 @@ def main(flags: Flags) -> None:
 
 def run(argv: Sequence[str] | None = None) -> None:
     """Entry point of the console script."""
-    program.run(__doc__, define, main, argv)
+    hint = "the run is unchanged, and tasks.train resumes it if it has not finished"
+    program.run(__doc__, define, main, argv, interrupted=hint)
 
 
 if __name__ == "__main__":

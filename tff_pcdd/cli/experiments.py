@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import os
 from collections.abc import Collection, Sequence
 from typing import Any
 
@@ -10,7 +12,7 @@ from absl import flags as absl_flags
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import build, describe
-from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
 
@@ -94,13 +96,27 @@ def read_config(
     return ExperimentConfig.from_settings(**values)
 
 
+def check_data(config: ExperimentConfig, output_dir: str) -> None:
+    """Refuses missing data before TensorFlow is imported.
+
+    Where there are results already, finished runs need no data; the others are checked later.
+
+    Raises:
+        DataError: the data are missing.
+    """
+    if not os.path.exists(output_dir):
+        config.data.source.check()
+
+
 def read_run_options(flags: Flags) -> RunOptions:
     """The run options that the flags describe.
 
     Raises:
         SettingError: a flag cannot be used.
     """
-    return build(RunOptions, flags.given_settings(RunOptions))
+    modules = imports.digests(flags["import"] or ())
+    options = build(RunOptions, flags.given_settings(RunOptions))
+    return dataclasses.replace(options, modules=modules)
 
 
 def read_seeds(flags: Flags) -> list[int]:

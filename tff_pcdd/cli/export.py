@@ -2,7 +2,7 @@
 
     python -m tasks.export --run_dir=runs/fedgela --export_dir=exported
 
-Writes global/1/, personal/<client id>/1/ and models.config, the layout of TensorFlow Serving. By
+Writes global/1/, personal/<client>/1/ and models.config, the layout of TensorFlow Serving. By
 default, the personal models are those after the local epochs, which are computed again. See
 docs/how-to/serving.md.
 """
@@ -11,10 +11,11 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from tff_pcdd import stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
-from tff_pcdd.export import ExportOptions
+from tff_pcdd.export import ExportOptions, checks
 from tff_pcdd.settings import build
 from tff_pcdd.training import ComputeOptions, RunOptions
 from tff_pcdd.training.run_directory import read_config
@@ -38,6 +39,8 @@ def main(flags: Flags) -> None:
     compute = build(ComputeOptions, flags.given_settings(ComputeOptions))
     config = read_config(run_dir, **experiments.restored_paths(flags))
 
+    checks.check_export(config, run_dir, export_dir, options, overwrite=flags["overwrite"])
+    stages.importing()
     from tff_pcdd.export import export_run
 
     try:
@@ -52,9 +55,11 @@ def main(flags: Flags) -> None:
         )
     except FileNotFoundError as error:
         raise SettingError("run_dir", run_dir, str(error)) from None
+    stages.leave()
     if not config.method.has_global_model:
         print(f"no global model: {config.algorithm} trains personal ones only")
     for model in exported:
+        stages.leave()
         accuracy = None if model.accuracy != model.accuracy else model.accuracy
         print(f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %")
     print(f"models in {export_dir}")

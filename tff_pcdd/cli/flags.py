@@ -1,26 +1,44 @@
-"""The flags of a program: created from settings, and listed under headings by `--help`."""
+"""The flags of a program, created from settings; see `help` for how they are listed."""
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
 
 from tff_pcdd import methods
+from tff_pcdd.cli import flagfiles, other_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import Setting, describe
 
-_HELP = {"--help", "-h", "-help", "--helpshort"}
 
-# Which function of absl defines a flag of a type.
-_DEFINE = {
-    bool: absl_flags.DEFINE_boolean,
-    int: absl_flags.DEFINE_integer,
-    float: absl_flags.DEFINE_float,
-    str: absl_flags.DEFINE_string,
-}
+class _WholeNumber(absl_flags.IntegerParser):
+    def convert(self, argument):
+        try:
+            return super().convert(argument)
+        except (ValueError, TypeError):
+            raise ValueError("must be a whole number") from None
+
+
+class _Number(absl_flags.FloatParser):
+    def convert(self, argument):
+        try:
+            return super().convert(argument)
+        except (ValueError, TypeError):
+            raise ValueError("must be a number") from None
+
+
+class _Truth(absl_flags.BooleanParser):
+    def parse(self, argument):
+        try:
+            return super().parse(argument)
+        except (ValueError, TypeError):
+            raise ValueError("must be true or false") from None
+
+
+# What reads the flags of a type from the command line; absl's own parsers name Python's functions.
+_PARSERS: dict[Any, absl_flags.ArgumentParser] = {int: _WholeNumber(), float: _Number()}
 
 
 class Flags:
@@ -28,12 +46,16 @@ class Flags:
 
     Args:
         argv: the command line, with the program's name first.
+
+    Attributes:
+        groups: the names of the flags by the heading under which the help lists them.
+        settings: what the flags that are settings stand for, by name.
     """
 
     def __init__(self, argv: Sequence[str]):
         self._argv = list(argv)
         self._values = absl_flags.FlagValues()
-        self._groups: dict[str, list[str]] = {}
+        self.groups: dict[str, list[str]] = {}
         self.settings: dict[str, Setting] = {}
 
     # Definitions.
@@ -48,15 +70,23 @@ class Flags:
             text: the help text.
             group: the heading under which `--help` lists it.
         """
-        _DEFINE.get(kind, kind)(name, default, text, flag_values=self._values)
-        self._groups.setdefault(group, []).append(name)
+        if kind in _PARSERS:
+            absl_flags.DEFINE(_PARSERS[kind], name, default, text, flag_values=self._values)
+        elif kind is bool:
+            flag = absl_flags.BooleanFlag(name, default, text)
+            flag.parser = _Truth()
+            absl_flags.DEFINE_flag(flag, self._values)
+        else:
+            define = absl_flags.DEFINE_string if kind is str else kind
+            define(name, default, text, flag_values=self._values)
+        self.groups.setdefault(group, []).append(name)
 
     def add_choice(
         self, name: str, default: str, choices: Sequence[str], text: str, group: str
     ) -> None:
         """Defines a flag that is not a setting and has a fixed set of values."""
         absl_flags.DEFINE_enum(name, default, list(choices), text, flag_values=self._values)
-        self._groups.setdefault(group, []).append(name)
+        self.groups.setdefault(group, []).append(name)
 
     def add_settings(
         self, cls: type, *, groups: Collection[str] = (), leave_out: Collection[str] = ()
@@ -95,11 +125,15 @@ class Flags:
         """Reads the command line.
 
         Raises:
-            absl.flags.Error: a flag is unknown, or its value is invalid.
-            SettingError: an argument is not a flag.
+            absl.flags.Error: the value of a flag is invalid.
+            SettingError: a flag is unknown, an argument is no flag, or a flagfile cannot be used.
         """
         try:
-            rest = self._values(self._argv)
+            rest = self._values([self._argv[0], *flagfiles.expand(self._argv[1:])])
+        except absl_flags.UnrecognizedFlagError as error:
+            meant = other_names.question(other_names.similar(error.flagname, self.names()), "--")
+            reason = f"--{error.flagname}: there is no such flag{meant or '; --help lists them'}"
+            raise SettingError("", None, reason) from None
         except RecursionError:  # absl searches for similar names recursively
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
@@ -146,35 +180,23 @@ class Flags:
             raise SettingError(name, None, "is required")
         return value
 
-    # Help.
+    # For the help.
 
-    def asks_for_help(self) -> bool:
-        """Whether the command line asks for help."""
-        return bool(_HELP & set(self._argv[1:]))
+    def names(self) -> list[str]:
+        """The names of all flags, in the order of their groups."""
+        return [name for names in self.groups.values() for name in names]
 
-    def help(self, doc: str) -> str:
-        """The text of `--help`.
-
-        Args:
-            doc: describes the program.
-        """
-        parts = [
-            doc.strip(),
-            "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file.",
-        ]
-        for group, names in self._groups.items():
-            parts.append("\n".join([f"{group}:", *map(self._describe, names)]))
-        return "\n\n".join(parts)
-
-    def _describe(self, name: str) -> str:
-        flag = self._values[name]
-        default = "" if flag.default in (None, "") else f" [{flag.default_as_str.strip(chr(39))}]"
-        if flag.flag_type() == "bool":
-            default = f" [{str(flag.default).lower()}]"
+    def about(self, name: str) -> str:
+        """The help text of a flag."""
         # If a flag can be repeated, absl appends a semicolon and a line that says so to its help.
-        help = flag.help.splitlines()[0].removesuffix(";")
-        text = textwrap.fill(help, 96, initial_indent=" " * 6, subsequent_indent=" " * 6)
-        return f"  --{name}{default}\n{text}"
+        return self._values[name].help.splitlines()[0].removesuffix(";")
+
+    def default(self, name: str) -> str:
+        """The default of a flag as text; empty if there is none."""
+        flag = self._values[name]
+        if flag.flag_type() == "bool":
+            return str(flag.default).lower()
+        return "" if flag.default in (None, "") else flag.default_as_str.strip("'")
 
 
 def shown(error: SettingError, flags: Mapping | Flags) -> str:

@@ -7,20 +7,19 @@ were installed could come from there.
 from __future__ import annotations
 
 import importlib
-import itertools
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.machinery import ModuleSpec, PathFinder
+from pathlib import Path
 from types import FrameType
 
-from absl import flags as absl_flags
-
+from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training.run_directory import path_settings
+from tff_pcdd.training import imports
 
-# Files that show that a directory holds results.
-_RESULTS = ("best.flags", "comparison.csv", "config.json", "sweep.csv")
+# Flags that name a directory of results.
+_DIRECTORIES = ("run_dir", "output_dir", "comparison_dir")
 
 
 class _WorkingDirectory:
@@ -54,22 +53,16 @@ def _importer() -> str:
     return "" if frame is None else frame.f_globals.get("__name__", "").partition(".")[0]
 
 
-def import_named(argv: Sequence[str]) -> None:
-    """Imports the modules that `--import` names, also in flagfiles.
+def import_named(arguments: Sequence[str]) -> None:
+    """Imports the modules that `--import` names.
 
     Args:
-        argv: the command line, with the program's name first.
+        arguments: the command line without the program's name, with flagfiles expanded.
 
     Raises:
-        absl.flags.Error: a flagfile cannot be read.
-        SettingError: a module cannot be found, or a flagfile among results names one.
+        SettingError: a module cannot be found.
     """
-    _check_flagfiles(argv[1:])
-    try:
-        arguments = absl_flags.FlagValues().read_flags_from_files(argv[1:])
-    except ValueError as error:
-        raise SettingError("flagfile", None, f"cannot be read: {error}") from None
-    names = [value for flag, value in _flags(arguments) if flag == "import"]
+    names = [value for flag, value in flagfiles.flags(arguments) if flag == "import"]
     for name in names:
         if not all(part.isidentifier() for part in name.split(".")):
             reason = "must be the name of a module, such as my_module"
@@ -83,35 +76,17 @@ def import_named(argv: Sequence[str]) -> None:
             raise SettingError("import", name, str(error)) from None
 
 
-def _check_flagfiles(arguments: Sequence[str]) -> None:
-    """Refuses flagfiles among results that name modules, paths or further flagfiles.
+def lacking(arguments: Sequence[str]) -> str | None:
+    """The modules that a run which the command line names was trained with and the command lacks.
 
-    The programs write flagfiles with settings only. Results may come from anyone, whereas a
-    flagfile elsewhere is as trusted as the command line that names it.
+    Args:
+        arguments: as for `import_named`.
+
+    Returns:
+        The start of an error; None if nothing is missing.
     """
-    for name, text in _flags(arguments):
-        path = os.path.expanduser(text)
-        near = [os.path.join(os.path.dirname(path), file) for file in _RESULTS]
-        if name != "flagfile" or not any(map(os.path.exists, near)):
-            continue
-        try:
-            with open(path, encoding="utf-8") as file:
-                lines = file.read().splitlines()
-        except (OSError, ValueError):  # absl reports these.
-            continue
-        for inner, value in _flags([line.strip() for line in lines]):
-            if inner in ("flagfile", "import", *path_settings()):
-                raise SettingError(
-                    "flagfile",
-                    text,
-                    f"lies in a directory of results and names {inner}={value}, which is not "
-                    "followed; give this flag on the command line",
-                )
-
-
-def _flags(arguments: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """The flags among arguments, with their values."""
-    for argument, following in itertools.zip_longest(arguments, arguments[1:], fillvalue=""):
-        flag, equals, value = argument.lstrip("-").partition("=")
-        if argument.startswith("-"):
-            yield flag, value if equals else following
+    for flag, value in flagfiles.flags(arguments):
+        if flag in _DIRECTORIES and (names := imports.missing(Path(value))):
+            missing = " ".join(f"--import={name}" for name in names)
+            return f"{missing}: is needed for {value}, which was made with it"
+    return None

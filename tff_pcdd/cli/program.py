@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
-from absl import logging
 
-from tff_pcdd.cli import own_modules, signals
+from tff_pcdd import stages
+from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -25,6 +26,8 @@ def run(
     define: Callable[[Flags], None],
     main: Callable[[Flags], None],
     argv: Sequence[str] | None = None,
+    *,
+    interrupted: str = "the same command resumes it",
 ) -> None:
     """Runs a program and turns expected errors into one line and an exit status.
 
@@ -38,6 +41,7 @@ def run(
             imported, so that the components which these modules register have flags too.
         main: does the work.
         argv: the command line; by default that of the process.
+        interrupted: what a user can do after a signal.
 
     Raises:
         SystemExit: with the status, unless the program succeeds.
@@ -45,7 +49,7 @@ def run(
     # After the end of the program, a signal simply ends its process.
     own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
-    with signals.Ending(name, restore=not own_process):
+    with signals.Ending(name, restore=not own_process, hint=interrupted):
         _run(name, doc, define, main, argv)
 
 
@@ -59,17 +63,20 @@ def _run(
     """What `run` does, but for signals."""
 
     def fail(message: str, status: int) -> None:
+        if status == 2 and (needed := own_modules.lacking(arguments)):
+            message = f"{needed} ({message})"
         line = shown(" ".join(str(message).split()), len(str(message)))
         if len(line) > _LINE:
             line = f"{line[: _LINE - 200]} … {line[-200:]}"
         print(f"{name}: error: {line}", file=sys.stderr)
         sys.exit(status)
 
-    flags = Flags(argv)
+    # Before a module of the user's can import TensorFlow, which sets up its own messages otherwise.
+    messages.install(name)
+    flags, topic, arguments = Flags(argv), help.requested(argv[1:]), argv[1:]
     try:
-        own_modules.import_named(argv)
-    except absl_flags.Error as error:
-        fail(_shown_by_absl(error), 2)
+        arguments = flagfiles.expand(arguments)
+        own_modules.import_named(arguments)
     except SettingError as error:
         fail(f"--{error}", 2)
     try:
@@ -89,22 +96,21 @@ def _run(
             "Log level of absl; messages up to this level are shown.",
             "Program",
         )
-        if flags.asks_for_help():
-            print(flags.help(doc))
+        if topic is not None:
+            print(help.text(flags, doc, topic))
             sys.exit(0)
         flags.parse()
     except absl_flags.Error as error:
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
-    # TFF and tfds log every step, which would disturb the progress bar.
-    level = flags["verbosity"]
-    logging.set_verbosity(logging.WARNING if level is None else level)
     # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
     # to eager execution, and Keras then cannot build models outside of a graph.
-    logging.use_absl_handler()
+    messages.set_level(flags["verbosity"])
+    silent = "progress" in flags and not flags["progress"]
     try:
-        main(flags)
+        with contextlib.nullcontext() if silent else stages.shown(name):
+            main(flags)
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
     except DataError as error:
@@ -126,4 +132,4 @@ def _run(
 
 def _shown_by_absl(error: absl_flags.Error) -> str:
     """An error about a flag, or a flagfile, without absl's own heading."""
-    return str(error).removeprefix("ERROR:: ")
+    return str(error).removeprefix("ERROR:: ").removeprefix("flag ")

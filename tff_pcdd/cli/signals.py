@@ -45,12 +45,14 @@ class Ending:
         program: name of the program, for the line that says that it ended.
         restore: whether the handlers of before are in force again after the block, instead of those
             that end the process at once.
+        hint: what a user can do then, at the end of that line.
 
     Attributes:
         number: the first signal; None if none has arrived.
     """
 
-    def __init__(self, program: str, *, restore: bool):
+    def __init__(self, program: str, *, restore: bool, hint: str = "the same command resumes it"):
+        self._hint = hint
         self.number: int | None = None
         self._program = program
         self._restore = restore
@@ -94,7 +96,7 @@ class Ending:
     def _report(self) -> None:
         """Says on standard error that a signal has arrived, unless that has been said."""
         if self.number is not None and self._said.acquire(blocking=False):
-            line = f"{self._program}: {_SIGNALS[self.number]}; the same command resumes it"
+            line = f"{self._program}: {_SIGNALS[self.number]}; {self._hint}"
             # There may be no terminal any more.
             with contextlib.suppress(OSError):
                 print(line, file=sys.stderr, flush=True)

@@ -103,6 +103,8 @@ def main(flags: Flags) -> None:
         for point in points
     ]
 
+    if not flags["dry_run"]:
+        experiments.check_data(configs[0][0], output_dir)
     from tff_pcdd.studies import Point, dry_run, sweep
 
     planned = [Point(*pair) for pair in zip(points, configs, strict=True)]

@@ -10,8 +10,15 @@ from tff_pcdd.data import partitions, sources
 from tff_pcdd.data.config import DataConfig, load_federation
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.holdout import hold_out
-from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, InputSpec
+from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR, InputSpec
 from tff_pcdd.data.long_tail import ClassGroups, class_groups, long_tail_counts, long_tail_indices
+from tff_pcdd.data.own import (
+    from_arrays,
+    from_dataframe,
+    from_folder,
+    from_tf_dataset,
+    register_federation,
+)
 from tff_pcdd.data.partitions import Partition, Split
 from tff_pcdd.data.partitions.by_class import partition_by_class, split_by_class
 from tff_pcdd.data.partitions.dirichlet import partition_dirichlet, split_dirichlet
@@ -35,6 +42,7 @@ __all__ = [
     "IMAGE",
     "IMAGE_FILE",
     "TEXT",
+    "VECTOR",
     "ClassGroups",
     "ClientIndices",
     "DataConfig",
@@ -53,6 +61,10 @@ __all__ = [
     "TextSource",
     "augment",
     "class_groups",
+    "from_arrays",
+    "from_dataframe",
+    "from_folder",
+    "from_tf_dataset",
     "hold_out",
     "load_federation",
     "load_leaf",
@@ -63,6 +75,7 @@ __all__ = [
     "partition_dirichlet",
     "partition_iid",
     "partitions",
+    "register_federation",
     "sources",
     "split_by_class",
     "split_centres",

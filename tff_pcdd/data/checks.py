@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import functools
+import logging
+
 import numpy as np
 
 from tff_pcdd.errors import DataError
@@ -66,21 +69,28 @@ def to_float32(values: np.ndarray, name: str = "pixel") -> np.ndarray:
 
 
 def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
-    """The position of the first value whose magnitude exceeds a limit; None if there is none.
-
-    NaN does not count.
+    """The position of the first value that is NaN or whose magnitude exceeds a limit.
 
     Args:
         x: float32 values, [n, ...].
         limit: the largest permitted magnitude.
+
+    Returns:
+        The indices of the value; None if there is none.
     """
     rows = max(1, _CHUNK // max(1, int(np.prod(x.shape[1:]))))
     for start in range(0, len(x), rows):
-        wrong = np.abs(x[start : start + rows]) > limit
+        wrong = ~(np.abs(x[start : start + rows]) <= limit)
         if wrong.any():
             row, *rest = np.unravel_index(int(np.argmax(wrong)), wrong.shape)
             return int(row) + start, *map(int, rest)
     return None
+
+
+@functools.cache
+def warn(text: str) -> None:
+    """Warns of something in the data; once per process, since studies load data for every run."""
+    logging.warning("%s", text)
 
 
 def _shown(position: tuple[np.integer, ...]) -> str:

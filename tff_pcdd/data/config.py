@@ -60,8 +60,10 @@ class DataConfig:
         partitions.registry,
         "class",
         "How samples are divided among clients: class (each client holds some of the classes, "
-        "PxCy), dirichlet, iid, or natural (the users of the data set).",
+        "PxCy), dirichlet, iid, or natural (the users of the data set; the default for sites of "
+        "your own data).",
         group="Data",
+        suggest=lambda fields: fields["source"].suggested_partition(),
     )
     imbalance_factor: float | None = option(
         None,
@@ -183,6 +185,7 @@ class DataConfig:
             test=pooled.test,
             clients=tuple(self._hold_out(clients, pooled.train.y, seed)),
             notes=notes,
+            fingerprint=pooled.fingerprint,
         )
 
     def _choose_train(self, labels: np.ndarray, seed: int) -> np.ndarray | None:

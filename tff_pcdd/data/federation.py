@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.checks import first_beyond, to_int32
+from tff_pcdd.data import input_checks
+from tff_pcdd.data.checks import to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
 
@@ -21,6 +22,8 @@ class Examples:
     Attributes:
         x: raw inputs, [n, ...]; images stay uint8, image files are paths as bytes.
         y: integer classes from 0, [n]; stored as int32.
+        ids: the name of each sample, such as its file or its row in a table, [n]; None if samples
+            have no names.
 
     Raises:
         DataError: if labels are not one integer per input, or one is beyond int32.
@@ -28,6 +31,7 @@ class Examples:
 
     x: np.ndarray
     y: np.ndarray
+    ids: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.y.ndim != 1 or len(self.x) != len(self.y):
@@ -44,7 +48,8 @@ class Examples:
 
     def take(self, indices: np.ndarray) -> Examples:
         """The samples at `indices`, copied."""
-        return Examples(self.x[indices], self.y[indices])
+        ids = None if self.ids is None else self.ids[indices]
+        return Examples(self.x[indices], self.y[indices], ids)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -80,9 +85,11 @@ class Federation:
         test: all test examples, on which global models are evaluated.
         clients: the samples of each client.
         notes: counts of what loading left out or repaired; empty if there was nothing.
+        fingerprint: hash of what the samples do not show, such as the contents of image files;
+            empty if there is nothing of this kind.
 
     Raises:
-        DataError: if labels, inputs or indices do not fit the other fields, an input is infinite
+        DataError: if labels, inputs or indices do not fit the other fields, an input is not finite
             or becomes infinite by the input spec, or there are no clients.
     """
 
@@ -94,6 +101,7 @@ class Federation:
     test: Examples
     clients: tuple[ClientIndices, ...]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
+    fingerprint: str = ""
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "class_names", tuple(self.class_names))
@@ -107,18 +115,16 @@ class Federation:
         for client_id in self.client_ids:
             if not _is_text(client_id):
                 raise DataError(f"{self.name}: client id {client_id!r:.80} is not valid Unicode")
-        spec = self.input_spec
+        if not len(self.test):
+            warn(f"{self.name}: there are no test samples, so no accuracy can be measured")
         for part, examples in (("training", self.train), ("test", self.test)):
-            if spec.dtype != "string" and examples.x.dtype != spec.dtype:
-                raise DataError(
-                    f"{self.name}: {part} inputs are {examples.x.dtype}, but the input spec says "
-                    f"{spec.dtype}; for float32 images from 0 to 1 use "
-                    'image_spec(dtype="float32", scale=1)'
-                )
+            input_checks.check_form(f"{self.name}: {part}", examples.x, self.input_spec)
             if len(examples) and not 0 <= examples.y.min() <= examples.y.max() < self.num_classes:
+                from_one = 1 == examples.y.min() <= examples.y.max() == self.num_classes
                 raise DataError(
                     f"{self.name}: {part} labels run from {examples.y.min()} to {examples.y.max()},"
                     f" not within 0 to {self.num_classes - 1}"
+                    f"{'; subtract 1, because labels count from 0' if from_one else ''}"
                 )
             for client in self.clients:
                 indices = client.test
@@ -129,16 +135,11 @@ class Federation:
                         f"client {client.client_id}: {part} indices exceed {len(examples)} samples"
                     )
             self._check_finite(part, examples)
+            input_checks.check_range(f"{self.name}: {part}", examples.x, self.input_spec)
 
     def _check_finite(self, part: str, examples: Examples) -> None:
-        """Refuses values that are infinite in float32 once they are scaled and normalized."""
-        spec = self.input_spec
-        if spec.dtype != "float32":
-            return
-        growth = spec.scale / min(spec.std or (1.0,))
-        largest = float(np.finfo(np.float32).max)
-        # The margin is for rounding errors and for means.
-        place = first_beyond(examples.x, largest if growth <= 1 else largest / growth * 0.99)
+        """Refuses values that are NaN, or infinite once they are scaled and normalized."""
+        place = input_checks.first_nonfinite(examples.x, self.input_spec)
         if place is None:
             return
         row, *position = place
@@ -149,7 +150,9 @@ class Federation:
         ]
         raise DataError(
             f"{self.name}: {part} input {row}{f' of client {owners[0]}' if owners else ''}, value "
-            f"{tuple(position)}, is {examples.x[place]}: it is infinite as a float32 model input"
+            f"{tuple(position)}, is {examples.x[place]}: it is "
+            f"{'not a number' if np.isnan(examples.x[place]) else 'infinite'} as a float32 model "
+            "input"
         )
 
     @property

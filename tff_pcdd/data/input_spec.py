@@ -8,12 +8,20 @@ from typing import Any
 
 from tff_pcdd.errors import DataError
 
-IMAGE, IMAGE_FILE, TEXT = "image", "image_file", "text"
+IMAGE, IMAGE_FILE, TEXT, VECTOR = "image", "image_file", "text", "vector"
 
 # The most pixels of an image file, more than cameras produce; decoded they take 150 MB.
 MAX_PIXELS = 50_000_000
 
-_DTYPES = {IMAGE: ("uint8", "float32"), IMAGE_FILE: ("string",), TEXT: ("uint8", "int32")}
+_DTYPES = {
+    IMAGE: ("uint8", "float32"),
+    IMAGE_FILE: ("string",),
+    TEXT: ("uint8", "int32"),
+    VECTOR: ("float32",),
+}
+
+# The number of axes of one input.
+_RANKS = {IMAGE: 3, IMAGE_FILE: 3, TEXT: 1, VECTOR: 1}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -21,13 +29,15 @@ class InputSpec:
     """How raw inputs become model inputs; see `transforms.normalize` and `transforms.augment`.
 
     Attributes:
-        kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read) or TEXT (ids).
-        shape: shape of one input, (height, width, channels), or (length,) for text.
+        kind: IMAGE (pixels), IMAGE_FILE (a path, decoded when it is read), TEXT (ids) or VECTOR
+            (numbers, such as the columns of a table).
+        shape: shape of one input, (height, width, channels), or (length,) for text and vectors.
         dtype: type of the raw inputs: "uint8" or "float32" for pixels, "uint8" or "int32" for ids,
-            "string" for paths.
+            "float32" for vectors, "string" for paths.
         scale: factor that pixels are multiplied by first.
-        mean: for each channel, the value that is subtracted after scaling; None for 0.
-        std: for each channel, the value by which the difference is divided; None for 1.
+        mean: for each channel, or each number of a vector, the value that is subtracted after
+            scaling; None for 0.
+        std: likewise the value by which the difference is divided; None for 1.
         crop_padding: pixels added on every side before a random crop back to `shape`; 0 for none.
         padding_mode: "zeros" or "reflect", how the padding is filled.
         flip: whether images are mirrored at random.
@@ -73,14 +83,15 @@ class InputSpec:
             value = getattr(self, name)
             if value is not None:
                 object.__setattr__(self, name, tuple(value))
-        rank = 1 if self.kind == TEXT else 3
+        rank = _RANKS[self.kind]
         if len(self.shape) != rank or any(size < 1 for size in self.shape):
             raise DataError(f"shape={self.shape}: {self.kind} inputs need {rank} positive sizes")
         for name in ("mean", "std"):
             value = getattr(self, name)
             if value is not None and len(value) != self.shape[-1]:
+                each = "numbers" if self.kind == VECTOR else "channels"
                 raise DataError(
-                    f"{name}={value}: needs one value for each of {self.shape[-1]} channels"
+                    f"{name}={value}: needs one value for each of {self.shape[-1]} {each}"
                 )
         if self.std is not None and min(self.std) <= 0:
             raise DataError(f"std={self.std}: must be greater than 0")
@@ -90,6 +101,8 @@ class InputSpec:
             raise DataError(
                 f"crop_padding={self.crop_padding}, rotation={self.rotation}: must not be negative"
             )
+        if self.kind == VECTOR and self.augments:
+            raise DataError("vectors cannot be cropped, mirrored or rotated")
         if self.resize is not None and self.resize < max(self.shape[:2]):
             raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
         if self.max_pixels < 1:

@@ -11,7 +11,7 @@ from __future__ import annotations
 from etils import epy
 
 from tff_pcdd.data import image_headers
-from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
+from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, VECTOR, InputSpec
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -28,7 +28,8 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         spec: the input spec.
 
     Returns:
-        float32 (x · scale - mean) / std for images, int32 ids for text; [batch, *spec.shape].
+        float32 (x · scale - mean) / std for images and vectors, int32 ids for text;
+        [batch, *spec.shape].
 
     Raises:
         tf.errors.InvalidArgumentError: at run time, if an image file cannot be decoded; names it.
@@ -46,9 +47,13 @@ def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 def _row(channels: tuple[float, ...], spec: InputSpec) -> tf.Tensor:
     """The constants of the channels, repeated for each pixel of a row, float32 [width, channels].
 
+    Those of a vector have its shape.
+
     On a CPU, TensorFlow broadcasts a row several times faster than a single pixel; broadcasting a
     pixel would take longer than the rest of the normalization.
     """
+    if spec.kind == VECTOR:
+        return tf.constant(channels, tf.float32)
     return tf.constant([channels] * spec.shape[1], tf.float32)
 
 

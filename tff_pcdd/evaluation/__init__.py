@@ -1,4 +1,4 @@
-"""Accuracies from counts: global, personal, and of groups of classes."""
+"""Accuracies from counts (global, personal, of groups of classes) and confusion matrices."""
 
 from tff_pcdd.evaluation.accuracy import (
     accuracy,
@@ -7,10 +7,12 @@ from tff_pcdd.evaluation.accuracy import (
     personal_accuracy,
     personal_group_accuracy,
 )
+from tff_pcdd.evaluation.confusion import confusion_matrix
 
 __all__ = [
     "accuracy",
     "balanced_accuracy",
+    "confusion_matrix",
     "group_accuracy",
     "personal_accuracy",
     "personal_group_accuracy",

@@ -16,15 +16,18 @@ import tensorflow as tf
 from tff_pcdd import data, disks, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
+from tff_pcdd.export.checks import check_choice, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
-from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
 from tff_pcdd.training.run_directory import read_summary
 
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
 # accuracy of TensorFlow Lite models, which process one sample at a time.
 _CALIBRATION, _LITE_TEST = 200, 1000
+
+# The most held-out samples to which a temperature is fitted: their logits are kept in memory.
+_HELD_OUT = 5000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,12 +88,14 @@ def export_run(
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.
         stack.enter_context(run.simulation)
-        clients = _choose_clients(run.simulation.federation, options.clients)
+        clients = choose_clients(run.simulation.federation.client_ids, options.clients)
         has_global = config.method.has_global_model
-        folders = {index: layout.personal_folder(name) for index, name in clients.items()}
+        every = layout.personal_folders(run.simulation.federation.client_ids)
+        folders = {index: every[index] for index in clients}
         settings = _settings(run, options)
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
+        _check_temperature(run, options)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
 
@@ -113,15 +118,15 @@ def _check_usable(run: Run, *, newest: bool) -> None:
         )
 
 
-def check_choice(method: Method, options: ExportOptions) -> None:
-    """Checks that there is something to export, before the run is restored.
+def _check_temperature(run: Run, options: ExportOptions) -> None:
+    """Checks that there are samples to which a temperature can be fitted.
 
     Raises:
-        SettingError: no clients are chosen, and the method has no global model.
+        SettingError: the run held no samples out.
     """
-    if options.clients == "none" and not method.has_global_model:
-        reason = f"nothing to export: {method.name} has no global model"
-        raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
+    if options.temperature == "fitted" and not run.simulation.spec.validation:
+        reason = "the run held no samples out; train with validation_fraction above 0"
+        raise SettingError("temperature", options.temperature, reason)
 
 
 def _export(
@@ -131,7 +136,9 @@ def _export(
     options: ExportOptions,
     settings: Mapping[str, Any],
 ) -> Iterator[Exported]:
-    with run.simulation as simulation, directory.writing(settings):
+    ids = run.simulation.federation.client_ids
+    names = {folder: ids[client] for client, folder in folders.items()}
+    with run.simulation as simulation, directory.writing(settings, names):
         models: list[tuple[int | None, str]] = [*folders.items()]
         if simulation.spec.method.has_global_model:
             models.insert(0, (None, layout.GLOBAL))
@@ -175,14 +182,18 @@ def _write(
 ) -> Exported:
     simulation = run.simulation
     train, test = _samples(simulation.federation, client)
+    held_out = _some(simulation.federation.validation_examples(client), _HELD_OUT)
     try:
         model.check_weights()
-        accuracies = {"": model.accuracy(test, simulation.spec.eval_batch_size)}
+        calibration = model.calibrate(test, held_out, simulation.spec.eval_batch_size)
     except DataError as error:
         raise DataError(
             f"{folder} is not exported: {error} after round {simulation.round}; export an earlier "
             "round"
         ) from None
+    accuracies = {"": calibration.before.accuracy}
+    if options.temperature == "fitted" and np.isfinite(calibration.temperature):
+        model = dataclasses.replace(model, temperature=calibration.temperature)
     with directory.version(folder, accuracies[""]) as path:
         if "saved_model" in options.formats():
             saved_model.write(model, path)
@@ -194,7 +205,14 @@ def _write(
                 file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
                 for file in converted
             }
-        card = model_card.text(run, accuracies, client, options.personal_model)
+        card = model_card.text(
+            run,
+            accuracies,
+            client,
+            options.personal_model,
+            calibration,
+            calibrated=model.temperature != 1,
+        )
         files.write_text(path / model_card.FILE, card)
     return Exported(folder, accuracies[""])
 
@@ -211,24 +229,3 @@ def _samples(
 def _some(examples: data.Examples, count: int) -> data.Examples:
     """At most `count` examples, stratified by class; always the same ones."""
     return examples.take(data.stratified_indices(examples.y, count, seed=0))
-
-
-def _choose_clients(federation: data.Federation, wanted: str) -> dict[int, str]:
-    """The ids of the wanted clients, by client number.
-
-    Raises:
-        SettingError: a client is unknown.
-    """
-    known = dict(enumerate(federation.client_ids))
-    if wanted in ("all", "none"):
-        return known if wanted == "all" else {}
-    ids = [client_id.strip() for client_id in wanted.split(",")]
-    for client_id in ids:
-        if client_id not in known.values():
-            raise SettingError(
-                "clients",
-                wanted,
-                f"there is no client {client_id!r}; the {len(known)} clients are {known[0]} … "
-                f"{known[len(known) - 1]}",
-            )
-    return {index: client_id for index, client_id in known.items() if client_id in ids}

@@ -8,19 +8,22 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd.data import InputSpec, transforms
-from tff_pcdd.data.input_spec import TEXT
+from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
 
 # Texts that are too short are padded with it at the start.
 _FILLER = " "
 
+# What the stored inputs of a kind are called.
+_NAMES = {IMAGE: "images", IMAGE_FILE: "images", TEXT: "ids", VECTOR: "features"}
+
 
 def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
-    """Shape, type and name (`images` or `ids`) of a batch of stored inputs.
+    """Shape, type and name (`images`, `ids` or `features`) of a batch of stored inputs.
 
     For image files, these are the decoded and cropped images.
     """
     dtype = "uint8" if spec.dtype == "string" else spec.dtype
-    return tf.TensorSpec([batch, *spec.shape], dtype, name="ids" if spec.kind == TEXT else "images")
+    return tf.TensorSpec([batch, *spec.shape], dtype, name=_NAMES[spec.kind])
 
 
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:

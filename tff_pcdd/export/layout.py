@@ -1,8 +1,9 @@
 """The directory of an export, in the layout that TensorFlow Serving expects.
 
 models.config                 lists every model, with its path in the container
+sites.json                    the client of each personal model
 global/<version>/             a SavedModel
-personal/<client id>/<version>/
+personal/<slug>/<version>/    the slug of a client is its id, or a form of it that URLs may contain
 """
 
 from __future__ import annotations
@@ -12,15 +13,16 @@ import json
 import math
 import os
 import re
-import urllib.parse
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError, WriteError
+from tff_pcdd.errors import SettingError, WriteError, shown
+from tff_pcdd.export.slugs import slugs
 
 MODELS_CONFIG = "models.config"
+SITES = "sites.json"
 GLOBAL, _PERSONAL = "global", "personal"
 
 # Which export is not finished.
@@ -35,10 +37,14 @@ _SETTING = "export_dir"
 SERVING_ROOT = "/models"
 
 
-def personal_folder(client_id: str) -> str:
-    """The folder of a client's models; characters with a special meaning in paths are quoted."""
-    quoted = urllib.parse.quote(client_id, safe="")
-    return f"{_PERSONAL}/{quoted.replace('.', '%2E') if not quoted.strip('.') else quoted}"
+def personal_folders(client_ids: Sequence[str]) -> list[str]:
+    """The folder of each client's models.
+
+    Args:
+        client_ids: the ids of all clients, also of those that are not exported: their number
+            decides which of two similar names gets a number.
+    """
+    return [f"{_PERSONAL}/{slug}" for slug in slugs(client_ids)]
 
 
 def model_name(folder: str) -> str:
@@ -64,7 +70,7 @@ class ExportDirectory:
         self._overwrite = overwrite
         self._settings: Mapping[str, Any] | None = None
         self._written: dict[str, float] = {}
-        known = (MODELS_CONFIG, GLOBAL, _PERSONAL, _UNFINISHED)
+        known = (MODELS_CONFIG, SITES, GLOBAL, _PERSONAL, _UNFINISHED)
         files.check_output(self._root, "export", lambda path: path.name in known, _SETTING)
 
     def check(self, folders: Iterable[str], settings: Mapping[str, Any] | None = None) -> None:
@@ -101,16 +107,24 @@ class ExportDirectory:
             )
 
     @property
+    def is_unfinished(self) -> bool:
+        """Whether an export into the directory was interrupted."""
+        return (self._root / _UNFINISHED).exists()
+
+    @property
     def written(self) -> Mapping[str, float]:
         """The folders of this export's complete models, with the accuracies."""
         return self._written
 
     @contextlib.contextmanager
-    def writing(self, settings: Mapping[str, Any]) -> Iterator[None]:
+    def writing(
+        self, settings: Mapping[str, Any], clients: Mapping[str, str] | None = None
+    ) -> Iterator[None]:
         """Locks the directory, and marks the export as unfinished until the block succeeds.
 
         Args:
             settings: as in `check`.
+            clients: the id of the client of each folder of personal models.
 
         Raises:
             SettingError: another process is writing to the directory.
@@ -120,7 +134,7 @@ class ExportDirectory:
             self._settings = settings
             self._note()
             yield
-            self.write_models_config()
+            self.write_models_config(clients)
             files.remove(self._root / _UNFINISHED)
 
     @contextlib.contextmanager
@@ -195,19 +209,29 @@ class ExportDirectory:
                 else:
                     files.remove(path)
 
-    def write_models_config(self) -> None:
+    def write_models_config(self, clients: Mapping[str, str] | None = None) -> None:
         """Writes the list of all SavedModels in the directory, including earlier exports.
+
+        Args:
+            clients: the id of the client of each folder of personal models.
 
         Raises:
             WriteError: it cannot be written.
         """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
-        files.write_text(self._root / MODELS_CONFIG, _models_config(folders))
+        names = {model_name(folder): client_id for folder, client_id in (clients or {}).items()}
+        names = {**_read(self._root / SITES), **names}
+        there = {model_name(folder): folder for folder in folders}
+        kept = {name: client_id for name, client_id in sorted(names.items()) if name in there}
+        if kept:
+            text = json.dumps(kept, indent=2, ensure_ascii=False)
+            files.write_text(self._root / SITES, text + "\n")
+        files.write_text(self._root / MODELS_CONFIG, _models_config(folders, kept))
 
 
 def _read(path: Path) -> dict[str, Any]:
-    """A file of JSON that belongs to an unfinished export; empty if there is none of use."""
+    """A JSON object that an export has written; empty if there is none of use."""
     try:
         values = json.loads(path.read_text())
     except (OSError, ValueError, RecursionError):
@@ -229,11 +253,21 @@ def _sync(directory: Path) -> None:
             files.sync_directory(Path(folder))
 
 
-def _models_config(folders: list[str]) -> str:
-    """A `ModelServerConfig` of TensorFlow Serving, in protobuf's text format."""
+def _models_config(folders: list[str], clients: Mapping[str, str]) -> str:
+    """A `ModelServerConfig` of TensorFlow Serving, in protobuf's text format.
+
+    Comments name the clients whose ids differ from the names of their models.
+    """
     entries = [
-        f'  config {{\n    name: "{model_name(folder)}"\n'
+        _comment(clients.get(model_name(folder)), folder)
+        + f'  config {{\n    name: "{model_name(folder)}"\n'
         f'    base_path: "{SERVING_ROOT}/{folder}"\n    model_platform: "tensorflow"\n  }}\n'
         for folder in folders
     ]
     return f"model_config_list {{\n{''.join(entries)}}}\n"
+
+
+def _comment(client_id: str | None, folder: str) -> str:
+    if client_id is None or folder == f"{_PERSONAL}/{client_id}":
+        return ""
+    return f"  # client {shown(client_id)}\n"

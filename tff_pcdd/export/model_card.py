@@ -8,6 +8,8 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tff_pcdd import data
+from tff_pcdd.evaluation.calibration import Calibration
+from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, Run
 from tff_pcdd.training.run_directory import read_summary
@@ -41,7 +43,19 @@ _RUN_ACCURACIES = {
 }
 
 
-def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: str) -> str:
+# By how many points accuracy and mean confidence may differ without advice.
+_TOLERATED = 15
+
+
+def text(
+    run: Run,
+    accuracies: Mapping[str, float],
+    client: int | None,
+    stage: str,
+    calibration: Calibration,
+    *,
+    calibrated: bool,
+) -> str:
     """The model card, in Markdown.
 
     Args:
@@ -50,6 +64,8 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
             their file names. NaN if there are no samples.
         client: number of the client; None for the global model.
         stage: "after" or "before" the local epochs, for a personal model.
+        calibration: calibration of the probabilities on the test samples.
+        calibrated: whether the model divides its logits by the temperature.
     """
     config, federation = run.config, run.simulation.federation
     if client is None:
@@ -58,6 +74,8 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
         client_id = federation.client_ids[client]
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
+        served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
+        description += f"\n\nServers call it `{served}`."
     lines = [
         f"# {config.algorithm} on {config.data.source.name}: {title}",
         "",
@@ -66,6 +84,10 @@ def text(run: Run, accuracies: Mapping[str, float], client: int | None, stage: s
         "## Accuracy",
         "",
         *_table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
+        "",
+        "## Calibration",
+        "",
+        *_calibration(calibration, calibrated),
         "",
         "## Training",
         "",
@@ -116,6 +138,48 @@ def _accuracies(
     if summary and summary["rounds"] == run.simulation.round:
         for name, meaning in _RUN_ACCURACIES.items():
             yield f"whole run, {meaning}", _percent(summary.get(name))
+
+
+def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
+    """How far the probabilities can be trusted."""
+    if not of.before.samples.sum():
+        yield "There are no test samples to measure it on."
+        return
+    fitted = of.temperature == of.temperature
+    yield "The confidence of an answer is its largest probability. The expected calibration error"
+    yield "(ECE) is the mean distance between accuracy and confidence in 15 bins of equal width, on"
+    yield "the test samples of this model."
+    yield ""
+    yield from _table(
+        ("logits", "accuracy (%)", "mean confidence (%)", "ECE (%)"),
+        [
+            (label, *map(_percent, (found.accuracy, found.mean_confidence, found.error)))
+            for label, found in (
+                ("as the method computes them", of.before),
+                (f"divided by the temperature {of.temperature:.4g}", of.after),
+            )[: 1 + fitted]
+        ],
+    )
+    yield ""
+    if fitted:
+        used = "does not use it; the export option temperature=fitted does."
+        yield f"The temperature is fitted on {of.held_out_samples} held-out samples. This model"
+        yield "divides its logits by it." if calibrated else used
+    elif of.held_out_samples:
+        yield (
+            f"No temperature is fitted to the {of.held_out_samples} held-out samples. It takes at "
+            "least 10, one of which is\nclassified wrongly."
+        )
+    gap = of.before.accuracy - of.before.mean_confidence
+    if not calibrated and abs(gap) > _TOLERATED:
+        yield ""
+        yield f"**The probabilities are far too {'low' if gap > 0 else 'high'}**: they order the"
+        yield "classes, but do not say how often an answer is right."
+        if gap > 0:
+            yield "This is so for methods with bounded logits, such as FedGELA with scale 1, whose"
+            yield "probabilities stay near 1 / number of classes."
+        yield "If you need probabilities, export with temperature=fitted, from a run that holds"
+        yield "samples out (validation_fraction)."
 
 
 def _percent(value: float | None) -> str:

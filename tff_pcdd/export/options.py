@@ -35,6 +35,14 @@ class ExportOptions:
         choices=("after", "before"),
         group="Models",
     )
+    temperature: str = option(
+        "none",
+        "Divide the logits by a temperature, so that probabilities agree with accuracies: none, or "
+        "fitted (to the samples that the run held out by validation_fraction). No prediction "
+        "changes.",
+        choices=("none", "fitted"),
+        group="Models",
+    )
     model_version: int = option(
         1, "Version number; servers use the largest version.", minimum=1, group="Models"
     )

@@ -3,6 +3,7 @@
 | signature | input | shape and type |
 |---|---|---|
 | `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
+| | `features` (for vectors) | [batch, numbers], as stored |
 | | `texts` (for text models) | [batch], UTF-8 strings |
 | `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
@@ -17,7 +18,7 @@ import tensorflow as tf
 
 from tff_pcdd import files
 from tff_pcdd.data import transforms
-from tff_pcdd.data.input_spec import TEXT
+from tff_pcdd.data.input_spec import TEXT, VECTOR
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -57,8 +58,8 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
         return answer(inputs.from_text(texts, spec))
 
     @tf.function(input_signature=[inputs.raw_spec(spec)])
-    def of_images(images):
-        return answer(transforms.normalize(images, spec))
+    def of_stored(stored):
+        return answer(transforms.normalize(stored, spec))
 
     @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):
@@ -66,4 +67,6 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     if spec.kind == TEXT:
         return {"serving_default": of_texts}
-    return {"serving_default": of_images, "serving_bytes": of_files}
+    if spec.kind == VECTOR:
+        return {"serving_default": of_stored}
+    return {"serving_default": of_stored, "serving_bytes": of_files}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 
 import numpy as np
 import tensorflow as tf
@@ -11,6 +11,8 @@ import tensorflow as tf
 from tff_pcdd import data
 from tff_pcdd.data import transforms
 from tff_pcdd.errors import DataError
+from tff_pcdd.evaluation import calibration
+from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.federated import (
     PersonalEvaluation,
     build_personalization,
@@ -32,6 +34,7 @@ class TrainedModel:
         input_spec: specification of the stored inputs.
         class_names: the names of the C classes.
         own_classes: bool [C], the classes in the client's training data; None for a global model.
+        temperature: what the logits are divided by before the softmax; no prediction depends on it.
     """
 
     network: Network
@@ -39,6 +42,7 @@ class TrainedModel:
     input_spec: data.InputSpec
     class_names: tuple[str, ...]
     own_classes: np.ndarray | None = None
+    temperature: float = 1.0
 
     def answer(self, inputs: tf.Tensor) -> dict[str, tf.Tensor]:
         """Predictions for model inputs [batch, …].
@@ -49,9 +53,9 @@ class TrainedModel:
             which are restricted to these classes; if there are none, to all classes.
         """
         logits = self.logits(inputs)
-        answers = _choose(logits)
+        answers = _choose(logits, self.temperature)
         if self.own_classes is not None:
-            answers.update(_choose_own(logits, self.own_classes))
+            answers.update(_choose_own(logits, self.own_classes, self.temperature))
         return answers
 
     def check_weights(self) -> None:
@@ -69,33 +73,62 @@ class TrainedModel:
         Raises:
             DataError: a logit of an example is NaN or infinite.
         """
+        correct = [
+            logits.argmax(axis=1) == labels for logits, labels in self._logits(examples, batch_size)
+        ]
+        return 100 * float(np.concatenate(correct).mean()) if correct else float("nan")
+
+    def calibrate(
+        self, test: data.Examples, held_out: data.Examples, batch_size: int
+    ) -> Calibration:
+        """Fits a temperature on held-out examples, and measures its effect on test examples.
+
+        Raises:
+            DataError: a logit of an example is NaN or infinite.
+        """
+        none = np.zeros([0, len(self.class_names)], np.float32)
+        found = [logits for logits, _ in self._logits(held_out, batch_size)]
+        temperature = calibration.fit_temperature(np.concatenate([none, *found]), held_out.y)
+        before = after = calibration.reliability(none, held_out.y[:0])
+        for logits, labels in self._logits(test, batch_size):
+            before += calibration.reliability(logits, labels)
+            if np.isfinite(temperature):
+                after += calibration.reliability(logits, labels, temperature)
+        if not np.isfinite(temperature):
+            after = before
+        return Calibration(before, after, temperature, len(held_out))
+
+    def _logits(
+        self, examples: data.Examples, batch_size: int
+    ) -> Iterator[tuple[np.ndarray, np.ndarray]]:
+        """Yields the logits of stored examples, before the temperature, with their labels."""
         spec = self.input_spec
 
         @tf.function(input_signature=[tf.TensorSpec([None, *spec.raw_shape], spec.dtype)])
-        def classify(x):
-            answers = self.answer(transforms.normalize(x, spec))
-            return answers["class_id"], all_finite(answers["probabilities"])
+        def answer(x):
+            return self.logits(transforms.normalize(x, spec))
 
-        correct = []
         for start in range(0, len(examples), batch_size):
             part = slice(start, start + batch_size)
-            classes, finite = classify(tf.constant(examples.x[part]))
-            if not finite:
+            logits = answer(tf.constant(examples.x[part])).numpy()
+            if not np.isfinite(logits).all():
                 raise DataError("answers of the model are NaN or infinite")
-            correct.append(classes.numpy() == examples.y[part])
-        return 100 * float(np.concatenate(correct).mean()) if correct else float("nan")
+            yield logits, examples.y[part]
 
 
-def _choose(logits: tf.Tensor) -> dict[str, tf.Tensor]:
+def _choose(logits: tf.Tensor, temperature: float) -> dict[str, tf.Tensor]:
+    scaled = logits if temperature == 1 else logits / temperature
     # Logits, not probabilities: after saturation, several probabilities may be equal to 1.
-    return {"probabilities": tf.nn.softmax(logits), "class_id": tf.argmax(logits, axis=-1)}
+    return {"probabilities": tf.nn.softmax(scaled), "class_id": tf.argmax(logits, axis=-1)}
 
 
-def _choose_own(logits: tf.Tensor, own_classes: np.ndarray) -> dict[str, tf.Tensor]:
+def _choose_own(
+    logits: tf.Tensor, own_classes: np.ndarray, temperature: float
+) -> dict[str, tf.Tensor]:
     own = np.flatnonzero(own_classes if own_classes.any() else ~own_classes)
     # Gathered instead of masked with a large negative number, which would ruin the precision of
     # int8 logits.
-    chosen = _choose(tf.gather(logits, own, axis=1))
+    chosen = _choose(tf.gather(logits, own, axis=1), temperature)
     probabilities = chosen["probabilities"]
     column = np.full(own_classes.size, own.size)
     column[own] = np.arange(own.size)

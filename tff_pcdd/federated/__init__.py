@@ -11,6 +11,7 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.federated.client_work import ClientWork
     from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
     from tff_pcdd.federated.local_training import LocalTraining
+    from tff_pcdd.federated.logits import build_global_logits, build_personal_logits
     from tff_pcdd.federated.optimizer import SGD
     from tff_pcdd.federated.personalization import build_personalization
     from tff_pcdd.federated.process import FederatedProcess, build_process
@@ -28,6 +29,8 @@ __all__ = [
     "PersonalEvaluation",
     "ServerWork",
     "TrainingSpec",
+    "build_global_logits",
+    "build_personal_logits",
     "build_personalization",
     "build_process",
     "make_message",

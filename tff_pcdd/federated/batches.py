@@ -47,6 +47,34 @@ def reduce_batches(
     return total
 
 
+def map_batches(
+    function: Callable[[tf.Tensor], tf.Tensor],
+    examples: Mapping[str, tf.Tensor],
+    spec: TrainingSpec,
+    dtype: tf.DType,
+    width: int,
+) -> tf.Tensor:
+    """Applies `function(x)` to batches of examples, normalized but not augmented.
+
+    Args:
+        function: returns `dtype` [batch, width] for a batch of inputs x.
+        examples: the examples as stored, which are taken in order.
+        spec: gives the normalization and `eval_batch_size`.
+        dtype: the type of the results.
+        width: the number of results for each sample.
+
+    Returns:
+        The results of all examples, `dtype` [n, width].
+    """
+    parts = tf.TensorArray(
+        dtype, size=0, dynamic_size=True, infer_shape=False, element_shape=[None, width]
+    )
+    parts = reduce_batches(
+        lambda parts, x, y: parts.write(parts.size(), function(x)), parts, examples, spec
+    )
+    return parts.concat()
+
+
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     """Derives a seed, int32 [2], from a seed and a number."""
     return tf.random.experimental.stateless_fold_in(seed, number)
@@ -57,22 +85,36 @@ def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
     return tf.math.unsorted_segment_sum(tf.ones_like(labels), labels, num_classes)
 
 
-def count_correct(logits: tf.Tensor, labels: tf.Tensor) -> tf.Tensor:
-    """Correctly classified samples of each class, int32 [C]; never those with logits like NaN.
+def classify(logits: tf.Tensor) -> tf.Tensor:
+    """The class with the largest logit, int32 [n]; -1 for samples with logits like NaN.
 
     Args:
         logits: [n, C].
+    """
+    classes = tf.argmax(logits, axis=1, output_type=tf.int32)
+    return tf.where(_finite_rows(logits), classes, -1)
+
+
+def count_correct(predicted: tf.Tensor, labels: tf.Tensor, num_classes: int) -> tf.Tensor:
+    """Correctly classified samples of each class, int32 [C].
+
+    Args:
+        predicted: int32 [n], as `classify` returns them.
         labels: int32 [n].
+        num_classes: number of classes, C.
     """
     # tf.equal, because TFF traces in graphs where == between tensors compares Python objects.
-    correct = tf.equal(tf.argmax(logits, axis=1, output_type=tf.int32), labels)
-    correct = tf.logical_and(correct, _finite_rows(logits))
-    return tf.math.unsorted_segment_sum(tf.cast(correct, tf.int32), labels, logits.shape[1])
+    correct = tf.cast(tf.equal(predicted, labels), tf.int32)
+    return tf.math.unsorted_segment_sum(correct, labels, num_classes)
 
 
-def count_nonfinite(logits: tf.Tensor) -> tf.Tensor:
-    """Samples of which a logit is NaN or infinite, int32 scalar; `logits` is [n, C]."""
-    return tf.math.count_nonzero(tf.logical_not(_finite_rows(logits)), dtype=tf.int32)
+def count_nonfinite(predicted: tf.Tensor) -> tf.Tensor:
+    """Samples of which a logit of any model is NaN or infinite, int32 scalar.
+
+    Args:
+        predicted: int32 [n, models], as `classify` returns them.
+    """
+    return tf.math.count_nonzero(tf.reduce_any(predicted < 0, axis=1), dtype=tf.int32)
 
 
 def without_answers(logits: tf.Tensor, x: tf.Tensor, spec: TrainingSpec) -> tf.Tensor:

@@ -1,4 +1,4 @@
-"""Evaluation of the global and the personal models: counts of correctly classified samples.
+"""Evaluation of the global and the personal models: predicted classes, and counts of correct ones.
 
 Evaluation is plain TensorFlow, like client and server work. To evaluate, client data contain `test`
 examples besides those of a training round, and `validation` examples where samples were held out.
@@ -15,10 +15,11 @@ import tensorflow as tf
 from tff_pcdd import losses
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import (
+    classify,
     count_classes,
     count_correct,
     count_nonfinite,
-    reduce_batches,
+    map_batches,
     without_answers,
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
@@ -39,6 +40,7 @@ class PersonalEvaluation:
             `_evaluate_before`.
         personal_weights: a `tf.function` of (message, state, data, local_epochs); see
             `_personal_weights`.
+        logits: a `tf.function` of (message, state, data); see `_logits_after`.
     """
 
     def __init__(self, spec: TrainingSpec) -> None:
@@ -51,6 +53,7 @@ class PersonalEvaluation:
         self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
         self.evaluate_before: Callable[..., Any] = tf.function(self._evaluate_before)
         self.personal_weights: Callable[..., Any] = tf.function(self._personal_weights)
+        self.logits: Callable[..., Any] = tf.function(self._logits_after)
 
     @property
     def net(self) -> Network:
@@ -78,6 +81,8 @@ class PersonalEvaluation:
             means that only classes of the client's training part can be predicted. The same for the
             validation part, if there is one, as `validation_total` and so on. `nonfinite`, int32
             scalar: how often, in all of these, a logit of a sample was NaN or infinite.
+            `predicted_before` and `predicted_after`, int32 [n]: the predicted class of each test
+            sample, -1 if a logit was NaN or infinite.
         """
         parts = {"": data["test"]}
         if self._spec.validation:
@@ -87,10 +92,12 @@ class PersonalEvaluation:
 
         def score(stage):
             for prefix, part in parts.items():
-                correct, masked, nonfinite = self._score(part, client)
-                counts[f"{prefix}{stage}"] = correct
-                counts[f"{prefix}{stage}_masked"] = masked
-                counts["nonfinite"] += nonfinite
+                predicted, masked = self._predict(part, client)
+                counts[f"{prefix}{stage}"] = self._correct(predicted, part)
+                counts[f"{prefix}{stage}_masked"] = self._correct(masked, part)
+                counts["nonfinite"] += count_nonfinite(predicted[:, None])
+                if not prefix:
+                    counts[f"predicted_{stage}"] = predicted
 
         for prefix, part in parts.items():
             counts[f"{prefix}total"] = count_classes(part["y"], self._spec.task.num_classes)
@@ -104,9 +111,12 @@ class PersonalEvaluation:
     ) -> OrderedDict[str, tf.Tensor]:
         """Like `_evaluate`, but without training: only `total`, `before` and `nonfinite`."""
         client = self._begin(message, state, data)
-        before, _, nonfinite = self._score(data["test"], client)
-        total = count_classes(data["test"]["y"], self._spec.task.num_classes)
-        return OrderedDict(total=total, before=before, nonfinite=nonfinite)
+        predicted, _ = self._predict(data["test"], client)
+        return OrderedDict(
+            total=count_classes(data["test"]["y"], self._spec.task.num_classes),
+            before=self._correct(predicted, data["test"]),
+            nonfinite=count_nonfinite(predicted[:, None]),
+        )
 
     def _personal_weights(
         self,
@@ -125,6 +135,27 @@ class PersonalEvaluation:
             self._training.run(self._phases, data["train"], client, data["seed"])
         return read(self._net.variables)
 
+    def _logits_after(
+        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+    ) -> OrderedDict[str, tf.Tensor]:
+        """The answers of the personal model after local training.
+
+        Returns:
+            Its logits of the samples, float32 [n, C], for `test` and, if there is one,
+            `validation`.
+        """
+        client = self._begin(message, state, data)
+        self._training.run(self._phases, data["train"], client, data["seed"])
+        parts = ("test", "validation") if self._spec.validation else ("test",)
+
+        def answer(x):
+            return tf.cast(self._logits(x, client), tf.float32)
+
+        width = self._spec.task.num_classes
+        return OrderedDict(
+            (part, map_batches(answer, data[part], self._spec, tf.float32, width)) for part in parts
+        )
+
     def _begin(
         self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
     ) -> Client:
@@ -132,29 +163,30 @@ class PersonalEvaluation:
         self._method.personalize(self._net, client)
         return client
 
-    def _score(
+    def _logits(self, x: tf.Tensor, client: Client) -> tf.Tensor:
+        logits = self._method.personal_logits(self._net, x, client)
+        return without_answers(logits, x, self._spec)
+
+    def _predict(
         self, examples: Mapping[str, tf.Tensor], client: Client
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Counts what the network, as it is, classifies correctly.
+    ) -> tuple[tf.Tensor, tf.Tensor]:
+        """Classifies samples by the network as it is.
 
         Returns:
-            Correctly classified samples of each class, int32 [C]; the same if only the client's own
-            classes can be predicted; samples of which a logit is NaN or infinite, int32 scalar.
+            The predicted classes, int32 [n], and the same if only the client's own classes can be
+            predicted; -1 where a logit is NaN or infinite.
         """
 
-        def score(totals, x, y):
-            logits = self._method.personal_logits(self._net, x, client)
-            logits = without_answers(logits, x, self._spec)
+        def predict(x):
+            logits = self._logits(x, client)
             masked = losses.mask_logits(logits, client.class_counts > 0)
-            return (
-                totals[0] + count_correct(logits, y),
-                totals[1] + count_correct(masked, y),
-                totals[2] + count_nonfinite(logits),
-            )
+            return tf.stack([classify(logits), classify(masked)], axis=1)
 
-        zero = tf.zeros([self._spec.task.num_classes], tf.int32)
-        initial = (zero, zero, tf.zeros([], tf.int32))
-        return reduce_batches(score, initial, examples, self._spec)
+        predicted = map_batches(predict, examples, self._spec, tf.int32, 2)
+        return predicted[:, 0], predicted[:, 1]
+
+    def _correct(self, predicted: tf.Tensor, examples: Mapping[str, tf.Tensor]) -> tf.Tensor:
+        return count_correct(predicted, examples["y"], self._spec.task.num_classes)
 
 
 class GlobalEvaluation:
@@ -165,6 +197,7 @@ class GlobalEvaluation:
 
     Attributes:
         evaluate: `evaluate(weights, examples)`, a `tf.function`; see `_evaluate`.
+        logits: `logits(weights, examples)`, a `tf.function` that returns float32 [n, C].
     """
 
     def __init__(self, spec: TrainingSpec) -> None:
@@ -172,6 +205,7 @@ class GlobalEvaluation:
         with initialization.zeros():
             self._net = spec.network()
         self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
+        self.logits: Callable[..., Any] = tf.function(self._main_logits)
 
     def _evaluate(
         self, weights: Mapping[str, Sequence[tf.Tensor]], examples: Mapping[str, tf.Tensor]
@@ -181,34 +215,42 @@ class GlobalEvaluation:
         Returns:
             An ordered dict: `total`, int32 [C], samples of each class; `correct`, a dict of int32
             [C], correctly classified samples for each head of the method, where "head" is the one
-            on which GA is measured; `nonfinite`, int32 scalar, samples of which a logit or the
-            input is NaN or infinite, which are never counted as correct.
+            on which GA is measured; `predicted`, int32 [n], the class that this one predicts for
+            each sample; `nonfinite`, int32 scalar, samples of which a logit or the input is NaN or
+            infinite, which are never counted as correct, and for which -1 is predicted.
         """
         load(self._net, weights)
         num_classes = self._spec.task.num_classes
         names = list(_head_names(self._spec))
 
-        def score(totals, x, y):
+        def predict(x):
             answers = self._spec.method.global_logits(self._net, x)
-            logits = {name: without_answers(answers[name], x, self._spec) for name in names}
-            counts = [
-                total + count_correct(logits[name], y)
-                for name, total in zip(names, totals[0], strict=True)
-            ]
-            every = tf.concat([logits[name] for name in names], axis=1)
-            return counts, totals[1] + count_nonfinite(every)
+            return tf.stack(
+                [classify(without_answers(answers[name], x, self._spec)) for name in names], axis=1
+            )
 
-        zeros = [tf.zeros([num_classes], tf.int32) for _ in names]
-        totals, nonfinite = reduce_batches(
-            score, (zeros, tf.zeros([], tf.int32)), examples, self._spec
-        )
+        predicted = map_batches(predict, examples, self._spec, tf.int32, len(names))
         return OrderedDict(
             total=count_classes(examples["y"], num_classes),
             correct=OrderedDict(
-                (name or "head", total) for name, total in zip(names, totals, strict=True)
+                (name or "head", count_correct(predicted[:, index], examples["y"], num_classes))
+                for index, name in enumerate(names)
             ),
-            nonfinite=nonfinite,
+            predicted=predicted[:, names.index("")],
+            nonfinite=count_nonfinite(predicted),
         )
+
+    def _main_logits(
+        self, weights: Mapping[str, Sequence[tf.Tensor]], examples: Mapping[str, tf.Tensor]
+    ) -> tf.Tensor:
+        load(self._net, weights)
+
+        def answer(x):
+            logits = self._spec.method.global_logits(self._net, x)[""]
+            return tf.cast(without_answers(logits, x, self._spec), tf.float32)
+
+        width = self._spec.task.num_classes
+        return map_batches(answer, examples, self._spec, tf.float32, width)
 
 
 def _head_names(spec: TrainingSpec) -> Sequence[str]:

@@ -23,6 +23,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import tensorflow_federated as tff
 
+from tff_pcdd import stages
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
@@ -93,6 +94,7 @@ def build_process(
     Raises:
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
+    stages.enter(f"tracing the computations of {spec.method.name}")
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
@@ -125,13 +127,19 @@ def build_process(
         evaluate_before=_compose_evaluation(tensors, tensors.evaluate_before, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
-        download_bytes=count_bytes(message_type) - fixed_bytes,
+        download_bytes=_download_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
         personal_bytes=sum(map(count_bytes, kept_types)),
         personal_parameters=sum(sum(tensor_sizes(kept)) for kept in kept_types),
         personal_epochs=personal_epochs(spec),
         heads=tuple(dir(tensors.evaluate_global.type_signature.result["correct"])),
     )
+
+
+def _download_bytes(message_type: tff.Type) -> int:
+    """Bytes of the server's message; without tensors, the round's number is not sent either."""
+    parts = [message_type[name] for name in ("weights", "server")]
+    return count_bytes(message_type) if any(map(tensors_of, parts)) else 0
 
 
 class _Aggregation(NamedTuple):

@@ -72,6 +72,11 @@ class Method(Component):
         degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.
+        baseline: whether it is not federated, but something to compare federated methods with.
+        pools_samples: whether the samples of all clients are in one place, which trains as a single
+            client without a state of its own. Nothing is sent then.
+        has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
+            which is None otherwise. More rounds cannot be added to such a run later.
         published_weighting: the published weights of clients in means over the cohort: "samples"
             (their numbers of samples) or "uniform" (equal).
         client_weighting: the weights that are used.
@@ -81,6 +86,9 @@ class Method(Component):
     degenerate: ClassVar[Mapping[str, Any] | None] = None
     projection_dim: ClassVar[int] = 0
     has_global_model: ClassVar[bool] = True
+    baseline: ClassVar[bool] = False
+    pools_samples: ClassVar[bool] = False
+    has_schedule: ClassVar[bool] = False
     published_weighting: ClassVar[str] = "samples"
 
     # The options of subclasses stay the first positional arguments.

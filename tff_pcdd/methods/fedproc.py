@@ -39,6 +39,7 @@ class FedProc(PrototypeMethod):
 
     name = "fedproc"
     metric_names = ("contrast",)
+    has_schedule: ClassVar[bool] = True
     degenerate: ClassVar = {"contrast_weight": 0.0, "projection_width": 0}
 
     contrast_weight: float = option(

@@ -28,7 +28,7 @@ class TaskSpec:
             them; a method may use sums over the federation (FedGELA's normalizer), but never the
             row of a single client.
         seed: seed of everything that is drawn when the model is made.
-        num_rounds: planned rounds, for schedules.
+        num_rounds: planned rounds, for methods with `has_schedule`; else None.
         cohort_size: maximum number of clients in a round.
         server_samples: `server_samples(n)` returns inputs as stored and int32 labels of n training
             samples of each class, for methods whose server holds a small balanced set.
@@ -40,7 +40,7 @@ class TaskSpec:
     backbone: Callable[[], tf.keras.Model]
     class_counts: Any
     seed: int = 0
-    num_rounds: int = 1
+    num_rounds: int | None = None
     cohort_size: int = 1
     server_samples: Callable[[int], tuple[Any, Any]] | None = None
     personal_norms: bool = False

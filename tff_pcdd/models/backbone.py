@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import warnings
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar
 
@@ -53,9 +54,9 @@ class Backbone(Component):
             SettingError: the backbone does not take such inputs, or its output is not of shape
                 [batch, d].
         """
-        with _starting_from(weights or ()):
+        with _starting_from(weights or ()), _known_learning_phase():
             model = self._make(tuple(input_shape), projection_dim, vocabulary_size)
-        self._check_features(model.output_shape)
+        self._check_features(model)
         return model
 
     def initial_values(self, input_shape: Sequence[int]) -> Sequence[np.ndarray] | None:
@@ -81,10 +82,37 @@ class Backbone(Component):
         """Checks the kind of input and makes the model."""
         raise NotImplementedError
 
-    def _check_features(self, shape: Any) -> None:
+    def _check_features(self, model: tf.keras.Model) -> None:
+        """Refuses models whose output cannot serve as features."""
+        shape: Any = model.output_shape
+        reason = None
         if len(shape) != 2 or not isinstance(shape[-1], int):
-            reason = f"its output must have shape [batch, d] with a fixed d, but has shape {shape}"
+            reason = (
+                f"its output must have shape [batch, d] with a fixed d, but has shape {shape}; "
+                "tf.keras.layers.GlobalAveragePooling2D or Flatten makes features of images"
+            )
+        elif model.output.dtype != tf.float32:
+            reason = f"must compute in float32, but its output is {model.output.dtype.name}"
+        elif other := [w for w in model.weights if w.dtype.is_floating and w.dtype != tf.float32]:
+            reason = f"must compute in float32, but {other[0].name} is {other[0].dtype.name}"
+        elif _ends_with_softmax(model):
+            reason = (
+                "its output must be features, but its last layer applies softmax; leave out the "
+                "classifier, which the method adds"
+            )
+        if reason is not None:
             raise SettingError(registry.setting, self.name, reason)
+
+
+def _ends_with_softmax(layer: tf.keras.layers.Layer) -> bool:
+    """Whether the last layer of a model, or of a model inside it, applies softmax."""
+    # The layers of a subclassed model are in no particular order; it has no outputs of its own.
+    while getattr(layer, "outputs", None) and getattr(layer, "layers", None):
+        layer = layer.layers[-1]
+    softmax = tf.keras.activations.softmax
+    return isinstance(layer, tf.keras.layers.Softmax) or (
+        getattr(layer, "activation", None) is softmax
+    )
 
 
 registry: Registry[Backbone] = Registry("model", "tff_pcdd.models")
@@ -95,9 +123,11 @@ class ImageBackbone(Backbone):
 
     Attributes:
         min_side: the smallest height and width, in pixels, that the network can process.
+        accepts_vectors: whether inputs may also be vectors, of shape (length,).
     """
 
     min_side: ClassVar[int] = 1
+    accepts_vectors: ClassVar[bool] = False
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         """Makes the Keras model.
@@ -114,7 +144,11 @@ class ImageBackbone(Backbone):
     def _make(
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
     ) -> tf.keras.Model:
-        if vocabulary_size is not None or len(input_shape) == 1:
+        if vocabulary_size is None and len(input_shape) == 1:
+            if not self.accepts_vectors:
+                reason = f"needs images as input; vectors of {input_shape[0]} numbers need mlp"
+                raise SettingError(registry.setting, self.name, reason)
+        elif vocabulary_size is not None or len(input_shape) == 1:
             reason = f"needs images as input; the data are text of {input_shape[0]} characters"
             raise SettingError(registry.setting, self.name, reason)
         side = self.min_side
@@ -162,6 +196,19 @@ class NormalizationOption:
         choices=("batch", "group"),
         group="Model",
     )
+
+
+@contextlib.contextmanager
+def _known_learning_phase() -> Iterator[None]:
+    """Makes models faster in graphs; calls of a model still say whether it is being trained.
+
+    Otherwise each normalization layer traces both branches of a condition on Keras' learning phase.
+    """
+    with warnings.catch_warnings():
+        # The function is deprecated since 2020, and part of every TensorFlow with this Keras.
+        warnings.filterwarnings("ignore", ".*learning_phase_scope")
+        with tf.keras.backend.learning_phase_scope(0):
+            yield
 
 
 @contextlib.contextmanager

@@ -76,7 +76,7 @@ class KerasBackbone(Backbone):
         if not all(id(variable) in made for variable in model.weights):
             raise self._error("its function must make new layers each time it is called")
         self._check_input(model, input_shape)
-        self._check_features(model.output_shape)
+        self._check_features(model)
         if projection_dim:
             features = project(model.output, projection_dim)
             model = tf.keras.Model(model.input, features, name=model.name)

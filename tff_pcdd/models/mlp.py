@@ -1,4 +1,4 @@
-"""A network of fully connected layers, the cheapest backbone for images: 120 – 84, ReLU, d = 84.
+"""A network of fully connected layers for images or vectors, the cheapest one: 120 – 84, d = 84.
 
 The widths are those of Simple-CNN's fully connected layers. As in Simple-CNN, a projection takes
 the place of the layer of width 84.
@@ -20,9 +20,10 @@ with epy.lazy_imports():
 @registry.register
 @dataclasses.dataclass(frozen=True)
 class MLP(ImageBackbone):
-    """Fully connected layers for images of any size."""
+    """Fully connected layers for images of any size, and for vectors."""
 
     name = "mlp"
+    accepts_vectors = True
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         inputs = tf.keras.Input(input_shape)

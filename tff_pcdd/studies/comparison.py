@@ -7,14 +7,17 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tff_pcdd import files
+from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import comparison_plots, comparison_tables, study
+from tff_pcdd.studies import clients, comparison_plots, comparison_tables, study
+from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
+from tff_pcdd.training.results import CLIENTS
 
 _CSV, _TABLES = "comparison.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
+# Not clients.csv, because the directory of a run has one too.
 _FILES = (_CSV, _TABLES, _CURVES, _BARS, _PRUNING)
 
 
@@ -46,7 +49,7 @@ def compare(
         configs: the experiments, each in a folder METHOD/seed_N; or a mapping from the folder of
             each partition to the experiments on it, each in a folder PARTITION/METHOD/seed_N.
         output_dir: the directory of these folders, comparison.csv, .md and .png,
-            comparison_bars.png, and failures.txt if runs failed.
+            comparison_bars.png, clients.csv, and failures.txt if runs failed.
         options: how and where the experiments are computed.
         overwrite: delete earlier results in these folders and start again.
 
@@ -64,7 +67,9 @@ def compare(
         overwrite=overwrite,
         after_each=lambda runs: _write_tables(directory, runs),
     )
+    stages.enter("drawing pictures")
     _draw(directory, runs)
+    stages.leave()
     return Comparison(comparison_tables.report(runs), study.failures(runs))
 
 
@@ -98,12 +103,15 @@ def plan(
 
 def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
     files.write_text(directory / _TABLES, comparison_tables.document(runs))
-    rows = [
-        {"partition": item.config.data.partition.describe(), **item.summary}
-        for item in runs
-        if item.summary
-    ]
+    rows = []
+    for item in runs:
+        if item.summary:
+            gain = gain_over_local(item, runs)
+            known = {} if gain is None else {"pa_over_local": gain}
+            partition = item.config.data.partition.describe()
+            rows.append({"partition": partition, **item.summary, **known})
     study.write_csv(directory / _CSV, rows)
+    study.write_csv(directory / CLIENTS, clients.rows(runs))
 
 
 def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:

@@ -9,8 +9,18 @@ number of epochs in column "PA epochs" (methods without personal models of their
 global model). Own classes: the prediction is restricted to the classes that the client trains on,
 for every method. With 0 PA epochs there is no local training, so both PA are equal. VA: accuracy of
 the global model on the samples that all clients held out from training; the best round is the one
-with the highest VA. Accuracies in %, mean ± standard deviation over seeds; the best value of a
-column is bold, the second best underlined. Nothing was chosen on test data."""
+with the highest VA. Accuracies in %, mean ± sample standard deviation over seeds (n - 1 in the
+denominator; with one seed there is none). The best value of a column is bold, the second best
+underlined; equal values and baselines are not marked. Nothing was chosen on test data."""
+
+OVER_LOCAL = """\
+PA over local: by how much PA after exceeds that of the method local, in percentage points; the mean
+over seeds of the differences between runs with the same seed."""
+
+BASELINES = """\
+The following methods are not federated. In local, every client trains alone; in central, one model
+is trained on the samples of all clients. Both train for as many epochs as the other methods.
+Here:"""
 
 METRICS = """\
 A column with the name of a metric, such as "balanced, GA", shows that metric instead of the

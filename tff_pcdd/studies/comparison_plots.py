@@ -16,6 +16,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tff_pcdd.diagnostics import pruning
+from tff_pcdd.studies.tables import deviation
 from tff_pcdd.training import History, plots
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
@@ -51,10 +52,11 @@ def curves(results: Results, title: str, diverged: Results | None = None):
             values = np.array([[value for _, value in run.points("ga")] for run in runs])
             if not rounds:
                 continue
-            mean, spread = values.mean(axis=0), values.std(axis=0)
+            mean = values.mean(axis=0)
             last[method] = mean[-1]
             axes.plot(rounds, mean, label=method, **styles[method])
             if len(methods) <= _MAX_BANDS and len(runs) > 1:
+                spread = values.std(axis=0, ddof=1)
                 axes.fill_between(
                     rounds,
                     mean - spread,
@@ -220,10 +222,10 @@ def _name_panel(axes, partition: str, results: Results) -> None:
 
 
 def _finals(methods, column: str):
-    """Mean and standard deviation over runs of a column in the last row; NaN if it is missing."""
+    """Mean and sample deviation over runs of a column in the last row; NaN if it is missing."""
     lasts = [[run.column(column)[-1] for run in runs] or [None] for runs in methods.values()]
     finals = [[np.nan if value is None else value for value in values] for values in lasts]
-    return [np.mean(values) for values in finals], [np.std(values) for values in finals]
+    return [np.mean(values) for values in finals], [deviation(values) for values in finals]
 
 
 def _several(results: Results, spread: str = "bands") -> str:

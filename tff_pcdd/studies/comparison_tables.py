@@ -11,11 +11,13 @@ from tff_pcdd import methods
 from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
 from tff_pcdd.studies.run_groups import (
+    baseline_names,
     diverged_labels,
     excluded_labels,
     group_by_method,
     group_by_partition,
     mean_curve,
+    over_local,
     per_client,
     summary_values,
 )
@@ -84,6 +86,10 @@ def document(runs: Sequence[StudyRun]) -> str:
     meanings = [note for title, note in optional.items() if title in parts]
     if _metrics(runs):
         meanings.insert(0, notes.METRICS)
+    if baselines := baseline_names(runs):
+        meanings.insert(0, f"{notes.BASELINES} {', '.join(baselines)}.")
+    if any(over_local(group) for group in by_partition.values()):
+        meanings.insert(0, notes.OVER_LOCAL)
     if diverged := diverged_labels(runs):
         meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
     if excluded := excluded_labels(runs):
@@ -123,8 +129,9 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
             columns[f"{partition}: {heading}"] = {
                 method: summary_values(runs, key) for method, runs in group_by_method(group).items()
             }
+    baselines = [name for group in by_method.values() for name in baseline_names(group)]
     marked = [
-        tables.mark_best({name: column.get(name, []) for name in by_method})
+        tables.mark_best({name: column.get(name, []) for name in by_method}, baselines)
         for column in columns.values()
     ]
     body = [
@@ -135,7 +142,7 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
 
 
 def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
-    """Mean ± standard deviation of every accuracy.
+    """Mean ± sample standard deviation of every accuracy.
 
     Args:
         runs: of one partition.
@@ -147,8 +154,14 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     for key in headings:
         values = {method: summary_values(group, key) for method, group in by_method.items()}
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
-        columns.append(tables.mark_best(values) if marked else plain)
-    lines = [["method", *headings.values(), "PA epochs", "seeds"]]
+        columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
+    headings_shown = [*headings.values()]
+    if differences := over_local(runs):
+        headings_shown.append("PA over local")
+        columns.append(
+            {name: tables.spread(differences.get(name, []), 1, "+") for name in by_method}
+        )
+    lines = [["method", *headings_shown, "PA epochs", "seeds"]]
     for method, group in by_method.items():
         seeds = tables.count(
             sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
@@ -187,7 +200,8 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
         The table; empty if it would only repeat the table of accuracies.
     """
     rows = {}
-    for method, group in group_by_method(runs).items():
+    by_method = group_by_method(runs)
+    for method, group in by_method.items():
         rows[_name(method, group)] = group, "ga"
         for head in _further_heads(group):
             rows[f"{method}: {head}"] = group, f"ga_{head}"
@@ -204,9 +218,10 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
             for name, (group, ga) in rows.items()
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
-    if len(columns) <= 1 and len(rows) == len(group_by_method(runs)):
+    if len(columns) <= 1 and len(rows) == len(by_method):
         return ""
-    cells = [tables.mark_best(column) for column in columns.values()]
+    baselines = {_name(name, by_method[name]) for name in baseline_names(runs)}
+    cells = [tables.mark_best(column, baselines) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
     return tables.markdown([["method", *columns], *body])
 

@@ -12,6 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tff_pcdd import stages
 from tff_pcdd.studies import comparison, sweeps
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning
@@ -65,7 +66,9 @@ def describe(config: ExperimentConfig) -> str:
     Raises:
         SettingError: as `planning.check`.
     """
+    stages.importing()
     spec = planning.check(config)
+    stages.leave()
     parameters, _ = planning.backbone_size(config, spec.input_spec)
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "

@@ -11,6 +11,9 @@ from tff_pcdd.training.nonfinite import is_lost
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
+# The method in which every client trains alone.
+_ALONE = "local"
+
 
 def group_by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
     """The runs of each partition, by its description."""
@@ -80,3 +83,45 @@ def mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
         for number in (curves[0] if curves else ())
         if all(number in curve for curve in curves)
     }
+
+
+def gain_over_local(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
+    """PA of a run minus PA of the run of `local` with the same partition and seed, if both have it.
+
+    Args:
+        run: any run; one of `local` itself has no such value.
+        runs: all runs.
+    """
+    if run.config.algorithm == _ALONE:
+        return None
+    own = _summary_value(run, "pa_final")
+    for other in runs:
+        if (
+            other.config.algorithm == _ALONE
+            and other.config.seed == run.config.seed
+            and other.config.data.partition == run.config.data.partition
+        ):
+            alone = _summary_value(other, "pa_final")
+            return None if own is None or alone is None else own - alone
+    return None
+
+
+def _summary_value(run: StudyRun, key: str) -> Any:
+    """A value from the summary of a run; None if the run is not usable or lacks it."""
+    return (run.summary or {}).get(key) if run.usable else None
+
+
+def over_local(runs: Sequence[StudyRun]) -> dict[str, list[float]]:
+    """For each method, the gains of its runs over `local`; empty if none is known."""
+    gains: dict[str, list[float]] = {}
+    for run in runs:
+        gain = gain_over_local(run, runs)
+        if gain is not None:
+            gains.setdefault(run.config.algorithm, []).append(gain)
+    return gains
+
+
+def baseline_names(runs: Sequence[StudyRun]) -> list[str]:
+    """The methods among the runs that are not federated; they are not ranked."""
+    names = dict.fromkeys(run.config.algorithm for run in runs if run.config.method.baseline)
+    return list(names)

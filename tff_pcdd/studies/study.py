@@ -1,24 +1,31 @@
 """Studies: many runs in one directory, computed one after the other.
 
 Comparisons and sweeps are studies. A finished run is not repeated, and an interrupted one is
-resumed. If a run fails, the others continue, and the next call tries it again.
+resumed. If a run fails, the others continue, and the next call tries it again. Several processes
+can share a study: each computes the runs that are free.
 """
 
 from __future__ import annotations
 
+import collections
 import dataclasses
+import os
+import time
 import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, files
-from tff_pcdd.errors import DataError, SettingError, WriteError
+from tff_pcdd import disks, files, stages
+from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
 from tff_pcdd.training.results import read_history
-from tff_pcdd.training.run_directory import check_directory, read_summary
+from tff_pcdd.training.run_directory import check_directory, finished_summary
+
+# Seconds until the runs of another process are looked at again.
+_PAUSE = 1.0
 
 # Where the tracebacks of failed runs are written.
 FAILURES = "failures.txt"
@@ -72,7 +79,8 @@ def check(
         directory: the directory of the study.
         holds: what the directory may already contain, such as "sweep", for the error.
         known: names of files by which such a directory is recognized, beside the runs' folders.
-        overwrite: whether results in the runs' folders may be deleted.
+        overwrite: whether results in the runs' folders may be deleted. Then no other process may
+            be computing one of them.
 
     Raises:
         SettingError: the directory or the folder of a run contains something else.
@@ -84,7 +92,7 @@ def check(
             reason = f"{name} is a directory; remove it, or choose another directory"
             raise SettingError("output_dir", str(directory), reason)
     for run in runs:
-        check_directory(run.folder, run.config, overwrite)
+        check_directory(run.folder, run.config, overwrite, shared=not overwrite)
 
 
 def run_all(
@@ -96,6 +104,9 @@ def run_all(
     after_each: Callable[[Sequence[StudyRun]], None],
 ) -> list[StudyRun]:
     """Computes all runs that are not finished.
+
+    Runs that another process is computing are left to it, until only such runs are left. Then this
+    process waits for them, and takes over those that the other one gives up.
 
     Args:
         runs: the runs, whose folders are in `directory`.
@@ -116,17 +127,32 @@ def run_all(
     """
     runs = list(runs)
     disks.check_writable(directory)
-    files.remove_leftovers(directory, ".*.tmp")
+    _remove_leftovers(directory)
+    stages.importing()
     for run in runs:
-        if overwrite or read_summary(run.folder) is None:
+        if overwrite or finished_summary(run.folder, run.config) is None:
+            run.config.data.source.check()
             planning.check(run.config)
-    for number, run in enumerate(runs):
-        label = f"[{number + 1}/{len(runs)}] {run.label}"
+    left = collections.deque(range(len(runs)))
+    busy = 0
+    while left:
+        number = left.popleft()
+        run, label = runs[number], f"[{number + 1}/{len(runs)}] {runs[number].label}"
         try:
             summary = run_experiment(
                 run.config, run.folder, options, overwrite=overwrite, label=label
             )
             runs[number] = dataclasses.replace(run, summary=summary)
+        except LockedError:
+            if overwrite:
+                raise
+            left.append(number)
+            busy += 1
+            if busy >= len(left):
+                stages.enter(f"waiting for {len(left)} runs that another process computes")
+                time.sleep(_PAUSE)
+                busy = 0
+            continue
         except WriteError:
             # The other runs could not be written either.
             raise
@@ -135,10 +161,29 @@ def run_all(
             if number == 0 and isinstance(error, (SettingError, DataError, RuntimeStartError)):
                 raise
             runs[number] = dataclasses.replace(run, failure=traceback.format_exc())
+        busy = 0
         files.make_directory(directory)
         _write_failures(directory, runs)
         after_each(runs)
     return runs
+
+
+def _remove_leftovers(directory: Path) -> None:
+    """Removes the temporary files of processes that have ended; others may be writing theirs."""
+    for path in directory.glob(".*.tmp"):
+        process = path.name.split(".")[-2]
+        if not (process.isdecimal() and len(process) < 10 and _is_running(int(process))):
+            files.remove(path)
+
+
+def _is_running(process: int) -> bool:
+    try:
+        os.kill(process, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def failures(runs: Sequence[StudyRun]) -> list[str]:

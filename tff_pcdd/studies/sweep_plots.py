@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tff_pcdd.studies.outcomes import Outcome
+from tff_pcdd.studies.tables import deviation
 
 # VA is a small dot, which can be seen inside the hollow marks of GA and PA.
 _MARKS: dict[str, tuple[str, dict[str, Any]]] = {
@@ -58,7 +59,7 @@ def curves(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     ordered = sorted(outcomes, key=_number)
     for name, (label, style) in _MARKS.items():
         points = [
-            (_number(outcome)[0], np.mean(values), np.std(values))
+            (_number(outcome)[0], np.mean(values), deviation(values))
             for outcome in ordered
             if (values := getattr(outcome, name))
         ]
@@ -133,7 +134,7 @@ def ranking(outcomes: Sequence[Outcome], best: Outcome | None, title: str):
     axes = figure.subplots()
     for name, (label, style) in _MARKS.items():
         points = [
-            (np.mean(values), line, np.std(values))
+            (np.mean(values), line, deviation(values))
             for line, outcome in enumerate(ranked)
             if (values := getattr(outcome, name))
         ]

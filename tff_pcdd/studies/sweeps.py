@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
-from tff_pcdd import files
+from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study, sweep_plots, tables
 from tff_pcdd.studies.outcomes import Outcome, Point, choose
@@ -81,11 +81,14 @@ def sweep(
     report = table(outcomes, best)
     note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
-        "data in that round; nothing is chosen by them. In %, mean ± standard deviation over seeds."
+        "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
+        "over seeds (n - 1 in the denominator)."
     )
     files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
     if any(outcome.validation for outcome in outcomes):
+        stages.enter("drawing the picture")
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)
+    stages.leave()
     if best is not None:
         _write_flags(directory / _FLAGS, best.point)
     return Sweep(

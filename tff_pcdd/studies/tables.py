@@ -3,17 +3,30 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+
+import numpy as np
 
 NO_VALUE = "–"
 
 
-def spread(values: Sequence[float], digits: int) -> str:
-    """Mean ± standard deviation (population form, as in the pictures); a dash without values."""
+def deviation(values: Sequence[float]) -> float:
+    """The sample standard deviation, with n - 1 in the denominator; 0 for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
+    """Mean ± sample standard deviation; no deviation of one value, and a dash without values.
+
+    Args:
+        values: one for each seed.
+        digits: number of digits after the decimal point.
+        sign: "+" if positive means have a sign too.
+    """
     if not values:
         return NO_VALUE
-    text = f"{statistics.fmean(values):.{digits}f}"
-    return f"{text} ± {statistics.pstdev(values):.{digits}f}" if len(values) > 1 else text
+    text = f"{statistics.fmean(values):{sign}.{digits}f}"
+    return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
 
 
 def markdown(lines: Sequence[Sequence[str]]) -> str:
@@ -24,22 +37,30 @@ def markdown(lines: Sequence[Sequence[str]]) -> str:
     return "\n".join(rows)
 
 
-def mark_best(column: Mapping[str, Sequence[float]]) -> dict[str, str]:
+def mark_best(
+    column: Mapping[str, Sequence[float]], unranked: Collection[str] = (), sign: str = ""
+) -> dict[str, str]:
     """The cells of a column in which larger is better: best bold, second best underlined.
 
-    Values that are printed alike are marked alike.
+    If several means that are printed alike share a rank, none of them has the mark of that rank.
+
+    Args:
+        column: the values of each row.
+        unranked: rows that are not compared with the others, such as baselines.
+        sign: see `spread`.
     """
-    means = {name: round(statistics.fmean(v), 1) for name, v in column.items() if v}
-    ranks = sorted(set(means.values()), reverse=True)
-    cells = {}
-    for name, values in column.items():
-        cell = spread(values, 1)
-        # The second best of two methods is also the worst, and is not marked.
-        if name in means and len(means) > 1 and means[name] == ranks[0]:
-            cell = f"**{cell}**"
-        elif name in means and len(means) > 2 and means[name] == ranks[1]:
-            cell = f"<ins>{cell}</ins>"
-        cells[name] = cell
+    means = {
+        name: round(statistics.fmean(values), 1)
+        for name, values in column.items()
+        if values and name not in unranked
+    }
+    ranking = sorted(means.values(), reverse=True)
+    # The second best of two is also the worst, and is not marked.
+    marks = {0: "**{}**", 1: "<ins>{}</ins>"} if len(means) > 2 else {0: "**{}**"}
+    cells = {name: spread(values, 1, sign) for name, values in column.items()}
+    for name, mean in means.items():
+        if len(means) > 1 and ranking.count(mean) == 1 and ranking.index(mean) in marks:
+            cells[name] = marks[ranking.index(mean)].format(cells[name])
     return cells
 
 

@@ -88,11 +88,24 @@ class CheckpointManager:
                 self._delete(number)
         store.forget_before(oldest)
 
-    def record_summary(self, text: str) -> None:
-        """Adds summary.json to the newest checkpoint, from which a damaged one is restored."""
-        if self._newest is not None and self._newest.summary != text:
-            self._newest = dataclasses.replace(self._newest, summary=text)
-            manifests.write(self._directory, self._newest)
+    @property
+    def newest(self) -> Manifest | None:
+        """The manifest of the checkpoint that was saved or loaded last."""
+        return self._newest
+
+    def record_results(self, summary: str, answers: Mapping[str, str]) -> None:
+        """Adds to the newest checkpoint what damage of the results is noticed by.
+
+        Args:
+            summary: the text of summary.json, which is restored from it.
+            answers: checksums of the files of the models' answers, by name.
+        """
+        if self._newest is None:
+            return
+        manifest = dataclasses.replace(self._newest, summary=summary, answers=dict(answers))
+        if manifest != self._newest:
+            self._newest = manifest
+            manifests.write(self._directory, manifest)
 
     def forget_after(self, round_number: int) -> None:
         """Deletes checkpoints of later rounds, which are unusable and will be computed again."""

@@ -153,7 +153,9 @@ class ExperimentConfig:
         methods.registry, "fedavg", "The federated method.", group="Method"
     )
     data: DataConfig = part(DataConfig)
-    model: ModelConfig = part(ModelConfig)
+    model: ModelConfig = part(
+        ModelConfig, suggest=lambda fields: fields["data"].source.suggested_model()
+    )
     training: TrainingConfig = part(TrainingConfig)
     aggregator: aggregators.Aggregator = choice(
         aggregators.registry,
@@ -201,7 +203,7 @@ class ExperimentConfig:
         """The width of the projection where none is given; 0 for none."""
         if not self.method.projection_dim:
             return 0
-        return self._projection(self.method.least_features(self.data.source.info.num_classes))
+        return self._projection(self.method.least_features(self.data.source.least_classes()))
 
     def _resolve_seeds(self) -> None:
         """Fills in the common seed wherever no other seed is given."""

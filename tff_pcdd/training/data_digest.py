@@ -13,7 +13,8 @@ from tff_pcdd.data import Federation
 def data_digest(federation: Federation) -> str:
     """Hash of all samples and of their division among the clients.
 
-    Of image files, only the paths below their common folder count, so the folder can be moved.
+    Of image files, the paths below their common folder count, so the folder can be moved. Their
+    contents count if the federation's fingerprint includes them.
 
     Args:
         federation: the clients and their samples.
@@ -37,6 +38,8 @@ def data_digest(federation: Federation) -> str:
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape} ".encode())
         digest.update(np.ascontiguousarray(array).reshape(-1).view(np.uint8).data)
+    if federation.fingerprint:
+        digest.update(federation.fingerprint.encode())
     return digest.hexdigest()
 
 

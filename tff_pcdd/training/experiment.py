@@ -7,10 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import disks
+from tff_pcdd import disks, stages
 from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run_directory import check_directory, read_summary
+from tff_pcdd.training.run_directory import check_directory, finished_summary
 from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -29,6 +29,9 @@ def run_experiment(
     callbacks: Sequence[Callback] = (),
 ) -> dict[str, Any]:
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
+
+    A run of fewer rounds that has finished is continued.
+    Files of the models' answers that a finished run lacks are computed from its last checkpoint.
 
     Args:
         config: the settings of the experiment.
@@ -52,13 +55,20 @@ def run_experiment(
     check_directory(directory, config, overwrite)
     if not overwrite:
         results.repair(directory)
-    summary = None if overwrite else read_summary(directory)
-    if summary is None:
+    summary = None if overwrite else finished_summary(directory, config)
+    predictions = options is not None and options.predictions
+    if summary is None or results.can_answer(directory, predictions=predictions):
         disks.check_writable(directory)
+        if federation is None:
+            config.data.source.check()
+        stages.importing()
         from tff_pcdd.training.run import Run
 
         run = Run(
             config, directory, options, federation=federation, callbacks=callbacks, label=label
         )
-        summary = run.train(overwrite=overwrite)
+        # Also if another process has started the run in the meantime.
+        with run.simulation:
+            summary = run.train(overwrite=overwrite)
+        stages.leave()
     return summary

@@ -18,6 +18,10 @@ from typing import Any
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
 
+# Entries of config.json that do not tell whether a checkpoint belongs to a run: the place of the
+# data, the number of rounds, to which some may be added, and the user's modules.
+_MAY_CHANGE = ("data_dir", "rounds", "import")
+
 # Files of checkpoints: the manifest and the arrays.
 _NAME = re.compile(r"round_(\d{6,})\.(json|npz)")
 
@@ -36,6 +40,7 @@ class Manifest:
         totals: counts since the first round, such as bytes sent.
         metrics: metrics.csv up to this round.
         summary: summary.json, if this was the last round.
+        answers: checksums of the files of the models' answers, by name, if this was the last round.
     """
 
     round: int
@@ -47,6 +52,7 @@ class Manifest:
     totals: Mapping[str, int]
     metrics: str
     summary: str | None = None
+    answers: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
 
 def manifest_path(directory: Path, round_number: int) -> Path:
@@ -138,6 +144,15 @@ def check_file(path: Path, checksum: str) -> None:
         raise DamagedFileError(f"{path} is damaged or was replaced (its checksum differs)")
 
 
+def checksum_of(path: Path) -> str | None:
+    """The checksum of a file; None if it is missing or cannot be read."""
+    try:
+        with open(path, "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
 def newest_intact(directory: Path, settings: str) -> Manifest | None:
     """The newest intact manifest of a run, or None.
 
@@ -156,8 +171,8 @@ def newest_intact(directory: Path, settings: str) -> Manifest | None:
 
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
-    """Hash of flat settings, except for the place of the data, which may change."""
-    kept = {name: value for name, value in settings.items() if name != "data_dir"}
+    """Hash of the flat settings in a config.json, except for those that may change."""
+    kept = {name: value for name, value in settings.items() if name not in _MAY_CHANGE}
     return _checksum(json.dumps(kept, sort_keys=True))
 
 

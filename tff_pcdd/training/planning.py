@@ -117,7 +117,7 @@ def _task(
         backbone=make_backbone,
         class_counts=class_counts,
         seed=config.seeds.model,
-        num_rounds=config.training.rounds,
+        num_rounds=config.training.rounds if config.method.has_schedule else None,
         cohort_size=config.training.clients_per_round or num_clients,
         personal_norms=config.model.bn == "personal",
     )

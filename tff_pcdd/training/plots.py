@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import matplotlib
 import numpy as np
@@ -14,6 +15,9 @@ from matplotlib.ticker import LogLocator
 from tff_pcdd import files
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
+
+if TYPE_CHECKING:
+    from tff_pcdd.evaluation.calibration import Calibration
 
 _LABELS = {
     "ga": "GA: global model, whole test set",
@@ -68,6 +72,35 @@ def accuracy_curves(history: History, title: str):
     # Below the axes, because a legend inside them could hide a curve.
     axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
     return figure, axes
+
+
+def reliability(models: Mapping[str, Calibration], title: str):
+    """Accuracy by confidence for each model, as it is and with its temperature."""
+    figure = Figure(figsize=(4.4 * len(models), 4.4))
+    all_axes = figure.subplots(1, len(models), squeeze=False)[0]
+    for axes, (name, of) in zip(all_axes, models.items(), strict=True):
+        axes.plot([0, 100], [0, 100], color="grey", linewidth=1)
+        drawn = [("as it is", of.before)]
+        if not np.array_equal(of.before.confidence, of.after.confidence):
+            drawn.append(("with temperature", of.after))
+        for label, answers in drawn:
+            held = answers.samples > 0
+            x, y = (
+                100 * v[held] / answers.samples[held] for v in (answers.confidence, answers.correct)
+            )
+            sizes = 15 + 150 * answers.samples[held] / answers.samples.sum()
+            (line,) = axes.plot(x, y, label=f"{label}: ECE {answers.error:.1f} %")
+            axes.scatter(x, y, sizes, color=line.get_color(), alpha=0.6)
+        axes.set_title(f"{name} model" + "s" * (name == "personal"))
+        axes.set_xlabel("confidence (%)")
+        axes.set_ylabel("accuracy (%)")
+        axes.set_xlim(0, 103)
+        axes.set_ylim(0, 103)
+        axes.grid(alpha=0.3)
+        axes.legend(fontsize=8, loc="lower right")
+    figure.suptitle(title)
+    figure.tight_layout()
+    return figure, all_axes
 
 
 def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):

@@ -8,9 +8,9 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, evaluation, files
+from tff_pcdd import disks, evaluation, files, stages
 from tff_pcdd.data import Federation
-from tff_pcdd.training import manifests
+from tff_pcdd.training import manifests, predictions
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run import Run
@@ -62,6 +62,8 @@ def evaluate_run(
 ) -> dict[str, Any]:
     """Evaluates a checkpoint of a run and writes evaluation.json into its directory.
 
+    With the option `predictions`, also predictions.csv and calibration.json of this checkpoint.
+
     Args:
         config: the settings of the run; only data_dir may differ.
         run_dir: the directory of the run.
@@ -78,16 +80,19 @@ def evaluate_run(
         FileNotFoundError: there is no such checkpoint.
         SettingError: the directory cannot be written to, or as `restore_run`.
         DataError: as `restore_run`.
-        WriteError: evaluation.json cannot be written.
+        WriteError: a file cannot be written.
     """
     disks.check_writable(Path(run_dir), "run_dir")
     # Not those of other files, which a process that trains may be writing.
     files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
+        stages.enter("evaluating")
         results = _evaluate(run)
         if run.simulation.nonfinite.diverged:
             results["diverged"] = True
+        if options is not None and options.predictions:
+            predictions.write(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")

@@ -18,6 +18,10 @@ from tff_pcdd.training.manifests import Manifest
 
 CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
 CHECKPOINTS = "checkpoints"
+# What the models of a finished run answer: by client, and as confusion matrices; on request, for
+# each sample.
+CLIENTS, CLIENTS_TABLE, CONFUSION = "clients.csv", "clients.md", "confusion.npz"
+PREDICTIONS, CALIBRATION = "predictions.csv", "calibration.json"
 
 
 def recorded(directory: Path) -> Manifest | None:
@@ -111,6 +115,55 @@ def warn_of_lost_checkpoint(directory: Path) -> None:
             "checkpoint",
             error,
         )
+
+
+def answer_files(*, predictions: bool) -> tuple[str, ...]:
+    """The files of a finished run that are computed from its models' answers.
+
+    Args:
+        predictions: include those that are written on request.
+    """
+    on_request = (PREDICTIONS, CALIBRATION) if predictions else ()
+    return (CLIENTS, CLIENTS_TABLE, CONFUSION, *on_request)
+
+
+def missing_answers(directory: Path, record: Manifest | None, *, predictions: bool) -> list[str]:
+    """The files of the models' answers that have to be computed, or computed again.
+
+    Args:
+        directory: the directory of the run.
+        record: the manifest of its newest checkpoint.
+        predictions: as for `answer_files`.
+    """
+    saved = {} if record is None else record.answers
+    return [
+        name
+        for name in answer_files(predictions=predictions)
+        if saved.get(name) is None or manifests.checksum_of(directory / name) != saved[name]
+    ]
+
+
+def can_answer(directory: Path, *, predictions: bool) -> bool:
+    """Whether a finished run lacks files of its models' answers that can be computed again.
+
+    Warns of each file that is damaged.
+    """
+    record = recorded(directory)
+    if record is None or record.summary is None:
+        return False
+    missing = missing_answers(directory, record, predictions=predictions)
+    if not missing:
+        return False
+    checkpoints = directory / CHECKPOINTS
+    try:
+        manifests.check_file(manifests.arrays_path(checkpoints, record.round), record.arrays)
+    except DataError as error:
+        reason = f"cannot be computed again, because {error}"
+        logging.warning("%s: damaged, changed or missing; %s", ", ".join(missing), reason)
+        return False
+    if damaged := [name for name in missing if name in record.answers]:
+        logging.warning("%s: damaged, changed or missing; computed again", ", ".join(damaged))
+    return True
 
 
 def repair(directory: Path) -> None:

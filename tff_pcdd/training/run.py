@@ -14,9 +14,16 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import data, files
+from tff_pcdd import data, files, stages
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import accuracies, disk_space, manifests, planning, results
+from tff_pcdd.training import (
+    accuracies,
+    client_results,
+    disk_space,
+    manifests,
+    planning,
+    results,
+)
 from tff_pcdd.training.callbacks import Callback, tracking
 from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
 from tff_pcdd.training.callbacks.csv_log import CsvLog
@@ -29,6 +36,7 @@ from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.history import History
+from tff_pcdd.training.more_rounds import prepare_more_rounds
 from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
     CHECKPOINTS,
@@ -41,7 +49,7 @@ from tff_pcdd.training.run_directory import (
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
-from tff_pcdd.training.summary import summarize_accuracies, typical_seconds
+from tff_pcdd.training.summary import summarize
 
 
 class Run:
@@ -87,7 +95,9 @@ class Run:
         store: Any = MemoryStore
         if options.client_store == "disk":
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
+        stages.enter(f"loading data: {config.data.describe()}")
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        stages.enter("starting the runtime")
         self.simulation.start()
         names = options.diagnostic_names()
         self.diagnostics = (
@@ -215,15 +225,21 @@ class Run:
                     stack.callback(callback.on_end, self)
                 while self.simulation.round < self.last_round:
                     self._next_round()
-            summary = self._summarize()
-            self._checkpoints.record_summary(summary_text(summary))
+            summary = summarize(self.simulation, self.history)
+            if summary["diverged"]:
+                logging.warning("the run has diverged; its results are not usable")
+            answers = client_results.write(
+                self, self._checkpoints.newest, with_predictions=self._options.predictions
+            )
+            self._checkpoints.record_results(summary_text(summary), answers)
             write_summary(self.directory, summary)
         return summary
 
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
-        write_config(self.directory, self.config)
+        prepare_more_rounds(self.directory, self.config, self._checkpoints)
+        write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()
             results.warn_of_damage(self.directory, self.history)
@@ -270,26 +286,3 @@ class Run:
             for client in self.diagnostics.clients
         ]
         return self.diagnostics.measure(simulation.state, clients, slow=slow)
-
-    def _summarize(self) -> dict[str, Any]:
-        simulation, config = self.simulation, self.config
-        process, diverged = simulation.process, simulation.nonfinite.diverged
-        if diverged:
-            logging.warning("the run has diverged; its results are not usable")
-        return {
-            "algorithm": config.algorithm,
-            "seed": config.seed,
-            "rounds": simulation.round,
-            "diverged": diverged,
-            **summarize_accuracies(self.history, config.evaluation.metrics, diverged=diverged),
-            "seconds_per_round": typical_seconds(self.history),
-            **simulation.totals,
-            "clients_per_round": simulation.cohort_size,
-            "personal_bytes_per_client": process.personal_bytes,
-            "personal_parameters_per_client": process.personal_parameters,
-            "personal_epochs": process.personal_epochs,
-            **config.aggregator.privacy(
-                simulation.federation.num_clients, simulation.cohort_size, simulation.round
-            ),
-            "config_digest": config.digest(),
-        }

@@ -17,7 +17,7 @@ from tff_pcdd import files
 from tff_pcdd.data import sources
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import describe
-from tff_pcdd.training import results, signature
+from tff_pcdd.training import imports, results, signature
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
 
@@ -26,7 +26,15 @@ REPORT = "report.html"
 CLIENT_STATES = "client_states"
 
 # What a run's directory may contain.
-_FILES = (CONFIG, METRICS, SUMMARY, EVALUATION, REPORT, signature.FILE)
+_FILES = (
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    *results.answer_files(predictions=True),
+    EVALUATION,
+    REPORT,
+    signature.FILE,
+)
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")
 
 # How many different settings an error names.
@@ -42,31 +50,49 @@ _MAX_BYTES = 10_000_000
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
 
-def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) -> None:
+def check_directory(
+    directory: Path, config: ExperimentConfig, overwrite: bool, *, shared: bool = False
+) -> None:
     """Checks that the results of a run can be written to a directory, without writing anything.
+
+    A run of fewer rounds with otherwise equal settings can be continued.
 
     Args:
         directory: the directory, which need not exist.
         config: the settings of the run.
         overwrite: whether results of other settings may be deleted.
+        shared: whether another process may be computing this run.
 
     Raises:
-        SettingError: the directory contains something other than this run, or another process is
-            writing to it.
+        SettingError: the directory contains something other than this run.
+        LockedError: another process is writing to it.
     """
     known = (CONFIG, _OVERWRITTEN)
     occupied = files.check_output(directory, "run", lambda path: path.name in known)
-    files.refuse_locked(directory)
+    if not shared:
+        files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
         return
     check_entries(directory, "output_dir")
     saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
-    differing = [
-        f"{name} (there {saved.get(name)}, here {wanted.get(name)})"
+    names = [
+        name
         for name in sorted({*saved, *wanted})
-        if saved.get(name) != wanted.get(name) and name not in sources.LIMITS
+        if saved.get(name) != wanted.get(name)
+        and name not in sources.LIMITS
+        and name != imports.KEY
     ]
-    if differing:
+    differing = [f"{name} (there {saved.get(name)}, here {wanted.get(name)})" for name in names]
+    if names == ["rounds"] and fewer_rounds(directory, config) is not None:
+        if config.method.has_schedule:
+            raise SettingError(
+                "rounds",
+                config.training.rounds,
+                f"{directory} holds a run that was planned for {saved['rounds']} rounds, on which "
+                f"the training of {config.algorithm} depends; name another directory, or overwrite "
+                "it",
+            )
+    elif differing:
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
         raise SettingError(
             "output_dir",
@@ -74,6 +100,16 @@ def check_directory(directory: Path, config: ExperimentConfig, overwrite: bool) 
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
             "another directory, or overwrite it",
         )
+
+
+def fewer_rounds(directory: Path, config: ExperimentConfig) -> int | None:
+    """The planned rounds of the run in a directory, if they are fewer than in `config`."""
+    path = directory / CONFIG
+    if is_being_deleted(directory) or not path.exists():
+        return None
+    rounds = _read_json(path, "output_dir").get("rounds")
+    # The file may have been damaged.
+    return rounds if type(rounds) is int and 0 < rounds < config.training.rounds else None
 
 
 def is_being_deleted(directory: Path) -> bool:
@@ -125,10 +161,24 @@ def check_entries(directory: Path, setting: str) -> None:
                 raise SettingError(setting, directory, f"{path.name} is not a {kind}; remove it")
 
 
-def write_config(directory: Path, config: ExperimentConfig) -> None:
-    """Writes the effective settings, and signs those that are paths."""
-    signature.sign(directory, _paths(config.to_settings()))
-    files.write_text(directory / CONFIG, json.dumps(config.to_settings(), indent=2) + "\n")
+def write_config(
+    directory: Path, config: ExperimentConfig, modules: Mapping[str, str] | None = None
+) -> None:
+    """Writes the effective settings, and signs those that are paths.
+
+    Args:
+        directory: the directory of the run.
+        config: the settings of the run.
+        modules: the user's modules, with the hashes of their files. Those of an earlier process
+            are kept, with a warning if they have changed.
+    """
+    path, contents = directory / CONFIG, config.to_settings()
+    signature.sign(directory, _paths(contents))
+    earlier = _read_json(path, "output_dir") if path.exists() else {}
+    imports.warn_of_changes(directory, earlier)
+    if known := {**imports.recorded(earlier), **(modules or {})}:
+        contents[imports.KEY] = known
+    files.write_text(path, json.dumps(contents, indent=2) + "\n")
 
 
 def summary_text(summary: dict[str, Any]) -> str:
@@ -167,6 +217,11 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
     return json.loads(record.summary)
 
 
+def finished_summary(directory: Path, config: ExperimentConfig) -> dict[str, Any] | None:
+    """The summary of a run with all rounds of `config`; None if it has not finished them."""
+    return None if fewer_rounds(directory, config) else read_summary(directory)
+
+
 def path_settings() -> list[str]:
     """The names of all settings that are paths."""
     return [setting.name for setting in describe(ExperimentConfig) if setting.path]
@@ -201,9 +256,12 @@ def read_config(
     for name in _ALWAYS_THERE:
         if name not in saved:
             raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
+    imports.warn_of_changes(Path(run_dir), saved)
     named = _paths(saved)
     given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
+        imports.check(saved)
+        saved.pop(imports.KEY, None)
         config = ExperimentConfig.from_settings(**{**saved, **given})
     except (SettingError, TypeError) as error:
         raise SettingError(
@@ -215,7 +273,7 @@ def read_config(
             unknown[0],
             named[unknown[0]],
             f"is not followed, because {CONFIG} in {run_dir} names it and was not written by this "
-            "user on this machine; to use it, give this setting again",
+            f"user on this machine; to use it, give {unknown[0]} again",
         )
     return config
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 
 from tff_pcdd import runtime
 from tff_pcdd.diagnostics import names as diagnostic_names
@@ -62,6 +63,13 @@ class RunOptions:
         choices=("memory", "disk"),
         group="Output",
     )
+    predictions: bool = option(
+        False,
+        "Write what the models answer for each test sample, and how well their probabilities are "
+        "calibrated: predictions.csv and calibration.json. Takes about as long as a round of "
+        "training with all clients.",
+        group="Output",
+    )
     tensorboard: bool = option(True, "Write TensorBoard event files.", group="Output")
     tracking: str | None = option(
         None,
@@ -72,6 +80,8 @@ class RunOptions:
         group="Output",
     )
     progress: bool = option(True, "Show a progress bar.", group="Output")
+    # Of a program's flag `import`: the names of modules, with the hashes of their files.
+    modules: Mapping[str, str] = dataclasses.field(default_factory=dict)
 
     def __post_init__(self):
         check_options(self)

@@ -29,8 +29,10 @@ from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.training.cohorts import derive_seed, sample_cohort
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.planning import training_spec
+from tff_pcdd.training.pools import pooled_data
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
@@ -93,6 +95,7 @@ class Simulation:
         self.totals = {"upload_bytes": 0, "download_bytes": 0}
         self.nonfinite = NonfiniteLog(config.training.nonfinite, self.totals)
         self._state: Any = None
+        self._evaluation = ModelEvaluation(self)
 
     @functools.cached_property
     def _context(self) -> Any:
@@ -134,6 +137,7 @@ class Simulation:
     def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
         """Continues from the state after a round; the store is restored separately."""
         self.round, self._state = round_number, state
+        self._evaluation.forget()
         self.totals.update({name: totals.get(name, 0) for name in self.totals})
         self.nonfinite.restore(round_number)
 
@@ -156,8 +160,8 @@ class Simulation:
         """
         train, _ = self.federation.client_examples(client)
         return OrderedDict(
-            train=_examples(train),
-            **{name: _examples(part) for name, part in parts.items()},
+            train=as_arrays(train),
+            **{name: as_arrays(part) for name, part in parts.items()},
             seed=derive_seed(self.config.seeds.batches, self.round, client, _BATCHES),
             cohort_index=np.int32(cohort_index),
         )
@@ -169,40 +173,42 @@ class Simulation:
             `train_loss` and the method's own metrics, as means over the cohort's samples; the
             computing time in `seconds`; `upload_bytes` and `download_bytes` of the whole cohort.
         """
-        cohort = sample_cohort(
-            self.config.seeds.cohorts,
-            self.round,
-            self.federation.num_clients,
-            self.cohort_size,
-        )
-        state = self.state
-        states = [self.store.get(client) for client in cohort]
-        clients = [self.client_data(client, index) for index, client in enumerate(cohort)]
+        seeds, num_clients = self.config.seeds, self.federation.num_clients
+        cohort = sample_cohort(seeds.cohorts, self.round, num_clients, self.cohort_size)
+        state, pooled = self.state, self.spec.method.pools_samples
+        # Clients that receive and send something, and whose states are kept.
+        senders = [] if pooled else cohort
+        states = [self.store.get(client) for client in senders]
+        clients = [self.client_data(client, index) for index, client in enumerate(senders)]
         # Clients without samples do not need the fixed variables.
         newcomers = sum(
             int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
             for own, data in zip(states, clients, strict=True)
         )
+        if pooled:
+            states = [self.initial_client_state(0)]
+            clients = [pooled_data(self.federation, seeds, self.round, cohort)]
         start = time.perf_counter()
         self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         seconds = time.perf_counter() - start
         self.round += 1
+        self._evaluation.forget()
         self.nonfinite.begin(self.round)
-        for client, own in zip(cohort, states, strict=True):
+        for client, own in zip(senders, states, strict=not pooled):
             self.store.put(client, own, self.round)
         sums = {name: float(total) for name, total in metrics["sums"].items()}
         trained_on = sums.pop("samples")
         samples = max(trained_on, 1.0)
-        if excluded := len(cohort) - round(float(metrics["included"])):
-            self.nonfinite.excluded(excluded, len(cohort), lost=not trained_on)
+        if excluded := len(clients) - round(float(metrics["included"])):
+            self.nonfinite.excluded(excluded, len(clients), lost=not trained_on)
             # If nothing is left, there is no mean loss either.
             samples = trained_on or math.nan
         if not metrics["step_taken"]:
             self.nonfinite.note("the server's step is not finite; it is not taken", lost=True)
         traffic = {
-            "upload_bytes": self.process.update_bytes * len(cohort)
+            "upload_bytes": self.process.update_bytes * len(senders)
             + round(self.process.extra_bytes * float(metrics["sent"])),
-            "download_bytes": self.process.download_bytes * len(cohort)
+            "download_bytes": self.process.download_bytes * len(senders)
             + self.process.fixed_bytes * newcomers,
         }
         for name, size in traffic.items():
@@ -229,15 +235,7 @@ class Simulation:
         method without a global model, they are means over clients of the accuracy of the personal
         model before any local step, as in FedGELA's tables.
         """
-        metrics = self.config.evaluation.metrics
-        total, heads = self._global_counts(self.federation.test)
-        results = accuracies.global_accuracies(total, heads, self.groups, metrics)
-        if self.spec.validation:
-            total, heads = self._global_counts(self.federation.validation_examples())
-            no_groups = Groups({}, [])
-            held_out = accuracies.global_accuracies(total, {"head": heads["head"]}, no_groups)
-            results["va"] = held_out["ga"]
-        return results
+        return self._evaluation.global_accuracies()
 
     def evaluate_personal(self) -> dict[str, float]:
         """Mean accuracies of the personal models on their clients' own samples, in percent."""
@@ -246,53 +244,46 @@ class Simulation:
 
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Samples and correctly classified samples by client and class, [K, C] each."""
-        return self._count_clients(self.process.evaluate_personal, self._own_parts)
+        return self._evaluation.personal_counts()
+
+    def answers(self) -> Answers:
+        """What the models predict for the test samples after the current round.
+
+        Evaluates what has not been evaluated since this round.
+        """
+        return self._evaluation.answers()
 
     def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
         """The state and the data from which a client's personal model is made and evaluated."""
-        return self.store.get(client), self.client_data(client, 0, **self._own_parts(client))
+        return self.store.get(client), self.client_data(client, 0, **self.own_parts(client))
 
-    def _global_counts(self, examples: data.Examples) -> tuple[np.ndarray, Mapping[str, Any]]:
-        """Numbers of samples by class, and of correctly classified samples by head and class."""
-        if self.spec.method.has_global_model:
-            counts = self.invoke(self.process.evaluate_global, self.state, _examples(examples))
-            if count := int(counts["nonfinite"]):
-                what = f"the global model's answer to {count} of {len(examples)} samples is not "
-                what += "finite"
-                self.nonfinite.note(what, lost=True)
-            return np.asarray(counts["total"]), counts["correct"]
-        counts = self._count_clients(self.process.evaluate_before, lambda _: {"test": examples})
-        # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
-        return counts["total"].sum(axis=0), {"head": counts["before"].sum(axis=0)}
-
-    def _own_parts(self, client: int) -> dict[str, data.Examples]:
+    def own_parts(self, client: int) -> dict[str, data.Examples]:
         """The samples on which a client's personal model is evaluated."""
         parts = {"test": self.federation.client_examples(client)[1]}
         if self.spec.validation:
             parts["validation"] = self.federation.validation_examples(client)
         return parts
 
-    def _count_clients(
+    def map_clients(
         self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]
-    ) -> dict[str, np.ndarray]:
-        """Runs an evaluation on `parts(client)` of all clients, as many at a time as in a round."""
-        chunks: list[Mapping[str, np.ndarray]] = []
+    ) -> list[Any]:
+        """Calls an evaluation with `parts(client)` of all clients, as many at a time as in a round.
+
+        Args:
+            computation: takes the arguments of `FederatedProcess.evaluate_personal`.
+            parts: the examples of a client by name, in addition to the training samples.
+
+        Returns:
+            The result of each client.
+        """
+        results: list[Any] = []
         clients: Sequence[int] = range(self.federation.num_clients)
         for start in range(0, len(clients), self.cohort_size):
             chunk = clients[start : start + self.cohort_size]
-            chunks += self.invoke(
+            results += self.invoke(
                 computation,
                 self.state,
                 [self.store.get(client) for client in chunk],
                 [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
-        counts = {name: np.stack([chunk[name] for chunk in chunks]) for name in chunks[0]}
-        affected = np.count_nonzero(counts.pop("nonfinite"))
-        if affected:
-            what = f"the personal answer of {affected} of {len(clients)} clients is not finite"
-            self.nonfinite.note(what, lost=affected == len(clients))
-        return counts
-
-
-def _examples(examples: data.Examples) -> OrderedDict[str, np.ndarray]:
-    return OrderedDict(x=examples.x, y=examples.y)
+        return results

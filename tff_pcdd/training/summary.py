@@ -1,18 +1,49 @@
-"""Final and best accuracies of a run: pure functions of its history."""
+"""The summary of a run: final and best accuracies, times and amounts of data."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Collection, Iterable, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.training.accuracies import metric_columns
 from tff_pcdd.training.history import History, Row
 from tff_pcdd.training.nonfinite import is_lost
 
+if TYPE_CHECKING:
+    from tff_pcdd.training.simulation import Simulation
+
 # Prefixes of the names of accuracies: global, personal, validation.
 _TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
+
+
+def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
+    """What summary.json contains.
+
+    Args:
+        simulation: the federation after the last round.
+        history: the measurements of all rounds.
+    """
+    config, process = simulation.config, simulation.process
+    diverged = simulation.nonfinite.diverged
+    return {
+        "algorithm": config.algorithm,
+        "seed": config.seed,
+        "rounds": simulation.round,
+        "diverged": diverged,
+        **summarize_accuracies(history, config.evaluation.metrics, diverged=diverged),
+        "seconds_per_round": typical_seconds(history),
+        **simulation.totals,
+        "clients_per_round": simulation.cohort_size,
+        "personal_bytes_per_client": process.personal_bytes,
+        "personal_parameters_per_client": process.personal_parameters,
+        "personal_epochs": process.personal_epochs,
+        **config.aggregator.privacy(
+            simulation.federation.num_clients, simulation.cohort_size, simulation.round
+        ),
+        "config_digest": config.digest(),
+    }
 
 
 def summarize_accuracies(

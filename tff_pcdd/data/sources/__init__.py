@@ -26,11 +26,12 @@ that is not registered can be passed to `DataConfig(source=...)`.
 from __future__ import annotations
 
 import dataclasses
+import pathlib
 from typing import Any, ClassVar
 
-from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
-from tff_pcdd.errors import SettingError
+from tff_pcdd.data.pooled import DatasetInfo, LoadRequest, PooledData
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
@@ -42,79 +43,6 @@ LIMITS = ("max_image_pixels", "max_json_bytes", "max_json_depth")
 
 # Means and standard deviations of ImageNet's channels.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))
-
-
-@dataclasses.dataclass(frozen=True)
-class DatasetInfo:
-    """What is known about a data set before it is loaded.
-
-    Attributes:
-        name: name by which the data set is chosen.
-        kind: kind of its inputs, see `InputSpec`.
-        num_classes: number of classes; the largest possible number if it depends on the copy.
-        shape: shape of one input.
-        has_users: whether samples belong to users, so that the natural partition can be used.
-        needs_data_dir: whether there is no default directory.
-        mean: mean of each channel, for pixels scaled to [0, 1]; None for 0.
-        std: standard deviation of each channel, for pixels scaled to [0, 1]; None for 1.
-        flip: whether a mirrored image keeps its class, so that augmentation may mirror images.
-        resize: for image files, see `InputSpec`.
-        vocabulary: for text, see `InputSpec`.
-    """
-
-    name: str
-    kind: str
-    num_classes: int
-    shape: tuple[int, ...]
-    has_users: bool = False
-    needs_data_dir: bool = False
-    mean: tuple[float, ...] | None = None
-    std: tuple[float, ...] | None = None
-    flip: bool = False
-    resize: int | None = None
-    vocabulary: str | None = None
-
-
-@dataclasses.dataclass(frozen=True)
-class LoadRequest:
-    """Which part of a data set to load.
-
-    Attributes:
-        max_clients: number of users to load, drawn by `seed`; None for all users. A number is given
-            only for sets with users.
-        seed: a non-negative integer, the only source of randomness in loading.
-
-    Raises:
-        SettingError: if `max_clients` is less than 1.
-    """
-
-    max_clients: int | None = None
-    seed: int = 0
-
-    def __post_init__(self) -> None:
-        if self.max_clients is not None and self.max_clients < 1:
-            raise SettingError("max_clients", self.max_clients, "must be at least 1")
-
-
-@dataclasses.dataclass(frozen=True)
-class PooledData:
-    """A data set before it is divided among clients.
-
-    Attributes:
-        train: training examples.
-        test: test examples.
-        class_names: one name per class.
-        input_spec: how raw inputs become model inputs.
-        users: the samples of each user; None if the set has no users.
-        notes: counts of what loading left out or repaired.
-    """
-
-    train: Examples
-    test: Examples
-    class_names: tuple[str, ...]
-    input_spec: InputSpec
-    users: tuple[ClientIndices, ...] | None = None
-    notes: dict[str, int] = dataclasses.field(default_factory=dict)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,6 +77,21 @@ class DataSource(Component):
         """
         raise NotImplementedError
 
+    def check(self) -> None:
+        """Checks what can be checked without reading samples or importing TensorFlow.
+
+        Raises:
+            DataError: if the data are missing.
+        """
+
+    def suggested_partition(self) -> dict[str, str]:
+        """The partition that suits the data set, as a flat setting; empty for the usual default."""
+        return {}
+
+    def suggested_model(self) -> dict[str, str]:
+        """The backbone that suits the data set, as a flat setting; empty for the usual default."""
+        return {}
+
     def least_classes(self) -> int:
         """The minimum number of classes, which is known before loading."""
         return self.info.num_classes
@@ -163,12 +106,18 @@ class DataSource(Component):
 
 @dataclasses.dataclass(frozen=True)
 class DirectorySource(DataSource):
-    """Mixin for data sets that are read from a directory."""
+    """Mixin for data sets that are read from a directory.
+
+    Attributes:
+        needs: what `data_dir` has to be, for messages.
+    """
+
+    needs: ClassVar[str] = "directory that holds it"
 
     data_dir: str | None = option(
         None,
         "Directory that holds the data set, for example the data directory of TensorFlow Datasets "
-        "or of LEAF.",
+        "or of LEAF; for table and npz, the file.",
         type=str,
         path=True,
         group="Data",
@@ -177,9 +126,16 @@ class DirectorySource(DataSource):
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.info.needs_data_dir and not self.data_dir:
-            raise SettingError(
-                "data_dir", None, f"is missing; {self.name} needs the directory that holds it"
-            )
+            raise SettingError("data_dir", None, f"is missing; {self.name} needs the {self.needs}")
+
+    def check(self) -> None:
+        if self.data_dir and not self.path.is_dir():
+            raise DataError(f"dataset {self.name}: data_dir={self.data_dir} is not a directory")
+
+    @property
+    def path(self) -> pathlib.Path:
+        """The directory; `~` stands for the user's home."""
+        return pathlib.Path(self.data_dir or "").expanduser()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -223,7 +179,9 @@ class ImageSource(DataSource):
                 f"needs color images, but {self.name} has none",
             )
 
-    def image_spec(self, dtype: str | None = None, scale: float = 1 / 255) -> InputSpec:
+    def image_spec(
+        self, dtype: str | None = None, scale: float = 1 / 255, info: DatasetInfo | None = None
+    ) -> InputSpec:
         """The input spec for the chosen normalization and augmentation.
 
         Augmentations pad images by an eighth of their size (4 pixels for 32), crop them and, where
@@ -234,8 +192,9 @@ class ImageSource(DataSource):
         Args:
             dtype: type of the raw inputs; by default "uint8", or "string" for image files.
             scale: factor that maps raw pixels to [0, 1].
+            info: shape and statistics that are only known once the data set is loaded.
         """
-        info = self.info
+        info = info or self.info
         mean, std = {
             "dataset": (info.mean, info.std),
             "imagenet": IMAGENET,

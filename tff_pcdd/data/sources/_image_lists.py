@@ -50,8 +50,10 @@ class ImageListSource(ImageSource, DirectorySource):
         group="Data",
     )
 
-    def image_spec(self, dtype: str | None = None, scale: float = 1 / 255) -> InputSpec:
-        spec = super().image_spec(dtype, scale)
+    def image_spec(
+        self, dtype: str | None = None, scale: float = 1 / 255, info: DatasetInfo | None = None
+    ) -> InputSpec:
+        spec = super().image_spec(dtype, scale, info)
         return dataclasses.replace(spec, max_pixels=self.max_image_pixels)
 
     def check_image(self, path: str | os.PathLike, root: pathlib.Path) -> None:
@@ -69,10 +71,8 @@ class ImageListSource(ImageSource, DirectorySource):
         Raises:
             DataError: if it does not exist.
         """
-        root = pathlib.Path(self.data_dir or "").expanduser()
-        if not root.is_dir():
-            raise DataError(f"dataset {self.name}: data_dir={root} is not a directory")
-        return root
+        self.check()
+        return self.path
 
     def existing_files(
         self, names: Sequence[str], table: pathlib.Path, root: pathlib.Path, folder: str = ""
@@ -150,7 +150,7 @@ def choose_users(
     users: tuple[ClientIndices, ...],
     number: int | None,
     seed: int,
-    root: pathlib.Path,
+    root: str | os.PathLike,
 ) -> tuple[Examples, Examples, tuple[ClientIndices, ...]]:
     """Keeps `number` users, drawn by the seed, and only the samples that they hold.
 
@@ -264,9 +264,14 @@ def describe_missing(table: pathlib.Path, names: Sequence[str], place: str) -> s
     return f"{table} lists {textwrap.shorten(first, 200)}{more}, not found in {place}"
 
 
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its name."""
+    return name.lower().endswith(_SUFFIXES)
+
+
 def image_files(root: pathlib.Path) -> Iterator[pathlib.Path]:
     """All image files in a directory and the folders in it."""
     for folder, _, names in os.walk(root):
         for name in names:
-            if name.lower().endswith(_SUFFIXES):
+            if is_image(name):
                 yield pathlib.Path(folder, name)

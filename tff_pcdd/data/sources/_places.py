@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pathlib
 import stat
+from collections.abc import Sequence
 
 from tff_pcdd.errors import DataError
 
@@ -46,6 +47,24 @@ def check_file(
         raise DataError(
             f"{shown} has {status.st_size} bytes, more than the {max_bytes} that {limit} allows"
         )
+
+
+def check_data_file(path: pathlib.Path, name: str, suffixes: Sequence[str]) -> None:
+    """Checks that the data of a data set are a file of a known kind.
+
+    Args:
+        path: the path, given as data_dir.
+        name: the data set, for messages.
+        suffixes: the permitted ends of its name.
+
+    Raises:
+        DataError: if there is no such file.
+    """
+    where = f"dataset {name}: data_dir={path}"
+    if not path.exists():
+        raise DataError(f"{where} does not exist")
+    if not path.is_file() or path.suffix.lower() not in suffixes:
+        raise DataError(f"{where} is not a {' or '.join(suffixes)} file")
 
 
 def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:

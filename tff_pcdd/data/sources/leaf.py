@@ -58,11 +58,22 @@ class LeafSource(LeafFormat, JsonSource):
         return self.num_classes or super().least_classes()
 
     def load(self, request: LoadRequest) -> PooledData:
-        # `DirectorySource` has checked that a directory is given.
-        root = pathlib.Path(self.data_dir or "").expanduser()
+        folder = self._folder()
+        return self.load_folders(folder / "train", folder / "test", request)
+
+    def check(self) -> None:
+        self._folder()
+
+    def _folder(self) -> pathlib.Path:
+        """The folder that holds those of the two parts.
+
+        Raises:
+            DataError: if there is none.
+        """
+        root = self.path
         for folder in (root, root / "data", root / self.name, root / self.name / "data"):
             if (folder / "train").is_dir() and (folder / "test").is_dir():
-                return self.load_folders(folder / "train", folder / "test", request)
+                return folder
         raise DataError(
             f"dataset {self.name}: data_dir={root} needs folders train and test of LEAF's JSON "
             "files"

@@ -36,7 +36,7 @@ class TfdsSource(ImageSource, JsonSource):
     """A prepared copy of a TensorFlow data set; nothing is downloaded."""
 
     def load(self, request: LoadRequest) -> PooledData:
-        folder = _find(self.name, self.data_dir)
+        folder = self._folder()
         check_folder(folder, self.name, self.limits)
         import tensorflow_datasets as tfds
 
@@ -55,6 +55,12 @@ class TfdsSource(ImageSource, JsonSource):
                 f"({reason}); prepare it again with TensorFlow Datasets"
             ) from error
         return PooledData(train, test, class_names=class_names, input_spec=self.image_spec())
+
+    def check(self) -> None:
+        self._folder()
+
+    def _folder(self) -> pathlib.Path:
+        return _find(self.name, self.data_dir)
 
 
 @register

@@ -68,17 +68,28 @@ class TffCacheSource(LeafFormat, DirectorySource):
         raise NotImplementedError
 
     def load(self, request: LoadRequest) -> PooledData:
+        file = self._file()
+        with _readable(self.name, file):
+            return self._read(self.client_data(file.parent), request, file)
+
+    def check(self) -> None:
+        self._file()
+
+    def _file(self) -> pathlib.Path:
+        """TFF's copy of the data.
+
+        Raises:
+            DataError: if it does not exist. Without it, TFF's loader would start a download.
+        """
         folder = pathlib.Path(self.data_dir or pathlib.Path.home() / ".tff").expanduser()
         file = folder / self.file_name
-        # Without the file, TFF's loader would start a download.
         if not file.is_file():
             raise DataError(
                 f"dataset {self.name}: data_dir={folder} has no {self.file_name}, TFF's cached "
                 "copy; create it with "
                 f"tff.simulation.datasets.{self.loader}.load_data(cache_dir=...)"
             )
-        with _readable(self.name, file):
-            return self._read(self.client_data(folder), request, file)
+        return file
 
     def _read(self, parts: Sequence[Any], request: LoadRequest, file: pathlib.Path) -> PooledData:
         """Reads one user after the other until enough of them have samples.

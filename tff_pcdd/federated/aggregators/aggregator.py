@@ -67,6 +67,9 @@ class Aggregator(Component):
         Raises:
             SettingError: clients send no change of the weights, or they send other tensors too.
         """
+        if method.pools_samples:
+            reason = f"{method.name} trains on all samples in one place; nothing is aggregated"
+            raise SettingError(registry.setting, self.name, reason)
         if not upload.trainable:
             raise SettingError(
                 registry.setting, self.name, f"clients of {method.name} send no weights"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tff_pcdd import stages
 from tff_pcdd.diagnostics import plots as diagnostic_plots
 from tff_pcdd.training import plots
 from tff_pcdd.training.callbacks import Callback
@@ -15,6 +16,7 @@ class Pictures(Callback):
     def on_end(self, run):
         if not run.finished:
             return
+        stages.enter("drawing pictures")
         folder, config, federation = run.directory / FOLDER, run.config, run.simulation.federation
         title = f"{config.algorithm} on {config.describe()}"
         if run.simulation.nonfinite.diverged:

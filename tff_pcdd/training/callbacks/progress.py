@@ -6,7 +6,13 @@ import sys
 
 import tqdm
 
+from tff_pcdd import stages
 from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.summary import typical_seconds
+
+# As tqdm's own, but for the seconds per round: those of the summary, without evaluations and the
+# first round. The time left does include them.
+_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
 
 
 class Progress(Callback):
@@ -15,11 +21,15 @@ class Progress(Callback):
     _bar: tqdm.tqdm  # Made by `on_start`, which knows the number of rounds.
 
     def on_start(self, run):
+        stages.leave()
         self._bar = tqdm.tqdm(
             total=run.last_round,
             initial=run.simulation.round,
             desc=run.label,
             unit="round",
+            bar_format=_FORMAT,
+            # Without an update, nothing shows that the first round takes longer than the others.
+            postfix="first round" if run.simulation.round < run.last_round else None,
             # In a log file, every update is a new line, so there are fewer of them.
             mininterval=0.5 if sys.stderr.isatty() else 10,
         )
@@ -30,7 +40,10 @@ class Progress(Callback):
             known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
             if row.get("nonfinite_rounds"):
                 known["not finite"] = f"{row['nonfinite_rounds']} rounds"
-            self._bar.set_postfix(known, refresh=False)
+            parts = [f"{name}={value}" for name, value in known.items()]
+            if len(run.history):
+                parts.insert(0, f"{typical_seconds(run.history):.3g} s/round")
+            self._bar.set_postfix_str(", ".join(parts), refresh=False)
         self._bar.total = run.last_round
         self._bar.update()
 

@@ -1,0 +1,81 @@
+"""`--help` in two screens, and what `--help=TOPIC` and `--helpfull` add to it."""
+
+import re
+
+import pytest
+
+PROGRAMS = [
+    "train",
+    "compare",
+    "sweep",
+    "evaluate",
+    "export",
+    "partition",
+    "worker",
+    "benchmark",
+]
+
+
+@pytest.fixture
+def help_of(call_here):
+    def help_of(*arguments):
+        status, out, err = call_here(*arguments)
+        assert (status, err) == (0, "")
+        return out
+
+    return help_of
+
+
+def flags_in(text):
+    return re.findall(r"^  --(\w+)", text, re.M)
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
+def test_it_fits_two_screens(program, help_of):
+    for flag in ("--help", "-h", "--helpshort"):
+        text = help_of(program, flag)
+        lines = text.splitlines()
+        assert len(lines) <= 100
+        assert max(map(len, lines)) <= 100
+        assert text.startswith(help_of(program, "--helpfull").partition("\n")[0])
+
+
+@pytest.mark.parametrize(
+    ("program", "wanted"),
+    [
+        ("train", ["output_dir", "algorithm", "dataset", "rounds", "import"]),
+        ("compare", ["algorithms", "seeds", "baselines", "partitions", "rounds"]),
+        ("sweep", ["grid", "criterion", "algorithm", "validation_fraction"]),
+    ],
+)
+def test_it_has_what_most_runs_need_and_the_names_of_the_rest(program, wanted, help_of):
+    text = help_of(program, "--help")
+    flags, everything = flags_in(text), flags_in(help_of(program, "--helpfull"))
+    assert set(wanted) <= set(flags) < set(everything)
+    assert len(flags) < 30
+    assert f"--helpfull lists all {len(everything)} flags" in text
+    for name in ("fedgela", "dirichlet", "svhn_cropped", "resnet18", "Aggregation", "remote"):
+        assert re.search(rf"\b{name}\b", text), name
+
+
+def test_a_topic_is_a_group_a_component_or_a_flag(help_of):
+    assert flags_in(help_of("train", "--help=seeds"))[0] == "data_seed"
+    assert flags_in(help_of("train", "--help=fedprox")) == ["client_weighting", "fedprox_mu"]
+    assert flags_in(help_of("compare", "--help=fedprox")) == ["client_weighting", "fedprox_mu"]
+    assert flags_in(help_of("train", "--help", "dirichlet"))[:2] == ["num_clients", "concentration"]
+    assert flags_in(help_of("train", "--help=rounds")) == ["rounds"]
+    assert flags_in(help_of("train", "--help=--rounds")) == ["rounds"]
+    assert "no flags of its own" in help_of("train", "--help=worst_class")
+    assert "Class of the same" not in help_of("train", "--help=digits")
+
+
+@pytest.mark.parametrize(
+    ("topic", "hint"),
+    [("fedgella", "did you mean fedgela"), ("lr", "did you mean client_learning_rate?"), ("x", "")],
+)
+def test_an_unknown_topic_is_refused(topic, hint, call_here):
+    status, out, err = call_here("train", f"--help={topic}")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"train: error: --help={topic}: there is nothing of that name")
+    assert hint in err
+    assert err.count("\n") == 1

@@ -1,0 +1,73 @@
+"""Warnings are lines of the program, whatever a user's module imports first."""
+
+import logging
+import subprocess
+import sys
+
+import absl.logging
+import pytest
+import tqdm
+
+from tests.cli.conftest import ROOT
+from tff_pcdd.cli import messages
+
+
+@pytest.fixture(autouse=True)
+def logging_as_it_was(monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", [])
+    levels = {name: logging.getLogger(name).level for name in ("root", "tensorflow")}
+    verbosity = absl.logging.get_verbosity()
+    yield
+    for name, level in levels.items():
+        logging.getLogger(name).setLevel(level)
+    absl.logging.set_verbosity(verbosity)
+
+
+def test_a_warning_is_a_line_without_a_time(capsys):
+    messages.install("train")
+    logging.warning("%d of %d clients have no samples", 2, 10)
+    absl.logging.warning("another")
+    logging.info("not shown")
+    expected = "train: warning: 2 of 10 clients have no samples\ntrain: warning: another\n"
+    assert capsys.readouterr().err == expected
+
+
+def test_handlers_of_modules_do_not_repeat_it(capsys):
+    logging.basicConfig()
+    logging.root.addHandler(absl.logging.get_absl_handler())
+    messages.install("train")
+    messages.install("evaluate")
+    logging.error("once")
+    assert capsys.readouterr().err == "evaluate: error: once\n"
+
+
+def test_a_message_does_not_tear_the_progress_bar(capsys):
+    messages.install("train")
+    bar = tqdm.tqdm(total=3, file=sys.stderr)
+    logging.warning("above")
+    bar.close()
+    assert "\rtrain: warning: above\n" in capsys.readouterr().err.replace(" \r", "\r")
+
+
+def test_libraries_are_heard_if_the_user_wants_to(capsys):
+    messages.install("train")
+    logging.getLogger("tensorflow").warning("retracing")
+    assert capsys.readouterr().err == ""
+    messages.set_level(0)
+    logging.getLogger("tensorflow").warning("retracing")
+    logging.info("more")
+    assert capsys.readouterr().err == "train: warning: retracing\ntrain: info: more\n"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("library", ["tensorflow", "jax, tensorflow_federated"])
+def test_a_module_that_imports_tensorflow_first_shows_none_of_its_notes(library, tmp_path):
+    (tmp_path / "mine.py").write_text(
+        f"import {library}\nimport absl.logging, tensorflow as tf\n"
+        "absl.logging.warning('mine')\ntf.get_logger().warning('of TensorFlow')\n"
+    )
+    command = [sys.executable, "-m", "tasks.partition", "--import=mine", "--output_dir=out"]
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "HOME": str(tmp_path)}
+    done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "partition: warning: mine\n"

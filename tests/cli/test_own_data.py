@@ -1,0 +1,167 @@
+"""Data of your own with the programs: defaults, refusals in time, and data that change."""
+
+import json
+import time
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.cli.test_refusals import check
+
+
+def hospitals(root, classes=("cat", "dog"), count=5):
+    """PNGs of noise for three sites; no two are alike."""
+    number = 0
+    for site in ("St. Mary", "Charité", "Lyon"):
+        for label in classes:
+            for _ in range(count):
+                folder = root / site / label
+                folder.mkdir(parents=True, exist_ok=True)
+                pixels = np.random.default_rng(number).integers(0, 256, (8, 8, 3), np.uint8)
+                Image.fromarray(pixels).save(folder / f"{number:03d}.png")
+                number += 1
+    return root
+
+
+ROUND = ("--rounds=1", "--local_epochs=1", "--model=mlp", "--noprogress")
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory, succeed):
+    """A run on a folder, and the folder."""
+    root = hospitals(tmp_path_factory.mktemp("own") / "data")
+    run = root.parent / "run"
+    flags = ("--dataset=folder", f"--data_dir={root}", *ROUND, f"--output_dir={run}")
+    succeed("train", *flags)
+    return root, run
+
+
+@pytest.mark.parametrize("program", ["train", "compare", "partition"])
+@pytest.mark.parametrize(
+    ("dataset", "message"),
+    [
+        ("folder", "is not a directory"),
+        ("table", "does not exist"),
+        ("npz", "does not exist"),
+        ("cifar10", "is not a directory"),
+        ("fed_isic2019", "is not a directory"),
+        ("femnist", "needs folders train and test"),
+        ("tff_emnist", "has no emnist"),
+    ],
+)
+def test_missing_data_are_refused_at_once(program, dataset, message, call_here, tmp_path):
+    """Without the modules that take seconds to import."""
+    missing = f"--data_dir={tmp_path / 'none'}"
+    # Not the time on a clock, which depends on what else the machine does.
+    started = time.process_time()
+    result = call_here(program, f"--dataset={dataset}", missing, f"--output_dir={tmp_path / 'out'}")
+    assert time.process_time() - started < 1.5
+    check(result, program, f"data_dir={tmp_path / 'none'} {message}")
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("program", ["train", "compare"])
+def test_missing_data_are_refused_before_tensorflow_is_imported(program, call, tmp_path):
+    flags = ("--dataset=folder", "--data_dir=/none", f"--output_dir={tmp_path / 'run'}")
+    status, _, err = call(program, *flags, python=("-X", "importtime"))
+    assert status == 2
+    imported = {line.rsplit("|", 1)[-1].strip() for line in err.splitlines()}
+    assert not {m for m in imported if m.split(".")[0] == "tensorflow"}
+
+
+def test_settings_that_a_data_set_ignores_are_refused(call_here, tmp_path):
+    for flags, message in (
+        (("--data_dir=/x",), "--data_dir=/x: applies only with dataset="),
+        (("--image_size=8",), "--image_size=8: applies only with dataset=folder|table"),
+        (("--feature_columns=all",), "--feature_columns=all: applies only with dataset=table"),
+        (
+            ("--dataset=table", "--data_dir=x", "--feature_columns=all", "--image_size=8"),
+            "--image_size=8: applies to images",
+        ),
+        (("--dataset=npz",), "--data_dir: is missing; npz needs the path of its .npz file"),
+    ):
+        check(call_here("train", *flags, f"--output_dir={tmp_path / 'run'}"), "train", message)
+
+
+def test_a_dry_run_needs_no_data(call_here, tmp_path):
+    flags = ("--dry_run", "--data_dir=/none", f"--output_dir={tmp_path / 'run'}")
+    status, out, err = call_here("train", "--dataset=folder", *flags)
+    assert (status, out.split(",")[0]) == (0, "fedavg seed 0: folder"), err
+    assert "all natural clients" in out
+    status, out, err = call_here("train", "--dataset=table", "--feature_columns=a,b", *flags)
+    assert status == 0, err
+    assert "mlp" in out
+
+
+@pytest.mark.integration
+def test_sites_are_the_clients(trained):
+    _, run = trained
+    config = json.loads((run / "config.json").read_text())
+    assert (config["dataset"], config["partition"], config["test_fraction"]) == (
+        "folder",
+        "natural",
+        None,
+    )
+
+
+@pytest.mark.integration
+def test_data_that_have_changed_are_noticed(trained, call):
+    """Also if the name and the size of an image stay the same; exports restore runs alike."""
+    root, run = trained
+    path = root / "Lyon" / "cat" / "020.png"
+    before = path.read_bytes()
+    pixels = np.array(Image.open(path))
+    pixels[0, 0, 0] ^= 1
+    Image.fromarray(pixels).save(path)
+    try:
+        result = call("evaluate", f"--run_dir={run}")
+        check(result, "evaluate", "was written with other data (samples, or their division")
+    finally:
+        path.write_bytes(before)
+
+
+@pytest.mark.integration
+def test_exports_refuse_early(trained, call_here, tmp_path):
+    """Existing versions, missing data, and unknown clients if a table names the known ones."""
+    _, run = trained
+    (tmp_path / "out" / "global" / "1").mkdir(parents=True)
+    (tmp_path / "out" / "models.config").write_text("")
+    started = time.process_time()
+    result = call_here("export", f"--run_dir={run}", f"--export_dir={tmp_path / 'out'}")
+    check(result, "export", f"--export_dir={tmp_path / 'out'}: already contains global/1")
+    flags = (f"--run_dir={run}", f"--export_dir={tmp_path / 'new'}")
+    check(call_here("export", *flags, "--data_dir=/none"), "export", "/none is not a directory")
+    table = run / "clients.csv"
+    existed = table.exists()
+    if not existed:
+        table.write_text("client,ga\nCharité,1\nLyon,1\nSt. Mary,1\n")
+    try:
+        result = call_here("export", *flags, "--clients=st-mary,Berlin")
+        message = "there is no client 'Berlin'; the 3 clients are Charité, Lyon, St. Mary"
+        check(result, "export", message)
+    finally:
+        if not existed:
+            table.unlink()
+    assert time.process_time() - started < 1.5
+    assert not (tmp_path / "new").exists()
+
+
+@pytest.mark.integration
+def test_sites_are_exported_under_short_names(trained, succeed, tmp_path):
+    _, run = trained
+    flags = (f"--run_dir={run}", f"--export_dir={tmp_path / 'out'}", "--clients=St. Mary,charite")
+    out = succeed("export", *flags)
+    assert [line.split("/1:")[0] for line in out.splitlines()[:3]] == [
+        "global",
+        "personal/charite",
+        "personal/st-mary",
+    ]
+    card = (tmp_path / "out" / "personal" / "st-mary" / "1" / "model_card.md").read_text()
+    assert "personal model of client St. Mary" in card
+    assert "`personal-st-mary`" in card
+    assert json.loads((tmp_path / "out" / "sites.json").read_text()) == {
+        "personal-charite": "Charité",
+        "personal-st-mary": "St. Mary",
+    }

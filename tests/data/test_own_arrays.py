@@ -1,0 +1,264 @@
+"""Arrays of your own: types, scales, statistics, labels and sites, and what is refused."""
+
+import re
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.refusals import refuses
+from tff_pcdd import data
+from tff_pcdd.data import DataConfig, DataError, LoadRequest, partitions, sources
+
+N = 40
+Y = np.array(["cat", "dog"] * (N // 2))
+SITES = np.array(["north"] * 24 + ["south"] * 16)
+
+
+def images(*shape, top=256, number=N):
+    return np.random.default_rng(0).integers(0, top, (number, *shape)).astype(np.uint8)
+
+
+X = images(6, 5, 3)
+
+
+def refused(message, *arguments, **options):
+    with pytest.raises(DataError, match=message) as caught:
+        data.from_arrays(*arguments, **options)
+    assert "\n" not in str(caught.value)
+
+
+def test_images_labels_and_sites():
+    made = data.from_arrays(X, Y, SITES)
+    assert (made.client_ids, made.class_names) == (("north", "south"), ("cat", "dog"))
+    # A fifth of 24 and of 16 samples, rounded.
+    assert made.test_class_counts().sum(axis=1).tolist() == [5, 3]
+    assert made.class_counts().sum() + made.test_class_counts().sum() == N
+    for part in (made.train, made.test):
+        rows = [int(name.removeprefix("sample ")) for name in part.ids]
+        np.testing.assert_array_equal(part.x, X[rows])
+        assert [made.class_names[label] for label in part.y] == Y[rows].tolist()
+    owners = [np.unique(SITES[rows_of(made, k)]).tolist() for k in range(2)]
+    assert owners == [["north"], ["south"]]
+
+
+def rows_of(federation, k):
+    client = federation.clients[k]
+    names = [*federation.train.ids[client.train], *federation.test.ids[client.test]]
+    return [int(name.removeprefix("sample ")) for name in names]
+
+
+@pytest.mark.parametrize(
+    ("x", "dtype", "white"),
+    [
+        (X, "uint8", 255),
+        (X.astype(np.int64), "uint8", 255),
+        (X.astype(np.float64), "float32", 255),
+        (X / 255, "float32", 1),
+        ((X / 255).astype(np.float16), "float32", 1),
+        (X.astype(np.int32) * 10 - 1000, "float32", 1),
+        (X > 100, "float32", 1),
+    ],
+)
+def test_types_and_scales(x, dtype, white):
+    made = data.from_arrays(x, Y, SITES)
+    spec = made.input_spec
+    assert (spec.kind, spec.shape, spec.dtype) == ("image", (6, 5, 3), dtype)
+    assert spec.scale == pytest.approx(1 / white)
+    scaled = made.train.x.astype(np.float64) / white
+    np.testing.assert_allclose(spec.mean, scaled.mean((0, 1, 2)), rtol=1e-3)
+    np.testing.assert_allclose(spec.std, scaled.std((0, 1, 2)), rtol=1e-3)
+    normalized = data.normalize(tf.constant(made.train.x), spec).numpy()
+    np.testing.assert_allclose(normalized.mean(), 0, atol=0.01)
+
+
+def test_grey_images_need_no_channels():
+    assert data.from_arrays(images(6, 5), Y, SITES).input_spec.shape == (6, 5, 1)
+
+
+def test_vectors(warnings_again):
+    x = np.random.default_rng(0).normal(5, 3, (N, 4))
+    x[:, 2] = 7
+    made = data.from_arrays(x, Y, SITES)
+    spec = made.input_spec
+    assert (spec.kind, spec.shape, spec.dtype, spec.std[2]) == ("vector", (4,), "float32", 1)
+    assert "features 2 are constant in all training samples" in warnings_again.text
+    expected = (made.train.x - made.train.x.mean(0)) / np.where(made.train.x.std(0), 1, 1)
+    normalized = data.normalize(tf.constant(made.train.x), spec).numpy()
+    kept = [0, 1, 3]
+    np.testing.assert_allclose(
+        normalized[:, kept], expected[:, kept] / made.train.x.std(0)[kept], atol=0.01
+    )
+    with refuses("augmentation", "needs images"):
+        data.from_arrays(x, Y, SITES, augmentation="standard")
+
+
+@pytest.mark.parametrize(
+    ("labels", "names"),
+    [
+        (np.arange(N) % 2 + 1, ("1", "2")),
+        (np.arange(N) % 2 + 1.0, ("1", "2")),
+        ((np.arange(N) % 2)[:, None], ("0", "1")),
+        ((np.arange(N) % 12).astype(str), tuple(map(str, range(12)))),
+        (np.arange(N) % 2 == 0, ("False", "True")),
+        ([b"yes", b"no"] * (N // 2), ("no", "yes")),
+        (["none", " a  b "] * (N // 2), ("a b", "none")),
+        (np.array(["x", 1.0] * (N // 2), object), ("1.0", "x")),
+        (["1.0", "2"] * (N // 2), ("1", "2")),
+        (["007", "8"] * (N // 2), ("007", "8")),
+    ],
+)
+def test_labels_are_names_or_whole_numbers(labels, names):
+    assert data.from_arrays(X, labels, SITES).class_names == names
+
+
+def test_labels_with_names():
+    made = data.from_arrays(X, np.arange(N) % 2, SITES, class_names=["no", "yes", "perhaps"])
+    assert made.class_names == ("no", "yes")
+    refused(
+        "label 2 of sample 1 is not within 0 to 1; subtract 1, because labels count from 0",
+        X,
+        np.arange(N) % 2 + 1,
+        SITES,
+        class_names=["no", "yes"],
+    )
+
+
+def test_sites_may_be_numbers():
+    assert data.from_arrays(X, Y, np.arange(N) % 3).client_ids == ("0", "1", "2")
+
+
+def test_a_split_is_kept():
+    split = np.where(np.arange(N) % 4 == 0, "Test", "train")
+    made = data.from_arrays(X, Y, SITES, split)
+    assert {int(name.split()[1]) % 4 for name in made.test.ids} == {0}
+    assert len(made.test) == N // 4
+
+
+FLOATS = X.astype(np.float32)
+
+
+@pytest.mark.parametrize(
+    ("message", "arguments"),
+    [
+        (r"shape \(40,\); images have", (X[:, 0, 0, 0], Y, SITES)),
+        (r"shape \(40, 3, 6, 5\); channels come last", (np.moveaxis(X, -1, 1), Y, SITES)),
+        ("different shapes", ([np.zeros((2, 2)), np.zeros((3, 3))] * 20, Y, SITES)),
+        ("the inputs are <U3, not numbers", (Y[:, None], Y, SITES)),
+        ("value .0, 0, 0. of sample 0 is nan", (FLOATS * np.nan, Y, SITES)),
+        ("is inf", (np.where(FLOATS > 250, np.inf, FLOATS), Y, SITES)),
+        (r"labels have shape \(39,\), not \(40,\)", (X, Y[:-1], SITES)),
+        ("for one-hot labels, take the argmax", (X, np.eye(2)[np.arange(N) % 2], SITES)),
+        (r"sites have shape \(1,\), not \(40,\)", (X, Y, ["north"])),
+        ("row 0: the label 0.5 is not a whole number", (X, np.arange(N) % 2 + 0.5, SITES)),
+        ("row 1: the label is missing", (X, [1, np.nan] * 20, SITES)),
+        ("row 1: the site is missing", (X, Y, ["a", None] * 20)),
+        ("row 0: the site is missing", (X, Y, [" ", "a"] * 20)),
+        ("row 1: split 'val' is not train or test", (X, Y, SITES, ["train", "val"] * 20)),
+        ("there are no test samples", (X, Y, SITES, ["train"] * N)),
+        ("there are no training samples", (X, Y, SITES, ["test"] * N)),
+        ("holds only the class cat", (X, ["cat"] * N, SITES)),
+        ("characters that cannot be shown", (X, Y, ["a\x07"] * N)),
+    ],
+)
+def test_arrays_that_do_not_fit_are_refused(message, arguments):
+    refused(message, *arguments)
+
+
+def test_options_are_checked():
+    with refuses("test_fraction", "must be at most 0.9"):
+        data.from_arrays(X, Y, SITES, test_fraction=0.95)
+    with refuses("test_fraction", "arrays says itself"):
+        data.from_arrays(X, Y, SITES, ["train", "test"] * 20, test_fraction=0.5)
+
+
+def test_the_same_sample_at_two_sites_is_named(warnings_again):
+    x = X.copy()
+    x[30] = x[3]
+    made = data.from_arrays(x, Y, SITES, name="mine")
+    assert made.notes["duplicates_at_several_sites"] == 1
+    message = "mine: 1 sample occurs at several sites, for example sample 3 and sample 30"
+    assert message in warnings_again.text
+
+
+def write_npz(path, **changes):
+    arrays = {"x": X, "y": Y, "site": SITES, **changes}
+    np.savez(path, **{name: array for name, array in arrays.items() if array is not None})
+    return str(path)
+
+
+def test_npz_is_like_the_arrays_in_it(tmp_path):
+    expected = data.from_arrays(X, Y, SITES)
+    path = write_npz(tmp_path / "a.npz")
+    made = data.load_federation("npz", "natural", data_dir=path)
+    for part in ("train", "test"):
+        np.testing.assert_array_equal(getattr(made, part).x, getattr(expected, part).x)
+        np.testing.assert_array_equal(getattr(made, part).y, getattr(expected, part).y)
+    assert made.input_spec == expected.input_spec
+    assert made.fingerprint == expected.fingerprint
+    split = np.array(["train", "test"] * (N // 2))
+    path = write_npz(tmp_path / "b.npz", split=split, y=np.arange(N) % 2, class_names=["a", "b"])
+    made = data.load_federation("npz", "natural", data_dir=path)
+    assert (len(made.test), made.class_names) == (N // 2, ("a", "b"))
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"site": None}, "array 'site' is missing, there are x, y"),
+        ({"y": np.array([{}] * N)}, "cannot be read as an .npz file: Object arrays"),
+        ({"x": FLOATS * np.nan}, "of sample 0 is nan"),
+    ],
+)
+def test_npz_files_that_cannot_be_used(tmp_path, changes, message):
+    source = sources.create("npz", data_dir=write_npz(tmp_path / "a.npz", **changes))
+    with pytest.raises(DataError, match=re.escape(str(tmp_path)) + ".*" + message):
+        source.load(LoadRequest())
+
+
+@pytest.mark.parametrize("dataset", ["npz", "table"])
+def test_files_of_other_kinds_are_refused(tmp_path, dataset):
+    (tmp_path / "a.xlsx").write_text("")
+    for name, message in (
+        ("", r"is not a (\.npz|\.csv or \.parquet) file"),
+        ("a.xlsx", "is not a"),
+        ("b.npz", "does not exist"),
+    ):
+        with pytest.raises(DataError, match=f"dataset {dataset}: data_dir=.*{message}"):
+            sources.create(dataset, data_dir=str(tmp_path / name)).check()
+    (tmp_path / f"a.{'npz' if dataset == 'npz' else 'parquet'}").write_bytes(b"PK\3\4 no archive")
+    path = tmp_path / f"a.{'npz' if dataset == 'npz' else 'parquet'}"
+    with pytest.raises(DataError, match="cannot be read as a"):
+        sources.create(dataset, data_dir=str(path)).load(LoadRequest())
+
+
+def test_tf_datasets_are_like_the_arrays_in_them():
+    expected = data.from_arrays(X, Y, SITES)
+    triples = tf.data.Dataset.from_tensor_slices((X, Y, SITES))
+    by_site = {
+        site: tf.data.Dataset.from_tensor_slices((X[site == SITES], Y[site == SITES])).batch(7)
+        for site in ("north", "south")
+    }
+    for dataset in (triples, triples.batch(9), by_site):
+        made = data.from_tf_dataset(dataset)
+        np.testing.assert_array_equal(made.train.x, expected.train.x)
+        np.testing.assert_array_equal(made.test.y, expected.test.y)
+        assert made.client_ids == expected.client_ids
+        assert made.class_names == expected.class_names
+    made = data.from_tf_dataset({"a": by_site["north"]}, {"a": by_site["south"]})
+    assert (len(made.train), len(made.test)) == (24, 16)
+    with pytest.raises(DataError, match=r"triples \(input, label, site\) is needed, not of"):
+        data.from_tf_dataset(tf.data.Dataset.from_tensor_slices((X, Y)))
+
+
+def test_a_federation_becomes_a_data_set(own_components):
+    made = data.from_arrays(X, Y, SITES, name="hospitals")
+    for _ in range(2):
+        data.register_federation(made)
+    loaded = data.load_federation("hospitals", "natural")
+    assert loaded.client_ids == made.client_ids
+    np.testing.assert_array_equal(loaded.train.x, made.train.x)
+    assert (loaded.fingerprint, loaded.input_spec) == (made.fingerprint, made.input_spec)
+    assert data.load_federation("hospitals", "natural", 1).num_clients == 1
+    pooled = DataConfig(sources.create("hospitals"), partitions.create("iid", num_clients=3))
+    assert pooled.build().num_clients == 3

@@ -1,0 +1,316 @@
+"""Image files of your own in folders: what is read, how it is divided, and what is refused."""
+
+import os
+import zlib
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from tests.data.refusals import refuses
+from tff_pcdd import data
+from tff_pcdd.data import DataError, LoadRequest, sources
+
+SITES = {"Berlin": {"cat": 10, "dog": 5}, "Lyon": {"cat": 5}, "Oslo": {"deer": 6, "dog": 1}}
+
+
+def write(path, pixels):
+    path.parent.mkdir(parents=True, exist_ok=True)
+    Image.fromarray(pixels).save(path)
+
+
+def noise(number, *shape):
+    return np.random.default_rng(number).integers(0, 256, shape, np.uint8)
+
+
+def make(root, sites=None, shape=(8, 8, 3), first=0):
+    """A PNG of noise for each sample; no two are alike."""
+    number = first
+    for site, classes in (sites or SITES).items():
+        for label, count in classes.items():
+            for _ in range(count):
+                write(root / site / label / f"{number:03d}.png", noise(number, *shape))
+                number += 1
+    return root
+
+
+def refused(root, *parts, **options):
+    with pytest.raises(DataError) as caught:
+        data.from_folder(root, **options)
+    assert "\n" not in str(caught.value)
+    for part in parts:
+        assert part in str(caught.value), str(caught.value)
+
+
+def test_sites_are_clients_and_folders_name_classes(tmp_path):
+    made = data.from_folder(make(tmp_path))
+    assert made.client_ids == ("Berlin", "Lyon", "Oslo")
+    assert made.class_names == ("cat", "deer", "dog")
+    # A fifth of each site's samples, and of each class at least one stays in training.
+    assert made.class_counts().tolist() == [[8, 0, 4], [4, 0, 0], [0, 5, 1]]
+    assert made.test_class_counts().tolist() == [[2, 0, 1], [1, 0, 0], [0, 1, 0]]
+    assert made.input_spec.shape == (8, 8, 3)
+    assert all(name.endswith(".png") for name in made.train.ids)
+
+
+def test_pixels_and_statistics(tmp_path):
+    made = data.from_folder(make(tmp_path))
+    pixels = {
+        os.path.relpath(path, tmp_path): np.asarray(Image.open(path))
+        for path in tmp_path.glob("*/*/*.png")
+    }
+    for part in (made.train, made.test):
+        for x, y, name in zip(part.x, part.y, part.ids, strict=True):
+            np.testing.assert_array_equal(x, pixels[name])
+            assert made.class_names[y] == name.split(os.sep)[1]
+    scaled = made.train.x.astype(np.float64) / 255
+    np.testing.assert_allclose(made.input_spec.mean, scaled.mean((0, 1, 2)), rtol=1e-3)
+    np.testing.assert_allclose(made.input_spec.std, scaled.std((0, 1, 2)), rtol=1e-3)
+    assert made.input_spec.scale == 1 / 255
+
+
+def test_images_that_do_not_fit_into_memory_are_read_batch_by_batch(tmp_path, monkeypatch):
+    root = make(tmp_path)
+    in_memory = data.from_folder(root)
+    monkeypatch.setattr("tff_pcdd.data.sources._image_files._IN_MEMORY", 100)
+    made = data.from_folder(root)
+    assert made.input_spec.kind == "image_file"
+    assert made.input_spec.mean == in_memory.input_spec.mean
+    assert made.input_spec.std == in_memory.input_spec.std
+    read = data.normalize(made.train.x, made.input_spec)
+    expected = data.normalize(in_memory.train.x, in_memory.input_spec)
+    np.testing.assert_array_equal(read, expected)
+
+
+def test_the_test_part_of_a_site_does_not_depend_on_other_sites(tmp_path):
+    one = data.from_folder(make(tmp_path / "a", SITES))
+    more = make(tmp_path / "b", {**SITES})
+    make(more, {"Aachen": {"cat": 9, "dog": 9}}, first=500)
+    other = data.from_folder(more)
+
+    def tests_of(federation, site):
+        rows = federation.clients[federation.client_ids.index(site)].test
+        return sorted(federation.test.ids[rows])
+
+    for site in SITES:
+        assert tests_of(one, site) == tests_of(other, site)
+    assert tests_of(one, "Berlin") != tests_of(data.from_folder(more, test_seed=1), "Berlin")
+    assert len(data.from_folder(more, test_fraction=0.5).test) > len(other.test)
+
+
+def test_given_parts_are_kept(tmp_path):
+    make(tmp_path / "train")
+    make(tmp_path / "test", {"Lyon": {"dog": 2}, "Porto": {"cat": 1}}, first=100)
+    made = data.from_folder(tmp_path)
+    assert made.client_ids == ("Berlin", "Lyon", "Oslo", "Porto")
+    assert made.class_counts().sum(axis=1).tolist() == [15, 5, 7, 0]
+    assert made.test_class_counts().tolist() == [[0, 0, 0], [0, 0, 2], [0, 0, 0], [1, 0, 0]]
+    with refuses("test_fraction", "says itself which samples are for testing"):
+        data.from_folder(tmp_path, test_fraction=0.3)
+
+
+def test_sites_and_classes_without_samples_are_named(tmp_path, warnings_again):
+    make(tmp_path / "train")
+    make(tmp_path / "test", {"Porto": {"cat": 2}}, first=100)
+    data.from_folder(tmp_path)
+    text = warnings_again.text
+    assert "site Porto has no training samples" in text
+    assert "sites Berlin, Lyon, Oslo have no test samples" in text
+    assert "classes deer, dog have no test samples" in text
+
+
+def test_empty_folders_are_left_out_by_name(tmp_path, warnings_again):
+    make(tmp_path)
+    (tmp_path / "Paris" / "cat").mkdir(parents=True)
+    (tmp_path / "Lyon" / "wolf").mkdir()
+    made = data.from_folder(tmp_path)
+    assert made.client_ids == ("Berlin", "Lyon", "Oslo")
+    assert made.class_names == ("cat", "deer", "dog")
+    assert (made.notes["sites_left_out"], made.notes["classes_left_out"]) == (1, 1)
+    assert "site Paris left out, without any image" in warnings_again.text
+    assert "class wolf left out, without any image" in warnings_again.text
+
+
+def test_other_files_are_left_out_and_counted(tmp_path, warnings_again):
+    make(tmp_path)
+    for name in (".DS_Store", "Berlin/cat/Thumbs.db", "Berlin/.hidden/x.png", "Lyon/._cat"):
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_bytes(b"x")
+    (tmp_path / "labels.csv").write_text("")
+    (tmp_path / "Berlin" / "cat" / "scan.tif").write_text("")
+    made = data.from_folder(tmp_path)
+    assert (made.notes["hidden_files"], made.notes["other_files"]) == (4, 2)
+    assert "2 files are left out" in warnings_again.text
+    assert "for example Berlin/cat/scan.tif" in warnings_again.text
+    assert len(made.train) + len(made.test) == 27
+
+
+def test_names_are_composed_and_without_superfluous_blanks(tmp_path):
+    make(tmp_path, {"Charité": {"cat": 4}, " St.  Mary ": {"dog": 4, "cat": 4}})
+    make(tmp_path, {"Charite\u0301": {"dog": 2}}, first=100)
+    assert data.from_folder(tmp_path).client_ids == ("Charité", "St. Mary")
+
+
+def test_numbers_are_in_their_order(tmp_path):
+    make(tmp_path, {"a": {"10": 3, "9": 3, "1": 3}})
+    assert data.from_folder(tmp_path).class_names == ("1", "9", "10")
+
+
+def test_sites_that_differ_only_in_case_are_named(tmp_path, warnings_again):
+    make(tmp_path, {"Lyon": {"cat": 4, "dog": 4}, "LYON": {"cat": 4}})
+    assert data.from_folder(tmp_path).num_clients == 2
+    assert "sites 'LYON' and 'Lyon' differ only in case; they are two" in warnings_again.text
+
+
+def test_the_same_image_elsewhere_is_named(tmp_path, warnings_again):
+    make(tmp_path / "train", {"a": {"cat": 4, "dog": 4}, "b": {"cat": 4}})
+    make(tmp_path / "test", {"a": {"cat": 2}}, first=100)
+    write(tmp_path / "train" / "b" / "cat" / "same.png", noise(0, 8, 8, 3))
+    write(tmp_path / "train" / "b" / "cat" / "same2.png", noise(1, 8, 8, 3))
+    write(tmp_path / "test" / "a" / "cat" / "same.png", noise(5, 8, 8, 3))
+    made = data.from_folder(tmp_path)
+    assert made.notes["duplicates_at_several_sites"] == 2
+    assert made.notes["duplicates_in_both_parts"] == 1
+    assert made.notes["duplicates_of_several_classes"] == 1
+    text = warnings_again.text
+    assert "2 samples occur at several sites, for example train/a/cat/00" in text
+    assert "and train/b/cat/same" in text
+    assert "1 sample occurs in the training and the test part, for example " in text
+    assert "test/a/cat/same.png" in text
+
+
+def test_nothing_is_said_about_images_that_are_all_different(tmp_path, warnings_again):
+    made = data.from_folder(make(tmp_path, {"a": {"x": 8, "y": 8}, "b": {"x": 8, "y": 8}}))
+    assert made.notes == {}
+    assert warnings_again.text == ""
+
+
+def test_grey_and_color_images_get_one_number_of_channels(tmp_path, warnings_again):
+    make(tmp_path, {"a": {"cat": 4}}, shape=(8, 8))
+    assert data.from_folder(make(tmp_path / "g", shape=(8, 8))).input_spec.shape == (8, 8, 1)
+    make(tmp_path / "m", {"a": {"cat": 4}}, shape=(8, 8))
+    mixed = data.from_folder(make(tmp_path / "m", {"a": {"dog": 4}}, first=50))
+    assert mixed.input_spec.shape == (8, 8, 3)
+    assert "4 of 8 images are grey; all are read as color images with 3" in warnings_again.text
+    grey = mixed.train.x[mixed.train.y == 0]
+    assert (grey == grey[..., :1]).all()
+    assert data.from_folder(tmp_path / "m", image_channels=1).train.x.shape == (6, 8, 8, 1)
+    with refuses("image_channels", "choose 1"):
+        data.from_folder(tmp_path / "m", image_channels=2)
+    with refuses("input_normalization", "needs color images"):
+        data.from_folder(tmp_path / "g", input_normalization="imagenet")
+
+
+def test_images_of_different_sizes_need_a_size(tmp_path):
+    make(tmp_path, {"a": {"cat": 3, "dog": 3}})
+    make(tmp_path, {"b": {"cat": 3}}, shape=(12, 20, 3), first=50)
+    with refuses("image_size", "2 sizes, from 8×8 to 20×12 pixels; choose one such as 8"):
+        data.from_folder(tmp_path)
+    made = data.from_folder(tmp_path, image_size=10)
+    assert made.train.x.shape[1:] == (10, 10, 3)
+    make(tmp_path / "wide", {"a": {"cat": 3, "dog": 3}}, shape=(6, 10, 3))
+    assert data.from_folder(tmp_path / "wide").input_spec.shape == (6, 10, 3)
+    make(tmp_path / "huge", {"a": {"cat": 1, "dog": 2}}, shape=(4, 600, 3))
+    with refuses("image_size", "images have 600×4 pixels"):
+        data.from_folder(tmp_path / "huge")
+
+
+def test_the_fingerprint_is_that_of_the_contents(tmp_path):
+    made = data.from_folder(make(tmp_path / "a"))
+    assert data.from_folder(make(tmp_path / "b")).fingerprint == made.fingerprint
+    write(tmp_path / "b" / "Lyon" / "cat" / "015.png", noise(999, 8, 8, 3))
+    assert data.from_folder(tmp_path / "b").fingerprint != made.fingerprint
+    (tmp_path / "a" / "Oslo" / "deer").rename(tmp_path / "a" / "Oslo" / "elk")
+    assert data.from_folder(tmp_path / "a").fingerprint != made.fingerprint
+
+
+def test_other_layouts_are_refused(tmp_path):
+    layout = "the layout is site/class/image"
+    (tmp_path / "empty").mkdir()
+    refused(tmp_path / "empty", "there are no PNG or JPEG images", layout)
+    make(tmp_path / "flat", {"cat": {"": 2}, "dog": {"": 2}})
+    refused(tmp_path / "flat", f"{tmp_path}/flat/cat holds images and no folders of classes")
+    make(tmp_path / "deep" / "x")
+    refused(tmp_path / "deep", "x/Berlin/cat is a folder in a class's folder", layout)
+    make(tmp_path / "half" / "train")
+    refused(tmp_path / "half", "holds the folders train;", layout)
+    make(tmp_path / "three" / "train")
+    make(tmp_path / "three" / "test")
+    make(tmp_path / "three" / "val")
+    refused(tmp_path / "three", "holds the folders test, train, val;", layout)
+    make(tmp_path / "one", {"a": {"cat": 4}})
+    refused(tmp_path / "one", "holds only the class cat; at least two classes are needed")
+    make(tmp_path / "untested", {"a": {"cat": 1, "dog": 1}})
+    refused(tmp_path / "untested", "there are no test samples")
+
+
+@pytest.mark.parametrize("content", [b"", b"no image", b"GIF89a" + bytes(40)])
+def test_files_that_are_not_images_are_named(tmp_path, content):
+    root = make(tmp_path)
+    (root / "Lyon" / "cat" / "015.png").write_bytes(content)
+    refused(root, "Lyon/cat/015.png: not a PNG or JPEG image")
+    (root / "Oslo" / "dog" / "x.jpg").write_bytes(content)
+    refused(root, "Lyon/cat/015.png and 1 more: not a PNG or JPEG image")
+
+
+def test_images_that_break_off_are_named(tmp_path):
+    path = make(tmp_path, shape=(64, 64, 3)) / "Lyon" / "cat" / "015.png"
+    path.write_bytes(path.read_bytes()[:2000])
+    refused(tmp_path, "broken", str(path))
+
+
+def test_huge_images_are_refused_by_their_header(tmp_path):
+    path = make(tmp_path) / "Lyon" / "cat" / "015.png"
+    content = bytearray(path.read_bytes())
+    content[16:24] = (100_000).to_bytes(4, "big") * 2
+    content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
+    path.write_bytes(content)
+    refused(tmp_path, "015.png: the image has more pixels than max_image_pixels")
+    refused(tmp_path, "more pixels than max_image_pixels=60 allows", max_image_pixels=60)
+
+
+def test_links_stay_in_the_directory(tmp_path):
+    root, outside = make(tmp_path / "data"), make(tmp_path / "outside")
+    (root / "Lyon" / "dog").symlink_to(outside / "Berlin" / "dog")
+    refused(root, "Lyon/dog is a link to a folder outside of")
+    (root / "Lyon" / "dog").unlink()
+    (root / "Lyon" / "cat" / "x.png").symlink_to(outside / "Berlin" / "cat" / "000.png")
+    refused(root, "x.png is a link to a file outside of")
+    (root / "Lyon" / "cat" / "x.png").unlink()
+    (root / "Lyon" / "cat" / "x.png").symlink_to(root / "nowhere.png")
+    refused(root, "x.png' cannot be read")
+    (root / "Lyon" / "cat" / "x.png").unlink()
+    os.mkfifo(root / "Lyon" / "cat" / "x.png")
+    refused(root, "x.png is not a regular file")
+
+
+def test_file_names_need_not_be_unicode_but_names_of_sites_do(tmp_path):
+    root = make(tmp_path)
+    path = root / "Lyon" / "cat"
+    os.rename(path / "015.png", os.fsencode(path) + b"/\xff.png")
+    made = data.from_folder(root)
+    assert any("udcff" in name for name in [*made.train.ids, *made.test.ids])
+    os.rename(path, os.fsencode(root) + b"/Lyon/\xff")
+    refused(root, "the name of the folder", "is not Unicode")
+    os.rename(os.fsencode(root) + b"/Lyon/\xff", path)
+    (root / "Lyon").rename(root / "Ly\non\x07")
+    refused(root, "has characters that cannot be shown")
+
+
+def test_some_sites_and_other_partitions(tmp_path):
+    root = make(tmp_path, {name: {"cat": 5, "dog": 5} for name in "abcdef"})
+    some = data.load_federation("folder", "natural", 2, data_dir=str(root))
+    assert some.num_clients == 2
+    assert (len(some.train), len(some.test)) == (16, 4)
+    assert len(some.test.ids) == 4
+    pooled = data.load_federation("folder", "class", 4, data_dir=str(root), classes_per_client=1)
+    assert (pooled.class_counts() > 0).sum(axis=1).tolist() == [1, 1, 1, 1]
+    with refuses("classes_per_client", "only 2 classes"):
+        data.load_federation("folder", "class", 4, data_dir=str(root), classes_per_client=3)
+
+
+def test_a_missing_folder_is_refused_by_name(tmp_path):
+    source = sources.create("folder", data_dir=str(tmp_path / "no"))
+    for call in (source.check, lambda: source.load(LoadRequest())):
+        with pytest.raises(DataError, match=f"data_dir={tmp_path}/no is not a directory"):
+            call()

@@ -1,0 +1,200 @@
+"""Tables of your own: csv, parquet and data frames, with paths of images or with features."""
+
+import os
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.refusals import refuses
+from tests.data.test_own_folder import make, noise, write
+from tff_pcdd import data
+from tff_pcdd.data import DataError, LoadRequest, sources
+from tff_pcdd.training import ExperimentConfig
+
+N = 30
+TABLE = pd.DataFrame(
+    {
+        "age": np.random.default_rng(0).integers(20, 90, N),
+        "bmi": np.random.default_rng(1).normal(25, 4, N).round(3),
+        "patient": np.arange(N),
+        "label": ["ill", "well", "ill"] * (N // 3),
+        "site": ["St. Mary, London", "Charité\nWest", "Lyon"] * (N // 3),
+    }
+)
+
+
+def load(path, **options):
+    return data.load_federation("table", "natural", data_dir=str(path), **options)
+
+
+def refused(path, *parts, **options):
+    with pytest.raises(DataError) as caught:
+        load(path, **options)
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in (str(path), *parts):
+        assert part in message, message
+
+
+@pytest.fixture
+def features(tmp_path):
+    TABLE.to_csv(tmp_path / "a.csv", index=False)
+    return tmp_path / "a.csv"
+
+
+def test_features_of_csv_parquet_and_data_frames_are_equal(features):
+    TABLE.to_parquet(features.with_suffix(".parquet"))
+    TABLE.to_csv(features.with_name("b.csv"), index=False, sep=";")
+    expected = np.float32(TABLE[["age", "bmi"]])
+    options = {"feature_columns": "age, bmi"}
+    for made in (
+        load(features, **options),
+        load(features.with_suffix(".parquet"), **options),
+        load(features.with_name("b.csv"), **options),
+        data.from_dataframe(TABLE, features=["age", "bmi"]),
+        data.from_dataframe({name: TABLE[name] for name in TABLE}, features="age,bmi"),
+    ):
+        # Names with commas and line breaks are one line.
+        assert made.client_ids == ("Charité West", "Lyon", "St. Mary, London")
+        assert made.class_names == ("ill", "well")
+        for part in (made.train, made.test):
+            rows = [int(name.removeprefix("row ")) for name in part.ids]
+            first = min(int(n.removeprefix("row ")) for p in (made.train, made.test) for n in p.ids)
+            np.testing.assert_array_equal(part.x, expected[np.array(rows) - first])
+        scaled = made.train.x.astype(np.float64)
+        np.testing.assert_allclose(made.input_spec.mean, scaled.mean(0), rtol=1e-3)
+        np.testing.assert_allclose(made.input_spec.std, scaled.std(0), rtol=1e-3)
+
+
+def test_all_features_are_those_without_a_role(features):
+    assert load(features, feature_columns="all").input_spec.shape == (3,)
+    TABLE.rename(columns={"label": "y"}).to_csv(features, index=False)
+    assert load(features, feature_columns="all", label_column="y").input_spec.shape == (3,)
+    with refuses("feature_columns", "y is the label or the site, and would give away the answer"):
+        load(features, feature_columns="age,y", label_column="y")
+
+
+def test_tables_of_features_train_an_mlp_at_their_sites(features):
+    values = {"dataset": "table", "data_dir": str(features), "feature_columns": "age,bmi"}
+    config = ExperimentConfig.from_settings(**values)
+    assert (config.model.backbone.name, config.data.partition.name) == ("mlp", "natural")
+    assert config.data.input_spec().shape == (2,)
+    config = ExperimentConfig.from_settings(**values, model="resnet8", partition="iid")
+    assert (config.model.backbone.name, config.data.partition.name) == ("resnet8", "iid")
+    config = ExperimentConfig.from_settings(dataset="table", data_dir="x")
+    assert (config.model.backbone.name, config.data.partition.name) == ("simple_cnn", "natural")
+    for name, value in (("image_size", 8), ("augmentation", "standard"), ("image_channels", 1)):
+        with refuses(name, "applies to images"):
+            ExperimentConfig.from_settings(**values, **{name: value})
+    with refuses("feature_columns", "must be names"):
+        ExperimentConfig.from_settings(**{**values, "feature_columns": "age,,bmi"})
+
+
+def test_paths_of_images(tmp_path):
+    root = make(tmp_path)
+    rows = [
+        {"path": os.path.relpath(path, root), "label": path.parts[-2], "site": path.parts[-3]}
+        for path in sorted(root.glob("*/*/*.png"))
+    ]
+    pd.DataFrame(rows).to_csv(root / "a.csv", index=False)
+    expected, made = data.from_folder(root), load(root / "a.csv")
+    for other in (made, data.from_dataframe(pd.DataFrame(rows), folder=root)):
+        np.testing.assert_array_equal(other.train.x, expected.train.x)
+        np.testing.assert_array_equal(other.test.x, expected.test.x)
+        assert other.client_ids == expected.client_ids
+        assert other.input_spec == expected.input_spec
+    assert made.train.ids[0].endswith(f"({expected.train.ids[0]})")
+
+
+def test_other_names_of_columns_and_a_split(tmp_path):
+    for number in range(8):
+        write(tmp_path / f"{number}.png", noise(number, 4, 4, 3))
+    table = pd.DataFrame(
+        {
+            "file": [f"{number}.png" for number in range(8)],
+            "diagnosis": [1, 2] * 4,
+            "hospital": [1.0, 1.0, 2.0, 2.0] * 2,
+            "fold": ["train"] * 4 + ["test"] * 4,
+        }
+    )
+    table.to_csv(tmp_path / "a.csv", index=False)
+    names = {"path": "file", "label": "diagnosis", "site": "hospital", "split": "fold"}
+    made = load(tmp_path / "a.csv", **{f"{role}_column": name for role, name in names.items()})
+    assert (made.client_ids, made.class_names) == (("1", "2"), ("1", "2"))
+    assert made.class_counts().tolist() == made.test_class_counts().tolist() == [[1, 1], [1, 1]]
+    with refuses("test_fraction", "says itself"):
+        renamed = table.rename(columns={value: name for name, value in names.items()})
+        data.from_dataframe(renamed, folder=tmp_path, test_fraction=0.3)
+
+
+@pytest.mark.parametrize(
+    ("row", "column", "value", "message"),
+    [
+        (3, "age", "", "row 5: '' in column 'age' is not a finite number"),
+        (0, "bmi", "NaN", "row 2: 'NaN' in column 'bmi' is not a finite number"),
+        (0, "bmi", "1e99", "row 2: '1e99' in column 'bmi'"),
+        (0, "age", "old", "row 2: 'old' in column 'age'"),
+        (4, "label", "", "row 6: the label is missing"),
+        (4, "label", "nan", "row 6: the label is missing"),
+        (4, "site", " ", "row 6: the site is missing"),
+    ],
+)
+def test_cells_that_cannot_be_used_are_named(features, row, column, value, message):
+    table = TABLE.astype(str)
+    table.loc[row, column] = value
+    table.to_csv(features, index=False)
+    refused(features, message, feature_columns="age,bmi")
+
+
+@pytest.mark.parametrize("value", [np.nan, None, np.inf, pd.NA, "x"])
+def test_cells_of_data_frames_too(value):
+    table = TABLE.astype(object)
+    table.loc[3, "age"] = value
+    with pytest.raises(DataError, match=r"dataframe, row 3: .* in column 'age' is not a finite"):
+        data.from_dataframe(table, features=["age", "bmi"])
+    table = TABLE.astype(object)
+    table.loc[3, "site"] = value
+    if value != "x" if isinstance(value, str) else True:
+        with pytest.raises(DataError, match="dataframe, row 3: the site is missing"):
+            data.from_dataframe(table, features=["age", "bmi"])
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("", "the table is empty"),
+        ("path,label,site\n", "the table is empty"),
+        ("path,label,site\na.png,1\n", "row 2: has 2 cells, but there are 3 columns"),
+        ("path,label,label\na.png,1,2\n", "column 'label' occurs twice"),
+        ("path,label\na.png,1\n", "column 'site' is missing, there are path, label; site_column"),
+        ("file,label,site\na.png,1,a\n", "there is no column 'path' of image files"),
+        ("path,label,site\nb.png,1,a\n", "lists b.png, not found in"),
+        ("path,label,site\n../b.png,1,a\n", "lists '../b.png', which is not a path below"),
+        ("path,label,site\n/etc/hostname,1,a\n", "which is not a path below"),
+        ('path,label,site\n"a.png,1,a\n', "unexpected end of data"),
+        ("path,label,site,split\na.png,1,a,valid\n", "row 2: split 'valid' is not train or test"),
+        ("path,label,site\na.png,1,a\na.png,1,a\n", "holds only the class 1"),
+    ],
+)
+def test_tables_that_cannot_be_used(tmp_path, text, message):
+    write(tmp_path / "a.png", noise(0, 4, 4, 3))
+    (tmp_path / "a.csv").write_text(text)
+    refused(tmp_path / "a.csv", message)
+
+
+def test_missing_features_are_named(features):
+    refused(features, "column 'weight' is missing, there are age, bmi", feature_columns="weight")
+
+
+def test_the_fingerprint_counts_the_columns(features):
+    made = load(features, feature_columns="age,bmi")
+    TABLE.rename(columns={"bmi": "weight"}).to_csv(features, index=False)
+    assert load(features, feature_columns="age,weight").fingerprint != made.fingerprint
+
+
+def test_parquet_without_arrow(features, monkeypatch):
+    TABLE.to_parquet(features.with_suffix(".parquet"))
+    monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
+    with pytest.raises(DataError, match="reading parquet needs pyarrow, which is not installed"):
+        sources.create("table", data_dir=str(features.with_suffix(".parquet"))).load(LoadRequest())

@@ -1,0 +1,53 @@
+"""What model cards say about calibration."""
+
+import numpy as np
+import pytest
+
+from tff_pcdd.evaluation.calibration import Calibration, Reliability
+from tff_pcdd.export import model_card
+
+LOW = "**The probabilities are far too low**"
+HIGH = "**The probabilities are far too high**"
+
+
+def answers(correct, confidence):
+    """Ten answers in one bin."""
+    return Reliability(np.array([10]), np.array([10 * confidence]), np.array([correct]))
+
+
+def card(correct, confidence, temperature=float("nan"), calibrated=False):
+    before, after = answers(correct, confidence), answers(correct, correct / 10)
+    of = Calibration(before, after, temperature, 20)
+    return "\n".join(model_card._calibration(of, calibrated))
+
+
+@pytest.mark.parametrize(
+    ("correct", "confidence", "says"),
+    [(9, 0.12, LOW), (9, 0.76, None), (9, 0.99, None), (5, 0.64, None), (5, 0.66, HIGH)],
+)
+def test_advice_where_probabilities_mislead(correct, confidence, says):
+    text = card(correct, confidence)
+    assert (LOW in text, HIGH in text) == (says == LOW, says == HIGH)
+    assert ("temperature=fitted" in text) == (says is not None)
+    assert ("FedGELA with scale 1" in text) == (says == LOW)
+    assert f"| {10 * correct:.2f} | {100 * confidence:.2f} |" in text
+
+
+def test_before_and_after_the_temperature():
+    text = card(9, 0.12, 0.25)
+    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
+    assert rows == [
+        "| as the method computes them | 90.00 | 12.00 | 78.00 |",
+        "| divided by the temperature 0.25 | 90.00 | 90.00 | 0.00 |",
+    ]
+    assert "fitted on 20 held-out samples. This model does not use it;" in text.replace("\n", " ")
+    used = card(9, 0.12, 0.25, calibrated=True)
+    assert "This model divides its logits by it." in used.replace("\n", " ")
+    assert LOW not in used
+    assert "No temperature is fitted to the 20 held-out samples" in card(9, 0.12)
+
+
+def test_without_test_samples():
+    nothing = Reliability(np.array([0]), np.array([0.0]), np.array([0]))
+    of = Calibration(nothing, nothing, float("nan"), 0)
+    assert [*model_card._calibration(of, False)] == ["There are no test samples to measure it on."]

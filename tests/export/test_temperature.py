@@ -1,0 +1,65 @@
+"""Exports whose logits are divided by a temperature, compared with those without it."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.data.refusals import refuses
+from tests.export.conftest import train
+from tff_pcdd.export import ExportOptions, export_run
+from tff_pcdd.training.run_directory import read_config
+
+
+def exported(run, directory, options, **chosen):
+    """The answers to the test samples, and the card, of the global model and of client 1."""
+    config = read_config(run)
+    choice = ExportOptions(clients="1", **chosen)
+    for _ in export_run(config, run, directory, choice, options):
+        pass
+    test = config.data.build().test
+    found = []
+    for folder in (directory / "global" / "1", directory / "personal" / "1" / "1"):
+        serve = tf.saved_model.load(str(folder)).signatures["serving_default"]
+        answers = serve(images=tf.constant(test.x))
+        probabilities = answers["probabilities"].numpy()
+        found.append(
+            (
+                probabilities,
+                answers["label"].numpy(),
+                (folder / "model_card.md").read_text().replace("\n", " "),
+            )
+        )
+    return found
+
+
+@pytest.mark.integration
+def test_exports_carry_a_temperature(options, tmp_path):
+    train(tmp_path / "run", options, "fedgela", validation_fraction=0.3, rounds=3)
+    plain = exported(tmp_path / "run", tmp_path / "plain", options)
+    cooled = exported(tmp_path / "run", tmp_path / "cooled", options, temperature="fitted")
+    for (before, labels, card), (after, same, card_after) in zip(plain, cooled, strict=True):
+        np.testing.assert_array_equal(labels, same)
+        temperature = float(card_after.split("the temperature ")[1].split(" ")[0])
+        powers = before.astype(np.float64) ** (1 / temperature)
+        expected = powers / powers.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(after, expected, atol=2e-3)
+        assert "This model divides its logits by it." in card_after
+        assert "This model does not use it" in card
+    # FedGELA's global model answers near 1/10 at scale 1.
+    assert plain[0][0].max() < 0.4 < cooled[0][0].max()
+    assert "**The probabilities are far too low**" in plain[0][2]
+    assert "**The probabilities are far too low**" not in cooled[0][2]
+
+
+@pytest.mark.integration
+def test_a_run_without_held_out_samples(runs, options, tmp_path):
+    config = read_config(runs["fedgela"])
+    with refuses("temperature", "held no samples out; train with validation_fraction above 0"):
+        export_run(
+            config,
+            runs["fedgela"],
+            tmp_path / "out",
+            ExportOptions(temperature="fitted"),
+            options,
+        )
+    assert not (tmp_path / "out").exists()

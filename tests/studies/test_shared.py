@@ -1,0 +1,94 @@
+"""Two processes in the directory of one study."""
+
+import json
+import os
+import subprocess
+import sys
+
+import pytest
+
+from tests.data.refusals import refuses
+from tff_pcdd import files
+from tff_pcdd.errors import LockedError, SettingError
+from tff_pcdd.studies import comparison, study
+from tff_pcdd.training import ExperimentConfig
+
+CONFIGS = [
+    ExperimentConfig.from_settings(algorithm=name, seed=seed)
+    for name in ("fedavg", "fedmr")
+    for seed in (0, 1)
+]
+
+
+@pytest.fixture
+def computed(monkeypatch):
+    """Replaces training and pauses: the runs in the order in which they were tried."""
+    tried = []
+
+    def run_experiment(config, folder, options=None, *, overwrite=False, label=""):
+        name = f"{config.algorithm} {config.seed}"
+        if name in busy and tried.count(name) < busy[name]:
+            tried.append(name)
+            raise LockedError("output_dir", folder, "another process is writing")
+        tried.append(name)
+        folder.mkdir(parents=True, exist_ok=True)
+        (folder / "config.json").write_text(json.dumps(config.to_settings()))
+        (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,3,5,,\n")
+        return {"seed": config.seed, "ga_final": 30.0}
+
+    busy = {}
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    monkeypatch.setattr(study.time, "sleep", lambda seconds: tried.append("pause"))
+    return tried, busy
+
+
+def test_runs_of_another_process_are_left_to_it_and_waited_for_at_the_end(computed, tmp_path):
+    tried, busy = computed
+    busy |= {"fedavg 0": 3, "fedmr 0": 2}
+    result = comparison.compare(CONFIGS, tmp_path)
+    free = ["fedavg 0", "fedavg 1", "fedmr 0", "fedmr 1"]
+    assert tried == [*free, *["fedavg 0", "fedmr 0", "pause"], "fedavg 0", "fedmr 0", "fedavg 0"]
+    assert not result.failures
+    assert result.report.count("| 2 ") == 2
+    rows = (tmp_path / "comparison.csv").read_text().splitlines()
+    assert [row.split(",")[1] for row in rows[1:]] == ["0", "1", "0", "1"]
+
+
+def test_the_first_run_may_be_the_one_that_is_not_free(computed, tmp_path):
+    tried, busy = computed
+    busy["fedavg 0"] = 1
+    comparison.compare(CONFIGS[:1], tmp_path)
+    assert tried == ["fedavg 0", "pause", "fedavg 0"]
+
+
+def test_a_run_that_another_process_computes_is_not_overwritten(computed, tmp_path):
+    folder = tmp_path / "fedmr" / "seed_1"
+    comparison.compare(CONFIGS, tmp_path)
+    with files.locked(folder):
+        comparison.plan(CONFIGS, tmp_path)
+        with refuses("output_dir", "another process is writing"):
+            comparison.plan(CONFIGS, tmp_path, overwrite=True)
+        # Its settings have to be the same all the same.
+        other = [config.with_settings(rounds=3) for config in CONFIGS]
+        with refuses("output_dir", "different settings"):
+            comparison.plan(other, tmp_path)
+
+
+def test_temporary_files_of_a_process_that_runs_are_kept(tmp_path):
+    done = subprocess.run(
+        [sys.executable, "-c", "import os; print(os.getpid())"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    names = [f".comparison.md.{os.getppid()}.tmp", f".a.{done.stdout.strip()}.tmp", ".b.x.tmp"]
+    for name in names:
+        (tmp_path / name).write_text("")
+    study._remove_leftovers(tmp_path)
+    assert os.listdir(tmp_path) == names[:1]
+
+
+def test_a_locked_directory_is_an_error_of_its_own_kind(tmp_path):
+    with files.locked(tmp_path), pytest.raises(LockedError) as caught:
+        files.refuse_locked(tmp_path)
+    assert isinstance(caught.value, SettingError)

@@ -1,0 +1,84 @@
+"""Stages are shown by programs only, on a terminal in one line, elsewhere if they take long."""
+
+import sys
+import time
+
+import pytest
+
+from tff_pcdd import stages
+
+
+@pytest.fixture
+def screen(monkeypatch, capsys):
+    """Standard error, which is a terminal or is not; a stage is shown after a short time."""
+    monkeypatch.setattr(stages, "_DELAY", 0.05)
+
+    def screen(terminal):
+        monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
+        return lambda: capsys.readouterr().err
+
+    return screen
+
+
+def wait():
+    """Waits until the current stage has been shown, if there is one."""
+    timer = stages._display and stages._display._timer
+    if timer:
+        timer.join(10)
+    else:
+        time.sleep(0.1)
+
+
+def test_the_library_alone_shows_nothing(screen):
+    read = screen(True)
+    stages.enter("loading data")
+    wait()
+    stages.leave()
+    assert read() == ""
+
+
+def test_on_a_terminal_a_stage_replaces_the_one_before(screen):
+    read = screen(True)
+    with stages.shown("train"):
+        stages.enter("loading data")
+        wait()
+        stages.enter("tracing")
+        wait()
+    assert read() == "\r\x1b[Ktrain: loading data …\r\x1b[Ktrain: tracing …\r\x1b[K"
+
+
+def test_elsewhere_it_is_a_line(screen):
+    read = screen(False)
+    with stages.shown("train"):
+        stages.enter("loading data")
+        wait()
+        stages.enter("tracing")
+        wait()
+    assert read() == "train: loading data …\ntrain: tracing …\n"
+
+
+@pytest.mark.parametrize("terminal", [True, False])
+def test_short_stages_are_not_shown(terminal, screen):
+    read = screen(terminal)
+    with stages.shown("train"):
+        stages.enter("loading data")
+        stages.enter("tracing")
+        stages.leave()
+        wait()
+    assert read() == ""
+    stages.enter("later")
+    wait()
+    assert read() == ""
+
+
+def test_importing_is_a_stage_until_it_is_done(screen, monkeypatch):
+    read = screen(False)
+    monkeypatch.setitem(sys.modules, "tensorflow_federated", sys)
+    with stages.shown("train"):
+        stages.importing()
+        wait()
+        assert read() == ""
+        monkeypatch.delitem(sys.modules, "tensorflow_federated")
+        stages.importing()
+        wait()
+    assert read() == "train: importing TensorFlow …\n"

@@ -1,0 +1,179 @@
+"""The table of clients, from predictions that are made up; expected values from loops."""
+
+import csv
+import io
+
+import numpy as np
+import pytest
+
+from tff_pcdd import data
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.training import clients_table
+from tff_pcdd.training.client_results import confusion_matrices
+from tff_pcdd.training.model_evaluation import Answers
+
+NAMES = ("a|b", "c", "samples")
+IDS = ("St. Mary", "north | east", "no test", "no train")
+TRAIN = np.array([0, 0, 1, 2, 2, 0])
+TEST = np.array([0, 1, 2, 2, 1, 0, 0])
+PARTS = [([0, 1, 2], [0, 1, 2, 5]), ([3, 4], [2, 3, 4]), ([5], []), ([], [6])]
+GLOBALLY = np.array([0, 1, 1, 2, 0, 0, -1], np.int32)
+BEFORE = [[0, 1, -1, 1], [2, 2, 2], [], [0]]
+AFTER = [[1, 1, 2, 1], [2, 2, 0], [], [1]]
+
+
+def federation():
+    clients = [
+        data.ClientIndices(name, np.array(train, int), np.array(test, int))
+        for name, (train, test) in zip(IDS, PARTS, strict=True)
+    ]
+    train, test = (data.Examples(np.zeros((len(y), 2, 2, 1), np.uint8), y) for y in (TRAIN, TEST))
+    spec = data.InputSpec("image", (2, 2, 1))
+    return data.Federation("made up", 3, NAMES, spec, train, test, clients)
+
+
+def count(predicted):
+    """Correct samples by client and class."""
+    found = np.zeros((4, 3), int)
+    for client, (_, test) in enumerate(PARTS):
+        for sample, answer in zip(test, predicted[client], strict=True):
+            found[client, TEST[sample]] += answer == TEST[sample]
+    return found
+
+
+def answers(globally=GLOBALLY):
+    total = count([TEST[test] for _, test in PARTS])
+    counts = {"total": total, "before": count(BEFORE), "after": count(AFTER)}
+    # Any other numbers: which classes are masked is not known here.
+    counts |= {"before_masked": counts["before"] // 2, "after_masked": total}
+    lists = [[np.array(of, np.int32) for of in stage] for stage in (BEFORE, AFTER)]
+    return Answers(globally, *lists, counts)
+
+
+def parsed(text):
+    header, *lines = csv.reader(io.StringIO(text))
+    return header, lines
+
+
+def test_rows():
+    first, second, third, fourth = clients_table.rows(federation(), answers())
+    assert first == {
+        "client": "St. Mary",
+        "train_samples": 3,
+        "test_samples": 4,
+        "ga": 75.0,
+        "pa_before": 50.0,
+        "pa": 50.0,
+        "pa_before_masked": 0.0,
+        "pa_masked": 100.0,
+        "balanced_before": 50.0,  # 1/2, 1 and 0 of the classes' samples
+        "balanced": 66.6666667,  # 0, 1 and 1
+        "over_global": -25.0,
+        "over_local": None,
+        "warning": "the personal model is 25.00 points worse than the global model",
+    }
+    assert second["ga"] == 33.3333333
+    assert second["over_global"] == 33.3333333
+    assert second["warning"] == ""
+    assert [third[name] for name in clients_table.COLUMNS[3:12]] == [None] * 9
+    assert third["warning"] == "no test samples, so no accuracies"
+    assert fourth["warning"] == "no training samples"
+    assert fourth["ga"] == 0.0, "an answer that is not finite is wrong"
+
+
+def test_without_a_global_model():
+    for row in clients_table.rows(federation(), answers(globally=None)):
+        assert row["ga"] is None
+        assert row["over_global"] is None
+    assert "global" not in confusion_matrices(federation(), answers(globally=None))
+
+
+def test_over_local():
+    """Also of rows that were read from a file."""
+    row = clients_table.rows(federation(), answers())[1]
+    better = clients_table.with_local(row, 60.0)
+    assert better["over_local"] == pytest.approx(20 / 3)
+    assert better["warning"] == ""
+    worse = clients_table.with_local(better, 70.0)
+    assert worse["over_local"] == pytest.approx(-10 / 3)
+    assert worse["warning"] == "the personal model is 3.33 points worse than training alone"
+    assert clients_table.with_local(worse, None) == row
+
+
+def test_a_diverged_run_is_marked_everywhere():
+    rows = clients_table.rows(federation(), answers(), diverged=True)
+    for row in rows:
+        assert row["warning"].startswith(clients_table.DIVERGED)
+        assert clients_table.with_local(row, 50.0)["warning"].startswith(clients_table.DIVERGED)
+
+
+def test_csv(tmp_path):
+    """Class names may contain separators, and may repeat names of other columns."""
+    rows = clients_table.rows(federation(), answers())
+    text = clients_table.csv_text(rows, federation(), answers().counts)
+    header, lines = parsed(text)
+    per_class = [f"{what}_{name}" for what in ("train", "recall") for name in NAMES]
+    assert header == [*clients_table.COLUMNS, *per_class]
+    assert lines[0][13:] == ["2", "1", "0", "0", "100", "100"]
+    assert lines[1][13:] == ["0", "0", "2", "", "0", "100"]
+    assert lines[2][13:] == ["1", "0", "0", "", "", ""]
+    path = tmp_path / "clients.csv"
+    path.write_text(text)
+    assert clients_table.read(path) == rows
+
+
+@pytest.mark.parametrize("text", ["", "round,ga\n1,2\n", "cut", "NUL\0"])
+def test_damaged_files(tmp_path, text):
+    path = tmp_path / "clients.csv"
+    rows = clients_table.rows(federation(), answers())
+    whole = clients_table.csv_text(rows, federation(), answers().counts)
+    path.write_text(whole[:-20] if text == "cut" else text)
+    with pytest.raises(DamagedFileError, match=r"clients\.csv is damaged"):
+        clients_table.read(path)
+
+
+def test_markdown_starts_with_the_worst_client():
+    rows = clients_table.rows(federation(), answers())
+    text = clients_table.markdown(rows, "Clients", ["A note."])
+    lines = [line.split(" | ") for line in text.splitlines() if line.startswith("| ")]
+    assert [line[0] for line in lines] == [
+        "| client",
+        "| no train",
+        "| St. Mary",
+        "| north \\| east",
+        "| no test",
+    ]
+    assert len({len(line) for line in lines}) == 1
+    assert "over local" not in lines[0], "nothing is known about it"
+    assert "\nA note.\n" in text
+    warnings = text.split("## Warnings\n\n")[1].splitlines()
+    assert warnings == [
+        "- no train: no training samples",
+        "- St. Mary: the personal model is 25.00 points worse than the global model",
+        "- no test: no test samples, so no accuracies",
+    ]
+
+
+def test_confusion_matrices():
+    found = confusion_matrices(federation(), answers())
+    assert found["class_names"].tolist() == list(NAMES)
+    expected = np.zeros((3, 3), int)
+    for label, predicted in zip(TEST, GLOBALLY, strict=True):
+        if predicted >= 0:
+            expected[label, predicted] += 1
+    np.testing.assert_array_equal(found["global"], expected)
+    for name, predicted in (("personal", AFTER), ("personal_before", BEFORE)):
+        assert found[name].shape == (4, 3, 3)
+        for client, (_, test) in enumerate(PARTS):
+            expected = np.zeros((3, 3), int)
+            for sample, answer in zip(test, predicted[client], strict=True):
+                if answer >= 0:
+                    expected[TEST[sample], answer] += 1
+            np.testing.assert_array_equal(found[name][client], expected)
+
+
+def test_large_confusion_matrices_are_left_out(monkeypatch):
+    monkeypatch.setattr("tff_pcdd.training.client_results._MAX_ENTRIES", 4 * 9 - 1)
+    assert sorted(confusion_matrices(federation(), answers())) == ["class_names", "global"]
+    monkeypatch.setattr("tff_pcdd.training.client_results._MAX_ENTRIES", 8)
+    assert sorted(confusion_matrices(federation(), answers())) == ["class_names"]

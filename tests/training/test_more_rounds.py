@@ -1,0 +1,105 @@
+"""More rounds for a run that has finished, or not: as if they had been planned from the start."""
+
+import dataclasses
+
+import pytest
+
+from tests.data.refusals import refuses
+from tests.training.runs import CONFIG, assert_same_run, stopped_in_round
+from tff_pcdd.training import (
+    ExperimentConfig,
+    manifests,
+    planning,
+    run_directory,
+    run_experiment,
+)
+from tff_pcdd.training.history import History
+
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
+FEWER = CONFIG.with_settings(rounds=2)
+
+
+def assert_same_results(directory, other):
+    assert_same_run(directory, other)
+    for name in ("config.json", "signature.json"):
+        paths = [folder / name for folder in (directory, other)]
+        assert paths[0].exists() == paths[1].exists()
+        assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes()
+
+
+@pytest.mark.parametrize("client_store", ["memory", "disk"])
+def test_a_finished_run_goes_on(client_store, unbroken, options, tmp_path):
+    options = dataclasses.replace(options, client_store=client_store)
+    first = run_experiment(FEWER, tmp_path, options)
+    assert first["rounds"] == 2
+    run_experiment(CONFIG, tmp_path, options)
+    assert_same_results(tmp_path, unbroken)
+    # Finished, it is only read.
+    (tmp_path / "checkpoints").rename(tmp_path / "plots" / "elsewhere")
+    assert run_experiment(CONFIG, tmp_path, options)["rounds"] == 4
+
+
+def test_an_unfinished_run_goes_on_too(unbroken, options, tmp_path):
+    with stopped_in_round(2):
+        run_experiment(CONFIG.with_settings(rounds=3), tmp_path, options)
+    run_experiment(CONFIG, tmp_path, options)
+    assert_same_results(tmp_path, unbroken)
+
+
+@pytest.mark.parametrize("evaluation", [{"eval_every": 3}, {"personal_eval_every": 0}])
+def test_the_old_last_round_is_evaluated_like_any_other(evaluation, options, tmp_path):
+    """Also if the process is stopped right after the run has become an unfinished one."""
+    longer = CONFIG.with_settings(**evaluation)
+    run_experiment(longer, tmp_path / "whole", options)
+    run_experiment(longer.with_settings(rounds=2), tmp_path / "run", options)
+    with stopped_in_round(3):
+        run_experiment(longer, tmp_path / "run", options)
+    assert not (tmp_path / "run" / "summary.json").exists()
+    run_experiment(longer, tmp_path / "run", options)
+    assert_same_results(tmp_path / "run", tmp_path / "whole")
+
+
+def test_without_an_earlier_checkpoint_that_round_stays_and_is_refused(options, tmp_path):
+    longer = CONFIG.with_settings(personal_eval_every=0)
+    options = dataclasses.replace(options, keep_checkpoints=1)
+    run_experiment(longer.with_settings(rounds=2), tmp_path, options)
+    with refuses("rounds", "the only checkpoint in .* is that of round 2"):
+        run_experiment(longer, tmp_path, options)
+    assert run_experiment(longer.with_settings(rounds=2), tmp_path, options)["rounds"] == 2
+
+
+def test_the_rounds_of_a_run_are_not_lowered(unbroken):
+    with refuses("output_dir", r"different settings: rounds \(there 4, here 2\)"):
+        run_directory.check_directory(unbroken, FEWER, overwrite=False)
+
+
+def test_a_method_with_a_schedule_is_refused(tmp_path):
+    planned = ExperimentConfig.from_settings(algorithm="fedproc", rounds=10)
+    run_directory.write_config(tmp_path, planned)
+    with refuses("rounds", "planned for 10 rounds, on which the training of fedproc depends"):
+        run_directory.check_directory(tmp_path, planned.with_settings(rounds=20), overwrite=False)
+    run_directory.check_directory(tmp_path, planned, overwrite=False)
+
+
+def test_only_methods_with_a_schedule_know_the_number_of_rounds():
+    for name, expected in (("fedproc", 10), ("fedavg", None)):
+        config = ExperimentConfig.from_settings(algorithm=name, rounds=10)
+        assert planning.planned_spec(config).task.num_rounds == expected
+
+
+def test_digests_do_not_depend_on_rounds():
+    longer, other = CONFIG.with_settings(rounds=9), CONFIG.with_settings(local_epochs=9)
+    digests = [manifests.settings_digest(c.to_settings()) for c in (CONFIG, longer, other)]
+    assert digests[0] == digests[1] != digests[2]
+
+
+def test_early_stopping_decides_as_in_the_longer_run(options, tmp_path):
+    settings = {"validation_fraction": 0.3, "early_stopping_patience": 1, "personal_eval_every": 0}
+    longer = CONFIG.with_settings(**settings, rounds=7)
+    run_experiment(longer, tmp_path / "whole", options)
+    stopped = len(History.read(tmp_path / "whole" / "metrics.csv"))
+    assert stopped < 7
+    for rounds in (2, stopped, 6, 7):
+        run_experiment(longer.with_settings(rounds=rounds), tmp_path / "run", options)
+    assert_same_results(tmp_path / "run", tmp_path / "whole")

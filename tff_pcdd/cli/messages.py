@@ -1,0 +1,66 @@
+"""Warnings of the package and of libraries, in the form of the programs' errors.
+
+    train: warning: 2 of 10 clients have no training samples
+
+TensorFlow's own messages, about processors, missing GPUs and retracing, are left out unless
+`--verbosity` is given.
+"""
+
+from __future__ import annotations
+
+import logging
+import sys
+
+import absl.logging
+from absl.logging import converter
+
+from tff_pcdd import stages
+
+
+class _Handler(logging.Handler):
+    """Writes messages to standard error, above a progress bar if there is one."""
+
+    def __init__(self, program: str):
+        super().__init__()
+        self._program = program
+
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            line = f"{self._program}: {record.levelname.lower()}: {record.getMessage()}"
+            if record.exc_info:
+                line = f"{line}\n{logging.Formatter().formatException(record.exc_info)}"
+            stages.leave()
+            tqdm = sys.modules.get("tqdm")
+            if tqdm is None:
+                print(line, file=sys.stderr, flush=True)
+            else:
+                tqdm.tqdm.write(line, file=sys.stderr)
+        except Exception:
+            self.handleError(record)
+
+
+def install(program: str) -> None:
+    """Shows warnings and errors as lines of a program.
+
+    Args:
+        program: its name.
+    """
+    root = logging.root
+    for handler in root.handlers[:]:
+        # Those of absl, and of modules that set up logging when they are imported.
+        if type(handler) in (logging.StreamHandler, _Handler, absl.logging.ABSLHandler):
+            root.removeHandler(handler)
+    root.addHandler(_Handler(program))
+    set_level(None)
+
+
+def set_level(verbosity: int | None) -> None:
+    """Sets the level of the messages that are shown.
+
+    Args:
+        verbosity: absl's number of the level; None for warnings, and only errors of TensorFlow.
+    """
+    level = absl.logging.WARNING if verbosity is None else verbosity
+    absl.logging.set_verbosity(level)
+    logging.root.setLevel(converter.absl_to_standard(level))
+    logging.getLogger("tensorflow").setLevel(logging.ERROR if verbosity is None else logging.NOTSET)

@@ -1,0 +1,245 @@
+"""Federations of your own data in one line: from arrays, data frames, tf.data, or folders.
+
+The sites are the clients. Labels may be names or whole numbers; the federation's class names are
+the names in their order. Where no test samples are given, each site keeps a fifth of its samples
+for testing, class by class.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.data import partitions, sources
+from tff_pcdd.data.config import DataConfig
+from tff_pcdd.data.federation import Federation
+from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
+from tff_pcdd.data.sources._arrays import OwnArrays
+from tff_pcdd.data.sources._columns import Columns
+from tff_pcdd.data.sources._own import MANY_CLASSES
+from tff_pcdd.errors import DataError
+
+
+@dataclasses.dataclass(frozen=True)
+class _Arrays(OwnArrays):
+    """Arrays in memory; the name is that of the federation."""
+
+    info = DatasetInfo("arrays", "image", MANY_CLASSES, (32, 32, 3), has_users=True)
+
+
+def from_arrays(
+    x: Any,
+    y: Any,
+    sites: Any,
+    split: Any | None = None,
+    *,
+    class_names: Iterable[Any] | None = None,
+    name: str = "arrays",
+    test_fraction: float | None = None,
+    test_seed: int = 0,
+    augmentation: str = "none",
+) -> Federation:
+    """A federation of images or vectors in arrays.
+
+    Args:
+        x: images, [n, height, width] or [n, height, width, channels], with pixels from 0 to 255 or
+            from 0 to 1; or vectors, [n, numbers].
+        y: label of each sample, a name or a whole number, [n]; an index into `class_names` if these
+            are given.
+        sites: name or number of each sample's site, [n].
+        split: "train" or "test" for each sample, [n]; by default, test samples are chosen.
+        class_names: a name for each label from 0.
+        name: name of the federation.
+        test_fraction: share of each site's samples to keep for testing; 0.2 by default.
+        test_seed: seed of the choice of test samples.
+        augmentation: augmentation of training images, see `sources.ImageSource`.
+
+    Raises:
+        SettingError: if an option is out of bounds or does not fit the data.
+        DataError: if the arrays do not fit each other, or hold values that cannot be used.
+
+    Example:
+        >>> import numpy as np
+        >>> x = np.random.default_rng(0).integers(0, 256, (60, 8, 8), np.uint8)
+        >>> federation = from_arrays(x, ["cat", "dog"] * 30, ["north"] * 40 + ["south"] * 20)
+        >>> federation.client_ids, federation.class_names, federation.class_counts().tolist()
+        (('north', 'south'), ('cat', 'dog'), [[16, 16], [8, 8]])
+    """
+    source = _Arrays(test_fraction=test_fraction, test_seed=test_seed, augmentation=augmentation)
+    pooled = source.pool_arrays(name, x, y, sites, split, LoadRequest(), class_names=class_names)
+    return _federation(name, pooled)
+
+
+def from_dataframe(
+    table: Any,
+    *,
+    folder: str | os.PathLike = ".",
+    features: str | Sequence[str] | None = None,
+    name: str = "dataframe",
+    **options: Any,
+) -> Federation:
+    """A federation of a data frame with a row for each sample.
+
+    Args:
+        table: a pandas data frame, or any mapping from column names to values.
+        folder: the folder that paths of images are relative to, and stay in.
+        features: columns of numbers that are the inputs instead of images, or "all".
+        name: name of the federation.
+        **options: other settings of the data set `table`, such as `label_column="diagnosis"`,
+            `site_column`, `path_column`, `split_column`, `image_size` and `test_fraction`.
+
+    Raises:
+        SettingError: if an option is out of bounds or does not fit the data.
+        DataError: if a column or a value is missing or cannot be used.
+    """
+    if features is not None and not isinstance(features, str):
+        features = ",".join(features)
+    root = pathlib.Path(folder).expanduser()
+    settings = {"data_dir": str(root), "feature_columns": features, **options}
+    source: Any = sources.create("table", **settings)
+    columns = Columns(name, {column: list(table[column]) for column in table})
+    return _federation(name, source.pool_columns(columns, root, LoadRequest()))
+
+
+def from_folder(data_dir: str | os.PathLike, **options: Any) -> Federation:
+    """A federation of image files in folders, DIR/site/class/image.
+
+    Args:
+        data_dir: the directory.
+        **options: other settings of the data set `folder`, such as `image_size` and
+            `test_fraction`.
+
+    Raises:
+        SettingError: if an option is out of bounds or does not fit the images.
+        DataError: if there are no images in this layout, or a file is not an image.
+    """
+    source = sources.create("folder", data_dir=os.fspath(data_dir), **options)
+    return DataConfig(source, partitions.create("natural")).build()
+
+
+def from_tf_dataset(
+    train: Any, test: Any | None = None, *, name: str = "tf_dataset", **options: Any
+) -> Federation:
+    """A federation of `tf.data` data sets, which are read into memory once.
+
+    Args:
+        train: for each site by its name, a data set of pairs (input, label); or one data set of
+            triples (input, label, site). Batches are taken apart.
+        test: the same for test samples; by default, they are chosen.
+        name: name of the federation.
+        **options: options of `from_arrays`.
+
+    Raises:
+        SettingError: as `from_arrays`.
+        DataError: as `from_arrays`, or if elements are no such pairs or triples.
+    """
+    read = [_read(dataset, name) for dataset in (train, test) if dataset is not None]
+    x, y, sites = ([value for part in read for value in part[i]] for i in range(3))
+    split = None
+    if test is not None:
+        split = ["train"] * len(read[0][1]) + ["test"] * len(read[1][1])
+    return from_arrays(x, y, sites, split, name=name, **options)
+
+
+def register_federation(federation: Federation) -> type[DataSource]:
+    """Makes a federation a data set that programs find by its name.
+
+    In a module that `--import` names, one line makes own arrays a data set:
+
+        register_federation(from_arrays(x, y, sites, name="hospitals"))
+
+    Args:
+        federation: the federation; its name is that of the data set.
+
+    Returns:
+        The registered class.
+    """
+    spec = federation.input_spec
+
+    class Registered(DataSource):
+        info = DatasetInfo(
+            federation.name, spec.kind, federation.num_classes, spec.shape, has_users=True
+        )
+
+        def load(self, request: LoadRequest) -> PooledData:
+            return _pooled(federation, request)
+
+        def input_spec(self):
+            return spec
+
+        def suggested_partition(self) -> dict[str, str]:
+            return {"partition": "natural"}
+
+        def suggested_model(self) -> dict[str, str]:
+            return {"model": "mlp"} if spec.kind == "vector" else {}
+
+    # Another registration of the same name replaces this one, as in a notebook's cell.
+    Registered.__qualname__ = f"Registered({federation.name})"
+    return sources.register(dataclasses.dataclass(frozen=True)(Registered))
+
+
+def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
+    from tff_pcdd.data.sources._image_lists import choose_users
+
+    train, test, users = choose_users(
+        federation.train,
+        federation.test,
+        federation.clients,
+        request.max_clients,
+        request.seed,
+        federation.name,
+    )
+    return PooledData(
+        train,
+        test,
+        federation.class_names,
+        federation.input_spec,
+        users,
+        dict(federation.notes),
+        federation.fingerprint,
+    )
+
+
+def _federation(name: str, pooled: PooledData) -> Federation:
+    return Federation(
+        name=name,
+        num_classes=len(pooled.class_names),
+        class_names=pooled.class_names,
+        input_spec=pooled.input_spec,
+        train=pooled.train,
+        test=pooled.test,
+        clients=pooled.users or (),
+        notes=pooled.notes,
+        fingerprint=pooled.fingerprint,
+    )
+
+
+def _read(dataset: Any, name: str) -> tuple[list, list, list]:
+    """Inputs, labels and sites of a data set, or of one for each site."""
+    if isinstance(dataset, Mapping):
+        parts = [(*_elements(part, 2, name), site) for site, part in dataset.items()]
+        x = [value for part in parts for value in part[0]]
+        y = [value for part in parts for value in part[1]]
+        return x, y, [part[2] for part in parts for _ in part[1]]
+    x, y, sites = _elements(dataset, 3, name)
+    return x, y, sites
+
+
+def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
+    """The values of the samples, as `number` lists."""
+    wanted = {2: "pairs (input, label)", 3: "triples (input, label, site)"}[number]
+    spec = getattr(dataset, "element_spec", None)
+    if not isinstance(spec, tuple) or len(spec) != number:
+        raise DataError(f"{name}: a tf.data.Dataset of {wanted} is needed, not of {spec!s:.100}")
+    if len(spec[1].shape):
+        dataset = dataset.unbatch()
+    columns: tuple[list, ...] = tuple([] for _ in range(number))
+    for element in dataset.as_numpy_iterator():
+        for column, value in zip(columns, element, strict=True):
+            column.append(np.asarray(value) if column is columns[0] else value)
+    return columns

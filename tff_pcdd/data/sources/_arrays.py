@@ -1,0 +1,162 @@
+"""Inputs of your own in arrays: images or vectors, their type, scale and statistics."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.data.checks import first_outside, to_float32, warn
+from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
+from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
+from tff_pcdd.data.sources._names import as_names, check_vector
+from tff_pcdd.data.sources._own import OwnSamples, OwnSource, check_parts
+from tff_pcdd.data.sources._statistics import in_parts, measure
+from tff_pcdd.errors import DataError, SettingError
+
+
+@dataclasses.dataclass(frozen=True)
+class OwnArrays(OwnSource, ImageSource):
+    """Base class of inputs in arrays."""
+
+    def pool_arrays(
+        self,
+        place: str,
+        x: Any,
+        labels: Any,
+        sites: Any,
+        parts: Any | None,
+        request: LoadRequest,
+        *,
+        class_names: Iterable[Any] | None = None,
+    ) -> PooledData:
+        """Makes a data set of arrays.
+
+        Args:
+            place: what the arrays are from, for messages.
+            x: images [n, height, width] or [n, height, width, channels], or vectors [n, numbers].
+            labels: names or whole numbers, [n]; indices into `class_names` if these are given.
+            sites: names or whole numbers, [n].
+            parts: "train" or "test", [n]; None to choose test samples.
+            request: which sites to keep.
+            class_names: a name for each label from 0.
+
+        Raises:
+            DataError: if the arrays do not fit each other, or hold values that cannot be used.
+        """
+        inputs = as_inputs(x, place)
+        number = len(inputs)
+        names = _labels(labels, class_names, number, place)
+        if parts is not None:
+            texts = as_names(check_vector(parts, number, "split", place), "split", place)
+            parts = check_parts(texts, place)
+        samples = OwnSamples(
+            place,
+            inputs,
+            names,
+            as_names(check_vector(sites, number, "site", place), "site", place),
+            parts,
+            row_hashes(inputs),
+            lambda row: f"sample {row}",
+        )
+        return self.pool(samples, request, lambda train: self._describe(place, inputs, train))
+
+    def _describe(self, place: str, x: np.ndarray, train: np.ndarray) -> InputSpec:
+        """The input spec of all inputs, with the statistics of those for training."""
+        if x.ndim == 2:
+            self._check_plain()
+            return vector_spec(place, train)
+        white = white_of(x)
+        measured: tuple[tuple[float, ...] | None, tuple[float, ...] | None] = (None, None)
+        if self.input_normalization == "dataset":
+            measured = measure(in_parts(train), white)
+        elif self.input_normalization == "imagenet" and x.shape[-1] != 3:
+            raise SettingError("input_normalization", "imagenet", "needs images of 3 channels")
+        info = DatasetInfo(self.name, IMAGE, 2, x.shape[1:], mean=measured[0], std=measured[1])
+        return self.image_spec(str(x.dtype), 1 / white, info)
+
+    def _check_plain(self) -> None:
+        """Refuses settings of images for vectors."""
+        if self.augmentation != "none":
+            raise SettingError("augmentation", self.augmentation, "needs images, not vectors")
+        if self.input_normalization != "dataset":
+            raise SettingError(
+                "input_normalization", self.input_normalization, "vectors use their own statistics"
+            )
+
+
+def as_inputs(x: Any, place: str) -> np.ndarray:
+    """Images as uint8 or float32 [n, height, width, channels], or vectors as float32 [n, numbers].
+
+    Raises:
+        DataError: if they have another shape, or a value is not a finite number.
+    """
+    try:
+        array = np.asarray(x)
+    except ValueError:
+        raise DataError(f"{place}: the inputs have different shapes; bring them to one") from None
+    if array.dtype.kind not in "buif":
+        raise DataError(f"{place}: the inputs are {array.dtype}, not numbers of one shape")
+    if array.ndim not in (2, 3, 4) or 0 in array.shape:
+        raise DataError(
+            f"{place}: the inputs have shape {array.shape}; images have [n, height, width] or "
+            "[n, height, width, channels], vectors [n, numbers]"
+        )
+    if array.ndim == 4 and array.shape[1] in (1, 3) and array.shape[3] > 4:
+        raise DataError(
+            f"{place}: the inputs have shape {array.shape}; channels come last: "
+            "np.moveaxis(x, 1, -1)"
+        )
+    if array.ndim == 3:
+        array = array[..., None]
+    if array.ndim == 4 and array.dtype.kind in "ui" and array.min() >= 0 and array.max() <= 255:
+        return array.astype(np.uint8, copy=False)
+    try:
+        return to_float32(array, "value")
+    except DataError as error:
+        raise DataError(f"{place}: {error}") from None
+
+
+def white_of(x: np.ndarray) -> float:
+    """The value of a white pixel: 255 for pixels from 0 to 255, else 1."""
+    if x.dtype == np.uint8:
+        return 255.0
+    return 255.0 if x.max() > 1 and x.min() >= 0 and x.max() <= 255 else 1.0
+
+
+def vector_spec(place: str, train: np.ndarray, names: Sequence[str] = ()) -> InputSpec:
+    """The input spec of vectors, with means and deviations from those for training.
+
+    Warns of numbers that are the same in all of them.
+    """
+    mean, std = measure(in_parts(train), 1.0)
+    if constant := [index for index, wide in enumerate(np.ptp(train, axis=0)) if not wide]:
+        shown = [names[index] if names else str(index) for index in constant[:5]]
+        more = f" and {len(constant) - 5} more" if len(constant) > 5 else ""
+        warn(f"{place}: features {', '.join(shown)}{more} are constant in all training samples")
+    return InputSpec(VECTOR, train.shape[1:], "float32", mean=mean, std=std)
+
+
+def row_hashes(x: np.ndarray) -> np.ndarray:
+    """A hash of each row's bytes, [n]."""
+    return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
+
+
+def _labels(labels: Any, class_names: Iterable[Any] | None, number: int, place: str) -> list[str]:
+    given = check_vector(labels, number, "label", place)
+    if class_names is None:
+        return as_names(given, "label", place)
+    known = as_names(list(class_names), "class name", place)
+    if given.dtype.kind not in "iu":
+        raise DataError(f"{place}: labels are {given.dtype}; with class names they are 0, 1, …")
+    row = first_outside(given, len(known))
+    if row is not None:
+        from_one = given.min() == 1 and given.max() == len(known)
+        raise DataError(
+            f"{place}: label {given[row]} of sample {row} is not within 0 to {len(known) - 1}"
+            f"{'; subtract 1, because labels count from 0' if from_one else ''}"
+        )
+    return [known[label] for label in given]

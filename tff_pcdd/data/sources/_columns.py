@@ -1,0 +1,134 @@
+"""Columns of a table: read from csv and parquet files, and converted to names and numbers."""
+
+from __future__ import annotations
+
+import csv
+import io
+import pathlib
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.data.sources._image_lists import read_text
+from tff_pcdd.data.sources._places import check_file
+from tff_pcdd.errors import DataError
+
+CSV, PARQUET = ".csv", ".parquet"
+
+# The first row of a csv file below its header, as spreadsheets number rows.
+_FIRST_ROW = 2
+
+_DELIMITERS = ",;\t"
+
+
+class Columns:
+    """The columns of a table.
+
+    Args:
+        place: the file, or what else it is, for messages.
+        columns: the values of each column, by its name.
+        first_row: the number of the first row in messages.
+    """
+
+    def __init__(self, place: str, columns: Mapping[str, Any], first_row: int = 0):
+        self.place = place
+        self.first_row = first_row
+        self._columns = columns
+
+    @property
+    def names(self) -> list[str]:
+        """The names of the columns, in their order."""
+        return list(self._columns)
+
+    def __contains__(self, name: str) -> bool:
+        return name in self._columns
+
+    def values(self, name: str, setting: str) -> Sequence[Any]:
+        """The values of a column.
+
+        Args:
+            name: its name.
+            setting: the setting that names it, for the message.
+
+        Raises:
+            DataError: if there is no such column.
+        """
+        if name not in self._columns:
+            there = textwrap.shorten(", ".join(map(str, self._columns)), 200)
+            raise DataError(
+                f"{self.place}: column {name!r} is missing, there are {there}; {setting} can name "
+                "another"
+            )
+        return self._columns[name]
+
+    def numbers(self, name: str, setting: str) -> np.ndarray:
+        """The values of a column as float32.
+
+        Raises:
+            DataError: if there is no such column, or a value is not a finite number.
+        """
+        values = self.values(name, setting)
+        column = np.empty(len(values), np.float32)
+        for row, value in enumerate(values):
+            try:
+                with np.errstate(over="ignore"):
+                    column[row] = value
+            except (TypeError, ValueError):
+                column[row] = np.nan
+            if not np.isfinite(column[row]):
+                raise DataError(
+                    f"{self.place}, row {row + self.first_row}: {value!r:.40} in column {name!r} "
+                    "is not a finite number"
+                )
+        return column
+
+
+def read_columns(path: pathlib.Path) -> Columns:
+    """The columns of a csv or parquet file.
+
+    Raises:
+        DataError: if it cannot be read, or holds no rows; names the file.
+    """
+    columns = _read_parquet(path) if path.suffix.lower() == PARQUET else _read_csv(path)
+    if not any(len(column) for column in columns.values()):
+        raise DataError(f"{path}: the table is empty")
+    return Columns(str(path), columns, 0 if path.suffix.lower() == PARQUET else _FIRST_ROW)
+
+
+def _read_csv(path: pathlib.Path) -> dict[str, list[str]]:
+    text = read_text(path)
+    header = text.partition("\n")[0]
+    delimiter = max(_DELIMITERS, key=header.count)
+    # Not `splitlines`, because quoted cells may contain line breaks.
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        names = [name.strip() for name in next(reader, [])]
+        rows = [row for row in reader if row]
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path}: column {repeated[0]!r} occurs twice")
+    for number, row in enumerate(rows, _FIRST_ROW):
+        if len(row) != len(names):
+            raise DataError(
+                f"{path}, row {number}: has {len(row)} cells, but there are {len(names)} columns"
+            )
+    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+
+
+def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+    check_file(path)
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"{path}: reading parquet needs pyarrow, which is not installed") from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+    # Arrow raises its own errors and those of the system.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
+    return {name: table.column(name).to_pylist() for name in table.column_names}

@@ -1,0 +1,120 @@
+"""Names of classes and sites, from folders, tables and arrays."""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.errors import DataError
+
+# What tables write for a missing value.
+_MISSING = ("", "nan", "NaN", "<NA>")
+
+# Values of pandas for what is missing.
+_PANDAS_MISSING = ("NAType", "NaTType")
+
+
+def tidy(name: str, where: str) -> str:
+    """A name in Unicode's composed form, without blanks at its ends and with single ones inside.
+
+    Raises:
+        DataError: if the name has no characters, or some that cannot be shown; says where.
+    """
+    text = unicodedata.normalize("NFC", " ".join(name.split()))
+    if not text:
+        raise DataError(f"{where} is missing")
+    if not text.isprintable():
+        raise DataError(f"{where} {name!r:.80} has characters that cannot be shown")
+    return text
+
+
+def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> list[str]:
+    """Labels or sites as names.
+
+    Whole numbers are names too, whatever their type: 1, 1.0 and "1.0" are all "1".
+
+    Args:
+        values: strings, bytes or numbers, [n].
+        what: what a value is, for messages: "label" or "site".
+        where: the table or array, for messages.
+        first: the number of the first sample in messages.
+
+    Raises:
+        DataError: if a value is missing, a number with decimals, or not a name; names its place.
+    """
+    cells = list(values)
+    texts = [_text(cell) for cell in cells]
+    for row, text in enumerate(texts, first):
+        if text is None or text.strip() in _MISSING:
+            raise DataError(f"{where}, row {row}: the {what} is missing")
+    names = [
+        tidy(str(text), f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)
+    ]
+    numbers = [number for name in names if (number := _number(name)) is not None]
+    # Names such as "007" stay as they are, and so does "1.5" if another is no number.
+    if len(numbers) < len(names) or not any("." in name for name in names):
+        return names
+    for row, number in enumerate(numbers, first):
+        if number != np.floor(number):
+            raise DataError(
+                f"{where}, row {row}: the {what} {number:g} is not a whole number; a {what} is a "
+                "name or a whole number"
+            )
+    return [str(int(number)) for number in numbers]
+
+
+def in_order(names: Iterable[str]) -> list[str]:
+    """Different names in their order: that of numbers if all are whole numbers."""
+    different = sorted(set(names))
+    if all(name.lstrip("-").isdecimal() for name in different):
+        return sorted(different, key=lambda name: (int(name), name))
+    return different
+
+
+def check_vector(values: Any, number: int, what: str, where: str) -> np.ndarray:
+    """A value for each sample, [n], from an array of shape [n] or [n, 1].
+
+    Raises:
+        DataError: if it has another shape.
+    """
+    array = np.asarray(values)
+    if array.shape not in ((number,), (number, 1)):
+        hint = "; for one-hot labels, take the argmax" if array.ndim == 2 else ""
+        raise DataError(
+            f"{where}: the {what}s have shape {array.shape}, not ({number},), one {what} for each "
+            f"of the {number} samples{hint}"
+        )
+    return array.reshape(number)
+
+
+def similar(names: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of names that differ only in upper and lower case."""
+    seen: dict[str, str] = {}
+    pairs = []
+    for name in names:
+        other = seen.setdefault(name.casefold(), name)
+        if other != name:
+            pairs.append((other, name))
+    return pairs
+
+
+def _text(value: Any) -> str | None:
+    """A cell as text; None if it is missing."""
+    if isinstance(value, bytes):
+        return value.decode("utf-8", "backslashreplace")
+    if isinstance(value, str):
+        return value
+    if isinstance(value, float | np.floating):
+        return repr(float(value)) if np.isfinite(value) else None
+    return None if value is None or type(value).__name__ in _PANDAS_MISSING else str(value)
+
+
+def _number(name: str) -> float | None:
+    try:
+        number = float(name)
+    except ValueError:
+        return None
+    return number if np.isfinite(number) else None

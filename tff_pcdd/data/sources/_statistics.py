@@ -1,0 +1,40 @@
+"""Means and standard deviations of channels, or of the numbers of vectors."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+
+import numpy as np
+
+Statistics = tuple[tuple[float, ...], tuple[float, ...]]
+
+# Rows that are converted at a time.
+_ROWS = 1024
+
+
+def measure(parts: Iterable[np.ndarray], white: float) -> Statistics:
+    """Mean and standard deviation of each channel, the last axis.
+
+    Args:
+        parts: values, [n, ..., channels], one array after the other.
+        white: the unit of the results.
+
+    Returns:
+        The means and the deviations; 1 instead of a deviation of 0.
+    """
+    number, sums, squares = 0, np.zeros(1), np.zeros(1)
+    for part in parts:
+        # Sums of whole numbers are exact, so they do not depend on the machine.
+        values = np.asarray(part, np.float64).reshape(-1, part.shape[-1])
+        number += len(values)
+        sums, squares = sums + values.sum(axis=0), squares + (values**2).sum(axis=0)
+    mean = sums / number
+    std = np.sqrt(np.maximum(squares / number - mean**2, 0))
+    # Further digits do not matter, and would be noise where decoders round differently.
+    rounded = [[float(f"{value / white:.4g}") for value in values] for values in (mean, std)]
+    return tuple(rounded[0]), tuple(value or 1.0 for value in rounded[1])
+
+
+def in_parts(x: np.ndarray) -> Iterator[np.ndarray]:
+    """An array in parts, of which a copy in another type takes little memory."""
+    return (x[start : start + _ROWS] for start in range(0, len(x), _ROWS))

@@ -1,0 +1,171 @@
+"""Image files in folders: DIR/site/class/image, or DIR/train/site/class/image and DIR/test/…
+
+The sites are the clients, and the folders' names are the names of classes and sites.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import pathlib
+from collections.abc import Iterator
+
+from tff_pcdd.data.checks import warn
+from tff_pcdd.data.input_spec import IMAGE_FILE
+from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
+from tff_pcdd.data.sources._image_files import OwnImages
+from tff_pcdd.data.sources._image_lists import is_image
+from tff_pcdd.data.sources._names import tidy
+from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, listed
+from tff_pcdd.data.sources._places import is_within
+from tff_pcdd.errors import DataError
+
+_LAYOUT = "the layout is site/class/image, or train/site/class/image and test/site/class/image"
+
+# What systems put into folders, besides files and folders whose names begin with a dot.
+_SYSTEM = ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin")
+
+
+@dataclasses.dataclass
+class _Found:
+    """The samples of a directory, and what was left out of it."""
+
+    root: pathlib.Path
+    paths: list[str] = dataclasses.field(default_factory=list)
+    labels: list[str] = dataclasses.field(default_factory=list)
+    sites: list[str] = dataclasses.field(default_factory=list)
+    parts: list[str] = dataclasses.field(default_factory=list)
+    empty: list[str] = dataclasses.field(default_factory=list)
+    classes: set[str] = dataclasses.field(default_factory=set)
+    others: list[str] = dataclasses.field(default_factory=list)
+    hidden: int = 0
+
+    def entries(self, folder: pathlib.Path) -> Iterator[os.DirEntry]:
+        """What a folder holds, by name, without hidden files.
+
+        Raises:
+            DataError: if it cannot be read, or is a link that leads elsewhere.
+        """
+        if not is_within(folder, self.root):
+            raise DataError(f"{folder} is a link to a folder outside of {self.root}")
+        try:
+            with os.scandir(folder) as entries:
+                found = sorted(entries, key=lambda entry: entry.name)
+        except OSError as error:
+            raise DataError(f"{folder} cannot be read: {error.strerror}") from error
+        for entry in found:
+            if entry.name.startswith(".") or entry.name.casefold() in _SYSTEM:
+                self.hidden += 1
+            else:
+                yield entry
+
+    def folders(self, folder: pathlib.Path) -> list[tuple[str, pathlib.Path]]:
+        """The folders in a folder, with their names; other files are left out."""
+        found = []
+        for entry in self.entries(folder):
+            if not entry.is_dir():
+                self.leave_out(entry.path)
+                continue
+            try:
+                entry.name.encode()
+            except UnicodeEncodeError:
+                raise DataError(f"the name of the folder {entry.path!r} is not Unicode") from None
+            name = tidy(entry.name, f"{folder}: the name of a folder")
+            found.append((name, pathlib.Path(entry.path)))
+        return found
+
+    def leave_out(self, path: str) -> None:
+        self.others.append(os.path.relpath(path, self.root))
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Folder(OwnImages):
+    """PNG and JPEG files in a folder for each site and class."""
+
+    info = DatasetInfo(
+        "folder", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
+    )
+
+    def load(self, request: LoadRequest) -> PooledData:
+        root = self.directory()
+        found = self._scan(root)
+        if not found.paths:
+            raise DataError(f"{root}: there are no PNG or JPEG images; {_LAYOUT}")
+        notes = self._report(found)
+        return self.pool_images(
+            str(root),
+            found.paths,
+            found.labels,
+            found.sites,
+            found.parts or None,
+            request,
+            shown=lambda row: _shown(os.path.relpath(found.paths[row], root)),
+            notes=notes,
+        )
+
+    def _scan(self, root: pathlib.Path) -> _Found:
+        """All images below the directory."""
+        found = _Found(root)
+        top = found.folders(root)
+        parts = {name: path for name, path in top if name in PARTS}
+        if not parts:
+            self._scan_sites(found, top)
+        elif len(parts) < len(PARTS) or len(top) > len(PARTS):
+            names = ", ".join(name for name, _ in top)
+            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}")
+        for part in PARTS if parts else ():
+            self._scan_sites(found, found.folders(parts[part]))
+            found.parts += [part] * (len(found.paths) - len(found.parts))
+        return found
+
+    def _scan_sites(self, found: _Found, sites: list[tuple[str, pathlib.Path]]) -> None:
+        for site, folder in sites:
+            before, flat = len(found.paths), len(found.others)
+            for label, place in found.folders(folder):
+                found.classes.add(label)
+                self._scan_class(found, site, label, place)
+            if any(is_image(name) for name in found.others[flat:]) and before == len(found.paths):
+                raise DataError(f"{folder} holds images and no folders of classes; {_LAYOUT}")
+            if before == len(found.paths):
+                found.empty.append(site)
+
+    def _scan_class(self, found: _Found, site: str, label: str, folder: pathlib.Path) -> None:
+        for entry in found.entries(folder):
+            if entry.is_dir():
+                raise DataError(f"{_shown(entry.path)} is a folder in a class's folder; {_LAYOUT}")
+            if not is_image(entry.name):
+                found.leave_out(entry.path)
+                continue
+            self.check_image(entry.path, found.root)
+            found.paths.append(entry.path)
+            found.labels.append(label)
+            found.sites.append(site)
+
+    def _report(self, found: _Found) -> dict[str, int]:
+        """Warns of what was left out, and counts it."""
+        counts = {
+            "hidden_files": found.hidden,
+            "other_files": len(found.others),
+            "sites_left_out": len(set(found.empty) - set(found.sites)),
+            "classes_left_out": len(found.classes - set(found.labels)),
+        }
+        if found.others:
+            deepest = max(found.others, key=lambda path: path.count(os.sep))
+            files = "file is" if len(found.others) == 1 else "files are"
+            warn(
+                f"{found.root}: {len(found.others)} {files} left out, not images in PNG or JPEG "
+                f"format in a folder site/class, for example {_shown(deepest)}"
+            )
+        for kind, empty in (
+            ("site", set(found.empty) - set(found.sites)),
+            ("class", found.classes - set(found.labels)),
+        ):
+            if empty:
+                warn(f"{found.root}: {listed(kind, sorted(empty))} left out, without any image")
+        return {name: count for name, count in counts.items() if count}
+
+
+def _shown(path: str) -> str:
+    """A path as text; bytes that are not Unicode are quoted."""
+    return path if path.isprintable() else repr(path)[1:-1]

@@ -1,0 +1,182 @@
+"""A table with a row for each sample: its image file or its features, its label and its site.
+
+The table is a csv or parquet file. Paths are relative to its folder and stay in it.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import pathlib
+
+import numpy as np
+
+from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
+from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
+from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
+from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
+from tff_pcdd.data.sources._image_files import OwnImages
+from tff_pcdd.data.sources._names import as_names
+from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts
+from tff_pcdd.data.sources._places import check_data_file
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.settings import option
+
+_ALL = "all"
+
+# The column that says which samples are for testing, if there is one.
+_SPLIT = "split"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class Table(OwnImages):
+    """Samples in a csv or parquet file."""
+
+    needs = "path of its .csv or .parquet file"
+    info = DatasetInfo(
+        "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
+    )
+
+    label_column: str = option("label", "Column of the labels, names or numbers.", group="Data")
+    site_column: str = option("site", "Column of the sites, which are the clients.", group="Data")
+    path_column: str = option(
+        "path", "Column of the image files, relative to the table's folder.", group="Data"
+    )
+    split_column: str | None = option(
+        None,
+        "Column that says train or test; by default split, if there is such a column.",
+        type=str,
+        group="Data",
+    )
+    feature_columns: str | None = option(
+        None,
+        "Columns of numbers that are the inputs instead of images: names separated by commas, or "
+        "all for all columns but those above. The default model is then mlp.",
+        type=str,
+        group="Data",
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.feature_columns is None:
+            return
+        if not all(self._features()):
+            raise SettingError(
+                "feature_columns", self.feature_columns, "must be names separated by commas, or all"
+            )
+        for name, plain in (
+            ("image_size", None),
+            ("image_channels", None),
+            ("augmentation", "none"),
+            ("input_normalization", "dataset"),
+        ):
+            if getattr(self, name) != plain:
+                reason = "applies to images, and feature_columns chooses numbers"
+                raise SettingError(name, getattr(self, name), reason)
+
+    def suggested_model(self) -> dict[str, str]:
+        return {} if self.feature_columns is None else {"model": "mlp"}
+
+    def input_spec(self) -> InputSpec:
+        if self.feature_columns is None:
+            return super().input_spec()
+        return InputSpec(VECTOR, (len(self._features()),), "float32")
+
+    def check(self) -> None:
+        check_data_file(self.path, self.name, (CSV, PARQUET))
+
+    def load(self, request: LoadRequest) -> PooledData:
+        self.check()
+        return self.pool_columns(read_columns(self.path), self.path.parent, request)
+
+    def pool_columns(
+        self, columns: Columns, folder: pathlib.Path, request: LoadRequest
+    ) -> PooledData:
+        """Makes a data set of a table.
+
+        Args:
+            columns: the table.
+            folder: the folder that paths are relative to.
+            request: which sites to keep.
+
+        Raises:
+            SettingError: if a setting does not fit the table.
+            DataError: if a column or a value is missing or cannot be used.
+        """
+        place, first = columns.place, columns.first_row
+        labels, sites = (
+            as_names(columns.values(name, setting), what, place, first)
+            for name, setting, what in (
+                (self.label_column, "label_column", "label"),
+                (self.site_column, "site_column", "site"),
+            )
+        )
+        parts = None
+        if self.split_column is not None or _SPLIT in columns:
+            texts = columns.values(self.split_column or _SPLIT, "split_column")
+            parts = check_parts(as_names(texts, "split", place, first), place, first)
+        if self.feature_columns is None:
+            paths = self._paths(columns, folder)
+            return self.pool_images(
+                place,
+                paths,
+                labels,
+                sites,
+                parts,
+                request,
+                shown=lambda row: f"row {row + first} ({os.path.relpath(paths[row], folder)})",
+                notes={},
+            )
+        chosen = self._chosen_features(columns)
+        features = [columns.numbers(name, "feature_columns") for name in chosen]
+        x = np.stack(features, axis=1)
+        content = hashlib.sha256(repr(chosen).encode()).hexdigest()
+        hashes = row_hashes(x)
+        samples = OwnSamples(
+            place, x, labels, sites, parts, hashes, lambda row: f"row {row + first}"
+        )
+        pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
+        return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
+
+    def _features(self) -> list[str]:
+        return [name.strip() for name in (self.feature_columns or "").split(",")]
+
+    def _chosen_features(self, columns: Columns) -> list[str]:
+        """The names of the columns that are inputs.
+
+        Raises:
+            SettingError: if a column has another role.
+        """
+        roles = {self.label_column, self.site_column, self.split_column or _SPLIT, self.path_column}
+        names = self._features()
+        if names == [_ALL]:
+            return [name for name in columns.names if name not in roles]
+        for name in names:
+            if name in (self.label_column, self.site_column):
+                reason = f"{name} is the label or the site, and would give away the answer"
+                raise SettingError("feature_columns", self.feature_columns, reason)
+        return names
+
+    def _paths(self, columns: Columns, folder: pathlib.Path) -> list[str]:
+        """The image files.
+
+        Raises:
+            DataError: if one does not exist, or is not below the folder.
+        """
+        if self.path_column not in columns:
+            raise DataError(
+                f"{columns.place}: there is no column {self.path_column!r} of image files; name it "
+                "by path_column, or columns of numbers by feature_columns"
+            )
+        texts = as_names(
+            columns.values(self.path_column, "path_column"),
+            "path",
+            columns.place,
+            columns.first_row,
+        )
+        return [
+            os.fsdecode(path)
+            for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
+        ]

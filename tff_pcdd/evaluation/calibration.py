@@ -1,0 +1,179 @@
+"""Calibration: whether a model's probabilities agree with how often it is right.
+
+Expected calibration error and temperature scaling are those of "On Calibration of Modern Neural
+Networks", C. Guo, G. Pleiss, Y. Sun, K. Q. Weinberger, ICML 2017, equations 3 and 9: the confidence
+of an answer is its largest probability, confidences are divided into 15 bins of equal width, and a
+temperature T, by which all logits are divided, minimizes the negative log-likelihood of held-out
+samples. A temperature changes probabilities, but no prediction.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+
+import numpy as np
+from scipy import optimize, special
+
+BINS = 15
+
+# The temperatures that are tried.
+LOWEST, HIGHEST = 0.01, 100.0
+
+# The fewest held-out samples from which a temperature is fitted.
+FEWEST = 10
+
+
+@dataclasses.dataclass(frozen=True)
+class Reliability:
+    """Answers by confidence, with an entry for each of the bins ((b − 1)/B, b/B].
+
+    Attributes:
+        samples: number of samples, int64 [B].
+        confidence: sum of their confidences, float64 [B].
+        correct: number of samples that are classified correctly, int64 [B].
+    """
+
+    samples: np.ndarray
+    confidence: np.ndarray
+    correct: np.ndarray
+
+    def __add__(self, other: Reliability) -> Reliability:
+        """The reliability of both sets of answers together."""
+        return Reliability(
+            self.samples + other.samples,
+            self.confidence + other.confidence,
+            self.correct + other.correct,
+        )
+
+    @property
+    def error(self) -> float:
+        """The expected calibration error in percent; NaN without samples.
+
+        The mean over all samples of the distance between accuracy and mean confidence in the
+        sample's bin.
+        """
+        return self._share(np.sum(np.abs(self.correct - self.confidence)))
+
+    @property
+    def mean_confidence(self) -> float:
+        """The mean confidence in percent; NaN without samples."""
+        return self._share(np.sum(self.confidence))
+
+    @property
+    def accuracy(self) -> float:
+        """The accuracy in percent; NaN without samples."""
+        return self._share(np.sum(self.correct))
+
+    def _share(self, total: float) -> float:
+        samples = self.samples.sum()
+        return float(100.0 * total / samples) if samples else float("nan")
+
+
+def reliability(
+    logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0, bins: int = BINS
+) -> Reliability:
+    """Divides the answers of a model by their confidence.
+
+    Args:
+        logits: [n, C]; samples with a logit that is NaN or infinite are left out.
+        labels: integer classes [n].
+        temperature: what the logits are divided by.
+        bins: number of bins of equal width, B.
+    """
+    logits, labels = finite(logits, labels)
+    confidence = np.exp(_log_probabilities(logits, temperature).max(axis=1, initial=-np.inf))
+    edges = np.linspace(0, 1, bins + 1)[1:-1]
+    index = np.searchsorted(edges, confidence, side="left")
+    correct = logits.argmax(axis=1) == labels
+    return Reliability(
+        np.bincount(index, minlength=bins),
+        np.bincount(index, confidence, bins),
+        np.bincount(index[correct], minlength=bins),
+    )
+
+
+def finite(logits: np.ndarray, labels: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """The samples whose logits [n, C] are all finite, and their labels [n]."""
+    usable = np.isfinite(logits).all(axis=1)
+    return logits[usable], labels[usable]
+
+
+def negative_log_likelihood(
+    logits: np.ndarray, labels: np.ndarray, temperature: float = 1.0
+) -> float:
+    """Mean of −log p(label); NaN without samples.
+
+    Args:
+        logits: [n, C].
+        labels: integer classes [n].
+        temperature: what the logits are divided by.
+    """
+    if not len(labels):
+        return float("nan")
+    log_probabilities = _log_probabilities(logits, temperature)
+    return float(-np.mean(log_probabilities[np.arange(len(labels)), labels]))
+
+
+def fit_temperature(logits: np.ndarray, labels: np.ndarray) -> float:
+    """The temperature with the lowest negative log-likelihood.
+
+    The negative log-likelihood is a convex function of 1/T, so a search in one dimension finds its
+    minimum.
+
+    Args:
+        logits: of held-out samples [n, C]; samples with a logit that is NaN or infinite are left
+            out.
+        labels: their integer classes [n].
+
+    Returns:
+        A number from 0.01 to 100; NaN if there are fewer than 10 samples. Also NaN if all are
+        classified correctly: then the lower the temperature the better, and none is the best.
+    """
+    logits, labels = finite(logits, labels)
+    if len(labels) < FEWEST or (logits.argmax(axis=1) == labels).all():
+        return float("nan")
+    found = optimize.minimize_scalar(
+        lambda log_t: negative_log_likelihood(logits, labels, np.exp(log_t)),
+        bounds=np.log([LOWEST, HIGHEST]),
+        method="bounded",
+        options={"xatol": 1e-5},
+    )
+    return float(np.exp(found.x))
+
+
+def _log_probabilities(logits: np.ndarray, temperature: float) -> np.ndarray:
+    return special.log_softmax(np.asarray(logits, np.float64) / temperature, axis=1)
+
+
+@dataclasses.dataclass(frozen=True)
+class Calibration:
+    """How well the probabilities of a model are calibrated on test samples.
+
+    Attributes:
+        before: the answers of the model as it is.
+        after: the answers with the temperature; equal to `before` without one.
+        temperature: fitted on held-out samples; NaN if that is not possible, see `fit_temperature`.
+        held_out_samples: number of the held-out samples.
+    """
+
+    before: Reliability
+    after: Reliability
+    temperature: float
+    held_out_samples: int
+
+
+def calibrate(
+    logits: np.ndarray, labels: np.ndarray, held_out: tuple[np.ndarray, np.ndarray]
+) -> Calibration:
+    """Fits a temperature on held-out samples, and measures its effect on test samples.
+
+    Args:
+        logits: of the test samples [n, C].
+        labels: integer classes of the test samples [n].
+        held_out: logits [m, C] and classes [m] of the held-out samples.
+    """
+    temperature = fit_temperature(*held_out)
+    before = after = reliability(logits, labels)
+    if np.isfinite(temperature):
+        after = reliability(logits, labels, temperature)
+    return Calibration(before, after, temperature, len(held_out[1]))

@@ -1,0 +1,92 @@
+"""Checks of an export, made before TensorFlow is imported."""
+
+from __future__ import annotations
+
+import csv
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.export import layout
+from tff_pcdd.export.options import ExportOptions
+from tff_pcdd.export.slugs import slugs
+from tff_pcdd.methods import Method
+from tff_pcdd.training import ExperimentConfig
+
+# The most clients that an error lists.
+_LISTED = 20
+
+# The table of a run whose first column names its clients.
+_CLIENTS = "clients.csv"
+
+
+def check_export(
+    config: ExperimentConfig,
+    run_dir: str | os.PathLike,
+    export_dir: str | os.PathLike,
+    options: ExportOptions,
+    *,
+    overwrite: bool = False,
+) -> None:
+    """Checks what can be checked without restoring the run; takes the arguments of `export_run`.
+
+    Raises:
+        SettingError: as `export_run`.
+        DataError: the data of the run are missing.
+    """
+    check_choice(config.method, options)
+    directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
+    folders = [layout.GLOBAL] * config.method.has_global_model
+    if client_ids := _client_ids(Path(run_dir)):
+        every = layout.personal_folders(client_ids)
+        folders += [every[index] for index in choose_clients(client_ids, options.clients)]
+    # What an interrupted export has written depends on the state of the run.
+    if not directory.is_unfinished:
+        directory.check(folders)
+    config.data.source.check()
+
+
+def check_choice(method: Method, options: ExportOptions) -> None:
+    """Checks that there is something to export, before the run is restored.
+
+    Raises:
+        SettingError: no clients are chosen, and the method has no global model.
+    """
+    if options.clients == "none" and not method.has_global_model:
+        reason = f"nothing to export: {method.name} has no global model"
+        raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
+
+
+def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
+    """The ids of the clients that are chosen by their ids or slugs, by client number.
+
+    Raises:
+        SettingError: a client is unknown.
+    """
+    known = dict(enumerate(client_ids))
+    if wanted in ("all", "none"):
+        return known if wanted == "all" else {}
+    # Names of sites may contain commas; the short names do not.
+    numbers = dict(zip(slugs(client_ids), known, strict=True))
+    numbers |= {client_id: index for index, client_id in known.items()}
+    ids = [wanted] if wanted in numbers else [name.strip() for name in wanted.split(",")]
+    for client_id in ids:
+        if client_id not in numbers:
+            ends = [known[0], "…", known[len(known) - 1]]
+            there = ", ".join(known.values()) if len(known) <= _LISTED else " ".join(ends)
+            raise SettingError(
+                "clients",
+                wanted,
+                f"there is no client {client_id!r}; the {len(known)} clients are {there}",
+            )
+    return {index: known[index] for index in sorted({numbers[name] for name in ids})}
+
+
+def _client_ids(run_dir: Path) -> list[str]:
+    """The ids of a run's clients, if it has a table of them."""
+    try:
+        with open(run_dir / _CLIENTS, newline="", encoding="utf-8") as file:
+            return [row["client"] for row in csv.DictReader(file)]
+    except (OSError, ValueError, KeyError, csv.Error):
+        return []

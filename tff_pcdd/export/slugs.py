@@ -1,0 +1,49 @@
+"""Names of clients in folders and URLs."""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import unicodedata
+from collections.abc import Sequence
+
+# Letters that have no decomposition into an ASCII letter and an accent.
+_LETTERS = str.maketrans(
+    {"ß": "ss", "æ": "ae", "Æ": "Ae", "œ": "oe", "Œ": "Oe", "ø": "o", "Ø": "O", "ł": "l", "Ł": "L"}
+)
+
+
+def slugs(client_ids: Sequence[str]) -> list[str]:
+    """A short name for each client, of ASCII letters, digits, dots, underscores and dashes.
+
+    Ids that are such names are kept. Names that would be equal, also if upper and lower case are
+    not told apart, as on some disks, end with a number.
+
+    Example:
+        >>> slugs(["St. Mary", "Charité Campus West", "7", "st mary"])
+        ['st-mary', 'charite-campus-west', '7', 'st-mary-2']
+    """
+    made = [_slug(client_id) for client_id in client_ids]
+    taken: set[str] = set()
+    chosen = [""] * len(made)
+    # Ids that are kept come first, so that their names do not depend on the other clients.
+    kept_first = sorted(range(len(made)), key=lambda index: made[index] != client_ids[index])
+    for index in kept_first:
+        name, number = made[index], 1
+        while name.casefold() in taken:
+            number += 1
+            name = f"{made[index]}-{number}"
+        taken.add(name.casefold())
+        chosen[index] = name
+    return chosen
+
+
+def _slug(client_id: str) -> str:
+    if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", client_id):
+        return client_id
+    plain = unicodedata.normalize("NFKD", client_id.translate(_LETTERS))
+    ascii_only = "".join(c for c in plain if not unicodedata.combining(c))
+    words = re.findall(r"[a-z0-9]+", ascii_only.lower())
+    # Names in other scripts have no letters left that could tell them apart.
+    digest = hashlib.sha256(client_id.encode(errors="surrogatepass")).hexdigest()[:8]
+    return "-".join(words)[:60].strip("-") or f"client-{digest}"

@@ -1,0 +1,98 @@
+"""What a program is doing while nothing else is shown, such as loading data or building models.
+
+The library names its stages here; they are shown only by a program that has asked for it. On a
+terminal a stage is a line that the next one replaces; elsewhere, such as in a log file, a stage
+that takes long is a line of its own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import threading
+from collections.abc import Iterator
+
+# Seconds after which a stage is shown; shorter ones would only flicker.
+_DELAY = 0.4
+
+
+class _Display:
+    """Shows the current stage on standard error."""
+
+    def __init__(self, label: str):
+        self._label = label
+        self._lock = threading.Lock()
+        self._timer: threading.Timer | None = None
+        self._shown = False
+
+    def enter(self, stage: str) -> None:
+        """Replaces the current stage; an empty text ends it."""
+        with self._lock:
+            if self._timer is not None:
+                self._timer.cancel()
+                self._timer = None
+            if self._shown and (not stage or not sys.stderr.isatty()):
+                self._clear()
+            if stage:
+                self._timer = threading.Timer(0 if self._shown else _DELAY, self._show, (stage,))
+                self._timer.daemon = True
+                self._timer.start()
+
+    def _show(self, stage: str) -> None:
+        with self._lock:
+            if threading.current_thread() is not self._timer:
+                return
+            text = f"{self._label}: {stage} …"
+            terminal = sys.stderr.isatty()
+            # There may be no terminal any more.
+            with contextlib.suppress(OSError, ValueError):
+                sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
+                sys.stderr.flush()
+            self._shown = terminal
+
+    def _clear(self) -> None:
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write("\r\x1b[K")
+            sys.stderr.flush()
+        self._shown = False
+
+
+_display: _Display | None = None
+
+
+def enter(stage: str) -> None:
+    """Says what the program does from now on, until it enters the next stage.
+
+    Args:
+        stage: a few words, such as "loading data".
+    """
+    if _display is not None:
+        _display.enter(stage)
+
+
+def leave() -> None:
+    """Ends the current stage, before something else is shown."""
+    if _display is not None:
+        _display.enter("")
+
+
+def importing() -> None:
+    """Enters the stage of importing TensorFlow, unless that has been done."""
+    if "tensorflow_federated" not in sys.modules:
+        enter("importing TensorFlow")
+
+
+@contextlib.contextmanager
+def shown(label: str) -> Iterator[None]:
+    """Shows the stages that are entered within the block.
+
+    Args:
+        label: stands in front of them.
+    """
+    global _display
+    _display = _Display(label)
+    try:
+        yield
+    finally:
+        leave()
+        _display = None

@@ -1,0 +1,241 @@
+"""What a run has reached at each client: rows of numbers, and tables of them as csv and Markdown.
+
+Nothing here needs TensorFlow.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from tff_pcdd import evaluation
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.training.accuracies import PERSONAL_COLUMNS
+from tff_pcdd.training.history import format_value
+
+if TYPE_CHECKING:
+    from tff_pcdd import data
+    from tff_pcdd.training.model_evaluation import Answers
+
+# The columns of clients.csv before those of single classes.
+COLUMNS = (
+    "client",
+    "train_samples",
+    "test_samples",
+    "ga",
+    "pa_before",
+    "pa",
+    "pa_before_masked",
+    "pa_masked",
+    "balanced_before",
+    "balanced",
+    "over_global",
+    "over_local",
+    "warning",
+)
+_TEXTS, _COUNTS = ("client", "warning"), ("train_samples", "test_samples")
+
+DIVERGED = "the run has diverged: these results are not usable"
+
+# A row by column; values are texts, integers, floats or None.
+Row = dict[str, Any]
+
+
+def rows(federation: data.Federation, answers: Answers, *, diverged: bool = False) -> list[Row]:
+    """What the models of a run have reached at each client.
+
+    Args:
+        federation: the clients and their samples.
+        answers: what the models predict.
+        diverged: whether the run has diverged, so that every row has a warning.
+
+    Returns:
+        For each client, in the federation's order, a row with the columns `COLUMNS`. Accuracies are
+        in percent on the client's own test samples, and None if it has none: `ga` of the global
+        model (None if there is none), the others of the personal model, `before` the local epochs
+        or after them, `masked` if only classes of the client's training data can be predicted,
+        `balanced` as mean over classes. `over_global` is `pa` − `ga` in percentage points;
+        `over_local` is None, see `with_local`.
+    """
+    counts, total = answers.counts, answers.counts["total"]
+    trained = federation.class_counts().sum(axis=1)
+    found = []
+    for index, client in enumerate(federation.clients):
+        own = total[index]
+        row: Row = dict.fromkeys(COLUMNS)
+        row |= {
+            "client": client.client_id,
+            "train_samples": int(trained[index]),
+            "test_samples": int(own.sum()),
+            "balanced_before": evaluation.balanced_accuracy(counts["before"][index], own),
+            "balanced": evaluation.balanced_accuracy(counts["after"][index], own),
+        }
+        for key, column in PERSONAL_COLUMNS.items():
+            row[column] = evaluation.accuracy(counts[key][index], own)
+        if answers.globally is not None:
+            labels = federation.test.y[client.test]
+            correct = np.sum(answers.globally[client.test] == labels)
+            row["ga"] = evaluation.accuracy(correct, own)
+            row["over_global"] = row["pa"] - row["ga"]
+        row = {name: _rounded(value) for name, value in row.items()}
+        found.append({**row, "warning": _warning(row, diverged=diverged)})
+    return found
+
+
+def with_local(row: Row, local: float | None) -> Row:
+    """A row with `over_local`, and with a warning if training alone is better.
+
+    Args:
+        row: a row of `rows`, or one that `read` returned.
+        local: accuracy in percent, on the client's own test samples, of a model that the client has
+            trained alone; None if it is not known.
+    """
+    over = None if local is None or row["pa"] is None else row["pa"] - local
+    row = {**row, "over_local": _rounded(over)}
+    return {**row, "warning": _warning(row, diverged=DIVERGED in row["warning"])}
+
+
+def _warning(row: Row, *, diverged: bool) -> str:
+    """What is wrong at a client; empty if nothing is."""
+    found = [DIVERGED] if diverged else []
+    if not row["train_samples"]:
+        found.append("no training samples")
+    if not row["test_samples"]:
+        found.append("no test samples, so no accuracies")
+    for column, other in (("over_global", "the global model"), ("over_local", "training alone")):
+        gain = row[column]
+        if gain is not None and gain < 0:
+            found.append(f"the personal model is {-gain:.2f} points worse than {other}")
+    return "; ".join(found)
+
+
+def _rounded(value: Any) -> Any:
+    """A float with the nine digits that are written; None for NaN."""
+    if not isinstance(value, float):
+        return value
+    return float(f"{value:.9g}") if value == value else None
+
+
+def csv_text(
+    found: Sequence[Row], federation: data.Federation, counts: Mapping[str, np.ndarray]
+) -> str:
+    """The text of clients.csv.
+
+    Args:
+        found: the rows.
+        federation: the clients, and the names of the classes.
+        counts: as `Answers.counts`.
+
+    Returns:
+        `COLUMNS`, and for each class NAME `train_NAME`, its training samples at the client, then
+        for each class `recall_NAME`, the share of its test samples that the personal model
+        classifies correctly after the local epochs, in percent; empty without test samples.
+    """
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    names = federation.class_names
+    writer.writerow(
+        [*COLUMNS, *(f"train_{name}" for name in names), *(f"recall_{name}" for name in names)]
+    )
+    per_class = zip(federation.class_counts(), counts["after"], counts["total"], strict=True)
+    for row, (trained, correct, total) in zip(found, per_class, strict=True):
+        recalls = [100.0 * c / t if t else None for c, t in zip(correct, total, strict=True)]
+        writer.writerow(
+            [
+                *(format_value(row[name]) for name in COLUMNS),
+                *trained.tolist(),
+                *map(format_value, recalls),
+            ]
+        )
+    return text.getvalue()
+
+
+def read(path: Path) -> list[Row]:
+    """Reads the rows of a clients.csv, without the columns of single classes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: the file is damaged.
+    """
+    try:
+        lines = list(csv.reader(io.StringIO(path.read_bytes().decode()), strict=True))
+        if not lines or tuple(lines[0][: len(COLUMNS)]) != COLUMNS:
+            raise ValueError("not a table of clients")
+        if any(len(line) != len(lines[0]) for line in lines):
+            raise ValueError("lines of different lengths")
+        return [_parse(line) for line in lines[1:]]
+    except (ValueError, csv.Error, IsADirectoryError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from None
+
+
+def _parse(line: Sequence[str]) -> Row:
+    def value(name: str, text: str) -> Any:
+        if name in _TEXTS:
+            return text
+        if name in _COUNTS:
+            return int(text)
+        return float(text) if text else None
+
+    cells = line[: len(COLUMNS)]
+    return {name: value(name, text) for name, text in zip(COLUMNS, cells, strict=True)}
+
+
+# The columns of clients.md and their headings.
+_SHOWN = {
+    "client": "client",
+    "train_samples": "training samples",
+    "test_samples": "test samples",
+    "ga": "global model",
+    "pa_before": "personal, before",
+    "pa": "personal",
+    "pa_before_masked": "own classes, before",
+    "pa_masked": "own classes",
+    "balanced_before": "balanced, before",
+    "balanced": "balanced",
+    "over_global": "over global",
+    "over_local": "over local",
+}
+
+_EXPLANATION = """\
+Accuracies in percent on each client's own test samples; the client with the lowest personal
+accuracy comes first. *before*: before the local epochs of the personal model. *own classes*: only
+classes of the client's training data can be predicted. *balanced*: mean over classes. *over global*
+and *over local*: how many points the personal model is better than the global model, and than
+training alone (known in comparisons). Samples and recall of each class are in clients.csv."""
+
+
+def markdown(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
+    """The text of clients.md: a table of the clients, the one with the lowest accuracy first.
+
+    Args:
+        found: the rows.
+        title: the heading.
+        notes: sentences above the table.
+    """
+    columns = [name for name in _SHOWN if any(row[name] is not None for row in found)]
+    ordered = sorted(found, key=lambda row: (row["pa"] is None, row["pa"] or 0.0))
+    lines = [f"# {_escaped(title)}", "", _EXPLANATION, ""]
+    lines += [line for note in notes for line in (note, "")]
+    lines.append(f"| {' | '.join(_SHOWN[name] for name in columns)} |")
+    lines.append(f"|{'|'.join('---' if name == 'client' else '--:' for name in columns)}|")
+    lines += [f"| {' | '.join(_cell(row[name]) for name in columns)} |" for row in ordered]
+    if warned := [row for row in ordered if row["warning"]]:
+        lines += ["", "## Warnings", ""]
+        lines += [f"- {_escaped(row['client'])}: {row['warning']}" for row in warned]
+    return "\n".join(lines) + "\n"
+
+
+def _cell(value: Any) -> str:
+    if value is None:
+        return "–"
+    return f"{value:.2f}" if isinstance(value, float) else _escaped(str(value))
+
+
+def _escaped(text: str) -> str:
+    """A text that does not end a cell or a line of a table."""
+    return " ".join(text.split()).replace("|", "\\|")

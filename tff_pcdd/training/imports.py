@@ -1,0 +1,103 @@
+"""The user's modules with which a run was trained, and whether they are the same now.
+
+Nothing here imports a module: results may come from anyone.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import itertools
+import json
+import logging
+import sys
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.training.results import CONFIG
+
+# The entry of config.json, which is not a setting.
+KEY = "import"
+
+# The most bytes of config.json.
+_MAX_BYTES = 10_000_000
+# Where the runs of a study are.
+_STUDY = ("*/seed_*", "*/*/seed_*")
+
+
+def digests(names: Iterable[str]) -> dict[str, str]:
+    """The SHA-256 hash of the file of each imported module; of a package, that of its __init__."""
+    return {name: _digest(name) or "" for name in names}
+
+
+def check(settings: Mapping[str, Any]) -> None:
+    """Checks the entry of config.json.
+
+    Raises:
+        SettingError: it does not hold modules with their hashes.
+    """
+    if KEY in settings and recorded(settings) != settings[KEY]:
+        reason = "must be names of modules, each with the hash of its file"
+        raise SettingError(KEY, settings[KEY], reason)
+
+
+def recorded(settings: Mapping[str, Any]) -> dict[str, str]:
+    """The modules in the contents of a config.json; what cannot be modules is left out."""
+    found = settings.get(KEY)
+    if not isinstance(found, dict):
+        return {}
+    return {
+        name: digest
+        for name, digest in found.items()
+        if isinstance(digest, str) and all(part.isidentifier() for part in name.split("."))
+    }
+
+
+def missing(directory: Path) -> list[str]:
+    """The modules that a run, or the first run of a study, has and this process lacks."""
+    of_study = (path for form in _STUDY for path in directory.glob(f"{form}/{CONFIG}"))
+    try:
+        places = [directory / CONFIG, *itertools.islice(of_study, 1)]
+    except (OSError, ValueError):
+        return []
+    names = {name: None for path in places for name in recorded(_contents(path))}
+    return [name for name in names if name not in sys.modules]
+
+
+def warn_of_changes(directory: Path, settings: Mapping[str, Any]) -> None:
+    """Warns of modules that are not imported, or have changed since the run was trained.
+
+    Args:
+        directory: the directory of the run.
+        settings: the contents of its config.json.
+    """
+    for name, digest in recorded(settings).items():
+        if name not in sys.modules:
+            logging.warning("%s was trained with import=%s; import it too", directory, name)
+        elif digest != _digest(name):
+            logging.warning(
+                "%s has changed since %s was trained with it; results may differ", name, directory
+            )
+
+
+def _digest(name: str) -> str | None:
+    """Hash of the file of a module; None if it is not imported or has no file."""
+    path = getattr(sys.modules.get(name), "__file__", None)
+    try:
+        with open(path or "", "rb") as file:
+            return hashlib.file_digest(file, "sha256").hexdigest()
+    except OSError:
+        return None
+
+
+def _contents(path: Path) -> dict[str, Any]:
+    """The contents of a config.json; nothing if it cannot be read."""
+    try:
+        # Not a pipe, and not a large file.
+        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
+            return {}
+        values = json.loads(path.read_bytes())
+    except (OSError, ValueError, RecursionError):
+        return {}
+    return values if isinstance(values, dict) else {}

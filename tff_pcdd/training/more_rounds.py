@@ -1,0 +1,59 @@
+"""More rounds for a run: it continues as if it had been planned for that many from the start."""
+
+from __future__ import annotations
+
+import contextlib
+from pathlib import Path
+
+from tff_pcdd import files
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.training import manifests
+from tff_pcdd.training.checkpoints import CheckpointManager
+from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.results import CHECKPOINTS, SUMMARY
+from tff_pcdd.training.run_directory import fewer_rounds
+
+
+def prepare_more_rounds(
+    directory: Path, config: ExperimentConfig, checkpoints: CheckpointManager
+) -> None:
+    """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
+
+    The last round of a run is evaluated in full. If it would have been evaluated differently in the
+    longer run, its checkpoint is deleted, so that it is computed again.
+
+    Args:
+        directory: the directory of the run, which this process has locked.
+        config: the settings of the longer run.
+        checkpoints: the checkpoints of the run.
+
+    Raises:
+        SettingError: there is no checkpoint to continue from.
+        WriteError: the directory cannot be changed.
+    """
+    planned = fewer_rounds(directory, config)
+    if planned is None:
+        return
+    saved = checkpoints.rounds()
+    if saved and saved[-1] == planned and not _is_ordinary(planned, directory, config):
+        if len(saved) == 1:
+            raise SettingError(
+                "rounds",
+                config.training.rounds,
+                f"the only checkpoint in {directory} is that of round {planned}, which was "
+                "evaluated as the last one; overwrite the run",
+            )
+        checkpoints.forget_after(saved[-2])
+    files.remove(directory / SUMMARY)
+
+
+def _is_ordinary(round_number: int, directory: Path, config: ExperimentConfig) -> bool:
+    """Whether a round has the same evaluations if it is not the last one."""
+    evaluation = config.evaluation
+    every = (evaluation.eval_every, evaluation.personal_eval_every or 0)
+    columns = ""
+    # A damaged checkpoint is not used anyway.
+    with contextlib.suppress(DataError):
+        columns = manifests.read(directory / CHECKPOINTS, round_number).metrics.partition("\n")[0]
+    # Some diagnostics are measured in the last round only.
+    return "diag_" not in columns and all(n > 0 and round_number % n == 0 for n in every)

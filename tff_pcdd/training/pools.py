@@ -1,0 +1,54 @@
+"""The training data of methods for which the samples of all clients are in one place."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd import data
+from tff_pcdd.training.cohorts import derive_seed
+from tff_pcdd.training.config import Seeds
+
+# Separate the seeds of the pool from others that are derived from the same numbers.
+_SAMPLES, _BATCHES = 4, 5
+
+
+def pooled_data(
+    federation: data.Federation, seeds: Seeds, round_number: int, cohort: Sequence[int]
+) -> OrderedDict[str, Any]:
+    """The data of a round, in the form of a single client's.
+
+    Args:
+        federation: the clients and their samples.
+        seeds: the seeds of the experiment.
+        round_number: number of rounds before this one; 0 for the first round.
+        cohort: the clients that take part in the round in other methods.
+    """
+    chosen = sample_pool(federation, seeds.cohorts, round_number, cohort)
+    train = federation.train.take(chosen)
+    return OrderedDict(
+        train=OrderedDict(x=train.x, y=train.y),
+        seed=derive_seed(seeds.batches, round_number, _BATCHES),
+        cohort_index=np.int32(0),
+    )
+
+
+def sample_pool(
+    federation: data.Federation, seed: int, round_number: int, cohort: Sequence[int]
+) -> np.ndarray:
+    """Draws the samples of a round, as a function of seed and round.
+
+    Returns:
+        Ascending indices into the training examples: of all samples that clients train on if all
+        clients take part; else of as many of them as the cohort has, drawn without replacement.
+    """
+    parts = [client.train for client in federation.clients]
+    pool = np.unique(np.concatenate(parts))
+    if len(cohort) == len(parts):
+        return pool
+    size = min(sum(parts[client].size for client in cohort), pool.size)
+    generator = np.random.default_rng([seed, round_number, _SAMPLES])
+    return np.sort(generator.choice(pool, size, replace=False))

@@ -1,0 +1,203 @@
+"""What the models answer for each test sample, and how well their probabilities are calibrated.
+
+    predictions.csv        probabilities of the global and the personal model for each client's test
+                           samples
+    calibration.json       calibration errors as they are, and with temperatures that are fitted on
+                           held-out samples if there are any
+    plots/calibration.png  accuracy by confidence
+
+The computations that return logits are traced only for this.
+"""
+
+from __future__ import annotations
+
+import csv
+import functools
+import io
+import json
+import operator
+import os
+from collections.abc import Iterator, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
+from scipy import special
+
+from tff_pcdd import data, federated, files
+from tff_pcdd.evaluation.calibration import Calibration, calibrate
+from tff_pcdd.training import plots
+from tff_pcdd.training.model_evaluation import as_arrays
+from tff_pcdd.training.results import CALIBRATION, PREDICTIONS
+
+if TYPE_CHECKING:
+    from tff_pcdd.training.run import Run
+    from tff_pcdd.training.simulation import Simulation
+
+GLOBAL, PERSONAL = "global", "personal"
+
+
+class Logits(NamedTuple):
+    """The logits of a model.
+
+    Attributes:
+        test: for test samples, float32 [n, C].
+        held_out: for held-out samples, float32 [m, C]; m = 0 if there are none.
+    """
+
+    test: np.ndarray
+    held_out: np.ndarray
+
+
+def write(run: Run) -> None:
+    """Writes predictions.csv, calibration.json and the picture of the run's current state.
+
+    Raises:
+        WriteError: a file cannot be written.
+    """
+    simulation = run.simulation
+    globally, personal = global_logits(simulation), personal_logits(simulation)
+    lines = _lines(simulation.federation, globally, personal)
+
+    def write_lines(file: Any) -> None:
+        for text in lines:
+            file.write(text.encode())
+
+    files.write_atomically(run.directory / PREDICTIONS, write_lines)
+    models, by_client = _calibrations(simulation.federation, globally, personal)
+    title = f"{run.config.algorithm} on {run.config.describe()}"
+    figure, _ = plots.reliability(models, title)
+    plots.save(figure, run.directory / "plots" / "calibration.png")
+    content = {
+        "round": simulation.round,
+        "models": {name: {**_numbers(of), "bins": _bins(of)} for name, of in models.items()},
+        "clients": {name: _numbers(of) for name, of in by_client.items()},
+    }
+    # A number without samples is NaN, which JSON cannot represent.
+    content = json.loads(json.dumps(content), parse_constant=lambda _: None)
+    files.write_text(run.directory / CALIBRATION, json.dumps(content, indent=2) + "\n")
+
+
+def global_logits(simulation: Simulation) -> Logits | None:
+    """The logits of the global model for the whole test set and all held-out samples.
+
+    Returns:
+        None if the method has no global model.
+    """
+    spec, federation = simulation.spec, simulation.federation
+    if not spec.method.has_global_model:
+        return None
+    compute = federated.build_global_logits(spec, simulation.process)
+
+    def answer(examples: data.Examples) -> np.ndarray:
+        return np.asarray(simulation.invoke(compute, simulation.state, as_arrays(examples)))
+
+    return Logits(answer(federation.test), answer(federation.validation_examples()))
+
+
+def personal_logits(simulation: Simulation) -> list[Logits]:
+    """The logits of all clients' personal models for their own samples, after the local epochs."""
+    compute = federated.build_personal_logits(simulation.spec, simulation.process)
+    none = np.zeros([0, simulation.federation.num_classes], np.float32)
+    return [
+        Logits(np.asarray(found["test"]), np.asarray(found.get("validation", none)))
+        for found in simulation.map_clients(compute, simulation.own_parts)
+    ]
+
+
+def _lines(
+    federation: data.Federation, globally: Logits | None, personal: Sequence[Logits]
+) -> Iterator[str]:
+    """The text of predictions.csv, in parts."""
+    names = np.array(federation.class_names, object)
+    header = ["model", "client", "id", "label", "prediction"]
+    yield _csv([[*header, *(f"probability_{name}" for name in names)]])
+    for client, own in zip(federation.clients, personal, strict=True):
+        if globally is not None:
+            answers = globally.test[client.test]
+            yield _rows(federation, GLOBAL, client.client_id, client.test, answers)
+        yield _rows(federation, PERSONAL, client.client_id, client.test, own.test)
+    if globally is not None:
+        owned = np.concatenate([client.test for client in federation.clients])
+        rest = np.setdiff1d(np.arange(len(federation.test)), owned)
+        yield _rows(federation, GLOBAL, "", rest, globally.test[rest])
+
+
+def _rows(
+    federation: data.Federation, model: str, client: str, samples: np.ndarray, logits: np.ndarray
+) -> str:
+    """The lines of a model's answers to some test samples; `logits` are [n, C]."""
+    names = federation.class_names
+    finite = np.isfinite(logits).all(axis=1)
+    probabilities = special.softmax(np.where(finite[:, None], logits, 0).astype(np.float64), axis=1)
+    rows: list[list[Any]] = []
+    for index, sample in enumerate(samples.tolist()):
+        x, label = federation.test.x[sample], names[federation.test.y[sample]]
+        # The id of an image file is its path.
+        row = [model, client, os.fsdecode(x) if isinstance(x, bytes) else sample, label]
+        if finite[index]:
+            row += [names[logits[index].argmax()], *(f"{p:.6g}" for p in probabilities[index])]
+        else:
+            row += [""] * (1 + len(names))
+        rows.append(row)
+    return _csv(rows)
+
+
+def _csv(rows: Sequence[Sequence[Any]]) -> str:
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows(rows)
+    return text.getvalue()
+
+
+def _calibrations(
+    federation: data.Federation, globally: Logits | None, personal: Sequence[Logits]
+) -> tuple[dict[str, Calibration], dict[str, Calibration]]:
+    """Calibration of the global model and of all personal models together, and of each of these."""
+    models: dict[str, Calibration] = {}
+    if globally is not None:
+        held_out = globally.held_out, federation.validation_examples().y
+        models[GLOBAL] = calibrate(globally.test, federation.test.y, held_out)
+    by_client = {
+        client.client_id: calibrate(
+            own.test,
+            federation.test.y[client.test],
+            (own.held_out, federation.validation_examples(index).y),
+        )
+        for index, (client, own) in enumerate(zip(federation.clients, personal, strict=True))
+    }
+    every = [*by_client.values()]
+    models[PERSONAL] = Calibration(
+        before=functools.reduce(operator.add, [of.before for of in every]),
+        after=functools.reduce(operator.add, [of.after for of in every]),
+        temperature=float("nan"),
+        held_out_samples=sum(of.held_out_samples for of in every),
+    )
+    return models, by_client
+
+
+def _numbers(of: Calibration) -> dict[str, Any]:
+    """The numbers of a model for calibration.json; accuracy, confidence and errors in percent."""
+    return {
+        "test_samples": int(of.before.samples.sum()),
+        "accuracy": of.before.accuracy,
+        "confidence": of.before.mean_confidence,
+        "ece": of.before.error,
+        "confidence_after": of.after.mean_confidence,
+        "ece_after": of.after.error,
+        "temperature": of.temperature,
+        "held_out_samples": of.held_out_samples,
+    }
+
+
+def _bins(of: Calibration) -> dict[str, Any]:
+    """Samples, and mean confidence and accuracy in percent, by bin of confidence."""
+    return {
+        stage: [
+            {
+                "samples": int(samples),
+                "confidence": 100 * confidence / samples if samples else None,
+                "accuracy": 100 * correct / samples if samples else None,
+            }
+            for samples, confidence, correct in zip(*vars(answers).values(), strict=True)
+        ]
+        for stage, answers in (("before", of.before), ("after", of.after))
+    }
