@@ -17,6 +17,7 @@ data: the seed in `client_data` is a function of (seed, round, client).
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from typing import Any, NamedTuple
 
@@ -37,7 +38,10 @@ from tff_pcdd.federated.upload import upload_of
 class FederatedProcess:
     """The TFF computations of one method on one task; the module's docstring has their types.
 
+    Evaluations of personal models are traced when they are first used.
+
     Attributes:
+        tensors: what the computations consist of.
         initialize: makes the first state of the server.
         initial_client_state: makes the state of a client that has never taken part.
         next: computes a round.
@@ -54,12 +58,11 @@ class FederatedProcess:
         heads: names of the global model's heads in the counts of `evaluate_global`.
     """
 
+    tensors: TensorComputations
     initialize: tff.Computation
     initial_client_state: tff.Computation
     next: tff.Computation
     evaluate_global: tff.Computation
-    evaluate_personal: tff.Computation
-    evaluate_before: tff.Computation
     update_bytes: int
     extra_bytes: int
     download_bytes: int
@@ -68,6 +71,17 @@ class FederatedProcess:
     personal_parameters: int
     personal_epochs: int
     heads: tuple[str, ...]
+
+    @functools.cached_property
+    def evaluate_personal(self) -> tff.Computation:
+        return self._evaluation(self.tensors.evaluate_personal)
+
+    @functools.cached_property
+    def evaluate_before(self) -> tff.Computation:
+        return self._evaluation(self.tensors.evaluate_before)
+
+    def _evaluation(self, evaluate: tff.Computation) -> tff.Computation:
+        return _compose_evaluation(self.tensors, evaluate, self.initialize.type_signature.result)
 
 
 def build_process(
@@ -119,12 +133,11 @@ def build_process(
     message_type = tensors.make_message.type_signature.result
     fixed_bytes = count_bytes(weights_type["fixed"])
     return FederatedProcess(
+        tensors=tensors,
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
-        evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
-        evaluate_before=_compose_evaluation(tensors, tensors.evaluate_before, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
         download_bytes=_download_bytes(message_type) - fixed_bytes,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 
 import numpy as np
@@ -22,7 +23,10 @@ _SEED = tff.TensorType(np.int32, [2])
 class TensorComputations:
     """What server and clients compute, one TFF computation for each step.
 
+    Evaluations are traced when they are first used: no run needs all of them.
+
     Attributes:
+        spec: what the computations were traced from.
         initial_weights: ( → weights)
         initial_server: ( → server tensors)
         initial_client_state: (seed → client state)
@@ -37,15 +41,51 @@ class TensorComputations:
         evaluate_personal, evaluate_before: (message, client state, client data → counts)
     """
 
+    spec: TrainingSpec
     initial_weights: tff.Computation
     initial_server: tff.Computation
     initial_client_state: tff.Computation
     make_message: tff.Computation
     local_update: tff.Computation
     server_update: tff.Computation
-    evaluate_global: tff.Computation
-    evaluate_personal: tff.Computation
-    evaluate_before: tff.Computation
+
+    @functools.cached_property
+    def evaluate_global(self) -> tff.Computation:
+        weights_type = self.initial_weights.type_signature.result
+
+        @tff.tensorflow.computation(weights_type, examples_type(self.spec))
+        def evaluate_global(weights, examples):
+            return GlobalEvaluation(self.spec).evaluate(weights, examples)
+
+        return evaluate_global
+
+    @functools.cached_property
+    def evaluate_personal(self) -> tff.Computation:
+        # Validation samples are evaluated together with the test samples, because most of the time
+        # is spent on the training before the evaluation.
+        parts = ("train", "test", "validation") if self.spec.validation else ("train", "test")
+
+        @tff.tensorflow.computation(*self._client_types(*parts))
+        def evaluate_personal(message, state, data):
+            return PersonalEvaluation(self.spec).evaluate(message, state, data)
+
+        return evaluate_personal
+
+    @functools.cached_property
+    def evaluate_before(self) -> tff.Computation:
+        @tff.tensorflow.computation(*self._client_types("train", "test"))
+        def evaluate_before(message, state, data):
+            return PersonalEvaluation(self.spec).evaluate_before(message, state, data)
+
+        return evaluate_before
+
+    def _client_types(self, *parts: str) -> tuple[tff.Type, tff.Type, tff.Type]:
+        """The types of what a client gets from the server, keeps, and holds."""
+        return (
+            self.make_message.type_signature.result,
+            self.initial_client_state.type_signature.result,
+            client_data_type(self.spec, *parts),
+        )
 
 
 def examples_type(spec: TrainingSpec) -> tff.Type:
@@ -76,7 +116,7 @@ def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
 
 
 def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
-    """Traces everything that a method computes."""
+    """Traces what a method computes."""
 
     @tff.tensorflow.computation
     def initial_weights():
@@ -109,24 +149,6 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
         result["statistics"] = list(change.statistics)
         return result
 
-    # Validation samples are evaluated together with the test samples, because most of the time is
-    # spent on the training before the evaluation.
-    parts = ("train", "test", "validation") if spec.validation else ("train", "test")
-
-    @tff.tensorflow.computation(message_type, client_state_type, client_data_type(spec, *parts))
-    def evaluate_personal(message, state, data):
-        return PersonalEvaluation(spec).evaluate(message, state, data)
-
-    @tff.tensorflow.computation(
-        message_type, client_state_type, client_data_type(spec, "train", "test")
-    )
-    def evaluate_before(message, state, data):
-        return PersonalEvaluation(spec).evaluate_before(message, state, data)
-
-    @tff.tensorflow.computation(weights_type, examples_type(spec))
-    def evaluate_global(weights, examples):
-        return GlobalEvaluation(spec).evaluate(weights, examples)
-
     result_type = local_update.type_signature.result
 
     @tff.tensorflow.computation(
@@ -145,13 +167,11 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
         return weights, server, state["round"] + 1, step_taken
 
     return TensorComputations(
+        spec=spec,
         initial_weights=initial_weights,
         initial_server=initial_server,
         initial_client_state=initial_client_state,
         make_message=make_message,
         local_update=local_update,
         server_update=server_update,
-        evaluate_global=evaluate_global,
-        evaluate_personal=evaluate_personal,
-        evaluate_before=evaluate_before,
     )
