@@ -34,6 +34,14 @@ def test_a_report_is_written_again_only_if_it_changes(tmp_path):
     assert path.stat().st_mtime > 0
 
 
+def test_what_a_killed_process_has_left_is_removed(tmp_path):
+    make_run(tmp_path)
+    leftover = tmp_path / ".report.html.123.tmp"
+    leftover.touch()
+    write_report(run_dir=tmp_path)
+    assert not leftover.exists()
+
+
 def test_another_file_can_be_named(tmp_path):
     make_run(tmp_path / "run")
     path = tmp_path / "pages" / "a.html"

@@ -78,6 +78,8 @@ def write_report(
     content = html.encode()
     if not path.is_file() or path.read_bytes() != content:
         files.make_directory(path.parent)
+        # Of a process that was killed.
+        files.remove_leftovers(path.parent, f".{REPORT}.*.tmp")
         files.write_atomically(path, lambda file: file.write(content))
     return Report(path, list(directory.problems.values()))
 
