@@ -47,7 +47,10 @@ def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
 
 
 def rows(settings: Mapping[str, Any]) -> list[Row]:
-    """All settings of a run, those that differ from their defaults first."""
+    """The settings of a run, those that differ from their defaults first.
+
+    Paths are left out, as in model cards: a report may be passed on.
+    """
     known = {setting.name: setting for setting in describe(ExperimentConfig)}
     defaults = _defaults(settings)
     found = []
@@ -58,6 +61,8 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
             found.append(Row(name, _text(names), "none", meaning, True))
             continue
         setting = known.get(name)
+        if setting is not None and setting.path:
+            continue
         default = defaults.get(name)
         found.append(
             Row(
@@ -81,11 +86,13 @@ def _defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     described = describe(ExperimentConfig)
     defaults = {setting.name: setting.default for setting in described}
     choosing = {setting.chosen_by for setting in described} | {"seed", "eval_every"}
+    # Some data sets need one.
+    choosing |= {setting.name for setting in described if setting.path}
     given = {name: settings[name] for name in settings if name in choosing}
     derived = configuration(given)
     if derived is None:
         return defaults
-    # The components and these two are compared with what they are without any flag.
+    # These are compared with what they are without any flag.
     return {**defaults, **derived.to_settings(), **{name: defaults.get(name) for name in given}}
 
 
