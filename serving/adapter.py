@@ -257,16 +257,14 @@ def find_models(export_dir: Path) -> dict[str, Path]:
 
 
 def describe(names: Iterable[str], export_dir: Path) -> list[str]:
-    """The names of the models, with the client if its id is another name: sites.json has them."""
+    """The names of the models, with the clients of those in sites.json, whose ids are others."""
     try:
         sites = json.loads((export_dir / "sites.json").read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         sites = {}
     clients = {name: sites.get(name) if isinstance(sites, dict) else None for name in names}
     return [
-        f"{name} ({_printable(client)})"
-        if isinstance(client, str) and name != f"personal-{client}"
-        else name
+        f"{name} ({_printable(client)})" if isinstance(client, str) else name
         for name, client in clients.items()
     ]
 

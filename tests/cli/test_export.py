@@ -63,7 +63,7 @@ def check(result, message):
         (["--run_dir="], "--run_dir: is required"),
         (["--export_dir="], "--export_dir: is required"),
         (["--run_dir=/no/such/run"], "--run_dir=/no/such/run: holds no run"),
-        (["--clients=7"], "--clients=7: there is no client '7'; the 5 clients are 0 … 4"),
+        (["--clients=7"], "--clients=7: there is no client '7'; the 5 clients are 0, 1, 2, 3, 4"),
         (["--checkpoint_round=9"], "no checkpoint of round 9"),
     ],
 )

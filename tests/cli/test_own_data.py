@@ -161,6 +161,8 @@ def test_sites_are_exported_under_short_names(trained, succeed, tmp_path):
     card = (tmp_path / "out" / "personal" / "st-mary" / "1" / "model_card.md").read_text()
     assert "personal model of client St. Mary" in card
     assert "`personal-st-mary`" in card
+    assert "The model multiplies stored inputs by 0.00392157, then subtracts 0." in card
+    assert "divides by 0.2" in card
     assert json.loads((tmp_path / "out" / "sites.json").read_text()) == {
         "personal-charite": "Charité",
         "personal-st-mary": "St. Mary",

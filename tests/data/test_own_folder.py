@@ -314,3 +314,12 @@ def test_a_missing_folder_is_refused_by_name(tmp_path):
     for call in (source.check, lambda: source.load(LoadRequest())):
         with pytest.raises(DataError, match=f"data_dir={tmp_path}/no is not a directory"):
             call()
+
+
+def test_sites_that_lose_all_samples_are_named(tmp_path, warnings_again):
+    root = make(tmp_path, {"a": {"x": 30, "y": 30}, "b": {"x": 1, "y": 1}})
+    kept = data.load_federation(
+        "folder", "natural", data_dir=str(root), max_train_samples=2, max_test_samples=2
+    )
+    assert kept.client_ids == ("a",)
+    assert "folder: client b left out, without any sample" in warnings_again.text

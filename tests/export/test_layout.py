@@ -89,7 +89,6 @@ def test_clients_are_named_beside_their_models(tmp_path):
         fill(again, "personal/oslo")
     sites = json.loads((tmp_path / "sites.json").read_text())
     assert sites == {
-        "personal-lyon": "lyon",
         "personal-oslo": "Oslo #1",
         "personal-st-mary": "St. Mary\n",
     }

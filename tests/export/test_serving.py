@@ -298,6 +298,7 @@ def test_unknown_model(client):
     status, answer = client.predict("personal-99", {"instances": [_DIGIT]})
     assert (status, list(answer)) == (404, ["error"])
     assert "personal-99" in answer["error"]
+    assert "There are: global, personal-0, personal-1," in answer["error"]
 
 
 def test_200_concurrent_requests(client, own_answers, images):

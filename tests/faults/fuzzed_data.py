@@ -306,7 +306,7 @@ def _check_cache(number: int, directory: Path) -> str:
 def _federations() -> dict[str, Callable[[], data.Federation]]:
     """Federations of which one value is wrong."""
     found = {}
-    for value in (np.inf, -np.inf, 1e39, -1e308):
+    for value in (np.inf, -np.inf, np.nan, 1e39, -1e308):
         found[f"input {value}"] = functools.partial(_federation, pixel=value)
     for label in (-1, 3, 2**31, 2**32, 2**40, 2**63, 2**64 - 1, -(2**31) - 1):
         found[f"label {label}"] = functools.partial(_federation, label=label)

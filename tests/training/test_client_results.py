@@ -10,7 +10,16 @@ import pytest
 
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tests.training.test_nonfinite import DIVERGING
-from tff_pcdd.training import Callback, Run, Simulation, clients_table, run_experiment, simulation
+from tff_pcdd import data
+from tff_pcdd.training import (
+    Callback,
+    Run,
+    Simulation,
+    clients_table,
+    predictions,
+    run_experiment,
+    simulation,
+)
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -252,3 +261,11 @@ def test_an_interrupted_run_keeps_no_earlier_answers(unbroken, options, tmp_path
         (directory / name).write_text("of another state")
     Run(CONFIG, directory, options).train()
     assert_same_run(directory, unbroken)
+
+
+def test_samples_with_names_are_named_in_predictions():
+    x = np.arange(160, dtype=np.uint8).reshape(10, 4, 4)
+    federation = data.from_arrays(x, ["a", "b"] * 5, ["north"] * 10)
+    lines = predictions._rows(federation, "global", "north", np.array([1]), np.zeros([1, 2]))
+    assert lines.split(",")[2] == federation.test.ids[1]
+    assert federation.test.ids[1].startswith("sample ")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import logging
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -91,6 +92,13 @@ def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
 def warn(text: str) -> None:
     """Warns of something in the data; once per process, since studies load data for every run."""
     logging.warning("%s", text)
+
+
+def listed(kind: str, names: Sequence[str]) -> str:
+    """Up to five names with what they are: `sites a, b`."""
+    kinds = {"class": "classes"}.get(kind, f"{kind}s")
+    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
+    return f"{kind if len(names) == 1 else kinds} {', '.join(names[:5])}{more}"
 
 
 def _shown(position: tuple[np.integer, ...]) -> str:

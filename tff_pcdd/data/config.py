@@ -10,6 +10,7 @@ import numpy as np
 
 from tff_pcdd import settings
 from tff_pcdd.data import holdout, long_tail, partitions, sources, subsets
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
@@ -174,7 +175,11 @@ class DataConfig:
         if self.partition.keeps_users:
             kept = [client for client in clients if client.train.size or client.test.size]
             if len(kept) < len(clients):
-                notes["clients_left_empty"] = len(clients) - len(kept)
+                left_out = [c.client_id for c in clients if not (c.train.size or c.test.size)]
+                notes["clients_left_empty"] = len(left_out)
+                warn(
+                    f"{self.source.name}: {listed('client', left_out)} left out, without any sample"
+                )
             clients = kept
         return Federation(
             name=self.source.name,

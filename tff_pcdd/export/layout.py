@@ -1,7 +1,7 @@
 """The directory of an export, in the layout that TensorFlow Serving expects.
 
 models.config                 lists every model, with its path in the container
-sites.json                    the client of each personal model
+sites.json                    the clients whose models have another name than their id
 global/<version>/             a SavedModel
 personal/<slug>/<version>/    the slug of a client is its id, or a form of it that URLs may contain
 """
@@ -220,9 +220,13 @@ class ExportDirectory:
         """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
-        names = {model_name(folder): client_id for folder, client_id in (clients or {}).items()}
+        names = {
+            model_name(folder): client_id
+            for folder, client_id in (clients or {}).items()
+            if folder != f"{_PERSONAL}/{client_id}"
+        }
         names = {**_read(self._root / SITES), **names}
-        there = {model_name(folder): folder for folder in folders}
+        there = set(map(model_name, folders))
         kept = {name: client_id for name, client_id in sorted(names.items()) if name in there}
         if kept:
             text = json.dumps(kept, indent=2, ensure_ascii=False)
@@ -259,7 +263,7 @@ def _models_config(folders: list[str], clients: Mapping[str, str]) -> str:
     Comments name the clients whose ids differ from the names of their models.
     """
     entries = [
-        _comment(clients.get(model_name(folder)), folder)
+        _comment(clients.get(model_name(folder)))
         + f'  config {{\n    name: "{model_name(folder)}"\n'
         f'    base_path: "{SERVING_ROOT}/{folder}"\n    model_platform: "tensorflow"\n  }}\n'
         for folder in folders
@@ -267,7 +271,5 @@ def _models_config(folders: list[str], clients: Mapping[str, str]) -> str:
     return f"model_config_list {{\n{''.join(entries)}}}\n"
 
 
-def _comment(client_id: str | None, folder: str) -> str:
-    if client_id is None or folder == f"{_PERSONAL}/{client_id}":
-        return ""
-    return f"  # client {shown(client_id)}\n"
+def _comment(client_id: str | None) -> str:
+    return "" if client_id is None else f"  # client {shown(client_id)}\n"

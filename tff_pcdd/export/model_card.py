@@ -18,6 +18,9 @@ FILE = "model_card.md"
 
 _PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "keras", "numpy")
 
+# The most channels, or numbers of a vector, whose statistics are listed.
+_CHANNELS = 8
+
 _GLOBAL = """\
 The global model, which is the same for all clients; GA is its accuracy on the whole test set.
 `probabilities` covers all classes."""
@@ -102,6 +105,7 @@ def text(
         "",
         *_table(*_classes(federation, client)),
         "",
+        *_normalization(federation.input_spec),
         "## Made with",
         "",
         *_table(("", "version"), _versions()),
@@ -197,6 +201,17 @@ def _settings(
             continue
         if not only or group in only:
             yield name, value
+
+
+def _normalization(spec: data.InputSpec) -> Iterator[str]:
+    """How the model normalizes its inputs, if that takes a line."""
+    if spec.mean is not None and spec.std is not None and len(spec.mean) <= _CHANNELS:
+        mean, std = (
+            ", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std)
+        )
+        yield f"The model multiplies stored inputs by {spec.scale:.6g}, then subtracts {mean} and"
+        yield f"divides by {std}."
+        yield ""
 
 
 def _classes(

@@ -131,15 +131,22 @@ def _rows(
     probabilities = special.softmax(np.where(finite[:, None], logits, 0).astype(np.float64), axis=1)
     rows: list[list[Any]] = []
     for index, sample in enumerate(samples.tolist()):
-        x, label = federation.test.x[sample], names[federation.test.y[sample]]
-        # The id of an image file is its path.
-        row = [model, client, os.fsdecode(x) if isinstance(x, bytes) else sample, label]
+        label = names[federation.test.y[sample]]
+        row = [model, client, _name(federation.test, sample), label]
         if finite[index]:
             row += [names[logits[index].argmax()], *(f"{p:.6g}" for p in probabilities[index])]
         else:
             row += [""] * (1 + len(names))
         rows.append(row)
     return _csv(rows)
+
+
+def _name(examples: data.Examples, sample: int) -> str | int:
+    """The id of a sample: its name, or the path of an image file, or else its number."""
+    if examples.ids is not None:
+        return str(examples.ids[sample])
+    x = examples.x[sample]
+    return os.fsdecode(x) if isinstance(x, bytes) else sample
 
 
 def _csv(rows: Sequence[Sequence[Any]]) -> str:

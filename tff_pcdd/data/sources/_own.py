@@ -13,7 +13,7 @@ from collections.abc import Callable, Sequence
 
 import numpy as np
 
-from tff_pcdd.data.checks import warn
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
@@ -194,10 +194,3 @@ def _warn_of_gaps(
                 warn(f"{place}: {listed(kind, lacking)} {has} no {part} samples")
     for one, other in similar(names):
         warn(f"{place}: sites {one!r} and {other!r} differ only in case; they are two clients")
-
-
-def listed(kind: str, names: Sequence[str]) -> str:
-    """Up to five names with what they are: `sites a, b`."""
-    kinds = {"class": "classes"}.get(kind, f"{kind}s")
-    more = f" and {len(names) - 5} more" if len(names) > 5 else ""
-    return f"{kind if len(names) == 1 else kinds} {', '.join(names[:5])}{more}"

@@ -10,13 +10,13 @@ import os
 import pathlib
 from collections.abc import Iterator
 
-from tff_pcdd.data.checks import warn
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._image_lists import is_image
 from tff_pcdd.data.sources._names import tidy
-from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, listed
+from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.errors import DataError
 
