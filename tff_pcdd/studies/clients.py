@@ -24,7 +24,7 @@ def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
         runs: the runs of the comparison; those that have not finished are left out.
 
     Returns:
-        For each run and client `partition`, `method` and `seed`, and the columns of the run's
+        For each run and client `partition`, `algorithm` and `seed`, and the columns of the run's
         clients.csv without those of single classes. `over_local` is how many percentage points the
         personal model is better than that of method `local` with the same partition and seed, if
         the comparison has such a run and it has not diverged.
@@ -39,7 +39,7 @@ def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     found = []
     for run, table in tables:
         partition, seed = _key(run)
-        place = {"partition": partition, "method": run.config.algorithm, "seed": seed}
+        place = {"partition": partition, "algorithm": run.config.algorithm, "seed": seed}
         for row in table:
             known = run.config.algorithm != ALONE
             local = alone.get((partition, seed, row["client"])) if known else None
