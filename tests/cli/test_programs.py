@@ -91,7 +91,7 @@ def test_train(trained):
     others = [line for line in err.splitlines() if line.strip() and "fedgela" not in line]
     assert not [line for line in others if not line.startswith("train: ") or line[-1] != "…"], err
     # Of the bar and of the line that the program prints.
-    (shown,) = re.findall(r"8/8 \[[^\]]*?, (\S+) s/round, GA=", err)
+    shown = re.findall(r"8/8 \[[^\]]*?, (\S+) s/round, GA=", err)[-1]
     assert f" {shown} s a round" in printed
 
 

@@ -98,6 +98,13 @@ def test_wheel_holds_every_module(wheel):
     assert packed == {str(path.relative_to(_ROOT)) for path in (_ROOT / "tff_pcdd").rglob("*.py")}
 
 
+def test_wheel_holds_the_pages_of_reports(wheel):
+    with zipfile.ZipFile(wheel) as archive:
+        packed = {name for name in archive.namelist() if "/templates/" in name}
+    folder = _ROOT / "tff_pcdd" / "report" / "templates"
+    assert packed == {str(path.relative_to(_ROOT)) for path in folder.iterdir()}
+
+
 def test_package_is_imported_from_the_wheel(installed, tmp_path):
     code = """
 import importlib.metadata, importlib.util, json, tff_pcdd
@@ -118,6 +125,7 @@ def test_train_and_export(command):
     directory = command("tff-pcdd-train", "--algorithm=fedgela", *_TINY, "--output_dir=run")
     summary = json.loads((directory / "run" / "summary.json").read_text())
     assert 0 <= summary["ga_final"] <= 100
+    assert (directory / "run" / "report.html").is_file()
 
     command("tff-pcdd-export", "--run_dir=run", "--export_dir=out", "--clients=1")
     for name in ("global", "personal/1"):
@@ -140,6 +148,6 @@ def test_benchmark(command):
     assert set(report["sections"]) == {"startup", "memory"}
 
 
-@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "worker"])
+@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report", "worker"])
 def test_other_commands_start(command, name):
     command(f"tff-pcdd-{name}", "--help")

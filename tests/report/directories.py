@@ -112,7 +112,7 @@ def make_comparison(
             row = {**rows[0], "algorithm": "local", "seed": seed, "pa_final": 60.0 + seed}
             rows.append({**row, "ga_final": "", "config_digest": f"local{seed}"})
     write_csv(directory / "comparison.csv", [*rows[0]], [[*row.values()] for row in rows])
-    header = ["partition", "method", "seed", *FIXED]
+    header = ["partition", "algorithm", "seed", *FIXED]
     write_csv(directory / "clients.csv", header, clients)
 
 

@@ -253,8 +253,11 @@ def test_a_diverged_run(tmp_path):
     lines = metrics.read_text().splitlines()
     lines[5] = lines[5].removesuffix("0,0,0") + "3,7,5"
     metrics.write_text("\n".join(lines) + "\n")
-    shown = " ".join(page(run_dir=tmp_path).texts)
+    tree = page(run_dir=tmp_path)
+    shown = " ".join(tree.texts)
+    assert tree.texts[0].endswith("(diverged)")
     assert "The run has diverged" in shown
+    assert "Lowest PA" not in shown
     assert "7 times, in 3 rounds" in shown
     assert "These rounds gave no usable model: 5." in shown
 

@@ -38,6 +38,13 @@ def test_values_that_follow_from_others_are_not_chosen():
     assert chosen({**values, "data_seed": 5})["data_seed"] == ("5", "3")
 
 
+def test_paths_are_not_shown():
+    """Without its path, the data set could not be described, and all seeds would look chosen."""
+    values = settings(dataset="femnist", partition="natural", data_dir="/home/someone/data", seed=3)
+    assert set(chosen(values)) == {"dataset", "partition", "seed"}
+    assert not any("/home" in row.value for row in settings_table.rows(values))
+
+
 def test_settings_of_unknown_components():
     values = {**settings(rounds=7), "algorithm": "mine", "mine_strength": 2.5}
     (row,) = [row for row in settings_table.rows(values) if row.name == "mine_strength"]
@@ -45,6 +52,13 @@ def test_settings_of_unknown_components():
     assert "not imported" in row.meaning
     assert chosen(values)["rounds"] == ("7", "30")
     assert settings_table.configuration(values) is None
+
+
+def test_modules_of_the_user():
+    """They are named, and do not keep the other settings from being understood."""
+    values = {**settings(seed=3), "import": {"my_methods": "0" * 64, "my_data": "1" * 64}}
+    assert chosen(values) == {"seed": ("3", "0"), "import": ("my_methods, my_data", "none")}
+    assert settings_table.configuration(values).seed == 3
 
 
 def test_meanings_are_one_sentence():

@@ -2,6 +2,7 @@
 
 import contextlib
 import errno
+import hashlib
 import json
 import os
 import pathlib
@@ -18,6 +19,7 @@ from tff_pcdd import files, studies, training
 from tff_pcdd.cli import compare, report, signals, train
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.report import write_report
+from tff_pcdd.training import manifests
 
 
 def test_a_report_is_written_again_only_if_it_changes(tmp_path):
@@ -30,6 +32,14 @@ def test_a_report_is_written_again_only_if_it_changes(tmp_path):
     (tmp_path / "confusion.npz").unlink()
     write_report(run_dir=tmp_path)
     assert path.stat().st_mtime > 0
+
+
+def test_what_a_killed_process_has_left_is_removed(tmp_path):
+    make_run(tmp_path)
+    leftover = tmp_path / ".report.html.123.tmp"
+    leftover.touch()
+    write_report(run_dir=tmp_path)
+    assert not leftover.exists()
 
 
 def test_another_file_can_be_named(tmp_path):
@@ -51,6 +61,41 @@ def test_what_is_no_file_is_not_replaced(tmp_path, name):
     assert (tmp_path / "pipe").is_fifo()
 
 
+def test_measurements_are_compared_with_the_checkpoint(tmp_path, caplog):
+    """A changed digit is noticed, unless the program that calls has just compared them."""
+    make_run(tmp_path)
+    summary = (tmp_path / "summary.json").read_text()
+    metrics = (tmp_path / "metrics.csv").read_text()
+    save_checkpoint(tmp_path, metrics, summary)
+    final = json.loads(summary)["ga_final"]
+    (tmp_path / "summary.json").write_text(summary.replace(f"{final}", "12.3456"))
+    assert "12.3 %" not in write_report(run_dir=tmp_path).path.read_text()
+    assert "summary.json is damaged or was changed" in caplog.text
+    path = write_report(run_dir=tmp_path, compare_checkpoints=False).path
+    assert "12.3 %" in path.read_text()
+
+
+def save_checkpoint(directory, metrics, summary):
+    """Writes the newest checkpoint of a finished run."""
+    folder = directory / "checkpoints"
+    folder.mkdir()
+    arrays = manifests.arrays_path(folder, 12)
+    arrays.write_bytes(b"weights")
+    settings = json.loads((directory / "config.json").read_text())
+    manifest = manifests.Manifest(
+        round=12,
+        run={"settings": manifests.settings_digest(settings)},
+        arrays=hashlib.sha256(b"weights").hexdigest(),
+        inline=True,
+        clients={},
+        client_checksums={},
+        totals={},
+        metrics=metrics,
+        summary=summary,
+    )
+    manifests.write(folder, manifest)
+
+
 @pytest.mark.parametrize("name", ["metrics.csv", "summary.json", "clients.csv", "confusion.npz"])
 def test_a_run_without_a_file(tmp_path, name):
     make_run(tmp_path)
@@ -68,7 +113,7 @@ def test_a_run_with_a_damaged_file(tmp_path, name, content):
     path = tmp_path / name
     path.unlink()
     path.mkdir() if content is None else path.write_bytes(content)
-    if content is None and name in ("metrics.csv", "summary.json"):
+    if content is None:
         # As all programs do.
         with pytest.raises(SettingError, match=f"{name} is not a file"):
             write_report(run_dir=tmp_path)

@@ -40,9 +40,9 @@ def make_run(root, partition, method, seed, diverged=False):
 def test_gain_over_the_local_run_of_the_same_partition_and_seed(tmp_path):
     runs = [make_run(tmp_path, *key) for key in TABLES]
     found = clients.rows(runs)
-    assert list(found[0]) == ["partition", "method", "seed", *COLUMNS]
+    assert list(found[0]) == ["partition", "algorithm", "seed", *COLUMNS]
     over = {
-        (row["partition"], row["method"], row["seed"], row["client"]): row["over_local"]
+        (row["partition"], row["algorithm"], row["seed"], row["client"]): row["over_local"]
         for row in found
     }
     assert len(found) == len(over) == 15
@@ -53,7 +53,7 @@ def test_gain_over_the_local_run_of_the_same_partition_and_seed(tmp_path):
             expected["IID", "fedavg", seed, client] = federated - alone
     assert over == expected
     warned = [row for row in found if "training alone" in row["warning"]]
-    assert [(row["method"], row["seed"], row["client"]) for row in warned] == [
+    assert [(row["algorithm"], row["seed"], row["client"]) for row in warned] == [
         ("fedavg", 0, "south")
     ]
 
@@ -76,7 +76,7 @@ def test_unfinished_runs_and_missing_tables(tmp_path, caplog):
     unfinished = StudyRun(unfinished.config, unfinished.folder, unfinished.label)
     for _ in range(2):
         found = clients.rows([lost, unfinished, whole])
-    assert {(row["method"], row["seed"]) for row in found} == {("local", 0)}
+    assert {(row["algorithm"], row["seed"]) for row in found} == {("local", 0)}
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(said) == 1
     assert said[0].startswith("fedavg 0: the table of clients lacks this run")

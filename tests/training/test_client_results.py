@@ -16,6 +16,7 @@ from tff_pcdd.training import (
     Run,
     Simulation,
     clients_table,
+    evaluate_run,
     predictions,
     run_experiment,
     simulation,
@@ -269,3 +270,21 @@ def test_samples_with_names_are_named_in_predictions():
     lines = predictions._rows(federation, "global", "north", np.array([1]), np.zeros([1, 2]))
     assert lines.split(",")[2] == federation.test.ids[1]
     assert federation.test.ids[1].startswith("sample ")
+
+
+@pytest.mark.integration
+def test_predictions_of_an_earlier_round(predicted, options, tmp_path):
+    """Evaluation replaces the files by those of its checkpoint; the run can restore its own."""
+    config, directory = predicted
+    copy = shutil.copytree(directory, tmp_path / "run")
+    options = dataclasses.replace(options, predictions=True)
+    results = evaluate_run(config, copy, options, 1)
+    content = json.loads((copy / "calibration.json").read_text())
+    assert content["round"] == 1
+    for model, numbers in results["calibration"].items():
+        assert numbers.items() <= content["models"][model].items()
+    assert (copy / "predictions.csv").read_bytes() != (directory / "predictions.csv").read_bytes()
+    assert (copy / "clients.csv").read_bytes() == (directory / "clients.csv").read_bytes()
+    run_experiment(config, copy, options)
+    for name in ("predictions.csv", "calibration.json", *FILES):
+        assert (copy / name).read_bytes() == (directory / name).read_bytes(), name

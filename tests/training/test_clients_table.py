@@ -1,6 +1,7 @@
 """The table of clients, from predictions that are made up; expected values from loops."""
 
 import csv
+import dataclasses
 import io
 
 import numpy as np
@@ -120,6 +121,24 @@ def test_csv(tmp_path):
     path = tmp_path / "clients.csv"
     path.write_text(text)
     assert clients_table.read(path) == rows
+
+
+def test_names_with_line_breaks(tmp_path):
+    """The classes of a text are characters."""
+    names, ids = ("\r", "\n", '"'), ("a\rb", "c,d", "e", "f\0")
+    clients = [
+        dataclasses.replace(client, client_id=name)
+        for client, name in zip(federation().clients, ids, strict=True)
+    ]
+    strange = dataclasses.replace(federation(), class_names=names, clients=clients)
+    rows = clients_table.rows(strange, answers())
+    text = clients_table.csv_text(rows, strange, answers().counts)
+    assert text.count("\n") == 5
+    header, _ = parsed(text)
+    assert header[13:16] == ["train_\\r", "train_\\n", 'train_"']
+    path = tmp_path / "clients.csv"
+    path.write_bytes(text.encode())
+    assert [row["client"] for row in clients_table.read(path)] == ["a\\rb", "c,d", "e", "f\\x00"]
 
 
 @pytest.mark.parametrize("text", ["", "round,ga\n1,2\n", "cut", "NUL\0"])

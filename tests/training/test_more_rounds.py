@@ -14,6 +14,7 @@ from tff_pcdd.training import (
     run_experiment,
 )
 from tff_pcdd.training.history import History
+from tff_pcdd.training.results import answer_files
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -22,7 +23,7 @@ FEWER = CONFIG.with_settings(rounds=2)
 
 def assert_same_results(directory, other):
     assert_same_run(directory, other)
-    for name in ("config.json", "signature.json"):
+    for name in ("config.json", "signature.json", *answer_files(predictions=True)):
         paths = [folder / name for folder in (directory, other)]
         assert paths[0].exists() == paths[1].exists()
         assert not paths[0].exists() or paths[0].read_bytes() == paths[1].read_bytes()
@@ -31,7 +32,7 @@ def assert_same_results(directory, other):
 @pytest.mark.parametrize("client_store", ["memory", "disk"])
 def test_a_finished_run_goes_on(client_store, unbroken, options, tmp_path):
     options = dataclasses.replace(options, client_store=client_store)
-    first = run_experiment(FEWER, tmp_path, options)
+    first = run_experiment(FEWER, tmp_path, dataclasses.replace(options, predictions=True))
     assert first["rounds"] == 2
     run_experiment(CONFIG, tmp_path, options)
     assert_same_results(tmp_path, unbroken)

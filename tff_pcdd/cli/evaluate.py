@@ -2,7 +2,8 @@
 
     python -m tasks.evaluate --run_dir=runs/fedgela
 
-Prints the accuracies and writes evaluation.json into the run's directory.
+Prints the accuracies and writes evaluation.json into the run's directory. --predictions also writes
+what the models answer for each test sample.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ def main(flags: Flags) -> None:
         print(f"{name:20s} {experiments.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
+    for model, of in results.get("calibration", {}).items():
+        before, after = (experiments.percent(of[name]) for name in ("ece", "ece_after"))
+        print(f"calibration error, {model}: {before} %, with temperature {after} %")
     if results.get("diverged"):
         print("diverged: these results are not usable")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")

@@ -48,8 +48,11 @@ def main(flags: Flags) -> None:
     """Writes the report and says what is left out."""
     from tff_pcdd import report
 
-    names = ("run_dir", "comparison_dir", "output_file")
-    written = report.write_report(**{name: flags[name] or None for name in names})
+    written = report.write_report(
+        run_dir=flags["run_dir"] or None,
+        comparison_dir=flags["comparison_dir"] or None,
+        output_file=flags["output_file"],
+    )
     for line in written.left_out:
         print(f"left out: {line}")
     print(written.path)

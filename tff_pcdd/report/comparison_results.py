@@ -10,7 +10,7 @@ from typing import Any
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, name_of, number
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY, read_history
+from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY
 
 FILE = "comparison.csv"
 
@@ -115,11 +115,5 @@ def history(directory: Directory, result: Result) -> History | None:
     """The measurements of a run; None if its directory was not found, or cannot be read."""
     if result.folder is None:
         return None
-    folder = result.folder
-    name = (folder / METRICS).relative_to(directory.path).as_posix()
-
-    def read() -> History:
-        directory.locate(name)
-        return read_history(folder)
-
-    return directory.attempt(name, read)
+    folder = result.folder.relative_to(directory.path).as_posix()
+    return directory.attempt(f"{folder}/{METRICS}", directory.history, folder)

@@ -16,6 +16,8 @@ from typing import Any, TypeVar
 import numpy as np
 
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError, shown
+from tff_pcdd.training.history import History
+from tff_pcdd.training.results import METRICS, read_history
 
 # The most bytes of a text file, and of all arrays of an archive when they are unpacked.
 _MAX_TEXT = 64_000_000
@@ -35,14 +37,17 @@ class Directory:
 
     Args:
         path: the directory.
+        compared: whether measurements are compared with their copies in checkpoints, which takes
+            as long as reading the checkpoints.
 
     Attributes:
-        path: as given.
+        path, compared: as given.
         problems: for each file that could not be read, one line that says why.
     """
 
-    def __init__(self, path: Path):
+    def __init__(self, path: Path, compared: bool = True):
         self.path = path
+        self.compared = compared
         self.problems: dict[str, str] = {}
 
     def attempt(self, name: str, read: Callable[..., T], *arguments: Any) -> T | None:
@@ -130,6 +135,19 @@ class Directory:
                     f"{len(header)})"
                 )
         return header, rows
+
+    def history(self, folder: str = "") -> History:
+        """The measurements of a run; if they are damaged, their copy in a checkpoint.
+
+        Args:
+            folder: the directory of the run, below this one.
+
+        Raises:
+            FileNotFoundError: there are none.
+            DamagedFileError: they are damaged, and there is no copy.
+        """
+        path = self.locate(f"{folder}/{METRICS}" if folder else METRICS)
+        return read_history(path.parent) if self.compared else History.read(path)
 
     def arrays(self, name: str) -> dict[str, np.ndarray]:
         """The arrays of an npz file.

@@ -22,7 +22,7 @@ from tff_pcdd.report.reading import Directory, name_of, numbers
 from tff_pcdd.report.sites import Sites
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY, read_history
+from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY
 from tff_pcdd.training.run_directory import check_entries, read_summary
 
 # The curves of accuracies, by their columns in metrics.csv.
@@ -53,21 +53,22 @@ def content(directory: Directory) -> dict[str, Any]:
     except FileNotFoundError:
         raise SettingError("run_dir", directory.path, _no_run(directory)) from None
     check_entries(directory.path, "run_dir")
-    history = directory.attempt(METRICS, _history, directory) or History([])
+    history = directory.attempt(METRICS, directory.history) or History([])
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
     held = directory.attempt(sites.FILE, sites.read, directory)
     clients = len(held.sites) if held else None
     found = directory.attempt(confusion.FILE, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
     exported, number = cards.read(directory)
+    diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
     return {
-        "title": _title(settings),
+        "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
-        "figures": _figures(summary, held),
+        "figures": [] if diverged else _figures(summary, held),
         "findings": [
             *findings.of_run(settings, summary, history),
-            *(findings.of_sites(held.sites) if held else ()),
+            *(findings.of_sites(held.sites) if held and not diverged else ()),
             *directory.damaged(),
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
@@ -90,12 +91,9 @@ def _no_run(directory: Directory) -> str:
     return f"holds no run: there is no {CONFIG}"
 
 
-def _history(directory: Directory) -> History:
-    directory.locate(METRICS)
-    return read_history(directory.path)
-
-
 def _summary(directory: Directory) -> Mapping[str, Any]:
+    if not directory.compared:
+        return numbers(directory.json(SUMMARY))
     directory.locate(SUMMARY)
     return numbers(read_summary(directory.path) or {})
 

@@ -11,6 +11,9 @@ from tff_pcdd.settings import describe
 from tff_pcdd.training.config import ExperimentConfig
 
 _UNKNOWN = "of a component that is not imported here"
+
+# The entry of config.json that names the user's modules, with the hashes of their files.
+_MODULES = "import"
 _SEEDS = {"seed", "data_seed", "model_seed", "cohort_seed", "batch_seed"}
 
 
@@ -35,20 +38,31 @@ class Row:
 
 def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
     """The experiment that settings describe; None if one of its components is not known here."""
+    values = {name: value for name, value in settings.items() if name != _MODULES}
     try:
-        return ExperimentConfig.from_settings(**settings)
+        return ExperimentConfig.from_settings(**values)
     # The settings are of unknown origin, and components check them in their own ways.
     except Exception:
         return None
 
 
 def rows(settings: Mapping[str, Any]) -> list[Row]:
-    """All settings of a run, those that differ from their defaults first."""
+    """The settings of a run, those that differ from their defaults first.
+
+    Paths are left out, as in model cards: a report may be passed on.
+    """
     known = {setting.name: setting for setting in describe(ExperimentConfig)}
     defaults = _defaults(settings)
     found = []
     for name, value in settings.items():
+        if name == _MODULES:
+            names = ", ".join(map(str, value)) if isinstance(value, dict) else value
+            meaning = "Modules that registered components of your own."
+            found.append(Row(name, _text(names), "none", meaning, True))
+            continue
         setting = known.get(name)
+        if setting is not None and setting.path:
+            continue
         default = defaults.get(name)
         found.append(
             Row(
@@ -72,11 +86,13 @@ def _defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     described = describe(ExperimentConfig)
     defaults = {setting.name: setting.default for setting in described}
     choosing = {setting.chosen_by for setting in described} | {"seed", "eval_every"}
+    # Some data sets need one.
+    choosing |= {setting.name for setting in described if setting.path}
     given = {name: settings[name] for name in settings if name in choosing}
     derived = configuration(given)
     if derived is None:
         return defaults
-    # The components and these two are compared with what they are without any flag.
+    # These are compared with what they are without any flag.
     return {**defaults, **derived.to_settings(), **{name: defaults.get(name) for name in given}}
 
 

@@ -125,7 +125,7 @@ def _site(cells: Mapping[str, str]) -> Site:
         test=count(cells["test_samples"]),
         values={column: number(cells.get(column, "")) for column in _VALUES},
         warning=" ".join(cells.get("warning", "").split()),
-        run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "method", "seed")),
+        run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "algorithm", "seed")),
     )
 
 

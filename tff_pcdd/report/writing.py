@@ -41,6 +41,7 @@ def write_report(
     run_dir: str | os.PathLike | None = None,
     comparison_dir: str | os.PathLike | None = None,
     output_file: str | os.PathLike | None = None,
+    compare_checkpoints: bool = True,
 ) -> Report:
     """Writes the report of a run, or of a comparison.
 
@@ -51,6 +52,8 @@ def write_report(
         run_dir: the directory of a run.
         comparison_dir: the directory of a comparison, if no run is given.
         output_file: the path of the report; by default report.html in the directory.
+        compare_checkpoints: compare the measurements of runs with their copies in checkpoints, and
+            use these if they differ. It takes as long as reading the checkpoints.
 
     Raises:
         SettingError: the directory holds no run, or no comparison, or the path of the report is
@@ -61,7 +64,7 @@ def write_report(
     given = [path for path in (run_dir, comparison_dir) if path is not None]
     if len(given) != 1:
         raise SettingError("run_dir", run_dir, "give either this setting or comparison_dir")
-    directory = Directory(Path(given[0]))
+    directory = Directory(Path(given[0]), compare_checkpoints)
     path = Path(output_file) if output_file else directory.path / REPORT
     if output_file:
         _check_output(path)
@@ -75,6 +78,8 @@ def write_report(
     content = html.encode()
     if not path.is_file() or path.read_bytes() != content:
         files.make_directory(path.parent)
+        # Of a process that was killed.
+        files.remove_leftovers(path.parent, f".{REPORT}.*.tmp")
         files.write_atomically(path, lambda file: file.write(content))
     return Report(path, list(directory.problems.values()))
 
@@ -86,7 +91,8 @@ def write_automatically(**directory: Any) -> str | None:
         What went wrong, in one line; None if the report was written.
     """
     try:
-        write_report(**directory)
+        # The program has just written or compared the measurements.
+        write_report(**directory, compare_checkpoints=False)
     except WriteError as error:
         return str(error)
     # Whatever it is, the results of the program are complete.

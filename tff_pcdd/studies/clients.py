@@ -8,15 +8,13 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.training import clients_table
 from tff_pcdd.training.clients_table import Row
 from tff_pcdd.training.results import CLIENTS
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
-
-# The method in which every client trains alone.
-LOCAL = "local"
 
 
 def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
@@ -26,7 +24,7 @@ def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
         runs: the runs of the comparison; those that have not finished are left out.
 
     Returns:
-        For each run and client `partition`, `method` and `seed`, and the columns of the run's
+        For each run and client `partition`, `algorithm` and `seed`, and the columns of the run's
         clients.csv without those of single classes. `over_local` is how many percentage points the
         personal model is better than that of method `local` with the same partition and seed, if
         the comparison has such a run and it has not diverged.
@@ -36,14 +34,14 @@ def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
         (*_key(run), row["client"]): row["pa"]
         for run, table in tables
         for row in table
-        if run.config.algorithm == LOCAL and run.usable
+        if run.config.algorithm == ALONE and run.usable
     }
     found = []
     for run, table in tables:
         partition, seed = _key(run)
-        place = {"partition": partition, "method": run.config.algorithm, "seed": seed}
+        place = {"partition": partition, "algorithm": run.config.algorithm, "seed": seed}
         for row in table:
-            known = run.config.algorithm != LOCAL
+            known = run.config.algorithm != ALONE
             local = alone.get((partition, seed, row["client"])) if known else None
             found.append({**place, **clients_table.with_local(row, local)})
     return found

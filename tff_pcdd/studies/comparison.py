@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
@@ -15,10 +15,10 @@ from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
 from tff_pcdd.training.results import CLIENTS
 
-_CSV, _TABLES = "comparison.csv", "comparison.md"
+_CSV, _ROUNDS, _TABLES = "comparison.csv", "rounds.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
 # Not clients.csv, because the directory of a run has one too.
-_FILES = (_CSV, _TABLES, _CURVES, _BARS, _PRUNING)
+_FILES = (_CSV, _ROUNDS, _TABLES, _CURVES, _BARS, _PRUNING)
 
 
 class Comparison(NamedTuple):
@@ -42,14 +42,14 @@ def compare(
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
-    The tables are updated after every run; the pictures are drawn at the end. If a run fails, the
+    The tables are updated after every run; rounds.csv and the pictures are written at the end. If a run fails, the
     others continue, and the next call tries it again.
 
     Args:
         configs: the experiments, each in a folder METHOD/seed_N; or a mapping from the folder of
             each partition to the experiments on it, each in a folder PARTITION/METHOD/seed_N.
         output_dir: the directory of these folders, comparison.csv, .md and .png,
-            comparison_bars.png, clients.csv, and failures.txt if runs failed.
+            comparison_bars.png, clients.csv, rounds.csv, and failures.txt if runs failed.
         options: how and where the experiments are computed.
         overwrite: delete earlier results in these folders and start again.
 
@@ -67,6 +67,7 @@ def compare(
         overwrite=overwrite,
         after_each=lambda runs: _write_tables(directory, runs),
     )
+    study.write_csv(directory / _ROUNDS, _rounds(runs))
     stages.enter("drawing pictures")
     _draw(directory, runs)
     stages.leave()
@@ -112,6 +113,21 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
             rows.append({"partition": partition, **item.summary, **known})
     study.write_csv(directory / _CSV, rows)
     study.write_csv(directory / CLIENTS, clients.rows(runs))
+
+
+def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
+    """A row for each run and evaluated round, with the columns of metrics.csv."""
+    return [
+        {
+            "partition": item.config.data.partition.describe(),
+            "algorithm": item.config.algorithm,
+            "seed": item.config.seed,
+            **row,
+        }
+        for item in runs
+        if item.summary
+        for row in item.history()
+    ]
 
 
 def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:

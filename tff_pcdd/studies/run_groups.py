@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
 # The method in which every client trains alone.
-_ALONE = "local"
+ALONE = "local"
 
 
 def group_by_partition(runs: Sequence[StudyRun]) -> dict[str, list[StudyRun]]:
@@ -92,12 +92,12 @@ def gain_over_local(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:
         run: any run; one of `local` itself has no such value.
         runs: all runs.
     """
-    if run.config.algorithm == _ALONE:
+    if run.config.algorithm == ALONE:
         return None
     own = _summary_value(run, "pa_final")
     for other in runs:
         if (
-            other.config.algorithm == _ALONE
+            other.config.algorithm == ALONE
             and other.config.seed == run.config.seed
             and other.config.data.partition == run.config.data.partition
         ):

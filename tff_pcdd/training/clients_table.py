@@ -69,7 +69,7 @@ def rows(federation: data.Federation, answers: Answers, *, diverged: bool = Fals
         own = total[index]
         row: Row = dict.fromkeys(COLUMNS)
         row |= {
-            "client": client.client_id,
+            "client": printable(client.client_id),
             "train_samples": int(trained[index]),
             "test_samples": int(own.sum()),
             "balanced_before": evaluation.balanced_accuracy(counts["before"][index], own),
@@ -85,6 +85,11 @@ def rows(federation: data.Federation, answers: Answers, *, diverged: bool = Fals
         row = {name: _rounded(value) for name, value in row.items()}
         found.append({**row, "warning": _warning(row, diverged=diverged)})
     return found
+
+
+def printable(name: str) -> str:
+    """A name with line breaks and the like escaped, which not every reader of csv expects."""
+    return name if name.isprintable() else repr(name)[1:-1]
 
 
 def with_local(row: Row, local: float | None) -> Row:
@@ -138,7 +143,7 @@ def csv_text(
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    names = federation.class_names
+    names = [printable(name) for name in federation.class_names]
     writer.writerow(
         [*COLUMNS, *(f"train_{name}" for name in names), *(f"recall_{name}" for name in names)]
     )

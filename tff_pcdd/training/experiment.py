@@ -57,7 +57,7 @@ def run_experiment(
         results.repair(directory)
     summary = None if overwrite else finished_summary(directory, config)
     predictions = options is not None and options.predictions
-    if summary is None or results.can_answer(directory, predictions=predictions):
+    if summary is None or results.lacks_answers(directory, predictions=predictions):
         disks.check_writable(directory)
         if federation is None:
             config.data.source.check()

@@ -122,7 +122,7 @@ class ModelEvaluation:
     ) -> dict[str, list[np.ndarray]]:
         """The results of all clients, by name."""
         results = self._simulation.map_clients(computation, parts)
-        found = {name: [result[name] for result in results] for name in results[0]}
+        found = {name: [np.asarray(of[name]) for of in results] for name in results[0]}
         affected = np.count_nonzero(found.pop("nonfinite"))
         if affected:
             what = f"the personal answer of {affected} of {len(results)} clients is not finite"

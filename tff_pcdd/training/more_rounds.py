@@ -10,7 +10,7 @@ from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import manifests
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.results import CHECKPOINTS, SUMMARY
+from tff_pcdd.training.results import CHECKPOINTS, SUMMARY, answer_files
 from tff_pcdd.training.run_directory import fewer_rounds
 
 
@@ -44,7 +44,9 @@ def prepare_more_rounds(
                 "evaluated as the last one; overwrite the run",
             )
         checkpoints.forget_after(saved[-2])
-    files.remove(directory / SUMMARY)
+    # What else the shorter run has measured is not of the longer one either.
+    for name in (SUMMARY, *answer_files(predictions=True)):
+        files.remove(directory / name)
 
 
 def _is_ordinary(round_number: int, directory: Path, config: ExperimentConfig) -> bool:

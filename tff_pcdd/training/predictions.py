@@ -26,6 +26,7 @@ from scipy import special
 from tff_pcdd import data, federated, files
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.training import plots
+from tff_pcdd.training.clients_table import printable
 from tff_pcdd.training.model_evaluation import as_arrays
 from tff_pcdd.training.results import CALIBRATION, PREDICTIONS
 
@@ -48,8 +49,11 @@ class Logits(NamedTuple):
     held_out: np.ndarray
 
 
-def write(run: Run) -> None:
+def write(run: Run) -> dict[str, dict[str, Any]]:
     """Writes predictions.csv, calibration.json and the picture of the run's current state.
+
+    Returns:
+        For the global model and for all personal models together, the numbers of calibration.json.
 
     Raises:
         WriteError: a file cannot be written.
@@ -67,14 +71,16 @@ def write(run: Run) -> None:
     title = f"{run.config.algorithm} on {run.config.describe()}"
     figure, _ = plots.reliability(models, title)
     plots.save(figure, run.directory / "plots" / "calibration.png")
+    numbers = {name: _numbers(of) for name, of in models.items()}
     content = {
         "round": simulation.round,
-        "models": {name: {**_numbers(of), "bins": _bins(of)} for name, of in models.items()},
+        "models": {name: {**numbers[name], "bins": _bins(of)} for name, of in models.items()},
         "clients": {name: _numbers(of) for name, of in by_client.items()},
     }
     # A number without samples is NaN, which JSON cannot represent.
     content = json.loads(json.dumps(content), parse_constant=lambda _: None)
     files.write_text(run.directory / CALIBRATION, json.dumps(content, indent=2) + "\n")
+    return numbers
 
 
 def global_logits(simulation: Simulation) -> Logits | None:
@@ -108,7 +114,7 @@ def _lines(
     federation: data.Federation, globally: Logits | None, personal: Sequence[Logits]
 ) -> Iterator[str]:
     """The text of predictions.csv, in parts."""
-    names = np.array(federation.class_names, object)
+    names = [printable(name) for name in federation.class_names]
     header = ["model", "client", "id", "label", "prediction"]
     yield _csv([[*header, *(f"probability_{name}" for name in names)]])
     for client, own in zip(federation.clients, personal, strict=True):
@@ -126,7 +132,7 @@ def _rows(
     federation: data.Federation, model: str, client: str, samples: np.ndarray, logits: np.ndarray
 ) -> str:
     """The lines of a model's answers to some test samples; `logits` are [n, C]."""
-    names = federation.class_names
+    client, names = printable(client), [printable(name) for name in federation.class_names]
     finite = np.isfinite(logits).all(axis=1)
     probabilities = special.softmax(np.where(finite[:, None], logits, 0).astype(np.float64), axis=1)
     rows: list[list[Any]] = []

@@ -73,8 +73,9 @@ def evaluate_run(
         federation: the clients and their samples, if the run did not load them as `config` says.
 
     Returns:
-        The round, the accuracies, the personal accuracies of each client, and the diagnostics that
-        `options` selects. Accuracies without samples are None.
+        The round, the accuracies, the personal accuracies of each client, the diagnostics that
+        `options` selects, and with `predictions` the calibration of the global model and of all
+        personal models together. Accuracies without samples are None.
 
     Raises:
         FileNotFoundError: there is no such checkpoint.
@@ -92,7 +93,7 @@ def evaluate_run(
         if run.simulation.nonfinite.diverged:
             results["diverged"] = True
         if options is not None and options.predictions:
-            predictions.write(run)
+            results["calibration"] = predictions.write(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")

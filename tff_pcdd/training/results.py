@@ -143,7 +143,7 @@ def missing_answers(directory: Path, record: Manifest | None, *, predictions: bo
     ]
 
 
-def can_answer(directory: Path, *, predictions: bool) -> bool:
+def lacks_answers(directory: Path, *, predictions: bool) -> bool:
     """Whether a finished run lacks files of its models' answers that can be computed again.
 
     Warns of each file that is damaged.
