@@ -116,7 +116,9 @@ def test_data_that_have_changed_are_noticed(trained, call):
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(path)
     try:
-        result = call("evaluate", f"--run_dir={run}")
+        status, out, err = call("evaluate", f"--run_dir={run}")
+        # After lines that say what is being done.
+        result = (status, out, err.splitlines(keepends=True)[-1])
         check(result, "evaluate", "was written with other data (samples, or their division")
     finally:
         path.write_bytes(before)
