@@ -95,5 +95,5 @@ def test_dependencies_are_what_is_imported():
 
 
 # Imported where an extra or a dependency of TensorFlow is asked for: Keras and TensorBoard come
-# with TensorFlow, gRPC and protobuf with TFF.
-_OPTIONAL = {"keras", "grpcio", "protobuf"}
+# with TensorFlow, gRPC and protobuf with TFF. pyarrow is the extra `parquet`.
+_OPTIONAL = {"keras", "grpcio", "protobuf", "pyarrow"}

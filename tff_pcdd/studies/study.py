@@ -172,11 +172,14 @@ def _remove_leftovers(directory: Path) -> None:
     """Removes the temporary files of processes that have ended; others may be writing theirs."""
     for path in directory.glob(".*.tmp"):
         process = path.name.split(".")[-2]
-        if not (process.isdecimal() and len(process) < 10 and _is_running(int(process))):
+        if not (process.isdecimal() and len(process) < 10 and _is_other(int(process))):
             files.remove(path)
 
 
-def _is_running(process: int) -> bool:
+def _is_other(process: int) -> bool:
+    """Whether a process other than this one runs under a number."""
+    if process == os.getpid():
+        return False
     try:
         os.kill(process, 0)
     except ProcessLookupError:
