@@ -177,6 +177,14 @@ def read_predictions(directory, model):
         return [line for line in csv.DictReader(file) if line["model"] == model]
 
 
+def test_ids_of_image_files():
+    """Names of files that are no valid UTF-8, or have line breaks, can be written."""
+    paths = np.array([b"a/north.png", b"a/caf\xe9.png", b"a/x\ny.png"], object)
+    examples = data.Examples(paths, np.zeros(3, np.int32))
+    found = [predictions._name(examples, sample) for sample in range(3)]
+    assert found == ["a/north.png", "a/caf\\udce9.png", "a/x\\ny.png"]
+
+
 def probabilities(lines):
     return np.array(
         [[float(v) for k, v in line.items() if k.startswith("probability_")] for line in lines]

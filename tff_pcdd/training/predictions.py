@@ -150,9 +150,10 @@ def _rows(
 def _name(examples: data.Examples, sample: int) -> str | int:
     """The id of a sample: its name, or the path of an image file, or else its number."""
     if examples.ids is not None:
-        return str(examples.ids[sample])
+        return printable(str(examples.ids[sample]))
     x = examples.x[sample]
-    return os.fsdecode(x) if isinstance(x, bytes) else sample
+    # The name of a file may be no valid text, which could not be written.
+    return printable(os.fsdecode(x)) if isinstance(x, bytes) else sample
 
 
 def _csv(rows: Sequence[Sequence[Any]]) -> str:
