@@ -256,17 +256,17 @@ def read_config(
     for name in _ALWAYS_THERE:
         if name not in saved:
             raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
-    imports.warn_of_changes(Path(run_dir), saved)
     named = _paths(saved)
     given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
         imports.check(saved)
-        saved.pop(imports.KEY, None)
-        config = ExperimentConfig.from_settings(**{**saved, **given})
+        settings = {name: value for name, value in saved.items() if name != imports.KEY}
+        config = ExperimentConfig.from_settings(**{**settings, **given})
     except (SettingError, TypeError) as error:
         raise SettingError(
             "run_dir", run_dir, f"{CONFIG} cannot be used: {error!s:.350}"
         ) from error
+    imports.warn_of_changes(Path(run_dir), saved)
     unknown = sorted(named.keys() - given.keys())
     if unknown and not signature.is_signed(Path(run_dir), named):
         raise SettingError(
