@@ -9,6 +9,7 @@ import sys
 
 import pytest
 
+from tests.cli.stages import without_stages
 from tff_pcdd import files
 
 TRAIN = [
@@ -225,6 +226,7 @@ def check(result, program, message):
     status, out, err = result
     assert status == 2, err
     assert out == ""
+    err = without_stages(err)
     assert message in err
     if message.startswith("--"):
         assert re.match(rf"{program}: error: (flag )?{re.escape(message)}", err), err

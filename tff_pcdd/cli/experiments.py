@@ -114,7 +114,7 @@ def read_run_options(flags: Flags) -> RunOptions:
     Raises:
         SettingError: a flag cannot be used.
     """
-    modules = imports.digests(flags["import"] or ())
+    modules = imports.digests(flags["import"] or () if "import" in flags else ())
     options = build(RunOptions, flags.given_settings(RunOptions))
     return dataclasses.replace(options, modules=modules)
 
