@@ -65,7 +65,18 @@ def test_missing_data_are_refused_at_once(program, dataset, message, call_here, 
 @pytest.mark.parametrize("program", ["train", "compare"])
 def test_missing_data_are_refused_before_tensorflow_is_imported(program, call, tmp_path):
     flags = ("--dataset=folder", "--data_dir=/none", f"--output_dir={tmp_path / 'run'}")
-    status, _, err = call(program, *flags, python=("-X", "importtime"))
+    _check_refused_early(call(program, *flags, python=("-X", "importtime")))
+
+
+@pytest.mark.integration
+def test_unusable_data_are_refused_before_tensorflow_is_imported(call, tmp_path):
+    (tmp_path / "a.csv").write_text("path,label\na.png,1\n")
+    flags = (f"--data_dir={tmp_path / 'a.csv'}", f"--output_dir={tmp_path / 'run'}")
+    _check_refused_early(call("train", "--dataset=table", *flags, python=("-X", "importtime")))
+
+
+def _check_refused_early(result):
+    status, _, err = result
     assert status == 2
     imported = {line.rsplit("|", 1)[-1].strip() for line in err.splitlines()}
     assert not {m for m in imported if m.split(".")[0] == "tensorflow"}

@@ -183,6 +183,13 @@ def test_tables_that_cannot_be_used(tmp_path, text, message):
     refused(tmp_path / "a.csv", message)
 
 
+def test_a_table_in_another_encoding(tmp_path):
+    (tmp_path / "a.csv").write_bytes(
+        "path,label,site\na.png,1,x\na.png,1,Charité\n".encode("latin-1")
+    )
+    refused(tmp_path / "a.csv", "a.csv: line 3 is not UTF-8; save the file as UTF-8")
+
+
 def test_missing_features_are_named(features):
     refused(features, "column 'weight' is missing, there are age, bmi", feature_columns="weight")
 

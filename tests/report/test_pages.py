@@ -2,6 +2,7 @@
 
 import csv
 import html.parser
+import itertools
 import json
 import re
 
@@ -139,6 +140,11 @@ def test_a_comparison(comparison):
 
     for method in ("fedavg", "fedgela", "fedprox"):
         assert any(t.startswith(f"{mean(method) - mean('local'):+.1f} ± ") for t in tree.texts)
+    with open(comparison / "clients.csv", newline="") as file:
+        tested = [(row["client"], int(row["test_samples"])) for row in csv.DictReader(file)]
+    # Sorted, the fewest samples of a client come last.
+    fewest = {client: str(samples) for client, samples in sorted(tested, reverse=True)}
+    assert set(fewest.items()) <= set(itertools.pairwise(tree.texts))
     shown = " ".join(tree.texts)
     assert "fedprox is worse than training alone at" in shown
     assert "8 runs of 4 methods with 2 seeds on 1 partition, each for 12 rounds." in shown

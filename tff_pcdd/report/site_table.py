@@ -114,6 +114,8 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
             if values and not (method == sites.LOCAL and column == "over_local"):
                 columns.append(Column(heading, meaning))
                 by_method.append((column, values, shown))
+    if columns:
+        columns.insert(0, Column("test", "test samples, in the run that has the fewest of them"))
     rows = []
     for name in dict.fromkeys(site.name for site in found):
         cells = [(shown(values.get(name)), values.get(name)) for _, values, shown in by_method]
@@ -122,6 +124,8 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
             for (column, *_), (_, value) in zip(by_method, cells, strict=True)
             if column == "pa" and value is not None
         ]
+        tested = min(site.test for site in found if site.name == name)
+        cells.insert(0, (text.whole(tested), tested))
         rows.append((statistics.fmean(known) if known else None, Row(name, cells)))
     return _table(columns, rows)
 

@@ -60,7 +60,9 @@ def run_experiment(
     if summary is None or results.lacks_answers(directory, predictions=predictions):
         disks.check_writable(directory)
         if federation is None:
-            config.data.source.check()
+            # Most data need no TensorFlow, so what is wrong with them is said at once.
+            stages.enter("loading data")
+            federation = config.data.build()
         stages.importing()
         from tff_pcdd.training.run import Run
 

@@ -251,7 +251,10 @@ def read_config(
     """
     path = Path(run_dir) / CONFIG
     if not path.is_file():
-        raise SettingError("run_dir", run_dir, f"holds no run: there is no {CONFIG}")
+        reason = f"holds no run: there is no {CONFIG}"
+        if (Path(run_dir) / "comparison.csv").exists():
+            reason = "holds a comparison; name the directory of one of its runs, METHOD/seed_N"
+        raise SettingError("run_dir", run_dir, reason)
     saved = _read_json(path, "run_dir")
     for name in _ALWAYS_THERE:
         if name not in saved:

@@ -214,9 +214,13 @@ def read_text(path: pathlib.Path) -> str:
     """
     check_file(path, max_bytes=_TABLE, limit="the size of a table")
     try:
-        return path.read_text(encoding="utf-8-sig")
-    except (OSError, UnicodeDecodeError) as error:
+        content = path.read_bytes()
+        return content.decode("utf-8-sig")
+    except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+    except UnicodeDecodeError as error:
+        line = content.count(b"\n", 0, error.start) + 1
+        raise DataError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error
 
 
 def read_table(path: pathlib.Path, needed: Sequence[str]) -> list[dict[str, str]]:
