@@ -43,7 +43,7 @@ def test_prototypes_are_unknown_at_first(name):
 
 def test_a_task_has_defaults_that_change_nothing():
     defaults = {f.name: f.default for f in dataclasses.fields(methods.TaskSpec)}
-    assert (defaults["seed"], defaults["num_rounds"], defaults["cohort_size"]) == (0, 1, 1)
+    assert (defaults["seed"], defaults["num_rounds"], defaults["cohort_size"]) == (0, None, 1)
     assert defaults["server_samples"] is None and defaults["personal_norms"] is False
 
 

@@ -38,7 +38,8 @@ from tff_pcdd.federated.upload import upload_of
 class FederatedProcess:
     """The TFF computations of one method on one task; the module's docstring has their types.
 
-    Evaluations of personal models are traced when they are first used.
+    `evaluate_before` is traced when it is first used, if the method has a global model: a run needs
+    it only for methods without one.
 
     Attributes:
         tensors: what the computations consist of.
@@ -63,6 +64,7 @@ class FederatedProcess:
     initial_client_state: tff.Computation
     next: tff.Computation
     evaluate_global: tff.Computation
+    evaluate_personal: tff.Computation
     update_bytes: int
     extra_bytes: int
     download_bytes: int
@@ -73,15 +75,9 @@ class FederatedProcess:
     heads: tuple[str, ...]
 
     @functools.cached_property
-    def evaluate_personal(self) -> tff.Computation:
-        return self._evaluation(self.tensors.evaluate_personal)
-
-    @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
-        return self._evaluation(self.tensors.evaluate_before)
-
-    def _evaluation(self, evaluate: tff.Computation) -> tff.Computation:
-        return _compose_evaluation(self.tensors, evaluate, self.initialize.type_signature.result)
+        state_type = self.initialize.type_signature.result
+        return _compose_evaluation(self.tensors, self.tensors.evaluate_before, state_type)
 
 
 def build_process(
@@ -132,12 +128,13 @@ def build_process(
     kept_types = [client_state_type[part] for part in ("personal", "own")]
     message_type = tensors.make_message.type_signature.result
     fixed_bytes = count_bytes(weights_type["fixed"])
-    return FederatedProcess(
+    process = FederatedProcess(
         tensors=tensors,
         initialize=initialize,
         initial_client_state=tensors.initial_client_state,
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
+        evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
         download_bytes=_download_bytes(message_type) - fixed_bytes,
@@ -147,6 +144,11 @@ def build_process(
         personal_epochs=personal_epochs(spec),
         heads=tuple(dir(tensors.evaluate_global.type_signature.result["correct"])),
     )
+    if not spec.method.has_global_model:
+        # Not later: a Keras network that is made in a graph invalidates those made before outside
+        # of graphs, such as those of diagnostics and exports.
+        _ = process.evaluate_before
+    return process
 
 
 def _download_bytes(message_type: tff.Type) -> int:

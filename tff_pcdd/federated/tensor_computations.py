@@ -23,7 +23,7 @@ _SEED = tff.TensorType(np.int32, [2])
 class TensorComputations:
     """What server and clients compute, one TFF computation for each step.
 
-    Evaluations are traced when they are first used: no run needs all of them.
+    Evaluations are traced when they are first used: few runs need all of them.
 
     Attributes:
         spec: what the computations were traced from.
