@@ -11,24 +11,13 @@ import numpy as np
 
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, count, name_of, number
+from tff_pcdd.training.clients_table import VALUES
 
 FILE = "clients.csv"
 
 # The method in which every client trains alone.
 LOCAL = "local"
 
-# Columns of percentages or of their differences.
-_VALUES = (
-    "ga",
-    "pa_before",
-    "pa",
-    "pa_before_masked",
-    "pa_masked",
-    "balanced_before",
-    "balanced",
-    "over_global",
-    "over_local",
-)
 _TRAIN, _RECALL = "train_", "recall_"
 
 
@@ -123,7 +112,7 @@ def _site(cells: Mapping[str, str]) -> Site:
         name=name_of(cells["client"]),
         train=count(cells["train_samples"]),
         test=count(cells["test_samples"]),
-        values={column: number(cells.get(column, "")) for column in _VALUES},
+        values={column: number(cells.get(column, "")) for column in VALUES},
         warning=" ".join(cells.get("warning", "").split()),
         run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "algorithm", "seed")),
     )

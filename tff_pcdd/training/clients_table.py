@@ -22,11 +22,8 @@ if TYPE_CHECKING:
     from tff_pcdd import data
     from tff_pcdd.training.model_evaluation import Answers
 
-# The columns of clients.csv before those of single classes.
-COLUMNS = (
-    "client",
-    "train_samples",
-    "test_samples",
+# Columns of percentages, or of differences between them.
+VALUES = (
     "ga",
     "pa_before",
     "pa",
@@ -36,8 +33,9 @@ COLUMNS = (
     "balanced",
     "over_global",
     "over_local",
-    "warning",
 )
+# The columns of clients.csv before those of single classes.
+COLUMNS = ("client", "train_samples", "test_samples", *VALUES, "warning")
 _TEXTS, _COUNTS = ("client", "warning"), ("train_samples", "test_samples")
 
 DIVERGED = "the run has diverged: these results are not usable"
