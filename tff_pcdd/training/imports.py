@@ -37,7 +37,8 @@ def check(settings: Mapping[str, Any]) -> None:
     Raises:
         SettingError: it does not hold modules with their hashes.
     """
-    if KEY in settings and recorded(settings) != settings[KEY]:
+    known = recorded(settings)
+    if KEY in settings and (not known or known != settings[KEY]):
         reason = "must be names of modules, each with the hash of its file"
         raise SettingError(KEY, settings[KEY], reason)
 
