@@ -127,7 +127,7 @@ def test_clients(tmp_path):
     found = sites.read(Directory(tmp_path))
     (site,) = found.sites
     assert (site.name, site.train, site.test, site.warning) == ("north", 12, 4, "few samples")
-    assert (site.value("ga"), site.value("pa"), site.value("over_local")) == (60.0, 80.0, None)
+    assert (site.values["ga"], site.values["pa"], site.values["over_local"]) == (60.0, 80.0, None)
     assert found.classes == ["cat", "dog"]
     assert found.counts.tolist() == [[12, 0]]
     assert found.held(0) == 1

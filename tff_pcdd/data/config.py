@@ -181,17 +181,8 @@ class DataConfig:
                     f"{self.source.name}: {listed('client', left_out)} left out, without any sample"
                 )
             clients = kept
-        return Federation(
-            name=self.source.name,
-            num_classes=len(pooled.class_names),
-            class_names=pooled.class_names,
-            input_spec=pooled.input_spec,
-            train=pooled.train,
-            test=pooled.test,
-            clients=tuple(self._hold_out(clients, pooled.train.y, seed)),
-            notes=notes,
-            fingerprint=pooled.fingerprint,
-        )
+        held_out = self._hold_out(clients, pooled.train.y, seed)
+        return pooled.federation(self.source.name, held_out, notes)
 
     def _choose_train(self, labels: np.ndarray, seed: int) -> np.ndarray | None:
         """Indices of the training samples in use; None for all."""

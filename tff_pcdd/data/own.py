@@ -72,7 +72,7 @@ def from_arrays(
     """
     source = _Arrays(test_fraction=test_fraction, test_seed=test_seed, augmentation=augmentation)
     pooled = source.pool_arrays(name, x, y, sites, split, LoadRequest(), class_names=class_names)
-    return _federation(name, pooled)
+    return pooled.federation(name)
 
 
 def from_dataframe(
@@ -103,7 +103,7 @@ def from_dataframe(
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     source: Any = sources.create("table", **settings)
     columns = Columns(name, {column: list(table[column]) for column in table})
-    return _federation(name, source.pool_columns(columns, root, LoadRequest()))
+    return source.pool_columns(columns, root, LoadRequest()).federation(name)
 
 
 def from_folder(data_dir: str | os.PathLike, **options: Any) -> Federation:
@@ -202,20 +202,6 @@ def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
         users,
         dict(federation.notes),
         federation.fingerprint,
-    )
-
-
-def _federation(name: str, pooled: PooledData) -> Federation:
-    return Federation(
-        name=name,
-        num_classes=len(pooled.class_names),
-        class_names=pooled.class_names,
-        input_spec=pooled.input_spec,
-        train=pooled.train,
-        test=pooled.test,
-        clients=pooled.users or (),
-        notes=pooled.notes,
-        fingerprint=pooled.fingerprint,
     )
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
-from tff_pcdd.data.federation import ClientIndices, Examples
+from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
 
@@ -83,3 +84,31 @@ class PooledData:
     users: tuple[ClientIndices, ...] | None = None
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     fingerprint: str = ""
+
+    def federation(
+        self,
+        name: str,
+        clients: Sequence[ClientIndices] | None = None,
+        notes: dict[str, int] | None = None,
+    ) -> Federation:
+        """The federation of these samples.
+
+        Args:
+            name: its name.
+            clients: how the samples are divided; by default each user is a client.
+            notes: counts in place of those of the data set.
+
+        Raises:
+            DataError: as `Federation`.
+        """
+        return Federation(
+            name=name,
+            num_classes=len(self.class_names),
+            class_names=self.class_names,
+            input_spec=self.input_spec,
+            train=self.train,
+            test=self.test,
+            clients=tuple((self.users or ()) if clients is None else clients),
+            notes=self.notes if notes is None else notes,
+            fingerprint=self.fingerprint,
+        )

@@ -22,8 +22,9 @@ from tff_pcdd.report import (
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, name_of
 from tff_pcdd.report.sites import Site
+from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.results import CLIENTS, CONFIG
 from tff_pcdd.training.run_directory import REPORT
 
 
@@ -61,7 +62,7 @@ def content(directory: Directory) -> dict[str, Any]:
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
     settings = comparison_results.settings(directory, results)
-    clients = directory.attempt(sites.FILE, sites.read_all, directory) or []
+    clients = directory.attempt(CLIENTS, sites.read_all, directory) or []
     partitions = list(dict.fromkeys(result.partition for result in results))
     parts = [_part(directory, name, results, clients) for name in partitions]
     exported, found = cards.read(directory)
@@ -73,7 +74,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "findings": [*_findings(directory, results, clients), *directory.damaged()],
         "parts": parts,
         "several_seeds": len({result.seed for result in results}) > 1,
-        "has_local": any(result.method == sites.LOCAL for result in results),
+        "has_local": any(result.method == ALONE for result in results),
         "runs": [_run(directory, result) for result in results],
         "chosen": chosen,
         "defaults": defaults,
@@ -133,7 +134,7 @@ def _findings(
         for method in dict.fromkeys(site.run[1] for site in clients):
             own = [site for site in clients if site.run[:2] == (partition, method)]
             gains = sites.mean_by_name(own, "over_local")
-            if method != sites.LOCAL:
+            if method != ALONE:
                 yield from findings.losses(f"{method}{where} is worse than training alone", gains)
 
 

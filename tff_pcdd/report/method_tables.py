@@ -11,6 +11,7 @@ from tff_pcdd.report.reading import Directory
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.report.sites import Site
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.training.history import History
 
 # The method whose curve is black, and with which times are compared.
@@ -58,7 +59,7 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
     columns = [Column(*heading) for heading in _ACCURACIES.values()]
     alone = {
         result.seed: result.values.get("pa_final")
-        for result in by_method.get(sites.LOCAL, ())
+        for result in by_method.get(ALONE, ())
         if not result.diverged
     }
     if alone:
@@ -97,7 +98,7 @@ def _over_local(
         and (value := result.values.get("pa_final")) is not None
         and (other := alone.get(result.seed)) is not None
     ]
-    gain = None if method == sites.LOCAL else _mean(gains)
+    gain = None if method == ALONE else _mean(gains)
     if gain is None:
         return tables.NO_VALUE, None
     _, sign, deviation = tables.spread(gains, 1).partition(" ± ")

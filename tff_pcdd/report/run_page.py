@@ -22,7 +22,7 @@ from tff_pcdd.report.reading import Directory, name_of, numbers
 from tff_pcdd.report.sites import Sites
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.results import CLIENTS, CONFIG, METRICS, SUMMARY
 from tff_pcdd.training.run_directory import check_entries, read_summary
 
 # The curves of accuracies, by their columns in metrics.csv.
@@ -55,7 +55,7 @@ def content(directory: Directory) -> dict[str, Any]:
     check_entries(directory.path, "run_dir")
     history = directory.attempt(METRICS, directory.history) or History([])
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
-    held = directory.attempt(sites.FILE, sites.read, directory)
+    held = directory.attempt(CLIENTS, sites.read, directory)
     clients = len(held.sites) if held else None
     found = directory.attempt(confusion.FILE, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")

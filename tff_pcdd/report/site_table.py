@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from tff_pcdd.report import sites, text
 from tff_pcdd.report.sites import Site, Sites
+from tff_pcdd.studies.run_groups import ALONE
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
 MOST = 500
@@ -111,7 +112,7 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
             ("over_local", "over local", f"PA of {method} minus that of local", text.signed),
         ):
             values = sites.mean_by_name(own, column)
-            if values and not (method == sites.LOCAL and column == "over_local"):
+            if values and not (method == ALONE and column == "over_local"):
                 columns.append(Column(heading, meaning))
                 by_method.append((column, values, shown))
     if columns:

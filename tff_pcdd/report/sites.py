@@ -12,11 +12,7 @@ import numpy as np
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, count, name_of, number
 from tff_pcdd.training.clients_table import VALUES
-
-FILE = "clients.csv"
-
-# The method in which every client trains alone.
-LOCAL = "local"
+from tff_pcdd.training.results import CLIENTS
 
 _TRAIN, _RECALL = "train_", "recall_"
 
@@ -40,10 +36,6 @@ class Site:
     values: Mapping[str, float | None]
     warning: str = ""
     run: tuple[str, ...] = ()
-
-    def value(self, column: str) -> float | None:
-        """An accuracy, or a difference of accuracies; None where it is not defined."""
-        return self.values.get(column)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -72,7 +64,7 @@ def read(directory: Directory) -> Sites:
         FileNotFoundError: the run has no such file.
         DamagedFileError: it is damaged.
     """
-    header, rows = directory.table(FILE)
+    header, rows = directory.table(CLIENTS)
     if "warning" not in header:
         raise _damaged(directory, KeyError("warning"))
     # The names of classes are anything, even "samples": their columns are told by position.
@@ -95,7 +87,7 @@ def read_all(directory: Directory) -> list[Site]:
         FileNotFoundError: the comparison has no such file.
         DamagedFileError: it is damaged.
     """
-    header, rows = directory.table(FILE)
+    header, rows = directory.table(CLIENTS)
     try:
         return [_site(dict(zip(header, row, strict=True))) for row in rows]
     except (ValueError, KeyError) as error:
@@ -104,7 +96,7 @@ def read_all(directory: Directory) -> list[Site]:
 
 def _damaged(directory: Directory, error: Exception) -> DamagedFileError:
     reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
-    return DamagedFileError(f"{directory.path / FILE} is damaged ({reason})")
+    return DamagedFileError(f"{directory.path / CLIENTS} is damaged ({reason})")
 
 
 def _site(cells: Mapping[str, str]) -> Site:

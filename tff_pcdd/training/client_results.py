@@ -43,9 +43,10 @@ def write(run: Run, record: Manifest | None, *, with_predictions: bool) -> dict[
     directory = run.directory
     checksums = {} if record is None else dict(record.answers)
     missing = results.missing_answers(directory, record, predictions=with_predictions)
-    if {CLIENTS, CLIENTS_TABLE, CONFUSION} & {*missing}:
+    always = {*results.answer_files(predictions=False)}
+    if always & {*missing}:
         _write_clients(run, run.simulation.answers())
-    if {*missing} - {CLIENTS, CLIENTS_TABLE, CONFUSION}:
+    if {*missing} - always:
         predictions.write(run)
     return checksums | {name: manifests.checksum_of(directory / name) or "" for name in missing}
 

@@ -179,16 +179,7 @@ def load_leaf(
     # Both folders are given, so `data_dir` is not searched for them.
     source = _CLASSES[dataset](data_dir=str(pathlib.Path(train_dir)), num_classes=num_classes)
     pooled = source.load_folders(train_dir, test_dir, LoadRequest(max_clients, seed))
-    return Federation(
-        name=dataset,
-        num_classes=len(pooled.class_names),
-        class_names=pooled.class_names,
-        input_spec=pooled.input_spec,
-        train=pooled.train,
-        test=pooled.test,
-        clients=pooled.users or (),
-        notes=pooled.notes,
-    )
+    return pooled.federation(dataset)
 
 
 def _choose(users: Sequence[str], number: int, seed: int, folder: str | os.PathLike) -> list[str]:

@@ -97,6 +97,7 @@ def check(names: list[str], given: str) -> None:
 
 
 def create(name: str) -> Tracker:
-    """The callback of a tracker."""
+    """The callback of a tracker, one of `TRACKERS`."""
+    # By name, because the module `tracking` is read wherever settings are, without the callbacks.
     module = importlib.import_module(f"tff_pcdd.training.callbacks.{name}")
     return getattr(module, TRACKERS[name])()
