@@ -224,8 +224,6 @@ class Server(RESTServer):
         super().__init__("kserve.model_server:app", DataPlane(models), repository, port)
         self._limits = limits
         self._known = known
-        # Connections that are open at the same time; each may hold a body in memory.
-        self.config.limit_concurrency = 2 * (limits.workers + limits.queue)
 
     def _add_middlewares(self, app):
         super()._add_middlewares(app)
@@ -277,7 +275,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def main() -> None:
-    """Loads the models, prints a line when they are ready, and serves them until interrupted."""
+    """Reads the command line, and serves until interrupted."""
     parser = Parser(description=__doc__.partition("\n")[0])
     parser.add_argument(
         "--export_dir", type=Path, required=True, help="Output directory of tasks.export."
@@ -297,21 +295,27 @@ def main() -> None:
     except (OSError, OverflowError) as error:
         parser.error(f"--host={flags.host} --port={flags.port}: {error}")
 
+    with contextlib.suppress(KeyboardInterrupt):
+        serve(paths, listening, flags.export_dir, Limits.parsed(flags))
+
+
+def serve(
+    paths: Mapping[str, Path], listening: socket.socket, export_dir: Path, limits: Limits
+) -> None:
+    """Loads the models, prints a line when they are ready, and answers requests."""
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")
 
-    limits = Limits.parsed(flags)
     workers = Workers(limits)
     models = kserve.ModelRepository()
     for name, path in paths.items():
         models.update(SavedModel(name, path, limits, workers))
-    known = describe(paths, flags.export_dir)
-    server = Server(models, flags.port, limits, known)
+    known = describe(paths, export_dir)
     host, port = listening.getsockname()[:2]
+    server = Server(models, port, limits, known)
     print(f"serving at http://{host}:{port}/v1/models: {', '.join(known)}", flush=True)
-    with contextlib.suppress(KeyboardInterrupt):
-        server.run([listening])
+    server.run([listening])
 
 
 if __name__ == "__main__":

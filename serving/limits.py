@@ -18,6 +18,7 @@ from PIL import Image
 # Anyone who reaches the port could unload models by KServe's control of its repository.
 _CLOSED = "/v2/repository"
 _MEGA = 1_000_000
+_BUSY = "too many requests are waiting; try again later"
 # What exported models decode. Each frame of a GIF file has a size of its own, which only decoding
 # shows.
 _FORMATS = ("JPEG", "PNG", "BMP")
@@ -133,7 +134,7 @@ class Workers:
                 be computed occupies its thread until it ends.
         """
         if self._pending >= self._limits.workers + self._limits.queue:
-            raise Refusal(503, "too many requests are waiting; try again later")
+            raise Refusal(503, _BUSY)
         loop = asyncio.get_running_loop()
         self._pending += 1
         future = self._pool.submit(compute, *arguments)
@@ -158,14 +159,27 @@ class Guard:
     def __init__(self, app: Any, limits: Limits):
         self._app = app
         self._limits = limits
+        # Requests whose bodies may be in memory. Those that wait are counted again by `Workers`,
+        # because a body that arrives slowly must not take the place of one that is complete.
+        self._most = 2 * (limits.workers + limits.queue)
+        self._open = 0
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
+        self._open += 1
+        try:
+            await self._pass(scope, receive, send)
+        finally:
+            self._open -= 1
+
+    async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             if scope["path"].startswith(_CLOSED):
                 raise Refusal(404, "the repository cannot be controlled by requests")
+            if self._open > self._most:
+                raise Refusal(503, _BUSY)
             body = await self._body(scope, receive)
         except Refusal as refusal:
             await _respond(send, refusal)

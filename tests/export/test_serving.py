@@ -2,6 +2,7 @@
 
 import base64
 import concurrent.futures
+import contextlib
 import json
 import re
 import shutil
@@ -9,6 +10,7 @@ import signal
 import socket
 import subprocess
 import threading
+import time
 import urllib.error
 import urllib.request
 
@@ -400,8 +402,25 @@ def test_requests_beyond_the_queue_are_refused_at_once(small):
     statuses = sorted(status for status, _ in answers)
     assert set(statuses) <= {200, 503, 504}
     assert statuses.count(503) >= 4
-    reasons = {answer["error"] for status, answer in answers if status == 504}
-    assert reasons <= {"no answer within 1 s"}
+    reasons = {
+        status: {answer["error"] for code, answer in answers if code == status}
+        for status in statuses
+    }
+    assert reasons[503] == {"too many requests are waiting; try again later"}
+    assert reasons.get(504, set()) <= {"no answer within 1 s"}
+
+
+def test_more_bodies_than_fit_into_memory_are_refused_at_once(small):
+    """Six may arrive at the same time: twice the one that is computed and the two that wait."""
+    with contextlib.ExitStack() as slow:
+        for _ in range(6):
+            connection = socket.create_connection(("127.0.0.1", small.port), timeout=10)
+            slow.enter_context(connection).sendall(
+                b"POST /v1/models/sums:predict HTTP/1.1\r\nHost: a\r\nContent-Length: 9\r\n\r\n{"
+            )
+        answers = [small.get() for _ in range(2)]
+    busy = {"error": "too many requests are waiting; try again later"}
+    assert (503, busy) in answers
 
 
 def start(*flags):
@@ -435,10 +454,13 @@ def test_start_errors_are_one_line(export_dir, tmp_path):
             assert err.count("\n") == 1, err
 
 
-def test_an_interrupt_ends_the_server_without_output(tmp_path):
+@pytest.mark.parametrize("later", [0, 1], ids="{}_s_later".format)
+def test_an_interrupt_ends_the_server_without_output(tmp_path, later):
+    """Also one that comes before the server has replaced the handlers of signals."""
     write_sums(tmp_path / "sums", 1)
     with start(f"--export_dir={tmp_path}", "--port=0") as process:
         assert process.stdout.readline().endswith(": sums\n")
+        time.sleep(later)
         process.send_signal(signal.SIGINT)
         out, err = process.communicate()
     assert (process.returncode, out, err) == (0, "", "")
