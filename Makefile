@@ -20,7 +20,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 .PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-tracking \
-	install-serving install-docs clean
+	install-ray install-serving install-docs clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -30,7 +30,7 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow and not integration" \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-test: install install-tracking install-serving install-docs lint
+test: install install-tracking install-ray install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
@@ -76,6 +76,9 @@ install: $(VENV)/.installed
 # Clients of MLflow and Weights & Biases, for --tracking.
 install-tracking: $(VENV)/.installed-tracking
 
+# Ray, for --runtime=ray and --parallel_runs.
+install-ray: $(VENV)/.installed-ray
+
 install-serving: $(SERVING_VENV)/.installed
 
 install-docs: $(DOCS_VENV)/.installed
@@ -94,6 +97,10 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 
 $(VENV)/.installed-tracking: requirements-tracking.lock $(VENV)/.installed
 	$(BIN)/python -m pip install $(LOCKED) -r requirements-tracking.lock
+	@touch $@
+
+$(VENV)/.installed-ray: requirements-ray.lock $(VENV)/.installed
+	$(BIN)/python -m pip install $(LOCKED) -r requirements-ray.lock
 	@touch $@
 
 $(SERVING_VENV)/.installed: serving/requirements.lock

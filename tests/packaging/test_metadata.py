@@ -30,10 +30,19 @@ def test_lock_holds_every_dependency():
         name = re.split("[=<]", requirement)[0]
         assert name in locked
         assert SpecifierSet(requirement.removeprefix(name)).contains(locked[name])
-    tracking = {name for name, _, _ in _locked("requirements-tracking.lock")}
-    assert set(extras["tracking"]) <= tracking
-    # It is installed over the first lock.
-    assert not tracking & set(locked)
+    for extra in ("tracking", "ray"):
+        added = {name: version for name, version, _ in _locked(f"requirements-{extra}.lock")}
+        assert set(extras[extra]) <= set(added)
+        # It is installed over the first lock.
+        assert not set(added) & set(locked)
+
+
+def test_extras_can_be_installed_together():
+    tracking, ray = (
+        {name: version for name, version, _ in _locked(f"requirements-{extra}.lock")}
+        for extra in ("tracking", "ray")
+    )
+    assert all(tracking[name] == ray[name] for name in set(tracking) & set(ray))
 
 
 @pytest.mark.parametrize(
@@ -41,13 +50,14 @@ def test_lock_holds_every_dependency():
     [
         "requirements.lock",
         "requirements-tracking.lock",
+        "requirements-ray.lock",
         "serving/requirements.lock",
         "docs/requirements.lock",
     ],
 )
 def test_every_file_that_is_installed_is_checked(lock):
     packages = _locked(lock)
-    assert len(packages) > 20
+    assert packages
     for name, _, hashes in packages:
         assert hashes, f"{name} has no hash"
         assert all(re.fullmatch("[0-9a-f]{64}", digest) for digest in hashes), name
@@ -57,9 +67,9 @@ def test_every_file_that_is_installed_is_checked(lock):
 def test_installing_requires_the_hashes():
     makefile = (_ROOT / "Makefile").read_text()
     installs = re.findall("pip install (.+)", makefile)
-    assert len(installs) == 5
-    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 4
-    # The fifth installs the project itself, with the locked setuptools.
+    assert len(installs) == 6
+    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 5
+    # The sixth installs the project itself, with the locked setuptools.
     assert sum("--no-deps --no-build-isolation -e ." in options for options in installs) == 1
     assert re.search(r"^LOCKED = .*--no-deps --require-hashes$", makefile, re.M)
     names = [name for name, _, _ in _locked("requirements.lock")]
@@ -86,7 +96,8 @@ def test_dependencies_are_what_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"tff_pcdd"}
-    installed = foreign - {"mlflow", "wandb"}  # The extra `tracking` contains these.
+    # The extras `tracking` and `ray` contain these.
+    installed = foreign - {"mlflow", "wandb", "ray"}
     distributions = {provider[name][0].lower().replace("_", "-") for name in installed}
     declared = {re.split("[=<>]", requirement)[0] for requirement in _PROJECT["dependencies"]}
     assert distributions <= declared | _OPTIONAL
