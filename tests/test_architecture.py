@@ -35,7 +35,7 @@ _LAYERS = [
     {"registry"},
     {"settings", "disks"},
     {"files"},
-    {"errors", "stages", "_version"},
+    {"errors", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 import contextlib
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 # Seconds after which a stage is shown; shorter ones would only flicker.
 _DELAY = 0.4
@@ -57,7 +57,14 @@ class _Display:
         self._shown = False
 
 
-_display: _Display | None = None
+class _Listener:
+    """Passes the current stage on."""
+
+    def __init__(self, listener: Callable[[str], None]):
+        self.enter = listener
+
+
+_display: _Display | _Listener | None = None
 
 
 def enter(stage: str) -> None:
@@ -80,6 +87,21 @@ def importing() -> None:
     """Enters the stage of importing TensorFlow, unless that has been done."""
     if "tensorflow_federated" not in sys.modules:
         enter("importing TensorFlow")
+
+
+@contextlib.contextmanager
+def passed_on(listener: Callable[[str], None]) -> Iterator[None]:
+    """Calls `listener` with each stage that is entered within the block, instead of showing it.
+
+    Args:
+        listener: gets the stage; an empty text when it ends.
+    """
+    global _display
+    before, _display = _display, _Listener(listener)
+    try:
+        yield
+    finally:
+        _display = before
 
 
 @contextlib.contextmanager

@@ -56,6 +56,7 @@ def define(flags: Flags) -> None:
         "the number of clients, as in class:2@50.",
         _GROUP,
     )
+    experiments.define_parallel(flags)
     experiments.define_output(flags)
     report.define_automatic(flags)
     experiments.define_experiment(flags, leave_out=("algorithm", "seed"))
@@ -190,6 +191,8 @@ def _without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
 def main(flags: Flags) -> None:
     """Runs the comparison and prints its table."""
     configs, options = read_configs(flags), experiments.read_run_options(flags)
+    parallel = experiments.read_parallel_options(flags)
+    parallel.check(options)
     output_dir = flags.required("output_dir")
     overwrite = flags["overwrite"]
     if flags["dry_run"]:
@@ -202,7 +205,7 @@ def main(flags: Flags) -> None:
         experiments.check_data(group[0], output_dir)
     from tff_pcdd.studies import compare
 
-    tables, failures = compare(configs, output_dir, options, overwrite=overwrite)
+    tables, failures = compare(configs, output_dir, options, overwrite=overwrite, parallel=parallel)
     report.write_automatically(flags, comparison_dir=output_dir)
     print(tables)
     print(f"tables and pictures in {output_dir}")

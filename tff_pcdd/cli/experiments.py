@@ -12,6 +12,7 @@ from absl import flags as absl_flags
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import build, describe
+from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -19,7 +20,12 @@ from tff_pcdd.training.run_directory import path_settings
 def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
     """Defines the flags of an experiment and of its run."""
     flags.add_settings(ExperimentConfig, leave_out=leave_out)
-    flags.add_settings(RunOptions)
+    flags.add_settings(RunOptions, leave_out=flags.settings)
+
+
+def define_parallel(flags: Flags) -> None:
+    """Defines the flags that compute several runs at the same time; before those of a run."""
+    flags.add_settings(ParallelOptions)
 
 
 def define_output(flags: Flags) -> None:
@@ -115,8 +121,32 @@ def read_run_options(flags: Flags) -> RunOptions:
         SettingError: a flag cannot be used.
     """
     modules = imports.digests(flags["import"] or () if "import" in flags else ())
-    options = build(RunOptions, flags.given_settings(RunOptions))
+    given = flags.given_settings(RunOptions)
+    if "parallel_runs" in flags and flags["parallel_runs"] != 1:
+        # Where the runs are computed, not the clients of one of them.
+        given = {
+            name: value for name, value in given.items() if name not in _names(ParallelOptions)
+        }
+    options = build(RunOptions, given)
     return dataclasses.replace(options, modules=modules)
+
+
+def read_parallel_options(flags: Flags) -> ParallelOptions:
+    """How many runs are computed at the same time.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
+    given = flags.given_settings(ParallelOptions)
+    if flags["parallel_runs"] == 1:
+        # Settings of the same name belong to the runtime then.
+        given = {name: value for name, value in given.items() if name not in _names(RunOptions)}
+    return build(ParallelOptions, given)
+
+
+def _names(cls: type) -> set[str]:
+    """The names of the settings of a dataclass."""
+    return {setting.name for setting in describe(cls)}
 
 
 def read_seeds(flags: Flags) -> list[int]:

@@ -38,6 +38,7 @@ _COMMON = (
     "validation_fraction",
     "seed",
     "runtime",
+    "parallel_runs",
 )
 
 # Settings that choose a component, and what users call the components.

@@ -49,6 +49,7 @@ def define(flags: Flags) -> None:
         "epochs, on the client's held-out samples.",
         _GROUP,
     )
+    experiments.define_parallel(flags)
     experiments.define_output(flags)
     experiments.define_experiment(flags, leave_out=("seed",))
 
@@ -92,6 +93,8 @@ def main(flags: Flags) -> None:
     """Runs the sweep and prints its table."""
     grid, seeds = read_grid(flags), experiments.read_seeds(flags)
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
+    parallel = experiments.read_parallel_options(flags)
+    parallel.check(options)
     points = [dict(zip(grid, texts, strict=True)) for texts in itertools.product(*grid.values())]
     configs = [
         [
@@ -113,7 +116,12 @@ def main(flags: Flags) -> None:
         print(dry_run.sweep(planned, output_dir, overwrite=overwrite))
         return
     report, best, failures = sweep(
-        planned, output_dir, options, criterion=flags["criterion"], overwrite=overwrite
+        planned,
+        output_dir,
+        options,
+        criterion=flags["criterion"],
+        overwrite=overwrite,
+        parallel=parallel,
     )
     print(report)
     if best is not None:

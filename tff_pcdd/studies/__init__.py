@@ -12,6 +12,7 @@ from etils import epy
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.studies.comparison import Comparison, compare
     from tff_pcdd.studies.outcomes import Outcome, Point
+    from tff_pcdd.studies.parallel import ParallelOptions
     from tff_pcdd.studies.sweeps import Sweep, sweep
 
-__all__ = ["Comparison", "Outcome", "Point", "Sweep", "compare", "sweep"]
+__all__ = ["Comparison", "Outcome", "ParallelOptions", "Point", "Sweep", "compare", "sweep"]

@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import clients, comparison_plots, comparison_tables, study
+from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
@@ -39,6 +40,7 @@ def compare(
     options: RunOptions | None = None,
     *,
     overwrite: bool = False,
+    parallel: ParallelOptions | None = None,
 ) -> Comparison:
     """Runs experiments that differ in method, seed and partition, and writes the comparison.
 
@@ -52,6 +54,7 @@ def compare(
             comparison_bars.png, clients.csv, rounds.csv, and failures.txt if runs failed.
         options: how and where the experiments are computed.
         overwrite: delete earlier results in these folders and start again.
+        parallel: how many runs are computed at the same time; by default one, in this process.
 
     Raises:
         SettingError: two experiments would share a folder, or one of them cannot be run.
@@ -65,6 +68,7 @@ def compare(
         directory,
         options,
         overwrite=overwrite,
+        parallel=parallel,
         after_each=lambda runs: _write_tables(directory, runs),
     )
     study.write_csv(directory / _ROUNDS, _rounds(runs))

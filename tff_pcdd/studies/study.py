@@ -1,4 +1,4 @@
-"""Studies: many runs in one directory, computed one after the other.
+"""Studies: many runs in one directory, computed one after the other or several at a time.
 
 Comparisons and sweeps are studies. A finished run is not repeated, and an interrupted one is
 resumed. If a run fails, the others continue, and the next call tries it again. Several processes
@@ -8,10 +8,10 @@ can share a study: each computes the runs that are free.
 from __future__ import annotations
 
 import collections
+import contextlib
 import dataclasses
 import os
 import time
-import traceback
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,8 @@ from typing import Any
 from tff_pcdd import disks, files, stages
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.run_process import Failure
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
 from tff_pcdd.training.history import csv_text
 from tff_pcdd.training.results import read_history
@@ -102,6 +104,7 @@ def run_all(
     *,
     overwrite: bool,
     after_each: Callable[[Sequence[StudyRun]], None],
+    parallel: ParallelOptions | None = None,
 ) -> list[StudyRun]:
     """Computes all runs that are not finished.
 
@@ -114,58 +117,119 @@ def run_all(
         options: how and where the runs are computed.
         overwrite: delete earlier results in the runs' folders and start again.
         after_each: called after each run, with all runs, to write the results so far.
+        parallel: how many runs are computed at the same time; by default one, in this process.
 
     Returns:
         The runs with their summaries and failures. The failures are also written to failures.txt.
 
     Raises:
         SettingError: a run cannot be computed with its settings; nothing has been computed then,
-            unless it takes the data to see it.
+            unless it takes the data to see it. Or runs cannot be computed at the same time.
         DataError: the data of the first run cannot be read.
-        RuntimeStartError: the runtime cannot be started for the first run.
+        RuntimeStartError: the runtime cannot be started for the first run, or Ray cannot.
         WriteError: a result cannot be written. The next call continues from there.
     """
     runs = list(runs)
+    parallel = parallel or ParallelOptions()
+    parallel.check(options)
     disks.check_writable(directory)
     _remove_leftovers(directory)
-    stages.importing()
-    for run in runs:
-        if overwrite or finished_summary(run.folder, run.config) is None:
-            run.config.data.source.check()
-            planning.check(run.config)
-    left = collections.deque(range(len(runs)))
-    busy = 0
-    while left:
-        number = left.popleft()
-        run, label = runs[number], f"[{number + 1}/{len(runs)}] {runs[number].label}"
-        try:
-            summary = run_experiment(
-                run.config, run.folder, options, overwrite=overwrite, label=label
-            )
-            runs[number] = dataclasses.replace(run, summary=summary)
-        except LockedError:
-            if overwrite:
-                raise
-            left.append(number)
-            busy += 1
-            if busy >= len(left):
+    with _computer(parallel, options, directory, runs, overwrite) as computer:
+        stages.importing()
+        for run in runs:
+            if overwrite or finished_summary(run.folder, run.config) is None:
+                run.config.data.source.check()
+                planning.check(run.config)
+        left = collections.deque(range(len(runs)))
+        # How many runs in a row another process computes.
+        taken = 0
+        while left or computer.busy:
+            while left and computer.free and taken < len(left):
+                number = left.popleft()
+                label = f"[{number + 1}/{len(runs)}] {runs[number].label}"
+                computer.start(number, runs[number], label)
+            if not computer.busy:
                 stages.enter(f"waiting for {len(left)} runs that another process computes")
                 time.sleep(_PAUSE)
-                busy = 0
-            continue
-        except WriteError:
-            # The other runs could not be written either.
-            raise
-        except Exception as error:
-            # Such an error of the first run most likely affects all runs.
-            if number == 0 and isinstance(error, (SettingError, DataError, RuntimeStartError)):
-                raise
-            runs[number] = dataclasses.replace(run, failure=traceback.format_exc())
-        busy = 0
-        files.make_directory(directory)
-        _write_failures(directory, runs)
-        after_each(runs)
+                taken = 0
+                continue
+            ended = computer.wait(_PAUSE if taken else None)
+            if ended is None:
+                taken = 0
+                continue
+            number, outcome = ended
+            if isinstance(outcome, Failure):
+                if isinstance(outcome.error, LockedError) and not overwrite:
+                    left.append(number)
+                    taken += 1
+                    continue
+                _raise_if_general(number, outcome)
+                runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
+            else:
+                runs[number] = dataclasses.replace(runs[number], summary=outcome)
+            taken = 0
+            computer.count()
+            files.make_directory(directory)
+            _write_failures(directory, runs)
+            after_each(runs)
     return runs
+
+
+def _raise_if_general(number: int, failure: Failure) -> None:
+    """Raises the error of a run again if it most likely affects all runs."""
+    general: tuple[type[Exception], ...] = (LockedError, WriteError)
+    if number == 0:
+        general += (SettingError, DataError, RuntimeStartError)
+    if isinstance(failure.error, general):
+        raise failure.error
+
+
+class _ThisProcess:
+    """Computes runs one after the other, with the methods of `RunProcesses`."""
+
+    def __init__(self, options: RunOptions | None, *, overwrite: bool):
+        self._options = options
+        self._overwrite = overwrite
+        self._next: tuple[int, StudyRun, str] | None = None
+
+    @property
+    def busy(self) -> int:
+        return int(self._next is not None)
+
+    @property
+    def free(self) -> bool:
+        return self._next is None
+
+    def start(self, number: int, run: StudyRun, label: str) -> None:
+        self._next = (number, run, label)
+
+    def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
+        assert self._next is not None
+        (number, run, label), self._next = self._next, None
+        try:
+            return number, run_experiment(
+                run.config, run.folder, self._options, overwrite=self._overwrite, label=label
+            )
+        except Exception as error:
+            return number, Failure.of(error)
+
+    def count(self) -> None:
+        """There is no display of all runs."""
+
+
+def _computer(
+    parallel: ParallelOptions,
+    options: RunOptions | None,
+    directory: Path,
+    runs: Sequence[StudyRun],
+    overwrite: bool,
+) -> contextlib.AbstractContextManager[Any]:
+    """What computes the runs: this process, or several that Ray starts."""
+    if parallel.parallel_runs == 1:
+        return contextlib.nullcontext(_ThisProcess(options, overwrite=overwrite))
+    from tff_pcdd.studies.run_processes import RunProcesses
+
+    return RunProcesses(parallel, options, directory, runs, overwrite=overwrite)
 
 
 def _remove_leftovers(directory: Path) -> None:

@@ -11,6 +11,7 @@ from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study, sweep_plots, tables
 from tff_pcdd.studies.outcomes import Outcome, Point, choose
+from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import RunOptions, plots
 
@@ -49,6 +50,7 @@ def sweep(
     *,
     criterion: str = "va",
     overwrite: bool = False,
+    parallel: ParallelOptions | None = None,
 ) -> Sweep:
     """Runs every point of a grid with every seed and chooses the best on held-out samples.
 
@@ -59,6 +61,7 @@ def sweep(
         options: how and where the experiments are computed.
         criterion: a key of `CRITERIA`.
         overwrite: delete earlier results in these folders and start again.
+        parallel: how many runs are computed at the same time; by default one, in this process.
 
     Raises:
         SettingError: no samples are held out, two points are equal, or the first run cannot be
@@ -73,6 +76,7 @@ def sweep(
         directory,
         options,
         overwrite=overwrite,
+        parallel=parallel,
         after_each=lambda runs: _write_csv(directory, points, runs),
     )
     outcomes = _outcomes(points, runs, criterion)

@@ -52,12 +52,8 @@ def run_experiment(
         WriteError: a result cannot be written. The next call continues from the last checkpoint.
     """
     directory = Path(output_dir)
-    check_directory(directory, config, overwrite)
-    if not overwrite:
-        results.repair(directory)
-    summary = None if overwrite else finished_summary(directory, config)
-    predictions = options is not None and options.predictions
-    if summary is None or results.lacks_answers(directory, predictions=predictions):
+    summary = finished_result(config, directory, options, overwrite=overwrite)
+    if summary is None:
         disks.check_writable(directory)
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.
@@ -73,4 +69,31 @@ def run_experiment(
         with run.simulation:
             summary = run.train(overwrite=overwrite)
         stages.leave()
+    return summary
+
+
+def finished_result(
+    config: ExperimentConfig,
+    directory: Path,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+) -> dict[str, Any] | None:
+    """The summary of a run in a directory; None if there is something to compute.
+
+    Args:
+        config, directory, options, overwrite: as for `run_experiment`.
+
+    Raises:
+        SettingError: the directory contains something else, or another process is writing to it.
+        DataError: no checkpoint of the run can be used.
+    """
+    check_directory(directory, config, overwrite)
+    if overwrite:
+        return None
+    results.repair(directory)
+    summary = finished_summary(directory, config)
+    predictions = options is not None and options.predictions
+    if summary is not None and results.lacks_answers(directory, predictions=predictions):
+        return None
     return summary

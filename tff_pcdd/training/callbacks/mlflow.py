@@ -25,14 +25,17 @@ class Mlflow(Tracker):
     _client: Any
     _run_id: str
 
+    def prepare(self):
+        from mlflow.tracking import MlflowClient
+
+        _experiment(MlflowClient())
+
     def open(self, run):
         from mlflow.entities import Param
         from mlflow.tracking import MlflowClient
 
         self._client = client = MlflowClient()
-        name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
-        experiment = client.get_experiment_by_name(name)
-        identity = experiment.experiment_id if experiment else client.create_experiment(name)
+        identity = _experiment(client)
         tags = {_DIRECTORY: os.fspath(run.directory.resolve()), _SETTINGS: run.config.digest()}
         # A comparison in Python: MLflow's filter has no way to quote every path.
         known = [
@@ -62,3 +65,10 @@ class Mlflow(Tracker):
 
     def close(self, finished):
         self._client.set_terminated(self._run_id, "FINISHED" if finished else "KILLED")
+
+
+def _experiment(client: Any) -> str:
+    """MLflow's identity of the experiment under which records are collected; creates it."""
+    name = os.environ.get("MLFLOW_EXPERIMENT_NAME", PROJECT)
+    experiment = client.get_experiment_by_name(name)
+    return experiment.experiment_id if experiment else client.create_experiment(name)

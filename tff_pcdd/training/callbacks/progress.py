@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from typing import TYPE_CHECKING
 
 import tqdm
 
@@ -10,9 +11,31 @@ from tff_pcdd import stages
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.summary import typical_seconds
 
+if TYPE_CHECKING:
+    from tff_pcdd.training.history import Row
+    from tff_pcdd.training.run import Run
+
 # As tqdm's own, but for the seconds per round: those of the summary, without evaluations and the
 # first round. The time left does include them.
-_FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+
+
+def first_text(run: Run) -> str | None:
+    """What stands behind the bar of a run before its first round."""
+    # Without an update, nothing shows that the first round takes longer than the others.
+    return "first round" if run.simulation.round < run.last_round else None
+
+
+def text(run: Run, row: Row) -> str:
+    """What stands behind the bar of a run after a round: its speed and the latest accuracies."""
+    shown = {"GA": row.get("ga"), "PA": row.get("pa")}
+    known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
+    if row.get("nonfinite_rounds"):
+        known["not finite"] = f"{row['nonfinite_rounds']} rounds"
+    parts = [f"{name}={value}" for name, value in known.items()]
+    if len(run.history):
+        parts.insert(0, f"{typical_seconds(run.history):.3g} s/round")
+    return ", ".join(parts)
 
 
 class Progress(Callback):
@@ -27,23 +50,15 @@ class Progress(Callback):
             initial=run.simulation.round,
             desc=run.label,
             unit="round",
-            bar_format=_FORMAT,
-            # Without an update, nothing shows that the first round takes longer than the others.
-            postfix="first round" if run.simulation.round < run.last_round else None,
+            bar_format=FORMAT,
+            postfix=first_text(run),
             # In a log file, every update is a new line, so there are fewer of them.
             mininterval=0.5 if sys.stderr.isatty() else 10,
         )
 
     def on_round(self, run, row):
         if row is not None:
-            shown = {"GA": row.get("ga"), "PA": row.get("pa")}
-            known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
-            if row.get("nonfinite_rounds"):
-                known["not finite"] = f"{row['nonfinite_rounds']} rounds"
-            parts = [f"{name}={value}" for name, value in known.items()]
-            if len(run.history):
-                parts.insert(0, f"{typical_seconds(run.history):.3g} s/round")
-            self._bar.set_postfix_str(", ".join(parts), refresh=False)
+            self._bar.set_postfix_str(text(run, row), refresh=False)
         self._bar.total = run.last_round
         self._bar.update()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import logging
+from collections.abc import Iterable, Iterator
 from typing import Any, ClassVar
 
 from tff_pcdd.errors import SettingError
@@ -34,6 +36,9 @@ class Tracker(Callback):
         self._last_round = 0
         self._failed = False
 
+    def prepare(self) -> None:
+        """Creates what all runs share; called before several processes open a record."""
+
     def open(self, run: Any) -> int:
         """Finds or creates the tracker's record of the run; returns the last round it has."""
         raise NotImplementedError
@@ -47,16 +52,22 @@ class Tracker(Callback):
         raise NotImplementedError
 
     def on_start(self, run):
-        try:
+        with self._refused():
             self._last_round = self.open(run)
-        except Exception as error:  # Each tracker has its own kinds of errors.
-            raise SettingError("tracking", self.package, f"cannot be used: {error}") from error
         for row in run.history:
             self._send(row)
 
     def on_round(self, run, row):
         if row is not None:
             self._send(row)
+
+    @contextlib.contextmanager
+    def _refused(self) -> Iterator[None]:
+        """Turns errors of the tracker into those of the setting."""
+        try:
+            yield
+        except Exception as error:  # Each tracker has its own kinds of errors.
+            raise SettingError("tracking", self.package, f"cannot be used: {error}") from error
 
     def on_end(self, run):
         if not self._failed:
@@ -94,6 +105,18 @@ def check(names: list[str], given: str) -> None:
         if importlib.util.find_spec(name) is None:
             reason = f"the package {name} is not installed; the extra `tracking` contains it"
             raise SettingError("tracking", given, reason)
+
+
+def prepare(names: Iterable[str]) -> None:
+    """Prepares trackers for runs that several processes compute at the same time.
+
+    Raises:
+        SettingError: a tracker cannot be used.
+    """
+    for name in names:
+        tracker = create(name)
+        with tracker._refused():
+            tracker.prepare()
 
 
 def create(name: str) -> Tracker:

@@ -1,0 +1,255 @@
+"""Runs in processes that Ray starts; `fake_training` takes the place of training there."""
+
+import logging
+import os
+import pathlib
+import subprocess
+import sys
+import time
+
+import pytest
+
+from tests.data.refusals import refuses
+from tests.studies import fake_training
+from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.studies import ParallelOptions, compare, study
+from tff_pcdd.training import ExperimentConfig, RunOptions
+
+ray = pytest.importorskip("ray")
+pytestmark = pytest.mark.integration
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+OPTIONS = RunOptions(modules={"tests.studies.fake_training": ""})
+TWO = ParallelOptions(2)
+
+
+def configs(*seeds):
+    return [ExperimentConfig.from_settings(algorithm="fedavg", seed=seed) for seed in seeds]
+
+
+@pytest.fixture(autouse=True)
+def unchecked(monkeypatch):
+    """Leaves out the checks that import TensorFlow."""
+    monkeypatch.setattr(study.planning, "check", lambda config: None)
+
+
+def listeners():
+    """The addresses of this machine at which any process listens."""
+    answer = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True)
+    return {line.split()[3] for line in answer.stdout.splitlines()}
+
+
+def processes(folder, seed):
+    """What `fake_training` has written about the tries of a run: (process, threads)."""
+    path = folder / "fedavg" / f"seed_{seed}" / "processes.txt"
+    return [tuple(line.split()) for line in path.read_text().splitlines()]
+
+
+def directories():
+    """The directories of Ray's clusters of any process of ours."""
+    return {*pathlib.Path("/tmp").glob("tff_pcdd_ray_*"), *pathlib.Path("/tmp").glob("tff_ray_*")}
+
+
+def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
+    fails, dies_once, dies, warns = (
+        fake_training.FAILS,
+        fake_training.DIES_ONCE,
+        fake_training.DIES,
+        fake_training.WARNS,
+    )
+    open_before, listened, kept = listeners(), set(), directories()
+    write_failures = study._write_failures
+
+    def look(directory, runs):
+        listened.update(listeners() - open_before)
+        write_failures(directory, runs)
+
+    monkeypatch.setattr(study, "_write_failures", look)
+    result = compare(configs(0, fails, dies_once, dies, warns), tmp_path, OPTIONS, parallel=TWO)
+
+    # The other runs have results, in the order of the runs.
+    rows = (tmp_path / "comparison.csv").read_text().splitlines()
+    assert [row.split(",")[2] for row in rows[1:]] == ["0", str(dies_once), str(warns)]
+    assert result.failures[0] == f"fedavg seed {fails}: ArithmeticError: thirteen"
+    assert result.failures[1].startswith(
+        f"fedavg seed {dies}: the process of the run has ended, also that of a second try: "
+    )
+    failures = (tmp_path / "failures.txt").read_text()
+    assert failures.count("Traceback (most recent call last):") == 1
+    # A process that dies is replaced once, in the same directory.
+    assert len(processes(tmp_path, dies_once)) == len(processes(tmp_path, dies)) == 2
+    messages = [record.getMessage() for record in caplog.records]
+    for seed in (dies_once, dies):
+        label = f"fedavg seed {seed}: its process has ended"
+        assert sum(label in message for message in messages) == 1
+    assert f"seed {warns} is unusual" in messages
+    # Each run has TensorFlow's own number of threads, and no process is this one.
+    tried = [each for seed in (0, fails, warns) for each in processes(tmp_path, seed)]
+    assert {threads for _, threads in tried} == {os.environ.get("TF_NUM_INTRAOP_THREADS", "None")}
+    assert str(os.getpid()) not in {process for process, _ in tried}
+    # The display: a line for each run; nothing of Ray's.
+    out, err = capsys.readouterr()
+    assert out == ""
+    assert all(err.count(f"[{number}/5] fedavg") == 1 for number in range(1, 6))
+    assert "ray" not in err.lower()
+    # Other machines cannot reach Ray, and nothing of it is left.
+    assert listened
+    assert {address.rpartition(":")[0] for address in listened} <= {
+        "127.0.0.1",
+        "[::1]",
+        "[::ffff:127.0.0.1]",
+    }
+    assert not ray.is_initialized()
+    assert directories() <= kept
+
+    # What has finished is not computed again; for that alone, Ray is not started.
+    monkeypatch.setattr(
+        "tff_pcdd.studies.run_processes._ray_cluster.connected", lambda *_, **__: 1 / 0
+    )
+    assert not compare(configs(0, warns), tmp_path, OPTIONS, parallel=TWO).failures
+    assert len(processes(tmp_path, 0)) == 1
+
+
+def test_threads_of_a_run(tmp_path):
+    """One core for each: a process that has finished a run computes the next one."""
+    compare(configs(0, 1, 2, 3), tmp_path, OPTIONS, parallel=ParallelOptions(2, run_cpus=0.5))
+    tried = [each for seed in range(4) for each in processes(tmp_path, seed)]
+    assert {threads for _, threads in tried} == {"1"}
+    assert len({process for process, _ in tried}) <= 3
+
+
+def test_a_cluster_that_does_not_answer(tmp_path, monkeypatch):
+    monkeypatch.setenv("RAY_gcs_server_request_timeout_seconds", "1")
+    options = ParallelOptions(2, ray_address="127.0.0.1:1")
+    with pytest.raises(RuntimeStartError, match="Ray cannot be started or reached"):
+        compare(configs(0), tmp_path / "out", OPTIONS, parallel=options)
+    assert not (tmp_path / "out").exists()
+
+
+_CLUSTER = """
+import os, sys, time
+from ray.cluster_utils import Cluster
+os.environ["RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"] = "0"
+cluster = Cluster(initialize_head=True, head_node_args={"num_cpus": 1, "include_dashboard": False})
+cluster.add_node(num_cpus=1)
+cluster.wait_for_nodes()
+print(cluster.address, flush=True)
+sys.stdin.read()
+cluster.shutdown()
+"""
+
+
+@pytest.fixture(scope="module")
+def cluster():
+    """The address of a cluster of two nodes, in a process of their own."""
+    with subprocess.Popen(
+        [sys.executable, "-c", _CLUSTER],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.DEVNULL,
+        text=True,
+    ) as process:
+        address = process.stdout.readline().strip()
+        assert address
+        yield address
+        process.stdin.close()
+
+
+def test_runs_on_a_cluster(cluster, tmp_path, monkeypatch):
+    options = ParallelOptions(2, ray_address=cluster)
+    assert not compare(configs(0, 1), tmp_path, OPTIONS, parallel=options).failures
+    tried = [each for seed in range(2) for each in processes(tmp_path, seed)]
+    assert len({process for process, _ in tried}) == 2
+    assert not [*tmp_path.glob(".*")]
+    with refuses("run_cpus", "no node of the cluster has as many; the largest has 1"):
+        compare(
+            configs(2), tmp_path, OPTIONS, parallel=ParallelOptions(2, 2.0, ray_address=cluster)
+        )
+    # A node that is not the same as this one.
+    monkeypatch.setattr("tff_pcdd.studies.cluster_nodes.__version__", "0.0.0")
+    with refuses("ray_address", "has version .* instead of 0.0.0"):
+        compare(configs(2), tmp_path, OPTIONS, parallel=options)
+    assert not ray.is_initialized()
+
+
+_PROGRAM = """
+from tff_pcdd.cli import compare
+from tff_pcdd.studies import study
+study.planning.check = lambda config: None
+compare.run()
+"""
+
+
+@pytest.mark.parametrize("signal_name", ["SIGINT", "SIGTERM", "SIGKILL"])
+def test_a_signal_ends_all_processes(signal_name, tmp_path):
+    import signal
+
+    number, seed, kept = signal.Signals[signal_name], fake_training.SLEEPS, directories()
+    flags = [
+        "--algorithms=fedavg,fedmr",
+        f"--seeds={seed}",
+        "--parallel_runs=2",
+        "--import=tests.studies.fake_training",
+        f"--output_dir={tmp_path}",
+    ]
+    folders = [tmp_path / name / f"seed_{seed}" for name in ("fedavg", "fedmr")]
+    with subprocess.Popen(
+        [sys.executable, "-c", _PROGRAM, *flags],
+        cwd=ROOT,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as program:
+        try:
+            _wait_until(lambda: all((path / "processes.txt").exists() for path in folders))
+            workers = [int((path / "processes.txt").read_text().split()[0]) for path in folders]
+            begin = time.monotonic()
+            program.send_signal(number)
+            out, err = program.communicate(timeout=30)
+        finally:
+            program.kill()
+    if number != signal.SIGKILL:
+        assert time.monotonic() - begin < 4
+        assert program.returncode == 128 + number
+        assert err.splitlines()[-1].startswith("-c: ")
+        assert err.splitlines()[-1].endswith("; the same command resumes it")
+        assert directories() <= kept
+    assert out == ""
+    _wait_until(lambda: not any(pathlib.Path(f"/proc/{worker}").exists() for worker in workers))
+    _wait_until(lambda: not _ray_processes(program.pid))
+
+
+def _ray_processes(program):
+    """Processes of a program's cluster, by the session that its process number is part of."""
+    found = []
+    for path in pathlib.Path("/proc").glob("[0-9]*/cmdline"):
+        try:
+            if f"_{program}/".encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:
+            pass
+    return found
+
+
+def _wait_until(condition, seconds=120):
+    deadline = time.monotonic() + seconds
+    while not condition():
+        assert time.monotonic() < deadline
+        time.sleep(0.1)
+
+
+def test_messages_are_shown_at_the_level_of_this_process(tmp_path):
+    level = logging.root.level
+    logging.root.setLevel(logging.ERROR)
+    try:
+        run = configs(fake_training.WARNS)
+        records = []
+        handler = logging.Handler()
+        handler.emit = records.append
+        logging.root.addHandler(handler)
+        compare(run, tmp_path, OPTIONS, parallel=TWO)
+        assert records == []
+    finally:
+        logging.root.removeHandler(handler)
+        logging.root.setLevel(level)

@@ -1,0 +1,234 @@
+"""Computes runs of a study in a process that Ray has started, and reports on them.
+
+A process computes one run after the other, like a study without Ray. What it reports goes through a
+queue, which the process of the study reads: stages, rounds, and messages of the log.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import importlib
+import logging
+import os
+import pickle
+import sys
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from tff_pcdd import modules, stages
+from tff_pcdd.errors import DataError, SettingError, WriteError
+from tff_pcdd.runtime import RuntimeConfig, RuntimeStartError
+from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd.training.callbacks import Callback
+
+# Errors that a study treats differently from others; only these are sent back.
+_KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
+# Loggers whose levels are those of the process of the study.
+_LOGGERS = ("", "absl", "tensorflow")
+
+
+class Failure(NamedTuple):
+    """Why a run failed.
+
+    Attributes:
+        text: the traceback.
+        error: the error, if a study treats it differently from others.
+    """
+
+    text: str
+    error: Exception | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Describes an error that is being handled."""
+        return cls(traceback.format_exc(), error if isinstance(error, _KNOWN_ERRORS) else None)
+
+
+class Job(NamedTuple):
+    """A run to compute.
+
+    Attributes:
+        config, folder, options, overwrite, label: as for `run_experiment`.
+    """
+
+    config: ExperimentConfig
+    folder: Path
+    options: RunOptions
+    overwrite: bool
+    label: str
+
+
+class News(NamedTuple):
+    """What happens to a run.
+
+    Attributes:
+        run: the number of the run.
+        kind: "start" (also of a second try), "stage", "begin", "round", "log" or "end".
+        value: the text of a stage; for "begin" and "round", rounds so far, last round and a text;
+            for "log", a record of `logging`.
+    """
+
+    run: int
+    kind: str
+    value: Any = None
+
+
+@dataclasses.dataclass(frozen=True)
+class Surroundings:
+    """What a process needs to compute runs as the process of the study would.
+
+    Attributes:
+        directory: the working directory, from which relative paths start.
+        names: the user's modules to import.
+        environment: environment variables; None removes one.
+        levels: the levels of loggers, by name.
+        threads: number of clients that are computed at the same time, if the settings do not say.
+    """
+
+    directory: str
+    names: tuple[str, ...]
+    environment: Mapping[str, str | None]
+    levels: Mapping[str, int]
+    threads: int
+
+    @classmethod
+    def of_this_process(
+        cls, options: RunOptions, environment: Mapping[str, str | None], threads: int
+    ) -> Surroundings:
+        levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads)
+
+    def enter(self) -> None:
+        """Sets up this process; has to happen before TensorFlow is imported."""
+        os.chdir(self.directory)
+        for name, value in self.environment.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+        # TensorFlow's own level is set when it is imported, and absl's by absl.
+        logging.root.handlers[:] = []
+        for name, level in self.levels.items():
+            logging.getLogger(name).setLevel(level)
+        missing = [name for name in self.names if name not in sys.modules]
+        modules.search_working_directory(missing)
+        for name in missing:
+            importlib.import_module(name)
+
+
+def compute_on_ray(
+    surroundings: Surroundings, number: int, job: bytes, queue: Any
+) -> Mapping[str, Any] | Failure:
+    """As `compute`, as a task of Ray.
+
+    Args:
+        surroundings, number, job: as for `compute`.
+        queue: the actor of a `ray.util.queue.Queue`, which gets the news.
+    """
+    import ray
+
+    send = queue.put_nowait.remote
+    send(News(number, "start"))
+    outcome = compute(surroundings, number, job, send)
+    # All news arrive before the outcome does.
+    with contextlib.suppress(ray.exceptions.RayError):
+        ray.get(send(News(number, "end")))
+    return outcome
+
+
+def compute(
+    surroundings: Surroundings, number: int, job: bytes, send: Callable[[News], None]
+) -> Mapping[str, Any] | Failure:
+    """Computes a run in this process.
+
+    Args:
+        surroundings: what to set up first.
+        number: the number of the run, for the news.
+        job: a pickled `Job`, which may contain objects of the user's modules.
+        send: takes news about the run.
+
+    Returns:
+        The summary, or why the run failed.
+    """
+    try:
+        surroundings.enter()
+        config, folder, options, overwrite, label = pickle.loads(job)
+        with _reported(number, send):
+            return run_experiment(
+                config,
+                folder,
+                _options_here(options, surroundings.threads),
+                overwrite=overwrite,
+                label=label,
+                callbacks=[_Report(number, send)],
+            )
+    except Exception as error:
+        return Failure.of(error)
+
+
+def _options_here(options: RunOptions, threads: int) -> RunOptions:
+    """The options of a run in a process that shares the machine with others."""
+    runtime: RuntimeConfig = options.compute.runtime
+    # No number depends on how many clients are computed at the same time.
+    if getattr(runtime, "client_parallelism", 0) is None:
+        runtime = dataclasses.replace(runtime, client_parallelism=threads)
+    compute = dataclasses.replace(options.compute, runtime=runtime)
+    return dataclasses.replace(options, compute=compute, progress=False)
+
+
+class _Report(Callback):
+    """Sends the rounds of a run."""
+
+    def __init__(self, number: int, send: Callable[[News], None]):
+        self._number = number
+        self._send = send
+        self._text = ""
+
+    def on_start(self, run):
+        from tff_pcdd.training.callbacks import progress
+
+        stages.leave()
+        self._text = progress.first_text(run) or ""
+        self._send_rounds("begin", run)
+
+    def on_round(self, run, row):
+        from tff_pcdd.training.callbacks import progress
+
+        if row is not None:
+            self._text = progress.text(run, row)
+        self._send_rounds("round", run)
+
+    def _send_rounds(self, kind: str, run: Any) -> None:
+        self._send(News(self._number, kind, (run.simulation.round, run.last_round, self._text)))
+
+
+class _Sender(logging.Handler):
+    """Sends the messages of the log."""
+
+    def __init__(self, number: int, send: Callable[[News], None]):
+        super().__init__()
+        self._number = number
+        self._send = send
+
+    def emit(self, record: logging.LogRecord) -> None:
+        # The arguments may be objects that the other process does not know.
+        text, place = record.getMessage(), (record.pathname, record.lineno)
+        if record.exc_info:
+            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+        sent = logging.LogRecord(record.name, record.levelno, *place, text, None, None)
+        self._send(News(self._number, "log", sent))
+
+
+@contextlib.contextmanager
+def _reported(number: int, send: Callable[[News], None]) -> Iterator[None]:
+    """Sends stages and messages that occur in the block."""
+    handler = _Sender(number, send)
+    logging.root.addHandler(handler)
+    try:
+        with stages.passed_on(lambda stage: send(News(number, "stage", stage))):
+            yield
+    finally:
+        logging.root.removeHandler(handler)

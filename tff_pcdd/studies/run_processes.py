@@ -1,0 +1,244 @@
+"""Computes several runs of a study at the same time, in processes that Ray starts."""
+
+from __future__ import annotations
+
+import collections
+import contextlib
+import logging
+import os
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd import stages
+from tff_pcdd.runtime import _ray_cluster
+from tff_pcdd.studies import cluster_nodes
+from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.run_process import Failure, Job, News, Surroundings, compute_on_ray
+from tff_pcdd.training import RunOptions
+from tff_pcdd.training.callbacks import tracking
+from tff_pcdd.training.experiment import finished_result
+
+if TYPE_CHECKING:
+    from tff_pcdd.studies.study import StudyRun
+
+# How often a run whose process has died is tried again; it continues from its last checkpoint.
+_RETRIES = 1
+# Seconds within which a signal is noticed.
+_PATIENCE = 0.2
+# Only settings, summaries and messages are shared. This is about the least that Ray accepts.
+_OBJECT_STORE_BYTES = 100_000_000
+# Environment variables that say where an experiment tracker and the user's secret are.
+_PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
+
+
+class RunProcesses:
+    """Computes runs in processes of their own; starts Ray for the first run that needs it.
+
+    A process computes one run after the other, with libraries that it has imported once. As a
+    context manager, it ends all processes that it has started.
+
+    Args:
+        parallel: how many runs are computed at the same time, and where.
+        options: how a run is computed.
+        directory: the directory of the study.
+        runs: all runs of the study.
+        overwrite: whether earlier results are deleted.
+    """
+
+    def __init__(
+        self,
+        parallel: ParallelOptions,
+        options: RunOptions | None,
+        directory: Path,
+        runs: Sequence[StudyRun],
+        *,
+        overwrite: bool,
+    ):
+        self._parallel = parallel
+        self._options = options or RunOptions()
+        self._directory = directory
+        self._runs = runs
+        self._overwrite = overwrite
+        self._stack = contextlib.ExitStack()
+        self._finished = 0
+        self._outcomes: collections.deque[tuple[int, Any]] = collections.deque()
+        # The runs that are being computed, by Ray's references to their outcomes.
+        self._computing: dict[Any, int] = {}
+        self._connected = False
+        # This process builds models to check settings, and should not take a whole GPU for that.
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+
+    def __enter__(self) -> RunProcesses:
+        return self
+
+    def __exit__(self, *exc_info: Any) -> bool | None:
+        return self._stack.__exit__(*exc_info)
+
+    @property
+    def busy(self) -> int:
+        """The number of runs whose outcomes are still to be returned."""
+        return len(self._computing) + len(self._outcomes)
+
+    @property
+    def free(self) -> bool:
+        """Whether another run can be started."""
+        return self.busy < self._parallel.parallel_runs
+
+    def start(self, number: int, run: StudyRun, label: str) -> None:
+        """Starts to compute a run, unless it has finished.
+
+        Args:
+            number: its position in the study.
+            run: the run.
+            label: its name in the progress display.
+
+        Raises:
+            SettingError: the cluster cannot compute such runs.
+            RuntimeStartError: Ray cannot be started or reached.
+        """
+        try:
+            outcome: Any = finished_result(
+                run.config, run.folder, self._options, overwrite=self._overwrite
+            )
+        except Exception as error:
+            outcome = Failure.of(error)
+        if outcome is not None:
+            self._outcomes.append((number, outcome))
+            return
+        if not self._connected:
+            self._connect()
+        job = Job(run.config, run.folder, self._options, self._overwrite, label)
+        arguments = (self._surroundings, number, self._ray.cloudpickle.dumps(job), self._queue)
+        reference = self._compute.remote(*arguments)
+        self._computing[reference] = number
+        self._labels[number] = label
+        self._bars.add(number, label, run.config.training.rounds)
+
+    def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
+        """Waits for a run and returns its number, and its summary or why it failed.
+
+        Args:
+            seconds: the longest time to wait; None waits until a run ends.
+
+        Returns:
+            None if no run has ended in this time.
+        """
+        deadline = None if seconds is None else time.monotonic() + seconds
+        while not self._outcomes:
+            if deadline is not None and time.monotonic() > deadline:
+                return None
+            ready, _ = self._ray.wait([self._news, *self._computing], timeout=_PATIENCE)
+            for reference in ready:
+                if reference == self._news:
+                    self._show(self._next_news())
+                else:
+                    self._end(reference)
+        return self._outcomes.popleft()
+
+    def count(self) -> None:
+        """Counts a run as done in the progress display."""
+        self._finished += 1
+        if self._connected:
+            self._bars.count()
+
+    # Ray.
+
+    def _connect(self) -> None:
+        """Starts Ray, or reaches the cluster, and prepares for the runs."""
+        parallel = self._parallel
+        address, cpus = parallel.ray_address, parallel.cpus()
+        tracking.prepare(self._options.tracker_names())
+        stages.enter("starting Ray" if address is None else "connecting to Ray")
+        variables: dict[str, str] = {}
+        if parallel.run_cpus is None:
+            # Otherwise Ray limits the threads of linear algebra, on which its rounding depends.
+            cores = str(len(os.sched_getaffinity(0)))
+            variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", cores)
+        self._stack.enter_context(
+            _ray_cluster.connected(
+                address, environment=variables, object_store_bytes=_OBJECT_STORE_BYTES
+            )
+        )
+        import ray
+        from ray.util.queue import Queue
+
+        from tff_pcdd.studies.run_bars import RunBars
+
+        gpus = parallel.gpus(ray.cluster_resources().get("GPU", 0.0))
+        if address is not None:
+            cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
+        self._ray: Any = ray
+        self._queue = Queue(actor_options={"num_cpus": 0}).actor
+        self._news = self._queue.get.remote()
+        needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)
+        self._compute = needs(compute_on_ray)
+        self._surroundings = ray.put(
+            Surroundings.of_this_process(self._options, self._environment(), max(1, int(cpus)))
+        )
+        self._labels: dict[int, str] = {}
+        self._started: set[int] = set()
+        self._bars = RunBars(
+            len(self._runs), self._finished, parallel.parallel_runs, shown=self._options.progress
+        )
+        self._stack.callback(self._bars.close)
+        self._connected = True
+
+    def _environment(self) -> dict[str, str | None]:
+        """Environment variables of the processes."""
+        parallel = self._parallel
+        found: dict[str, str | None] = {
+            name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
+        }
+        found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]
+        if parallel.run_cpus is not None or parallel.ray_address is not None:
+            found["TF_NUM_INTRAOP_THREADS"] = str(max(1, int(parallel.cpus())))
+        return found
+
+    def _end(self, reference: Any) -> None:
+        """Takes the outcome of a run, after all news of it."""
+        number = self._computing.pop(reference)
+        try:
+            outcome = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            outcome = Failure(_process_lost(error))
+        mark = News(number, "mark")
+        self._queue.put_nowait.remote(mark)
+        while (news := self._next_news()) != mark:
+            self._show(news)
+        self._bars.end(number)
+        self._outcomes.append((number, outcome))
+
+    def _next_news(self) -> News:
+        """The next news, for which it may have to wait."""
+        news = self._ray.get(self._news)
+        self._news = self._queue.get.remote()
+        return news
+
+    def _show(self, news: News) -> None:
+        """Shows what happens to a run."""
+        number, kind, value = news
+        if kind == "log":
+            if logging.getLogger(value.name).isEnabledFor(value.levelno):
+                logging.getLogger(value.name).handle(value)
+        elif kind == "start" and number in self._started:
+            logging.warning(
+                "%s: its process has ended; a new one continues from the last checkpoint",
+                self._labels[number],
+            )
+        elif kind == "start":
+            self._started.add(number)
+        elif kind == "stage":
+            self._bars.stage(number, value)
+        elif kind == "begin":
+            self._bars.begin(number, *value)
+        elif kind == "round":
+            self._bars.round(number, *value)
+
+
+def _process_lost(error: Exception) -> str:
+    """Why a run has failed whose process died, with the reason in the last line."""
+    reason = " ".join(str(error).split())
+    reason = reason if len(reason) <= 500 else f"{reason[:500]} …"
+    return f"{error}\n\nthe process of the run has ended, also that of a second try: {reason}"
