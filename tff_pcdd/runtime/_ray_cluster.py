@@ -99,6 +99,8 @@ def _private_cluster() -> dict[str, str]:
         "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
         # By default, a task is repeated for ever when the memory is not sufficient.
         "RAY_task_oom_retries": "1",
+        # By default, Ray's processes give way to all others on the machine.
+        "RAY_worker_niceness": "0",
     }
 
 

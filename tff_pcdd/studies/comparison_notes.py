@@ -51,8 +51,8 @@ test data; use these columns only to compare learning speed."""
 COST = """\
 Parameters kept: how many numbers a client stores between rounds. kB up, kB down: what a client
 sends and receives per round, in units of 1,000 bytes, averaged over the rounds it takes part in.
-s/round: median time of a round in seconds, without the first round; all runs were computed one
-after the other on the same machine."""
+s/round: median time of a round in seconds, without the first round; compare it only between runs
+that were computed one after the other on the same machine."""
 
 FAIRNESS = """\
 With the same seed, all methods use the same clients, cohorts and augmentation, and the same batches
