@@ -142,8 +142,22 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
             else:
                 # Whoever interrupts the program does not want to wait for an orderly end.
                 module._global_node = None
+                started = _children_of_raylet(node)
                 ray.shutdown()
                 node.kill_all_processes(check_alive=False, allow_graceful=False)
+                for process in started:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.kill(process, signal.SIGKILL)
+
+
+def _children_of_raylet(node: Any) -> list[int]:
+    """The processes that compute, and others; they would notice the end of Ray seconds later."""
+    return [
+        int(process)
+        for raylet in node.all_processes.get("raylet", ())
+        for path in Path(f"/proc/{raylet.process.pid}/task").glob("*/children")
+        for process in path.read_text().split()
+    ]
 
 
 def _remove(folder: Path) -> None:
