@@ -6,6 +6,7 @@ examples besides those of a training round, and `validation` examples where samp
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from tff_pcdd.federated.batches import (
     without_answers,
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load, read
 from tff_pcdd.methods.network import Network
@@ -50,10 +52,11 @@ class PersonalEvaluation:
             self._net = spec.network()
             self._phases = spec.method.personal_phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
-        self.evaluate_before: Callable[..., Any] = tf.function(self._evaluate_before)
-        self.personal_weights: Callable[..., Any] = tf.function(self._personal_weights)
-        self.logits: Callable[..., Any] = tf.function(self._logits_after)
+        traced = functools.partial(function, method=spec.method, net=self._net)
+        self.evaluate: Callable[..., Any] = traced(self._evaluate)
+        self.evaluate_before: Callable[..., Any] = traced(self._evaluate_before)
+        self.personal_weights: Callable[..., Any] = traced(self._personal_weights)
+        self.logits: Callable[..., Any] = traced(self._logits_after)
 
     @property
     def net(self) -> Network:
@@ -204,8 +207,8 @@ class GlobalEvaluation:
         self._spec = spec
         with initialization.zeros():
             self._net = spec.network()
-        self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
-        self.logits: Callable[..., Any] = tf.function(self._main_logits)
+        self.evaluate: Callable[..., Any] = function(self._evaluate, spec.method, self._net)
+        self.logits: Callable[..., Any] = function(self._main_logits, spec.method, self._net)
 
     def _evaluate(
         self, weights: Mapping[str, Sequence[tf.Tensor]], examples: Mapping[str, tf.Tensor]

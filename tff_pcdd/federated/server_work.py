@@ -12,6 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
 from tff_pcdd.methods.contract import Method
@@ -41,7 +42,7 @@ class ServerWork:
         }
         learns = type(spec.method).server_learning is not Method.server_learning
         self._training = _ServerTraining(spec) if learns else None
-        self.step: Callable[..., Any] = tf.function(self._step)
+        self.step: Callable[..., Any] = function(self._step, spec.method, net)
 
     def _step(
         self,
