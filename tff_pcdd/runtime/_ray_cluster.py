@@ -18,6 +18,7 @@ import os
 import secrets
 import shutil
 import signal
+import socket
 import sys
 import tempfile
 import time
@@ -30,6 +31,8 @@ from tff_pcdd.runtime.errors import RuntimeStartError
 
 # Ray replaces the handlers of these signals.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
+# Seconds within which a cluster has to answer.
+_PATIENCE = 10.0
 # The most characters of a directory whose Unix sockets Ray can name: 107, less what it appends.
 _LONGEST = 30
 
@@ -84,10 +87,25 @@ def connected(
             }
             variables = {**(environment or {}), **_private_cluster()}
         else:
+            _check_reachable(address)
             options, variables = {"address": address}, {}
         variables["RAY_USAGE_STATS_ENABLED"] = "0"
         stack.enter_context(_connection(options, variables))
         yield
+
+
+def _check_reachable(address: str) -> None:
+    """Checks that something listens at an address, for which Ray itself would wait for minutes.
+
+    Raises:
+        RuntimeStartError: nothing does.
+    """
+    host, colon, port = address.rpartition(":")
+    if colon and "/" not in host and port.isdecimal():
+        try:
+            socket.create_connection((host, int(port)), _PATIENCE).close()
+        except (OSError, OverflowError) as error:
+            raise RuntimeStartError(f"Ray cannot be reached at {address}: {error}") from error
 
 
 def _private_cluster() -> dict[str, str]:
@@ -119,7 +137,9 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
 
         # Errors of tasks are reported by whoever waits for them.
         logging.getLogger("ray").setLevel(logging.CRITICAL)
-        # In case the process has imported Ray before.
+        ray._private.worker.print_to_stdstream = _log_message
+        # In case the process has imported Ray before, which then has read the variables.
+        ray._raylet.Config.initialize("")
         cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
         try:
             ray.init(**options, log_to_driver=False, configure_logging=False)
@@ -134,7 +154,7 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
         yield
         orderly = True
     finally:
-        module = ray._private.worker
+        module: Any = ray._private.worker
         node = module._global_node
         with _handlers_kept():
             if orderly or not node.is_head():
@@ -148,6 +168,11 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
                 for process in started:
                     with contextlib.suppress(ProcessLookupError):
                         os.kill(process, signal.SIGKILL)
+
+
+def _log_message(data: Mapping[str, Any], *_: object) -> None:
+    """Takes what Ray would print, such as that a process has died; whoever waits for it knows."""
+    logging.debug("ray: %s", data.get("lines"))
 
 
 def _children_of_raylet(node: Any) -> list[int]:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from tff_pcdd import modules, stages
 from tff_pcdd.errors import DataError, SettingError, WriteError
-from tff_pcdd.runtime import RuntimeConfig, RuntimeStartError
+from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
 from tff_pcdd.training.callbacks import Callback
 
@@ -131,11 +131,15 @@ def compute_on_ray(
     import ray
 
     send = queue.put_nowait.remote
-    send(News(number, "start"))
+
+    def send_now(kind: str) -> None:
+        """Sends news that have to arrive, as have all before, whatever happens to this process."""
+        with contextlib.suppress(ray.exceptions.RayError):
+            ray.get(send(News(number, kind)))
+
+    send_now("start")
     outcome = compute(surroundings, number, job, send)
-    # All news arrive before the outcome does.
-    with contextlib.suppress(ray.exceptions.RayError):
-        ray.get(send(News(number, "end")))
+    send_now("end")
     return outcome
 
 
@@ -171,7 +175,7 @@ def compute(
 
 def _options_here(options: RunOptions, threads: int) -> RunOptions:
     """The options of a run in a process that shares the machine with others."""
-    runtime: RuntimeConfig = options.compute.runtime
+    runtime: Any = options.compute.runtime
     # No number depends on how many clients are computed at the same time.
     if getattr(runtime, "client_parallelism", 0) is None:
         runtime = dataclasses.replace(runtime, client_parallelism=threads)

@@ -170,7 +170,7 @@ class RunProcesses:
         if address is not None:
             cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
         self._ray: Any = ray
-        self._queue = Queue(actor_options={"num_cpus": 0}).actor
+        self._queue: Any = Queue(actor_options={"num_cpus": 0}).actor
         self._news = self._queue.get.remote()
         needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)
         self._compute = needs(compute_on_ray)
