@@ -120,7 +120,7 @@ def test_threads_of_a_run(tmp_path):
 
 def test_a_cluster_that_does_not_answer(tmp_path):
     options = ParallelOptions(2, ray_address="127.0.0.1:1")
-    with pytest.raises(RuntimeStartError, match="Ray cannot be reached at 127.0.0.1:1: "):
+    with pytest.raises(RuntimeStartError, match=r"Ray cannot be reached at 127\.0\.0\.1:1: "):
         compare(configs(0), tmp_path / "out", OPTIONS, parallel=options)
     assert not (tmp_path / "out").exists()
 

@@ -161,6 +161,7 @@ class RunProcesses:
                 address, environment=variables, object_store_bytes=_OBJECT_STORE_BYTES
             )
         )
+        self._stack.callback(self._forget)
         import ray
         from ray.util.queue import Queue
 
@@ -171,10 +172,10 @@ class RunProcesses:
             cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
         self._ray: Any = ray
         self._queue: Any = Queue(actor_options={"num_cpus": 0}).actor
-        self._news = self._queue.get.remote()
+        self._news: Any = self._queue.get.remote()
         needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)
-        self._compute = needs(compute_on_ray)
-        self._surroundings = ray.put(
+        self._compute: Any = needs(compute_on_ray)
+        self._surroundings: Any = ray.put(
             Surroundings.of_this_process(self._options, self._environment(), max(1, int(cpus)))
         )
         self._labels: dict[int, str] = {}
@@ -184,6 +185,11 @@ class RunProcesses:
         )
         self._stack.callback(self._bars.close)
         self._connected = True
+
+    def _forget(self) -> None:
+        """Drops all references of Ray, which must not outlive the connection."""
+        self._computing.clear()
+        self._queue = self._news = self._compute = self._surroundings = None
 
     def _environment(self) -> dict[str, str | None]:
         """Environment variables of the processes."""
