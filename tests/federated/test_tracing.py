@@ -61,7 +61,7 @@ PLAIN = SGD(learning_rate=0.1, momentum=0.0, weight_decay=0.0)
 @pytest.mark.parametrize("name", methods.names())
 def test_methods_of_this_package_are_not_translated(name):
     method = methods.create(name)
-    traced = function(absolute, method, network(method))
+    traced = function(absolute, network(method))
     with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
         traced(tf.constant(-2.0))
 
@@ -77,12 +77,12 @@ def test_methods_of_this_package_are_not_translated(name):
     ids=["method", "layer", "nested_layer", "lambda"],
 )
 def test_what_is_from_elsewhere_is_translated(method, layers):
-    traced = function(absolute, method, network(method, *layers))
+    traced = function(absolute, network(method, *layers))
     assert traced(tf.constant(-2.0)).numpy() == 2
 
 
 def test_options_are_those_of_tf_function():
-    traced = function(lambda x: x + 1, FEDAVG, network(FEDAVG), reduce_retracing=True)
+    traced = function(lambda x: x + 1, network(FEDAVG), reduce_retracing=True)
     for size in range(1, 5):
         traced(tf.zeros([size]))
     assert traced.experimental_get_tracing_count() < 4

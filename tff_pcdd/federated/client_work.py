@@ -35,7 +35,7 @@ class ClientWork:
             self._net = spec.network()
             self._phases = spec.method.phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        self.update: Callable[..., Any] = function(self._update, spec.method, self._net)
+        self.update: Callable[..., Any] = function(self._update, self._net)
 
     @property
     def net(self) -> Network:

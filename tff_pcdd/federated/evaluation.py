@@ -52,7 +52,7 @@ class PersonalEvaluation:
             self._net = spec.network()
             self._phases = spec.method.personal_phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        traced = functools.partial(function, method=spec.method, net=self._net)
+        traced = functools.partial(function, net=self._net)
         self.evaluate: Callable[..., Any] = traced(self._evaluate)
         self.evaluate_before: Callable[..., Any] = traced(self._evaluate_before)
         self.personal_weights: Callable[..., Any] = traced(self._personal_weights)
@@ -207,8 +207,8 @@ class GlobalEvaluation:
         self._spec = spec
         with initialization.zeros():
             self._net = spec.network()
-        self.evaluate: Callable[..., Any] = function(self._evaluate, spec.method, self._net)
-        self.logits: Callable[..., Any] = function(self._main_logits, spec.method, self._net)
+        self.evaluate: Callable[..., Any] = function(self._evaluate, self._net)
+        self.logits: Callable[..., Any] = function(self._main_logits, self._net)
 
     def _evaluate(
         self, weights: Mapping[str, Sequence[tf.Tensor]], examples: Mapping[str, tf.Tensor]
@@ -258,14 +258,13 @@ class GlobalEvaluation:
 
 def _head_names(spec: TrainingSpec) -> Sequence[str]:
     """The names of the global model's heads, found by tracing in a separate graph."""
-    with tf.Graph().as_default(), initialization.zeros():
-        net = spec.network()
+    with spec.outline() as net:
         x = tf.zeros([1, *spec.input_spec.shape], spec.input_spec.model_dtype)
         return tuple(spec.method.global_logits(net, x))
 
 
 def personal_epochs(spec: TrainingSpec) -> int:
     """Local epochs between the two evaluations of a client's personal model."""
-    with tf.Graph().as_default(), initialization.zeros():
-        phases = spec.method.personal_phases(spec.network(), spec.local_epochs)
+    with spec.outline() as net:
+        phases = spec.method.personal_phases(net, spec.local_epochs)
     return sum(phase.epochs for phase in phases)

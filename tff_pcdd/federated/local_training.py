@@ -170,4 +170,4 @@ class LocalTraining:
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 
-        return function(step, method, net, jit_compile=True) if self._spec.jit_compile else step
+        return function(step, net, jit_compile=True) if self._spec.jit_compile else step

@@ -34,15 +34,14 @@ class ServerWork:
 
     def __init__(self, spec: TrainingSpec) -> None:
         self._method = spec.method
-        with tf.Graph().as_default(), initialization.zeros():
-            net = spec.network()
-        self._variances = {
-            "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
-            "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
-        }
+        with spec.outline() as net:
+            self._variances = {
+                "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
+                "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
+            }
         learns = type(spec.method).server_learning is not Method.server_learning
         self._training = _ServerTraining(spec) if learns else None
-        self.step: Callable[..., Any] = function(self._step, spec.method, net)
+        self.step: Callable[..., Any] = function(self._step, net)
 
     def _step(
         self,

@@ -91,4 +91,4 @@ def _with_initial_values(spec: TrainingSpec, compute: Callable[..., Any], *argum
         first.assign(net.parts, spec.task.seed)
         return compute(net, *arguments)
 
-    return function(run, spec.method, net)(*arguments)
+    return function(run, net)(*arguments)

@@ -7,42 +7,22 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
-from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 
 T = TypeVar("T")
 
-_WITHOUT_PYTHON_CONTROL_FLOW = ("tff_pcdd.", "keras.")
-
 
 def function(
-    python_function: Callable[..., Any], method: Method, net: Network, **options: Any
+    python_function: Callable[..., Any], net: Network, **options: Any
 ) -> tf.types.experimental.GenericFunction:
-    """A `tf.function`, translated by AutoGraph only where that is needed.
-
-    AutoGraph takes most of the time that tracing takes, and is needed for Python loops and
-    conditions on tensors. There are none in this package, but may be in methods and layers from
-    elsewhere.
+    """A `tf.function`, translated by AutoGraph only where the network needs it.
 
     Args:
         python_function: what is traced.
-        method: the method that it calls.
         net: the network that it calls.
         **options: other options of `tf.function`.
     """
-    parts = [part for part in net.parts.values() if isinstance(part, tf.Module)]
-    owners = [method, *parts, *(module for part in parts for module in part.submodules)]
-    return tf.function(
-        python_function, autograph=not all(map(_has_no_python_control_flow, owners)), **options
-    )
-
-
-def _has_no_python_control_flow(owner: Any) -> bool:
-    cls = type(owner)
-    # A Lambda layer of Keras calls a function from elsewhere.
-    return cls.__module__.startswith(_WITHOUT_PYTHON_CONTROL_FLOW) and not isinstance(
-        owner, tf.keras.layers.Lambda
-    )
+    return tf.function(python_function, autograph=net.autograph, **options)
 
 
 def repeat(times: int | tf.Tensor, body: Callable[[tf.Tensor, T], T], initial: T) -> T:

@@ -9,6 +9,11 @@ from tensorflow_federated.proto.v0.computation_pb2 import Computation as Computa
 from tensorflow_federated.proto.v0.computation_pb2 import TensorFlow as TensorFlowProto
 from tensorflow_federated.proto.v0.computation_pb2 import Type as TypeProto
 
+# The part of the compiler that says sums, broadcasts and the like by the intrinsics of runtimes.
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+    tensorflow_tree_transformations as tree_transformations,
+)
+
 # The interfaces of executors and of their values; only the executor factory is public.
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
 from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
@@ -32,5 +37,6 @@ __all__ = [
     "executor_pb2",
     "executor_pb2_grpc",
     "make_dataset",
+    "tree_transformations",
     "type_to_tf_structure",
 ]

@@ -184,9 +184,14 @@ def _is_cancellation(error: BaseException) -> bool:
 
 
 class _Computations:
-    """A cache of compiled and translated computations."""
+    """A cache of compiled and translated computations.
 
-    def __init__(self):
+    Args:
+        on_host: whether they only run on the CPU.
+    """
+
+    def __init__(self, on_host: bool):
+        self._on_host = on_host
         self._by_object: dict[int, tuple[weakref.ref, _interpreter.Evaluate]] = {}
         self._by_content: collections.OrderedDict = collections.OrderedDict()
         self._lock = threading.RLock()
@@ -201,7 +206,7 @@ class _Computations:
         proto = tff.framework.ConcreteComputation.get_proto(computation)
         content = hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
         with self._lock:
-            evaluate = self._by_content.pop(content, None) or _translate(computation)
+            evaluate = self._by_content.pop(content, None) or _translate(computation, self._on_host)
             self._by_content[content] = evaluate
             while len(self._by_content) > _COMPUTATIONS_KEPT:
                 self._by_content.popitem(last=False)
@@ -210,8 +215,18 @@ class _Computations:
         return evaluate
 
 
-def _translate(computation: tff.framework.ConcreteComputation) -> _interpreter.Evaluate:
+def _translate(
+    computation: tff.framework.ConcreteComputation, on_host: bool
+) -> _interpreter.Evaluate:
     computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+    if on_host:
+        # TFF's compiler would also optimize all graphs, which takes half of the time of a first
+        # round and is done again when they are run.
+        block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
+            computation.to_building_block()
+        )
+        return _interpreter.translate(tff.framework.to_call_dominant(block))
+    # This inlines functions, without which GPUs could not be given data sets.
     computation = tff.backends.native.desugar_and_transform_to_native(computation)
     return _interpreter.translate(computation.to_building_block())
 
@@ -222,7 +237,7 @@ class _Factory(tff.framework.ExecutorFactory):
     def __init__(self, workers: _Workers, default_num_clients: int):
         self._workers = workers
         self._default_num_clients = default_num_clients
-        self._computations = _Computations()
+        self._computations = _Computations(all("CPU" in name for name in workers.devices))
         self._running: weakref.WeakSet[_Executor] = weakref.WeakSet()
 
     def create_executor(self, cardinalities) -> "_Executor":
