@@ -45,9 +45,9 @@ def processes(folder, seed):
     return [tuple(line.split()) for line in path.read_text().splitlines()]
 
 
-def directories():
-    """The directories of Ray's clusters of any process of ours."""
-    return {*pathlib.Path("/tmp").glob("tff_pcdd_ray_*"), *pathlib.Path("/tmp").glob("tff_ray_*")}
+def directories(process):
+    """The directories of the clusters that a process has started."""
+    return [*pathlib.Path("/tmp").glob(f"tff_*ray_*/session_*_{process}")]
 
 
 def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
@@ -57,7 +57,7 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
         fake_training.DIES,
         fake_training.WARNS,
     )
-    open_before, listened, kept = listeners(), set(), directories()
+    open_before, listened = listeners(), set()
     write_failures = study._write_failures
 
     def look(directory, runs):
@@ -100,7 +100,7 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
         "[::ffff:127.0.0.1]",
     }
     assert not ray.is_initialized()
-    assert directories() <= kept
+    assert not directories(os.getpid())
 
     # What has finished is not computed again; for that alone, Ray is not started.
     monkeypatch.setattr(
@@ -183,7 +183,7 @@ compare.run()
 def test_a_signal_ends_all_processes(signal_name, tmp_path):
     import signal
 
-    number, seed, kept = signal.Signals[signal_name], fake_training.SLEEPS, directories()
+    number, seed = signal.Signals[signal_name], fake_training.SLEEPS
     flags = [
         "--algorithms=fedavg,fedmr",
         f"--seeds={seed}",
@@ -213,7 +213,7 @@ def test_a_signal_ends_all_processes(signal_name, tmp_path):
         assert program.returncode == 128 + number
         assert err.splitlines()[-1].startswith("-c: ")
         assert err.splitlines()[-1].endswith("; the same command resumes it")
-        assert directories() <= kept
+        assert not directories(program.pid)
     assert out == ""
     _wait_until(lambda: not any(pathlib.Path(f"/proc/{worker}").exists() for worker in workers))
     _wait_until(lambda: not _ray_processes(program.pid))

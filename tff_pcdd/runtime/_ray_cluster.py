@@ -137,9 +137,12 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
 
         # Errors of tasks are reported by whoever waits for them.
         logging.getLogger("ray").setLevel(logging.CRITICAL)
-        ray._private.worker.print_to_stdstream = _log_message
-        # In case the process has imported Ray before, which then has read the variables.
-        ray._raylet.Config.initialize("")
+        internals: Any = ray
+        internals._private.worker.print_to_stdstream = _log_message
+        # The process may have imported Ray before, which then has read the variables, or may have
+        # used another cluster, with a token.
+        internals._raylet.Config.initialize("")
+        internals._raylet.AuthenticationTokenLoader.instance().reset_cache()
         cluster, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
         try:
             ray.init(**options, log_to_driver=False, configure_logging=False)
@@ -154,7 +157,7 @@ def _connection(options: Mapping[str, Any], variables: Mapping[str, str]) -> Ite
         yield
         orderly = True
     finally:
-        module: Any = ray._private.worker
+        module = internals._private.worker
         node = module._global_node
         with _handlers_kept():
             if orderly or not node.is_head():

@@ -171,8 +171,9 @@ class RunProcesses:
         if address is not None:
             cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
         self._ray: Any = ray
-        self._queue: Any = Queue(actor_options={"num_cpus": 0}).actor
-        self._news: Any = self._queue.get.remote()
+        queue: Any = Queue(actor_options={"num_cpus": 0})
+        self._queue = queue.actor
+        self._news = self._queue.get.remote()
         needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)
         self._compute: Any = needs(compute_on_ray)
         self._surroundings: Any = ray.put(
