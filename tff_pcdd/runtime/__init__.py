@@ -26,7 +26,7 @@ TFF, which takes seconds to import, is loaded when a runtime starts.
 
 from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.runtime.contexts import Runtime, installed, use
-from tff_pcdd.runtime.errors import RuntimeStartError, WorkerDiedError, WorkersLostError
+from tff_pcdd.runtime.errors import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 register = registry.register
 names = registry.names
@@ -34,11 +34,11 @@ get = registry.get
 create = registry.create
 
 __all__ = [
+    "ActorsLostError",
     "Runtime",
     "RuntimeConfig",
     "RuntimeStartError",
     "WorkerDiedError",
-    "WorkersLostError",
     "create",
     "get",
     "installed",
