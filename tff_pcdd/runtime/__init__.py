@@ -1,8 +1,8 @@
 """Where the federated computations run.
 
 Three runtimes execute the same TFF computations: `inprocess` (TensorFlow in this Python process, on
-CPU or GPU), `tff` (the C++ worker that ships with TFF, on this machine) and `remote` (several
-worker processes, on this machine or others). `use` makes one of them TFF's default:
+CPU or GPU), `tff` (the C++ worker that ships with TFF, on this machine) and `ray` (Ray actors, on
+this machine or others). `use` makes one of them TFF's default:
 
     from tff_pcdd import runtime
 
@@ -21,7 +21,7 @@ calls:
 To add a runtime, register a subclass of `RuntimeConfig`.
 
 The names and settings of runtimes are part of the command line, so importing this package is cheap:
-TFF, which takes seconds to import, is loaded when a runtime starts.
+TFF and Ray, which take seconds to import, are loaded when a runtime starts.
 """
 
 from tff_pcdd.runtime.config import RuntimeConfig, registry

@@ -30,6 +30,7 @@ from tff_pcdd.runtime.errors import RuntimeStartError
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
 _LONGEST_TEMP = 14
 _PREFIX = "tff_ray_"
+_MOST_ATTEMPTS = 3
 
 _ENVIRONMENT = {
     # Otherwise Ray replaces the loopback address by that of a network interface.
@@ -45,13 +46,14 @@ _directory: pathlib.Path | None = None
 _owned = False
 
 
-def connect(address: str | None) -> None:
+def connect(address: str | None, num_cpus: int | None = None) -> None:
     """Connects this process to a cluster, or starts one; `release` is its counterpart.
 
     A connection that the process already has is used, and stays open afterwards.
 
     Args:
         address: "host:port", "auto", or None for a cluster of this process.
+        num_cpus: number of CPUs of the cluster of this process; by default those it may use.
 
     Raises:
         SettingError: the process is connected to another cluster.
@@ -64,7 +66,7 @@ def connect(address: str | None) -> None:
             reason = f"this process is connected to {here}; close that runtime first"
             raise SettingError("ray_address", address, reason)
         if not _users:
-            _owned = _open(address)
+            _owned = _open(address, num_cpus)
             _address = address
         _users += 1
 
@@ -89,7 +91,7 @@ def keep_logs() -> None:
     _directory = None
 
 
-def _open(address: str | None) -> bool:
+def _open(address: str | None, num_cpus: int | None) -> bool:
     """Connects or starts; returns whether this process was not connected before."""
     global _directory
     import ray
@@ -99,28 +101,34 @@ def _open(address: str | None) -> bool:
     settings: dict[str, Any] = {"address": address}
     if address is None:
         _sweep()
-        _secure()
+        secure()
         # The directory can be entered by this user only.
         _directory = pathlib.Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_", dir=_temp()))
         settings = {
             "address": "local",
-            "num_cpus": len(os.sched_getaffinity(0)),
+            "num_cpus": num_cpus or len(os.sched_getaffinity(0)),
             "include_dashboard": False,
             "_temp_dir": str(_directory),
         }
     ray._private.worker.print_to_stdstream = _log_message
     with _own_signal_handlers():
-        try:
-            ray.init(**settings, log_to_driver=False, logging_level="ERROR")
-        except Exception as error:
-            _close()
-            reason = " ".join(str(error).split())[:300]
-            where = f"connect to {address}" if address else "start on this machine"
-            raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
+        for attempt in range(_MOST_ATTEMPTS):
+            try:
+                ray.init(**settings, log_to_driver=False, logging_level="ERROR")
+                break
+            except Exception as error:
+                ray.shutdown()
+                # On a busy machine, a node may not start within Ray's own time limit.
+                if address is None and "timed out" in str(error) and attempt + 1 < _MOST_ATTEMPTS:
+                    continue
+                _close()
+                reason = " ".join(str(error).split())[:300]
+                where = f"connect to {address}" if address else "start on this machine"
+                raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
     return True
 
 
-def _secure() -> None:
+def secure() -> None:
     """Restricts a cluster that is started next to this machine, and to whoever has its token."""
     import ray
 

@@ -34,7 +34,7 @@ from tff_pcdd.runtime import _transport, inprocess, ray_start
 from tff_pcdd.runtime._computations import Computations
 from tff_pcdd.runtime._transport import Named
 from tff_pcdd.runtime.ray_actor import Source, Work
-from tff_pcdd.runtime.ray_shares import Actor, Actors, Share
+from tff_pcdd.runtime.ray_shares import Actor, Actors, Share, explain
 from tff_pcdd.runtime.sharing import Plan, compile_plan
 
 
@@ -106,13 +106,17 @@ class RayContext(tff.framework.SyncContext):
             SettingError: an actor cannot load the arrays, or they differ from those here.
         """
         expected = frozenset(_transport.name_of(array) for source in own for array in source())
-        loaded = ray.get([actor.handle.load.remote(sources) for actor in self.actors.all])
-        for actor, names in zip(self.actors.all, loaded, strict=True):
-            reason = f"it cannot load them: {names}"
-            if not isinstance(names, str):
-                reason = "it has other samples"
+        loading = [actor.handle.load.remote(sources) for actor in self.actors.all]
+        for actor, answer in zip(self.actors.all, loading, strict=True):
+            try:
+                names = ray.get(answer)
+            except ray.exceptions.RayTaskError as error:
+                names = explain(error.cause)
             if names != expected:
-                reason = f"on Ray actor {actor.number} {reason}; use data_placement=driver"
+                reason = f"cannot load them: {names}"
+                if not isinstance(names, str):
+                    reason = "finds other samples"
+                reason = f"Ray actor {actor.number} {reason}; use data_placement=driver"
                 raise SettingError("data_placement", "local", reason)
             actor.held |= expected
 
@@ -137,7 +141,7 @@ class RayContext(tff.framework.SyncContext):
             from_server = self._local.evaluate(plan.before, server, 0)
         shared = ray.put(from_server)
         clients = _transport.map_leaves(self._names.named, clients)
-        limits = _ranges(num_clients, len(self.actors.all))
+        limits = ranges(num_clients, len(self.actors.all))
         done = self.actors.run(
             [self._share(plan, clients, shared, begin, end) for begin, end in limits]
         )
@@ -196,7 +200,7 @@ def _serialize(computation: tff.framework.ConcreteComputation) -> tuple[bytes, b
     return hashlib.sha256(serialized).digest(), serialized
 
 
-def _ranges(num_clients: int, num_shares: int) -> list[tuple[int, int]]:
+def ranges(num_clients: int, num_shares: int) -> list[tuple[int, int]]:
     """Divides clients into ranges of nearly equal length, none of them empty."""
     num_shares = min(num_shares, num_clients)
     cuts = [num_clients * i // num_shares for i in range(num_shares + 1)]

@@ -76,12 +76,15 @@ class Actors:
     Args:
         handles: Ray's handles; all of them are ready.
         timeout: seconds after which an actor that does not answer is lost.
+
+    Attributes:
+        all: the actors.
+        timeout: as given.
     """
 
     def __init__(self, handles: Sequence[Any], timeout: float):
         self.all = [Actor(number, handle) for number, handle in enumerate(handles)]
-        self._timeout = timeout
-        self._pause = min(_MOST_SECONDS_BETWEEN_PINGS, timeout / 4)
+        self.timeout = timeout
 
     def run(self, shares: Sequence[Share]) -> list[tuple[Actor, Any]]:
         """Computes shares.
@@ -105,7 +108,7 @@ class Actors:
                 self._assign(waiting, shares)
                 if any(actor.result is not None for actor in self.all):
                     since = time.monotonic()
-                elif time.monotonic() - since > self._timeout:
+                elif time.monotonic() - since > self.timeout:
                     reasons = "; ".join(f"actor {a.number} {a.lost}" for a in self.all if a.lost)
                     raise ActorsLostError(f"no Ray actor is left: {reasons}; {_hint()}")
                 for actor, outcome in self._outcomes():
@@ -158,17 +161,17 @@ class Actors:
                 self._note_answer(actor)
             else:
                 yield actor, _outcome(reference)
-        now = time.monotonic()
+        now, pause = time.monotonic(), min(_MOST_SECONDS_BETWEEN_PINGS, self.timeout / 4)
         for actor in self.all:
             if actor.ping is None:
-                if (actor.lost or actor.result is not None) and now - actor.asked > self._pause:
+                if (actor.lost or actor.result is not None) and now - actor.asked > pause:
                     actor.send_ping()
-            elif now - max(actor.asked, actor.answered) > self._timeout:
+            elif now - max(actor.asked, actor.answered) > self.timeout:
                 actor.ping = None
                 # Ray starts it again.
                 ray.kill(actor.handle, no_restart=False)
                 if actor.result is not None:
-                    yield actor, _Lost(f"it did not answer for {self._timeout:g} s")
+                    yield actor, _Lost(f"it did not answer for {self.timeout:g} s")
 
     def _note_answer(self, actor: Actor) -> None:
         reference, actor.ping = actor.ping, None

@@ -124,7 +124,7 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
             executor.close()
 
 
-class RemoteExecutorContext(tff.framework.SyncExecutionContext):
+class WorkerContext(tff.framework.SyncExecutionContext):
     """An execution context that uses one worker through a stub."""
 
     def __init__(self, stub: tff.framework.RemoteExecutorStub, default_num_clients: int = 0):
@@ -143,7 +143,7 @@ class RemoteExecutorContext(tff.framework.SyncExecutionContext):
         )
 
 
-class LocalWorkerContext(RemoteExecutorContext):
+class LocalWorkerContext(WorkerContext):
     """An execution context that owns a local worker; `close` ends the worker.
 
     Attributes:

@@ -63,13 +63,13 @@ class Ray(RuntimeConfig):
 
     def __post_init__(self):
         super().__post_init__()
-        if importlib.util.find_spec("ray") is None:
-            reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
-            raise SettingError("runtime", "ray", reason)
         if self.ray_gpus > 1 and self.ray_gpus != int(self.ray_gpus):
             raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
         if self.ray_address is not None:
             _check_address(self.ray_address)
+        if importlib.util.find_spec("ray") is None:
+            reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
+            raise SettingError("runtime", "ray", reason)
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import ray_context

@@ -1,0 +1,249 @@
+"""Ray actors have the same results as one process, even if some of them are lost."""
+
+import contextlib
+import os
+import pathlib
+import signal
+import threading
+import time
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tree
+
+from tests.runtime import toy_rounds as toy
+from tff_pcdd import runtime
+from tff_pcdd.benchmarks.processes import children
+
+pytest.importorskip("ray")
+pytestmark = pytest.mark.integration
+
+
+def _two_rounds(num_clients):
+    server = toy.initialize()
+    states, data = toy.clients(num_clients)
+    for _ in range(2):
+        server, states, metrics = toy.next_round(server, states, data)
+    return server, states, metrics
+
+
+def _assert_close(first, second, tolerance):
+    tree.assert_same_structure(first, second, check_types=True)
+    for a, b in zip(tree.flatten(first), tree.flatten(second), strict=True):
+        assert np.asarray(a).dtype == np.asarray(b).dtype
+        np.testing.assert_allclose(a, b, rtol=0, atol=tolerance)
+
+
+def _pids():
+    """The processes of all actors that this process has started."""
+    found = []
+    for pid in children(os.getpid()):
+        with contextlib.suppress(OSError):
+            if b"ray::ShareActor" in pathlib.Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return sorted(found)
+
+
+@pytest.fixture
+def on_ray(ray_actors):
+    """Two actors, with no data of clients."""
+    for actor in ray_actors.actors.all:
+        actor.held.clear()
+    with runtime.installed(ray_actors):
+        yield ray_actors
+
+
+@pytest.fixture
+def on_own_actors(ray_here):
+    """Two actors, of which a test may end some."""
+    context = runtime.create("ray", ray_actors=2, ray_timeout=30.0).create_context()
+    with runtime.installed(context):
+        yield context
+    context.close()
+
+
+# Values.
+
+
+@pytest.mark.parametrize("num_clients", [1, 2, 5])
+def test_rounds_are_those_of_one_process(on_ray, num_clients):
+    with runtime.use("inprocess"):
+        expected = _two_rounds(num_clients)
+    _assert_close(_two_rounds(num_clients), expected, 1e-6)
+
+
+def test_shares_are_cut_by_the_number_of_actors():
+    from tff_pcdd.runtime import ray_context
+
+    assert ray_context.ranges(5, 2) == [(0, 2), (2, 5)]
+    assert ray_context.ranges(1, 2) == [(0, 1)]
+    assert ray_context.ranges(4, 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_what_cannot_be_divided_is_computed_here(on_ray, caplog):
+    _, data = toy.clients(4)
+    counts = toy.label_shares(toy.initialize(), data)
+    for count, client in zip(counts, data, strict=True):
+        expected = np.bincount(client["examples"]["y"], minlength=toy.CLASSES)
+        np.testing.assert_array_equal(count, expected)
+    assert toy.squared_difference(3.0, 1.0) == 4.0
+    assert toy.secure_sum([1, 2, 3]) == 6
+    assert toy.secure_sum([]) == 0
+    assert not caplog.records
+    assert toy.variance([1.0, 2.0, 3.0, 6.0]) == 3.5
+    assert "is not divided, because it has sums over clients that depend on other" in caplog.text
+
+
+def test_an_error_of_a_computation_is_that_of_one_process(on_ray, caplog):
+    with runtime.use("inprocess"), pytest.raises(Exception, match="not this one") as expected:
+        toy.sum_of_negatives([-1, -2, -3, 4])
+    with pytest.raises(Exception, match="not this one") as found:
+        toy.sum_of_negatives([-1, -2, -3, 4])
+    assert type(found.value) is type(expected.value)
+    assert found.value.client == expected.value.client == 3
+    assert str(found.value).startswith("Client 3 of 4 failed: ")
+    assert isinstance(found.value.__cause__, tf.errors.InvalidArgumentError)
+    assert not caplog.records
+    assert toy.sum_of_negatives([-1, -2, -3, -4]) == -10
+
+
+def test_different_numbers_of_clients_are_refused(on_ray):
+    states, data = toy.clients(3)
+    with pytest.raises(ValueError, match=r"numbers of clients differ: \[2, 3\]"):
+        toy.next_round(toy.initialize(), states[:2], data)
+
+
+# What is sent.
+
+
+def _sent(context, function, *arguments):
+    """The result of a call, and the bytes that it sent."""
+    before = context.sent_bytes.copy()
+    result = function(*arguments)
+    return result, {kind: n - before[kind] for kind, n in context.sent_bytes.items()}
+
+
+def _nbytes(value):
+    return sum(np.asarray(leaf).nbytes for leaf in tree.flatten(value))
+
+
+def test_samples_and_states_are_sent_once(on_ray):
+    # A client has 100 samples of 5 float32 values; its state has 1,000 values.
+    states, data = toy.clients(4, samples=100)
+    inputs = sum(client["examples"]["x"].nbytes for client in data)
+    labels = sum(client["examples"]["y"].nbytes for client in data)
+    server = toy.initialize()
+    (server, states, _), first = _sent(on_ray, toy.next_round, server, states, data)
+    (server, states, _), second = _sent(on_ray, toy.next_round, server, states, data)
+    assert inputs < first["clients"] < 1.6 * (inputs + labels)
+    # Labels are too few to get a name.
+    assert second["clients"] < labels + 2000
+    weights = _nbytes(server["weights"])
+    assert weights <= second["weights"] < weights + 500
+    # Two sums of weights, further sums, and four states.
+    assert second["results"] < 2 * weights + _nbytes(states) + 2500
+    assert second["computations"] == 0
+    # Samples with other values are sent, even if they are at the same place in memory.
+    data[0]["examples"]["x"] += 1
+    _, third = _sent(on_ray, toy.next_round, server, states, data)
+    assert third["clients"] > second["clients"] + data[0]["examples"]["x"].nbytes
+
+
+def test_large_states_stay_with_the_actors(on_ray):
+    states = [np.full(2000, i, np.float32) for i in range(4)]
+    new, first = _sent(on_ray, toy.add_one, states)
+    newer, second = _sent(on_ray, toy.add_one, new)
+    assert first["clients"] > _nbytes(states)
+    assert second["clients"] < 1500
+    np.testing.assert_array_equal(newer, np.asarray(states) + 2)
+    # Both have the state of client 0: actor 0 the new one, actor 1 none.
+    swapped, third = _sent(on_ray, toy.add_one, newer[::-1])
+    assert third["clients"] > _nbytes(states)
+    np.testing.assert_array_equal(swapped, np.asarray(states)[::-1] + 3)
+    # An actor that has dropped them asks for them.
+    for actor in on_ray.actors.all:
+        actor.held.update(on_ray._names.named(array).name for array in swapped)
+    moved, _ = _sent(on_ray, toy.add_one, swapped[::-1])
+    np.testing.assert_array_equal(moved, np.asarray(states) + 4)
+
+
+def test_results_cannot_be_changed_behind_their_names(on_ray):
+    (new,) = toy.add_one([np.zeros(2000, np.float32)])
+    with pytest.raises(ValueError, match="read-only"):
+        new += 1
+
+
+# Lost actors.
+
+
+def _delay_for(seconds):
+    """Number of iterations of the empty loop that take about `seconds` per client."""
+    server, (states, data) = toy.initialize(), toy.clients(2)
+    toy.next_round(server, states, data)
+    turns = 30_000
+    begin = time.monotonic()
+    toy.next_round(server, *toy.clients(2, turns))
+    return int(turns * seconds / (time.monotonic() - begin))
+
+
+def _signal_later(pids, number, seconds=1.0):
+    def wait_and_signal():
+        time.sleep(seconds)
+        for pid in pids:
+            os.kill(pid, number)
+
+    threading.Thread(target=wait_and_signal, daemon=True).start()
+
+
+@pytest.mark.parametrize("lost", [1, 2])
+def test_killed_actors_do_not_change_the_result(on_own_actors, caplog, lost):
+    delay = _delay_for(3.0)
+    server = toy.initialize()
+    expected = toy.next_round(server, *toy.clients(4, delay))
+    assert not caplog.records
+    _signal_later(_pids()[:lost], signal.SIGKILL)
+    _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
+    assert caplog.text.count("is lost (") == lost
+    # Also between rounds, and with those that have started again.
+    for pid in _pids():
+        os.kill(pid, signal.SIGKILL)
+    _assert_close(toy.next_round(server, *toy.clients(4)), expected, 0)
+
+
+def test_an_actor_that_does_not_answer_is_replaced(on_own_actors, caplog, monkeypatch):
+    monkeypatch.setattr(on_own_actors.actors, "timeout", 3.0)
+    delay = _delay_for(2.0)
+    server = toy.initialize()
+    expected = toy.next_round(server, *toy.clients(4, delay))
+    stopped = _pids()[0]
+    os.kill(stopped, signal.SIGSTOP)
+    _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
+    assert "did not answer for 3 s" in caplog.text
+    deadline = time.monotonic() + 10
+    while stopped in _pids() and time.monotonic() < deadline:
+        time.sleep(0.1)
+    assert stopped not in _pids()
+
+
+def test_a_long_round_does_not_lose_an_actor(on_ray, caplog, monkeypatch):
+    monkeypatch.setattr(on_ray.actors, "timeout", 2.0)
+    toy.next_round(toy.initialize(), *toy.clients(2, _delay_for(6.0)))
+    assert not caplog.records
+
+
+def test_a_share_that_is_lost_three_times_ends_the_call(on_own_actors):
+    over = threading.Event()
+
+    def kill_all():
+        while not over.wait(0.2):
+            for pid in _pids():
+                with contextlib.suppress(OSError):
+                    os.kill(pid, signal.SIGKILL)
+
+    threading.Thread(target=kill_all, daemon=True).start()
+    try:
+        with pytest.raises(runtime.ActorsLostError, match=r"of the clients was lost .* 3 times"):
+            toy.next_round(toy.initialize(), *toy.clients(4, 10**9))
+    finally:
+        over.set()
