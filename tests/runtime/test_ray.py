@@ -1,9 +1,12 @@
 """Ray actors have the same results as one process, even if some of them are lost."""
 
 import contextlib
+import importlib.util
 import os
 import pathlib
 import signal
+import subprocess
+import sys
 import threading
 import time
 
@@ -13,11 +16,14 @@ import tensorflow as tf
 import tree
 
 from tests.runtime import toy_rounds as toy
-from tff_pcdd import runtime
+from tff_pcdd import runtime, settings
 from tff_pcdd.benchmarks.processes import children
+from tff_pcdd.errors import SettingError
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
+
+_ROOT = pathlib.Path(runtime.__file__).parents[2]
 
 
 def _two_rounds(num_clients):
@@ -57,7 +63,9 @@ def on_ray(ray_actors):
 @pytest.fixture
 def on_own_actors(ray_here):
     """Two actors, of which a test may end some."""
+    others = _pids()
     context = runtime.create("ray", ray_actors=2, ray_timeout=30.0).create_context()
+    context.pids = lambda: [pid for pid in _pids() if pid not in others]
     with runtime.installed(context):
         yield context
     context.close()
@@ -202,11 +210,11 @@ def test_killed_actors_do_not_change_the_result(on_own_actors, caplog, lost):
     server = toy.initialize()
     expected = toy.next_round(server, *toy.clients(4, delay))
     assert not caplog.records
-    _signal_later(_pids()[:lost], signal.SIGKILL)
+    _signal_later(on_own_actors.pids()[:lost], signal.SIGKILL)
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
     assert caplog.text.count("is lost (") == lost
     # Also between rounds, and with those that have started again.
-    for pid in _pids():
+    for pid in on_own_actors.pids():
         os.kill(pid, signal.SIGKILL)
     _assert_close(toy.next_round(server, *toy.clients(4)), expected, 0)
 
@@ -216,7 +224,7 @@ def test_an_actor_that_does_not_answer_is_replaced(on_own_actors, caplog, monkey
     delay = _delay_for(2.0)
     server = toy.initialize()
     expected = toy.next_round(server, *toy.clients(4, delay))
-    stopped = _pids()[0]
+    (stopped, _) = on_own_actors.pids()
     os.kill(stopped, signal.SIGSTOP)
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
     assert "did not answer for 3 s" in caplog.text
@@ -232,18 +240,104 @@ def test_a_long_round_does_not_lose_an_actor(on_ray, caplog, monkeypatch):
     assert not caplog.records
 
 
-def test_a_share_that_is_lost_three_times_ends_the_call(on_own_actors):
+def _kill_again_and_again(pids, over, condition):
+    """Kills processes while the condition is true."""
+    while not over.wait(0.5):
+        for pid in pids() if condition() else ():
+            with contextlib.suppress(OSError):
+                os.kill(pid, signal.SIGKILL)
+
+
+@pytest.mark.parametrize("when", ["while they compute", "always"])
+def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkeypatch, when):
+    actors, server = on_own_actors.actors, toy.initialize()
+    message = r"^share \d of 2 of the clients was lost with its Ray actor 3 times: .*; the logs of"
+    if when == "always":
+        monkeypatch.setattr(actors, "timeout", 5.0)
+        message = "^no Ray actor is left: actor 0 .*; actor 1 .*; the logs of the actors are in /"
     over = threading.Event()
 
-    def kill_all():
-        while not over.wait(0.2):
-            for pid in _pids():
-                with contextlib.suppress(OSError):
-                    os.kill(pid, signal.SIGKILL)
+    def condition():
+        return when == "always" or any(actor.result is not None for actor in actors.all)
 
-    threading.Thread(target=kill_all, daemon=True).start()
+    arguments = on_own_actors.pids, over, condition
+    threading.Thread(target=_kill_again_and_again, args=arguments, daemon=True).start()
     try:
-        with pytest.raises(runtime.ActorsLostError, match=r"of the clients was lost .* 3 times"):
-            toy.next_round(toy.initialize(), *toy.clients(4, 10**9))
+        with pytest.raises(runtime.ActorsLostError, match=message):
+            toy.next_round(server, *toy.clients(4, 10**9))
     finally:
         over.set()
+
+
+# Settings and connections.
+
+
+def _refusal(**options):
+    with pytest.raises(SettingError) as error:
+        runtime.create("ray", **options).create_context()
+    return error.value.setting, error.value.reason
+
+
+def test_what_the_cluster_does_not_have_is_refused(ray_here):
+    begin = time.monotonic()
+    assert _refusal(ray_cpus=9) == ("ray_cpus", "no machine has more than 8")
+    assert _refusal(ray_gpus=0.5) == ("ray_gpus", "no machine has more than 0")
+    reason = "the cluster has room for only 4 actors of 2 CPUs each"
+    assert _refusal(ray_cpus=2, ray_actors=5) == ("ray_actors", reason)
+    reason = "this process is connected to a cluster of its own; close that runtime first"
+    assert _refusal(ray_address="127.0.0.1:1") == ("ray_address", reason)
+    assert time.monotonic() - begin < 10
+
+
+def test_actors_share_gpus_by_fractions():
+    from tff_pcdd.runtime import ray_start
+
+    def room(gpus):
+        return ray_start._room_on({"CPU": 10.0, "GPU": 2.0}, 1, gpus)
+
+    assert [room(gpus) for gpus in (0, 0.1, 0.25, 0.3, 0.5, 0.75, 1, 2)] == [
+        *(10, 10, 8, 6, 4, 2, 2, 1)
+    ]
+
+
+def test_a_missing_package_is_refused(monkeypatch):
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
+    with pytest.raises(SettingError, match=r'pip install "tff_pcdd\[ray\]", or make install-ray'):
+        runtime.create("ray")
+
+
+def test_settings_are_kept():
+    flat = {"ray_actors": 2, "ray_gpus": 0.5, "ray_timeout": 3.0, "data_placement": "local"}
+    flattened = settings.flatten(runtime.create("ray", **flat))
+    assert flattened == {"ray_address": None, "ray_cpus": 1, **flat}
+
+
+def test_an_address_without_a_cluster_and_own_files():
+    """In a process of its own, because this one may be connected."""
+    program = """
+import pathlib, sys
+from tff_pcdd import runtime, settings
+from tff_pcdd.runtime import ray_cluster
+old = pathlib.Path(ray_cluster._temp()) / "tff_ray_999999999_old"
+old.mkdir()
+try:
+    runtime.create("ray", ray_address="127.0.0.1:9").create_context()
+except runtime.RuntimeStartError as error:
+    print(error)
+ray_cluster.connect(None)
+print(old.exists(), ray_cluster.logs())
+import subprocess
+print(subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True).stdout)
+ray_cluster.release()
+print(pathlib.Path(ray_cluster.logs()).exists())
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", program],
+        cwd=_ROOT,
+        env={**os.environ, "RAY_gcs_rpc_server_connect_timeout_s": "2"},
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert "Ray cannot connect to 127.0.0.1:9: " in done.stdout, done.stdout + done.stderr
+    assert "False /" in done.stdout

@@ -44,6 +44,7 @@ _users = 0
 _address: str | None = None
 _directory: pathlib.Path | None = None
 _owned = False
+_keeps_logs = False
 
 
 def connect(address: str | None, num_cpus: int | None = None) -> None:
@@ -87,18 +88,19 @@ def logs() -> str:
 
 def keep_logs() -> None:
     """Keeps the logs after the end of a cluster of this process."""
-    global _directory
-    _directory = None
+    global _keeps_logs
+    _keeps_logs = True
 
 
 def _open(address: str | None, num_cpus: int | None) -> bool:
     """Connects or starts; returns whether this process was not connected before."""
-    global _directory
+    global _directory, _keeps_logs
     import ray
 
     if ray.is_initialized():
         return False
     settings: dict[str, Any] = {"address": address}
+    _keeps_logs = False
     if address is None:
         _sweep()
         secure()
@@ -110,11 +112,12 @@ def _open(address: str | None, num_cpus: int | None) -> bool:
             "include_dashboard": False,
             "_temp_dir": str(_directory),
         }
+    logging.getLogger("ray").setLevel(logging.ERROR)
     ray._private.worker.print_to_stdstream = _log_message
     with _own_signal_handlers():
         for attempt in range(_MOST_ATTEMPTS):
             try:
-                ray.init(**settings, log_to_driver=False, logging_level="ERROR")
+                ray.init(**settings, log_to_driver=False, configure_logging=False)
                 break
             except Exception as error:
                 ray.shutdown()
@@ -144,9 +147,9 @@ def _close() -> None:
     import ray
 
     ray.shutdown()
-    if _directory is not None:
+    if _directory is not None and not _keeps_logs:
         shutil.rmtree(_directory, ignore_errors=True)
-        _directory = None
+    _directory = None
 
 
 def _log_message(data: Any, *_: object, **__: object) -> None:

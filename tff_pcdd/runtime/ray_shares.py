@@ -152,7 +152,8 @@ class Actors:
         by_reference |= {actor.ping: actor for actor in self.all if actor.ping is not None}
         ready: Sequence[Any] = ()
         if by_reference:
-            ready, _ = ray.wait(list(by_reference), timeout=_STEP)
+            ray.wait(list(by_reference), timeout=_STEP)
+            ready, _ = ray.wait(list(by_reference), num_returns=len(by_reference), timeout=0)
         else:
             time.sleep(_STEP)
         for reference in ready:
@@ -164,7 +165,8 @@ class Actors:
         now, pause = time.monotonic(), min(_MOST_SECONDS_BETWEEN_PINGS, self.timeout / 4)
         for actor in self.all:
             if actor.ping is None:
-                if (actor.lost or actor.result is not None) and now - actor.asked > pause:
+                wanted = actor.lost or actor.result is not None
+                if wanted and now - actor.asked > (_STEP if actor.lost else pause):
                     actor.send_ping()
             elif now - max(actor.asked, actor.answered) > self.timeout:
                 actor.ping = None
@@ -207,20 +209,21 @@ def _outcome(reference: Any) -> Any:
     try:
         return ray.get(reference)
     except exceptions.RayTaskError as error:
-        if isinstance(error.cause, Exception) and not isinstance(error.cause, exceptions.RayError):
-            raise error.cause from None
         if not isinstance(error.cause, exceptions.RayError):
-            raise
-        reason = error.cause
+            raise error.cause from error.cause.__cause__
+        return _Lost(explain(error.cause))
     except exceptions.RayError as error:
-        reason = error
-    return _Lost(explain(reason))
+        return _Lost(explain(error))
 
 
 def explain(error: Exception) -> str:
-    """The first line of an error of Ray."""
+    """A short reason for an error of Ray."""
+    if isinstance(error, exceptions.OutOfMemoryError):
+        return "it ran out of memory"
+    if isinstance(error, exceptions.ActorUnavailableError):
+        return "its process has ended"
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
-    return f"{type(error).__name__}: {lines[0] if lines else ''}"[:300]
+    return f"{type(error).__name__}: {lines[-1] if lines else ''}"[:300]
 
 
 def _hint() -> str:
