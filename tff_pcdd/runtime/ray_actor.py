@@ -140,11 +140,12 @@ class ShareActor:
             array = np.array(leaf.array)
             self._arrays.add(leaf.name, array)
             return array
-        array = self._arrays.get(leaf.name)
-        if array is None:
-            source, index = self._sources[leaf.name]
-            array = source()[index]
-            self._arrays.add(leaf.name, array)
+        kept = self._arrays.get(leaf.name)
+        if kept is not None:
+            return kept
+        source, index = self._sources[leaf.name]
+        array = source()[index]
+        self._arrays.add(leaf.name, array)
         return array
 
     def _drop(self, leaf: Any) -> None:
@@ -153,6 +154,6 @@ class ShareActor:
 
     def _keep(self, leaf: Any) -> Any:
         named = self._names.named(leaf)
-        if isinstance(named, Named):
+        if isinstance(named, Named) and named.array is not None:
             self._arrays.add(named.name, named.array)
         return named

@@ -19,6 +19,7 @@ import pathlib
 import secrets
 import shutil
 import signal
+import socket
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -31,6 +32,7 @@ from tff_pcdd.runtime.errors import RuntimeStartError
 _LONGEST_TEMP = 14
 _PREFIX = "tff_ray_"
 _MOST_ATTEMPTS = 3
+_CONNECT_TIMEOUT = 10.0
 
 _ENVIRONMENT = {
     # Otherwise Ray replaces the loopback address by that of a network interface.
@@ -100,9 +102,11 @@ def _open(address: str | None, num_cpus: int | None) -> bool:
     if ray.is_initialized():
         return False
     settings: dict[str, Any] = {"address": address}
+    if address not in (None, "auto"):
+        _check_reachable(address)
     _keeps_logs = False
     if address is None:
-        _sweep()
+        sweep()
         secure()
         # The directory can be entered by this user only.
         _directory = pathlib.Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_", dir=_temp()))
@@ -131,6 +135,19 @@ def _open(address: str | None, num_cpus: int | None) -> bool:
     return True
 
 
+def _check_reachable(address: str) -> None:
+    """Refuses an address at which nothing listens; Ray would try for minutes.
+
+    Raises:
+        RuntimeStartError: the connection fails.
+    """
+    host, _, port = address.rpartition(":")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+    except (OSError, OverflowError) as error:
+        raise RuntimeStartError(f"Ray cannot connect to {address}: {error}") from error
+
+
 def secure() -> None:
     """Restricts a cluster that is started next to this machine, and to whoever has its token."""
     import ray
@@ -139,7 +156,7 @@ def secure() -> None:
     os.environ.update(_ENVIRONMENT)
     # Ray has read the variables when it was imported.
     ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
-    ray._raylet.Config.initialize("")
+    ray._raylet.Config.initialize("")  # type: ignore[attr-defined]
 
 
 def _close() -> None:
@@ -179,7 +196,7 @@ def _temp() -> str:
     return usual if len(usual) <= _LONGEST_TEMP else "/tmp"
 
 
-def _sweep() -> None:
+def sweep() -> None:
     """Removes the directories of processes that were killed."""
     for directory in pathlib.Path(_temp()).glob(f"{_PREFIX}*_*"):
         pid = directory.name.removeprefix(_PREFIX).partition("_")[0]

@@ -45,7 +45,7 @@ class Actor:
         handle: Ray's handle.
         node: id of the machine on which it runs.
         held: names of the arrays and computations that it has.
-        share: number of the share that it computes; None if there is none.
+        share: number of the share that it computes; -1 if there is none.
         result: the share's result, as a reference.
         ping: the running ping, as a reference.
         asked: when it was sent.
@@ -57,7 +57,7 @@ class Actor:
     handle: Any
     node: str = ""
     held: set[bytes] = dataclasses.field(default_factory=set)
-    share: int | None = None
+    share: int = -1
     result: Any = None
     ping: Any = None
     asked: float = 0.0
@@ -112,7 +112,7 @@ class Actors:
                     reasons = "; ".join(f"actor {a.number} {a.lost}" for a in self.all if a.lost)
                     raise ActorsLostError(f"no Ray actor is left: {reasons}; {_hint()}")
                 for actor, outcome in self._outcomes():
-                    share, actor.share, actor.result = actor.share, None, None
+                    share, actor.share, actor.result = actor.share, -1, None
                     if isinstance(outcome, _Lost):
                         self._lose(actor, outcome.reason)
                         losses[share] += 1
@@ -129,12 +129,12 @@ class Actors:
                         results[share] = actor, outcome
         finally:
             for actor in self.all:
-                actor.share = actor.result = None
+                actor.share, actor.result = -1, None
         return [results[number] for number in range(len(shares))]
 
     def _assign(self, waiting: list[int], shares: Sequence[Share]) -> None:
         """Gives waiting shares to free actors, each to its own if that is possible."""
-        free = {actor.number: actor for actor in self.all if actor.share is None and not actor.lost}
+        free = {actor.number: actor for actor in self.all if actor.share < 0 and not actor.lost}
         for share in sorted(waiting, key=lambda share: share not in free):
             if not free:
                 return

@@ -31,7 +31,9 @@ def start(
         count = _room(actors, cpus, gpus)
         # Half of the memory is enough for what actors can fetch again.
         cache_bytes = ray.cluster_resources().get("memory", 0) / count / 2
-        actor_class = ray.remote(concurrency_groups={"control": 1})(ShareActor).options(
+        # Pings are answered by a thread of their own, while a share is computed.
+        make_remote: Any = ray.remote(concurrency_groups={"control": 1})  # type: ignore[call-overload]
+        actor_class = make_remote(ShareActor).options(
             num_cpus=cpus,
             num_gpus=gpus,
             # A lost actor starts again; what it computed is computed again by `Actors`.
