@@ -34,8 +34,8 @@ test: install install-tracking install-ray install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
-# All combinations of method, aggregator, normalization, participation, client and export; about an
-# hour and a half on 2 cores. `make test` trains a sample of them.
+# All combinations of method, aggregator, normalization, participation, client and export; about
+# half an hour on 2 cores. `make test` trains a sample of them.
 matrix: install
 	$(BIN)/python -m tests.matrix
 	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \

@@ -85,6 +85,8 @@ def test_names_are_sorted_and_lead_to_classes(registry):
 
 def test_unknown_names_and_options_are_refused(registry):
     registry.register(make("square", "square_"))
+    with refuses("shape", r"^choose one of square; did you mean square\?$"):
+        registry.get("squares")
     with refuses("shape", "^choose one of square$") as caught:
         registry.get("cube")
     assert caught.value.value == "cube"

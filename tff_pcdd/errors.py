@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import difflib
+from collections.abc import Iterable
 from typing import Any
 
 
@@ -32,6 +34,22 @@ class SettingError(ValueError):
         if self.value is not None:
             given = f"{given}={shown(self.value)}"
         return f"{given}: {self.reason}"
+
+
+def one_of(value: Any, names: Iterable[str]) -> str:
+    """The reason why a value that is none of some names is refused, with the name it resembles.
+
+    Example:
+        >>> one_of("fedgla", ["fedavg", "fedgela", "fedmr"])
+        'choose one of fedavg, fedgela, fedmr; did you mean fedgela?'
+        >>> one_of("sgd", ["fedavg", "fedgela", "fedmr"])
+        'choose one of fedavg, fedgela, fedmr'
+    """
+    names = list(names)
+    given = value[:100].lower() if isinstance(value, str) else ""
+    meant = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
+    question = f"; did you mean {meant[0]}?" if meant else ""
+    return f"choose one of {', '.join(names)}{question}"
 
 
 class LockedError(SettingError):

@@ -18,7 +18,7 @@ import importlib
 import pkgutil
 from typing import Any, ClassVar, Generic, TypeVar
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.settings import check_options, option_fields
 
 
@@ -104,7 +104,7 @@ class Registry(Generic[C]):
         """
         classes = self.classes()
         if not isinstance(name, str) or name not in classes:
-            raise SettingError(self.setting, name, f"choose one of {', '.join(classes)}")
+            raise SettingError(self.setting, name, one_of(name, classes))
         return classes[name]
 
     def create(self, name: str, **options: Any) -> C:

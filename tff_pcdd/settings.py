@@ -20,7 +20,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, one_of
 
 if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
@@ -198,7 +198,7 @@ def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
     if not isinstance(value, accepted) or isinstance(value, bool) != (bounds["type"] is bool):
         return f"must be {description}"
     if bounds["choices"] and value not in bounds["choices"]:
-        return f"choose one of {', '.join(bounds['choices'])}"
+        return one_of(value, bounds["choices"])
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
     if isinstance(value, int) and not -(2**63) <= value < 2**63:

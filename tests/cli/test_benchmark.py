@@ -228,7 +228,7 @@ def test_page_says_why_a_contender_is_missing():
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
-        (["--sections=speed"], "--sections=speed: choose from runtimes"),
+        (["--sections=speed"], "--sections=speed: choose one of runtimes"),
         (["--sections=memory,memory"], "--sections=memory,memory: memory is named twice"),
         (["--repeats=0"], "--repeats=0: must be at least 1"),
         (["--output_dir="], "--output_dir: is required"),

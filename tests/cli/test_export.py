@@ -60,7 +60,7 @@ def check(result, message):
     ("flags", "message"),
     [
         (["--nosuch=1"], "nosuch"),
-        (["--format=onnx"], "--format=onnx: choose from saved_model, tflite, keras"),
+        (["--format=onnx"], "--format=onnx: choose one of saved_model, tflite, keras"),
         (["--model_version=0"], "--model_version=0: must be at least 1"),
         (["--personal_model=best"], "--personal_model=best"),
         (["--run_dir="], "--run_dir: is required"),

@@ -121,7 +121,7 @@ TRAIN = [
 
 OTHERS = [
     ("train", ["--nooutput_dir"], "output_dir"),
-    ("compare", ["--algorithms=fedavg,fedsgd"], "--algorithms=fedavg,fedsgd: there is no fedsgd"),
+    ("compare", ["--algorithms=fedavg,fedsgd"], "fedavg,fedsgd: there is no fedsgd; choose one"),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
@@ -260,7 +260,7 @@ def test_output_dir_is_required(program, call_here):
         (
             "compare",
             ["--algorithms=fedavg,fedsgd"],
-            "--algorithms=fedavg,fedsgd: there is no fedsgd",
+            "--algorithms=fedavg,fedsgd: there is no fedsgd; choose one of ",
         ),
     ],
     ids=str,

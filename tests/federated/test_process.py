@@ -183,6 +183,33 @@ def test_evaluation_matches_numpy(fedavg):
     np.testing.assert_array_equal(counts["predicted_after"], tuned.argmax(axis=1))
 
 
+def test_one_sample_is_enough(fedavg):
+    """A class of which the client has one sample is its own, and the client trains on it."""
+    client, other = 0, CLASSES - 1
+    alone = {"x": CLIENTS[2]["x"][:1], "y": np.array([other], np.int32)}
+    mixed = {key: np.concatenate([CLIENTS[client][key], alone[key]]) for key in alone}
+    state = fedavg.initialize()
+    kernel, bias = as_float64(state["weights"]["trainable"])
+    counts = fedavg.evaluate_personal(
+        state,
+        [fedavg.initial_client_state(support.seed_of(0))],
+        [OrderedDict(train=mixed, test=CLIENTS[2], seed=support.seed_of(9), cohort_index=0)],
+    )[0]
+    x, y = inputs(2)
+    own = np.bincount(mixed["y"], minlength=CLASSES) > 0
+    assert own[other] and not own.all()
+    predicted = np.where(own, x @ kernel + bias, -np.inf).argmax(axis=1)
+    assert other in predicted
+    wanted = np.bincount(y[predicted == y], minlength=CLASSES)
+    np.testing.assert_array_equal(counts["before_masked"], wanted)
+
+    own_state = fedavg.initial_client_state(support.seed_of(0))
+    for number in (1, 2):
+        data = [OrderedDict(train=alone, seed=support.seed_of(number), cohort_index=0)]
+        state, (own_state,), _ = fedavg.next(state, [own_state], data)
+        assert int(own_state["participations"]) == number
+
+
 def test_batch_statistics_are_averaged_with_the_weights(with_statistics):
     """Moving averages after three whole-batch steps, weighted by samples like everything else."""
     state = with_statistics.initialize()

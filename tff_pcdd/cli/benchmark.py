@@ -16,7 +16,7 @@ from absl import flags as absl_flags
 from tff_pcdd.benchmarks import SECTIONS
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, one_of
 
 _GROUP = "Measurements"
 
@@ -46,7 +46,7 @@ def read_sections(flags: Flags) -> list[str]:
     chosen = flags.required("sections")
     for name in chosen:
         if name not in SECTIONS:
-            raise SettingError("sections", name, f"choose from {', '.join(SECTIONS)}")
+            raise SettingError("sections", name, one_of(name, SECTIONS))
         if chosen.count(name) > 1:
             raise SettingError("sections", ",".join(chosen), f"{name} is named twice")
     return chosen

@@ -22,7 +22,7 @@ from tff_pcdd import methods
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.federated import aggregators
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
@@ -82,11 +82,8 @@ def read_algorithms(flags: Flags) -> list[str]:
         return [name for name in methods.names() if name not in baselines] + added
     unknown = [name for name in given if name not in methods.names()]
     if unknown:
-        raise SettingError(
-            "algorithms",
-            ",".join(given),
-            f"there is no {', '.join(unknown)}, choose from {', '.join(methods.names())}",
-        )
+        reason = f"there is no {', '.join(unknown)}; {one_of(unknown[0], methods.names())}"
+        raise SettingError("algorithms", ",".join(given), reason)
     return [*given, *added]
 
 

@@ -73,7 +73,7 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
     spec = model.input_spec
     raw = inputs.raw_spec(spec, batch=1)
 
-    @tf.function(input_signature=[raw])
+    @tf.function(input_signature=[raw], autograph=model.network.autograph)
     def answer(x):
         return model.answer(transforms.normalize(x, spec))
 

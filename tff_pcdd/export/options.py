@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.settings import check_options, option
 
 FORMATS = ("saved_model", "tflite", "keras")
@@ -51,7 +51,7 @@ class ExportOptions:
         check_options(self)
         for name in self.formats():
             if name not in FORMATS:
-                raise SettingError("format", self.format, f"choose from {', '.join(FORMATS)}")
+                raise SettingError("format", self.format, one_of(self.format, FORMATS))
 
     def formats(self) -> list[str]:
         """The chosen formats."""

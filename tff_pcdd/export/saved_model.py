@@ -12,6 +12,7 @@ The outputs are those of `TrainedModel.answer`, plus the class names as `label` 
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 
 import tensorflow as tf
@@ -46,6 +47,7 @@ def write(model: TrainedModel, directory: Path) -> None:
 def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericFunction]:
     spec = model.input_spec
     names = tf.constant(model.class_names)
+    traced = functools.partial(tf.function, autograph=model.network.autograph)
 
     def answer(x):
         answers = model.answer(x)
@@ -53,15 +55,15 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
             answers[key.replace("class_id", "label")] = tf.gather(names, answers[key])
         return answers
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
+    @traced(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def of_texts(texts):
         return answer(inputs.from_text(texts, spec))
 
-    @tf.function(input_signature=[inputs.raw_spec(spec)])
+    @traced(input_signature=[inputs.raw_spec(spec)])
     def of_stored(stored):
         return answer(transforms.normalize(stored, spec))
 
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
+    @traced(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):
         return answer(inputs.from_image_files(image_bytes, spec))
 

@@ -12,6 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, read, subtract
 from tff_pcdd.methods.network import Network
@@ -34,7 +35,7 @@ class ClientWork:
             self._net = spec.network()
             self._phases = spec.method.phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        self.update: Callable[..., Any] = tf.function(self._update)
+        self.update: Callable[..., Any] = function(self._update, self._net)
 
     @property
     def net(self) -> Network:

@@ -6,6 +6,7 @@ examples besides those of a training round, and `validation` examples where samp
 
 from __future__ import annotations
 
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -23,6 +24,7 @@ from tff_pcdd.federated.batches import (
     without_answers,
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load, read
 from tff_pcdd.methods.network import Network
@@ -50,10 +52,11 @@ class PersonalEvaluation:
             self._net = spec.network()
             self._phases = spec.method.personal_phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
-        self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
-        self.evaluate_before: Callable[..., Any] = tf.function(self._evaluate_before)
-        self.personal_weights: Callable[..., Any] = tf.function(self._personal_weights)
-        self.logits: Callable[..., Any] = tf.function(self._logits_after)
+        traced = functools.partial(function, net=self._net)
+        self.evaluate: Callable[..., Any] = traced(self._evaluate)
+        self.evaluate_before: Callable[..., Any] = traced(self._evaluate_before)
+        self.personal_weights: Callable[..., Any] = traced(self._personal_weights)
+        self.logits: Callable[..., Any] = traced(self._logits_after)
 
     @property
     def net(self) -> Network:
@@ -204,8 +207,8 @@ class GlobalEvaluation:
         self._spec = spec
         with initialization.zeros():
             self._net = spec.network()
-        self.evaluate: Callable[..., Any] = tf.function(self._evaluate)
-        self.logits: Callable[..., Any] = tf.function(self._main_logits)
+        self.evaluate: Callable[..., Any] = function(self._evaluate, self._net)
+        self.logits: Callable[..., Any] = function(self._main_logits, self._net)
 
     def _evaluate(
         self, weights: Mapping[str, Sequence[tf.Tensor]], examples: Mapping[str, tf.Tensor]
@@ -255,14 +258,13 @@ class GlobalEvaluation:
 
 def _head_names(spec: TrainingSpec) -> Sequence[str]:
     """The names of the global model's heads, found by tracing in a separate graph."""
-    with tf.Graph().as_default(), initialization.zeros():
-        net = spec.network()
+    with spec.outline() as net:
         x = tf.zeros([1, *spec.input_spec.shape], spec.input_spec.model_dtype)
         return tuple(spec.method.global_logits(net, x))
 
 
 def personal_epochs(spec: TrainingSpec) -> int:
     """Local epochs between the two evaluations of a client's personal model."""
-    with tf.Graph().as_default(), initialization.zeros():
-        phases = spec.method.personal_phases(spec.network(), spec.local_epochs)
+    with spec.outline() as net:
+        phases = spec.method.personal_phases(net, spec.local_epochs)
     return sum(phase.epochs for phase in phases)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -12,6 +13,7 @@ import tensorflow as tf
 from tff_pcdd import layers
 from tff_pcdd.data import transforms
 from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
+from tff_pcdd.federated.tracing import function, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods.network import Network
@@ -106,9 +108,6 @@ class LocalTraining:
             Float32 scalars: `loss` and the method's metrics, summed over samples, and the number of
             `samples`, where a sample counts once per epoch.
         """
-        batch_size = self._spec.batch_size
-        num_samples = tf.size(examples["y"])
-        steps = steps_per_epoch(num_samples, batch_size)
         names = ("loss", *self._spec.method.metric_names)
         totals = tf.zeros([len(names) + 1])
         for number, phase in enumerate(phases):
@@ -116,18 +115,31 @@ class LocalTraining:
                 momentum.assign(tf.zeros_like(momentum))
             step = self._make_step(phase, client)
             phase_seed = fold_in(seed, number)
-            for epoch in tf.range(phase.epochs):
-                epoch_seed = fold_in(phase_seed, epoch)
-                order = tf.random.experimental.stateless_shuffle(
-                    tf.range(num_samples), seed=epoch_seed
-                )
-                for number_of_step in tf.range(steps):
-                    index = order[number_of_step * batch_size : (number_of_step + 1) * batch_size]
-                    batch_seed = fold_in(epoch_seed, number_of_step)
-                    totals += step(
-                        tf.gather(examples["x"], index), tf.gather(examples["y"], index), batch_seed
-                    )
+            totals = repeat(
+                phase.epochs, functools.partial(self._epoch, step, examples, phase_seed), totals
+            )
         return OrderedDict(zip((*names, "samples"), tf.unstack(totals), strict=True))
+
+    def _epoch(
+        self,
+        step: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
+        examples: Mapping[str, tf.Tensor],
+        phase_seed: tf.Tensor,
+        epoch: tf.Tensor,
+        totals: tf.Tensor,
+    ) -> tf.Tensor:
+        """Takes the steps of an epoch; returns the totals with theirs."""
+        batch_size = self._spec.batch_size
+        num_samples = tf.size(examples["y"])
+        epoch_seed = fold_in(phase_seed, epoch)
+        order = tf.random.experimental.stateless_shuffle(tf.range(num_samples), seed=epoch_seed)
+
+        def add_step(number, totals):
+            index = order[number * batch_size : (number + 1) * batch_size]
+            x, y = tf.gather(examples["x"], index), tf.gather(examples["y"], index)
+            return totals + step(x, y, fold_in(epoch_seed, number))
+
+        return repeat(steps_per_epoch(num_samples, batch_size), add_step, totals)
 
     def _momenta_of(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
         """The momenta of variables; an empty list without momentum."""
@@ -158,4 +170,4 @@ class LocalTraining:
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 
-        return tf.function(step, jit_compile=True) if self._spec.jit_compile else step
+        return function(step, net, jit_compile=True) if self._spec.jit_compile else step

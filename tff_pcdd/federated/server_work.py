@@ -12,6 +12,7 @@ from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
 from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
 from tff_pcdd.methods.contract import Method
@@ -33,15 +34,14 @@ class ServerWork:
 
     def __init__(self, spec: TrainingSpec) -> None:
         self._method = spec.method
-        with tf.Graph().as_default(), initialization.zeros():
-            net = spec.network()
-        self._variances = {
-            "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
-            "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
-        }
+        with spec.outline() as net:
+            self._variances = {
+                "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
+                "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
+            }
         learns = type(spec.method).server_learning is not Method.server_learning
         self._training = _ServerTraining(spec) if learns else None
-        self.step: Callable[..., Any] = tf.function(self._step)
+        self.step: Callable[..., Any] = function(self._step, net)
 
     def _step(
         self,

@@ -21,6 +21,7 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
+from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read, weights_of
 from tff_pcdd.methods.contract import Method
@@ -86,9 +87,8 @@ def _with_initial_values(spec: TrainingSpec, compute: Callable[..., Any], *argum
     with initialization.deferred() as first:
         net = spec.network()
 
-    @tf.function
     def run(*arguments):
         first.assign(net.parts, spec.task.seed)
         return compute(net, *arguments)
 
-    return run(*arguments)
+    return function(run, net)(*arguments)

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import functools
+from collections.abc import Iterator
 from typing import Any
+
+from etils import epy
 
 from tff_pcdd.federated.optimizer import SGD
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import TaskSpec
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd.federated import initialization
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,3 +50,20 @@ class TrainingSpec:
     def network(self) -> Network:
         """Makes the method's network with fresh variables."""
         return Network(self.method.build(self.task), self.method, self.task)
+
+    @contextlib.contextmanager
+    def outline(self) -> Iterator[Network]:
+        """A network for questions about its structure; what is computed with it has no effect.
+
+        Yields:
+            The method's network, in a graph of its own, which is the default one of the block. It
+            is made once.
+        """
+        graph, net = self._outline
+        with graph.as_default():
+            yield net
+
+    @functools.cached_property
+    def _outline(self) -> tuple[tf.Graph, Network]:
+        with tf.Graph().as_default() as graph, initialization.zeros():
+            return graph, self.network()

@@ -8,7 +8,6 @@ from typing import NamedTuple
 
 import tensorflow as tf
 
-from tff_pcdd.federated import initialization
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read
@@ -32,8 +31,7 @@ class UploadSizes(NamedTuple):
 def upload_of(spec: TrainingSpec) -> UploadSizes:
     """What the clients of a method send; takes well below a second, as only `upload` is traced."""
     method, task = spec.method, spec.task
-    with tf.Graph().as_default(), initialization.zeros():
-        net = spec.network()
+    with spec.outline() as net:
         counts, seed = tf.zeros([task.num_classes]), tf.zeros([2], tf.int32)
         client = Client(
             class_counts=counts,

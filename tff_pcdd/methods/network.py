@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import enum
+import functools
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -70,6 +71,7 @@ class Network:
         self, parts: Mapping[str, tf.keras.layers.Layer], method: Method, task: TaskSpec
     ) -> None:
         self._parts = dict(parts)
+        self._method = method
         self.shared = Variables([], [])
         self.personal = Variables([], [])
         self.mirrored = Variables([], [])
@@ -94,6 +96,17 @@ class Network:
 
     def __getitem__(self, part: str) -> tf.keras.layers.Layer:
         return self._parts[part]
+
+    @functools.cached_property
+    def autograph(self) -> bool:
+        """Whether AutoGraph has to translate functions that call the method or the pieces.
+
+        It takes most of the time that tracing takes, and is needed for Python loops and conditions
+        on tensors. There are none in this package, but may be in methods and layers from elsewhere.
+        """
+        layers = [part for part in self._parts.values() if isinstance(part, tf.Module)]
+        nested = [module for layer in layers for module in layer.submodules]
+        return not all(map(_has_no_python_control_flow, [self._method, *layers, *nested]))
 
     @property
     def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
@@ -155,6 +168,14 @@ def _placement(
 def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
     """Whether a layer is a batch normalization, recognized by its type and not by its name."""
     return isinstance(layer, (layers.BatchNormalization, tf.keras.layers.BatchNormalization))
+
+
+def _has_no_python_control_flow(owner: Any) -> bool:
+    cls = type(owner)
+    # A Lambda layer of Keras calls a function from elsewhere.
+    return cls.__module__.startswith(("tff_pcdd.", "keras.")) and not isinstance(
+        owner, tf.keras.layers.Lambda
+    )
 
 
 def _owned_weights(

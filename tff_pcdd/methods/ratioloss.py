@@ -91,12 +91,17 @@ class RatioLoss(Method):
         kernel, plain = net["head"].kernel, functools.partial(Method.loss, self)
         before = tf.identity(kernel)
         x, y = (tf.constant(part) for part in task.server_samples(self.auxiliary))
-        changes = tf.TensorArray(tf.float32, task.num_classes, element_shape=kernel.shape)
-        # A loop in the graph, so that training is traced once and not once per class.
-        for label in tf.range(task.num_classes):
+
+        def learn_class(label, changes):
             chosen = tf.where(tf.equal(y, label))[:, 0]
             learn(tf.gather(x, chosen), tf.gather(y, chosen), plain, label)
-            changes = changes.write(label, kernel - before)
+            return label + 1, changes.write(label, kernel - before)
+
+        changes = tf.TensorArray(tf.float32, task.num_classes, element_shape=kernel.shape)
+        # A loop in the graph, so that training is traced once and not once per class.
+        _, changes = tf.while_loop(
+            lambda label, _: label < task.num_classes, learn_class, (tf.constant(0), changes)
+        )
         position = [v.ref() for v in net.shared.trainable].index(kernel.ref())
         # n auxiliary samples of a class change the head about n times as much as a client's sample.
         total = sums["clients"] * self.auxiliary * change[position]

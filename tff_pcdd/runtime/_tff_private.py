@@ -8,6 +8,11 @@ from tensorflow_federated.proto.v0 import executor_pb2_grpc
 from tensorflow_federated.proto.v0.computation_pb2 import Computation as ComputationProto
 from tensorflow_federated.proto.v0.computation_pb2 import TensorFlow as TensorFlowProto
 
+# The part of the compiler that says sums, broadcasts and the like by the intrinsics of runtimes.
+from tensorflow_federated.python.core.environments.tensorflow_backend import (
+    tensorflow_tree_transformations as tree_transformations,
+)
+
 # The interfaces of executors and of their values; only the executor factory is public.
 from tensorflow_federated.python.core.impl.executors.executor_base import Executor
 from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
@@ -29,5 +34,6 @@ __all__ = [
     "coerce_dataset",
     "executor_pb2_grpc",
     "make_dataset",
+    "tree_transformations",
     "type_to_tf_structure",
 ]

@@ -1,0 +1,127 @@
+"""What is traced is translated by AutoGraph only if it is from elsewhere."""
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests.methods.federation import Federation
+from tests.support import IMAGE
+from tff_pcdd import data, methods
+from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.federated.tracing import function, repeat
+from tff_pcdd.methods.network import Network
+
+CLASSES, DIM = 3, 4
+
+
+class Halving(tf.keras.layers.Layer):
+    """A user's layer with a condition in Python."""
+
+    def call(self, inputs):
+        if tf.reduce_sum(inputs) > 0:
+            return inputs / 2
+        return inputs
+
+
+class LoopingFedAvg(type(methods.create("fedavg"))):
+    """A user's method with a loop and a condition in Python: the loss of FedAvg, three times."""
+
+    name = "looping"
+
+    def loss(self, net, batch, client):
+        loss, metrics = super().loss(net, batch, client)
+        total = tf.zeros([])
+        for _ in tf.range(3):
+            total += loss
+        if tf.size(batch.y) < 0:
+            total = -total
+        return total, metrics
+
+
+def backbone(*more):
+    layers = [tf.keras.layers.Flatten(), tf.keras.layers.Dense(DIM), *more]
+    return tf.keras.Sequential([tf.keras.Input(IMAGE), *layers])
+
+
+def network(method, *more):
+    task = methods.TaskSpec(CLASSES, DIM, lambda: backbone(*more), np.ones([1, CLASSES]))
+    return Network(method.build(task), method, task)
+
+
+def absolute(x):
+    if x < 0:
+        return -x
+    return x
+
+
+FEDAVG = methods.create("fedavg")
+PLAIN = SGD(learning_rate=0.1, momentum=0.0, weight_decay=0.0)
+
+
+@pytest.mark.parametrize("name", methods.names())
+def test_methods_of_this_package_are_not_translated(name):
+    method = methods.create(name)
+    traced = function(absolute, network(method))
+    with pytest.raises(tf.errors.OperatorNotAllowedInGraphError):
+        traced(tf.constant(-2.0))
+
+
+@pytest.mark.parametrize(
+    ("method", "layers"),
+    [
+        (LoopingFedAvg(), []),
+        (FEDAVG, [Halving()]),
+        (FEDAVG, [tf.keras.Sequential([Halving()])]),
+        (FEDAVG, [tf.keras.layers.Lambda(lambda x: x)]),
+    ],
+    ids=["method", "layer", "nested_layer", "lambda"],
+)
+def test_what_is_from_elsewhere_is_translated(method, layers):
+    traced = function(absolute, network(method, *layers))
+    assert traced(tf.constant(-2.0)).numpy() == 2
+
+
+def test_options_are_those_of_tf_function():
+    traced = function(lambda x: x + 1, network(FEDAVG), reduce_retracing=True)
+    for size in range(1, 5):
+        traced(tf.zeros([size]))
+    assert traced.experimental_get_tracing_count() < 4
+
+
+def test_repeating_is_a_loop_in_the_graph():
+    traces = []
+
+    @tf.function(autograph=False)
+    def run(times):
+        def body(number, state):
+            traces.append(number)
+            total, _ = state
+            return total + number * number, number
+
+        return repeat(times, body, (tf.constant(0), tf.constant(-1)))
+
+    for times in (0, 1, 5):
+        total, last = run(tf.constant(times))
+        assert total.numpy() == sum(n * n for n in range(times))
+        assert last.numpy() == times - 1
+    assert len(traces) == 1
+
+
+def test_methods_with_loops_in_python_train():
+    """Three times the loss is three times the step: plain SGD, one step of one client."""
+    random = np.random.default_rng(0)
+    x = random.normal(size=[8, *IMAGE]).astype(np.float32)
+    parts = [{"x": tf.constant(x), "y": tf.constant(np.arange(8) % CLASSES, tf.int32)}]
+
+    def change(method):
+        task = methods.TaskSpec(CLASSES, DIM, backbone, np.ones([1, CLASSES]))
+        input_spec = data.InputSpec("image", IMAGE, "float32")
+        spec = TrainingSpec(method, task, input_spec, PLAIN, local_epochs=1)
+        federation = Federation(spec, parts, traced=True)
+        before = [value.numpy() for value in federation.server["weights"]["trainable"]]
+        federation.round([0])
+        after = [value.numpy() for value in federation.server["weights"]["trainable"]]
+        return [new - old for new, old in zip(after, before, strict=True)]
+
+    for three, one in zip(change(LoopingFedAvg()), change(FEDAVG), strict=True):
+        np.testing.assert_allclose(three, 3 * one, rtol=1e-4, atol=1e-6)

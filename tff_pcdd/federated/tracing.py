@@ -1,0 +1,43 @@
+"""`tf.function`s of clients and servers, and loops in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any, TypeVar
+
+import tensorflow as tf
+
+from tff_pcdd.methods.network import Network
+
+T = TypeVar("T")
+
+
+def function(
+    python_function: Callable[..., Any], net: Network, **options: Any
+) -> tf.types.experimental.GenericFunction:
+    """A `tf.function`, translated by AutoGraph only where the network needs it.
+
+    Args:
+        python_function: what is traced.
+        net: the network that it calls.
+        **options: other options of `tf.function`.
+    """
+    return tf.function(python_function, autograph=net.autograph, **options)
+
+
+def repeat(times: int | tf.Tensor, body: Callable[[tf.Tensor, T], T], initial: T) -> T:
+    """Computes `state = body(number, state)` for the numbers from 0 to `times` - 1.
+
+    The loop is part of the graph, so that its body is traced once.
+
+    Args:
+        times: int32 scalar.
+        body: returns the new state, of the same structure, types and shapes; `number` is an int32
+            scalar.
+        initial: the first state, a nested structure of tensors.
+    """
+
+    def numbered(number: tf.Tensor, state: T) -> tuple[tf.Tensor, T]:
+        return number + 1, body(number, state)
+
+    return tf.while_loop(lambda number, _: number < times, numbered, (tf.constant(0), initial))[1]
