@@ -96,7 +96,7 @@ def test_a_run_continues_from_its_checkpoint(on_driver, tmp_path, ray_here):
     options = RunOptions(compute=_compute(), progress=False, tensorboard=False)
     run_experiment(_config(rounds=1), tmp_path, options)
     run_experiment(_config(), tmp_path, options)
-    run = restore_run(tmp_path)
+    run = restore_run(_config(), tmp_path)
     (weights, states, _), _ = on_driver
     _assert_close(run.simulation.state["weights"], weights, 0)
     _assert_close([run.simulation.store.get(client) for client in range(5)], states, 0)

@@ -1,4 +1,4 @@
-"""A cache of what runtimes make from computations."""
+"""What runtimes make from computations: their translation, and a cache."""
 
 import collections
 import hashlib
@@ -8,6 +8,8 @@ from collections.abc import Callable
 from typing import Generic, TypeVar
 
 import tensorflow_federated as tff
+
+from tff_pcdd.runtime import _interpreter, _native, _tff_private
 
 T = TypeVar("T")
 
@@ -44,3 +46,24 @@ class Computations(Generic[T]):
         reference = weakref.ref(computation, lambda _: self._by_object.pop(identity, None))
         self._by_object[identity] = (reference, made)
         return made
+
+
+def translate(
+    computation: tff.framework.ConcreteComputation, on_host: bool
+) -> _interpreter.Evaluate:
+    """Translates a computation for the in-process runtime.
+
+    Args:
+        computation: the computation.
+        on_host: whether it only runs on the CPU.
+    """
+    if on_host:
+        # TFF's compiler would also optimize all graphs, which takes half of the time of a first
+        # round and is done again when they are run.
+        computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
+        block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
+            computation.to_building_block()
+        )
+        return _interpreter.translate(tff.framework.to_call_dominant(block))
+    # This inlines functions, without which GPUs could not be given data sets.
+    return _interpreter.translate(_native.compile_to_native(computation).to_building_block())

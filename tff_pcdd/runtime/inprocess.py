@@ -27,8 +27,8 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _graphs, _interpreter, _native, _tff_private, _values
-from tff_pcdd.runtime._computations import Computations
+from tff_pcdd.runtime import _graphs, _tff_private, _values
+from tff_pcdd.runtime._computations import Computations, translate
 
 _HOST = "/device:CPU:0"
 # Every running client needs its own memory.
@@ -202,22 +202,6 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, tf.errors.CancelledError)
 
 
-def _translate(
-    computation: tff.framework.ConcreteComputation, on_host: bool
-) -> _interpreter.Evaluate:
-    """Translates a computation; `on_host` says whether it only runs on the CPU."""
-    if on_host:
-        # TFF's compiler would also optimize all graphs, which takes half of the time of a first
-        # round and is done again when they are run.
-        computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-        block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
-            computation.to_building_block()
-        )
-        return _interpreter.translate(tff.framework.to_call_dominant(block))
-    # This inlines functions, without which GPUs could not be given data sets.
-    return _interpreter.translate(_native.compile_to_native(computation).to_building_block())
-
-
 class _Factory(tff.framework.ExecutorFactory):
     """Creates a new executor for each call, which is cheap."""
 
@@ -225,7 +209,7 @@ class _Factory(tff.framework.ExecutorFactory):
         self._workers = workers
         self._default_num_clients = default_num_clients
         on_host = all("CPU" in name for name in workers.devices)
-        self._computations = Computations(functools.partial(_translate, on_host=on_host))
+        self._computations = Computations(functools.partial(translate, on_host=on_host))
         self._running: weakref.WeakSet[_Executor] = weakref.WeakSet()
 
     def create_executor(self, cardinalities) -> "_Executor":

@@ -13,7 +13,7 @@ import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_pcdd import __version__
+from tff_pcdd._version import __version__
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.runtime import _tff_private, _transport, inprocess
 from tff_pcdd.runtime._transport import Named

@@ -8,7 +8,7 @@ from typing import Any
 
 import ray
 
-from tff_pcdd import __version__
+from tff_pcdd._version import __version__
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.runtime.errors import RuntimeStartError
