@@ -14,7 +14,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
 # Tests with these fixtures start processes, or train for longer than a few seconds.
-_LONG_FIXTURES = {"workers", "start", "call", "succeed", "runs", "exported"}
+_LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}
 
 
 def pytest_addoption(parser):
@@ -67,9 +67,9 @@ def simulation(request):
     from tff_pcdd import runtime
 
     name = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
-    options = {"tff": {"insecure": True}}.get(name, {})
-    if name == "remote":
-        options = {"workers": request.getfixturevalue("workers")}
+    options = {"tff": {"insecure": True}, "ray": {"ray_actors": 2}}.get(name, {})
+    if name == "ray":
+        request.getfixturevalue("ray_here")
     # As a block, which stays in force when a test uses another runtime in between.
     used = runtime.use(name, **options)
     with used:
@@ -77,11 +77,21 @@ def simulation(request):
 
 
 @pytest.fixture(scope="session")
-def workers():
-    """Addresses of two TFF workers."""
-    from tff_pcdd.runtime.process import WorkerProcess, find_binary, unused_port
+def ray_here():
+    """Ray on this machine, with room for eight actors of one core each."""
+    pytest.importorskip("ray")
+    from tff_pcdd.runtime import ray_cluster
 
-    started = [WorkerProcess(find_binary(), unused_port()) for _ in range(2)]
-    yield [f"localhost:{worker.port}" for worker in started]
-    for worker in started:
-        worker.stop()
+    ray_cluster.connect(None, num_cpus=8)
+    yield
+    ray_cluster.release()
+
+
+@pytest.fixture(scope="session")
+def ray_actors(ray_here):
+    """A context of the runtime `ray` with two actors."""
+    from tff_pcdd import runtime
+
+    context = runtime.create("ray", ray_actors=2, ray_timeout=30.0).create_context()
+    yield context
+    context.close()

@@ -58,7 +58,6 @@ _LONG_MODULES = {
     "diagnostics.geometry": "a catalogue of twenty short formulas over the same arrays",
     "methods.contract": "the contract of a method; most of it is documentation",
     "runtime._interpreter": "one function for each kind of building block and intrinsic",
-    "runtime.sharing": "one transformation of a computation, and its helpers on building blocks",
     "settings": "the declaration, description and construction of settings depend on each other",
 }
 

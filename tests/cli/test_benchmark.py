@@ -1,5 +1,6 @@
 """The benchmark's report is complete, and its ratios follow from its seconds."""
 
+import importlib.util
 import json
 import os
 import statistics
@@ -60,7 +61,8 @@ def test_machine_is_described(quick_run):
 def test_runtimes_are_set_beside_plain_and_stock(sections):
     rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
     tff = ["tff"] if launcher.can_isolate() else []
-    names = ["plain", "inprocess", "inprocess, one at a time", *tff, "remote", "stock"]
+    ray = ["ray"] if importlib.util.find_spec("ray") else []
+    names = ["plain", "inprocess", "inprocess, one at a time", *tff, *ray, "stock"]
     assert list(rows) == names
     for row in rows.values():
         assert len(row["seconds"]) == 2

@@ -11,7 +11,6 @@ PROGRAMS = [
     "evaluate",
     "export",
     "partition",
-    "worker",
     "benchmark",
 ]
 
@@ -54,7 +53,7 @@ def test_it_has_what_most_runs_need_and_the_names_of_the_rest(program, wanted, h
     assert set(wanted) <= set(flags) < set(everything)
     assert len(flags) < 30
     assert f"--helpfull lists all {len(everything)} flags" in text
-    for name in ("fedgela", "dirichlet", "svhn_cropped", "resnet18", "Aggregation", "remote"):
+    for name in ("fedgela", "dirichlet", "svhn_cropped", "resnet18", "Aggregation", "ray"):
         assert re.search(rf"\b{name}\b", text), name
 
 

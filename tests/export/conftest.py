@@ -19,10 +19,9 @@ def train(directory, options, algorithm, **settings):
 
 
 @pytest.fixture(scope="session")
-def options(simulation, request):
+def options(simulation):
     """Runs and exports use the runtime of the tests."""
-    remote = simulation.name == "remote"
-    settings = {"workers": ",".join(request.getfixturevalue("workers"))} if remote else {}
+    settings = {"ray_actors": 2} if simulation.name == "ray" else {}
     compute = ComputeOptions(runtime=runtime.create(simulation.name, **settings))
     return RunOptions(compute=compute, progress=False, tensorboard=False)
 

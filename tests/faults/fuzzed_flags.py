@@ -44,7 +44,6 @@ PROGRAMS = {
     "evaluate": ("--run_dir={directory}/run",),
     "export": ("--run_dir={directory}/run", "--export_dir={directory}/out"),
     "report": ("--run_dir={directory}/run",),
-    "worker": ("--port=0",),
     "benchmark": ("--output_dir={directory}/out",),
 }
 
@@ -93,7 +92,6 @@ _SPECIAL = ("flagfile", "undefok")
 _OWNERS = {
     "femnist": ("--partition=iid", "--data_dir=/data"),
     "fed_isic2019": ("--partition=natural", "--data_dir=/data", "--clients_per_round=1"),
-    "remote": ("--workers=localhost:1",),
     "natural": ("--dataset=femnist", "--data_dir=/data"),
     "efficientnet_b0": ("--dataset=cifar10",),
 }
@@ -157,8 +155,6 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
         "tff_pcdd.export.export_run": lambda *_, **__: [],
         "tff_pcdd.studies.partition_report.write": lambda *_: "drawn",
-        "tff_pcdd.cli.worker.serve_inprocess": lambda *_: None,
-        "tff_pcdd.cli.worker.become_tff_worker": lambda *_: None,
         "tff_pcdd.benchmarks.suite.run": lambda *_: "measured",
     }
     with contextlib.ExitStack() as stack:

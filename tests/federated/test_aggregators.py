@@ -142,17 +142,17 @@ def test_secure_sums_are_close_to_the_mean(simulation):
     ],
     ids=lambda a: f"{a.name}-{getattr(a, 'clip', None)}",
 )
-def test_rounds_agree_on_every_runtime(aggregator, workers):
+def test_rounds_agree_on_every_runtime(aggregator, ray_actors):
     statistics = aggregator.name != "dp"
     spec = support.training_spec("fedavg", statistics=statistics)
     process = build_process(spec, aggregator)
     results = []
-    for name, options in (
-        ("inprocess", {"client_parallelism": 2}),
-        ("tff", {"insecure": True}),
-        ("remote", {"workers": workers}),
+    for block in (
+        runtime.use("inprocess", client_parallelism=2),
+        runtime.use("tff", insecure=True),
+        runtime.installed(ray_actors),
     ):
-        with runtime.use(name, **options):
+        with block:
             state, _, _ = support.run_rounds(
                 process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]]
             )

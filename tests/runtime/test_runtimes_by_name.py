@@ -37,10 +37,9 @@ def _refusal(function, *arguments, **options):
 def test_names_and_settings_need_no_tensorflow():
     check = (
         "import sys; from tff_pcdd import runtime, settings;"
-        "assert runtime.names() == ['inprocess', 'remote', 'tff'];"
+        "assert runtime.names() == ['inprocess', 'ray', 'tff'];"
         "assert [settings.describe(cls) for cls in runtime.registry.classes().values()];"
-        "runtime.create('remote', workers='localhost:1');"
-        "heavy = {'tensorflow', 'tensorflow_federated', 'grpc'} & set(sys.modules);"
+        "heavy = {'tensorflow', 'tensorflow_federated', 'grpc', 'ray'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
     subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=60)
@@ -54,35 +53,28 @@ def test_settings_belong_to_their_runtime():
         "client_parallelism": ("inprocess",),
         "devices": ("inprocess",),
         "insecure": ("tff",),
-        "workers": ("remote",),
-        "worker_timeout": ("remote",),
+        **dict.fromkeys(("ray_address", "ray_actors", "ray_cpus", "ray_gpus"), ("ray",)),
+        **dict.fromkeys(("ray_timeout", "data_placement"), ("ray",)),
     }
-    flat = {"runtime": "remote", "workers": "a:1,b:2", "worker_timeout": 3.0}
+    flat = {"runtime": "inprocess", "client_parallelism": 3, "devices": "CPU:0"}
     assert settings.flatten(settings.build(Experiment, flat)) == flat
     error = _refusal(settings.build, Experiment, {"runtime": "tff", "devices": "CPU:0"})
     assert (error.setting, error.reason) == ("devices", "applies only with runtime=inprocess")
 
 
 def test_lists_of_names_become_settings():
-    config = runtime.create("remote", workers=["a:1", "b:2"])
-    assert settings.flatten(config)["workers"] == "a:1,b:2"
-    config = runtime.create("inprocess", devices=("CPU:0", "CPU:1"))
-    assert settings.flatten(config)["devices"] == "CPU:0,CPU:1"
+    for devices in (["CPU:0", "CPU:1"], ("CPU:0", "CPU:1")):
+        config = runtime.create("inprocess", devices=devices)
+        assert settings.flatten(config)["devices"] == "CPU:0,CPU:1"
 
 
 def test_refusals():
     error = _refusal(runtime.use, "gpu")
     assert (error.setting, error.value) == ("runtime", "gpu")
-    assert "choose one of inprocess, remote, tff" in error.reason
-    for workers in (None, "", []):
-        error = _refusal(runtime.create, "remote", workers=workers)
-        assert error.setting == "workers"
-        assert "needs the addresses" in error.reason
+    assert "choose one of inprocess, ray, tff" in error.reason
     assert _refusal(runtime.create, "tff", devices="CPU:0").setting == "devices"
     error = _refusal(runtime.create, "inprocess", client_parallelism=0)
     assert (error.setting, error.value) == ("client_parallelism", 0)
-    error = _refusal(runtime.create, "remote", workers="a:1", worker_timeout=0.0)
-    assert (error.setting, error.value) == ("worker_timeout", 0.0)
 
 
 def test_a_runtime_that_cannot_start_leaves_the_one_in_force():
@@ -90,8 +82,6 @@ def test_a_runtime_that_cannot_start_leaves_the_one_in_force():
     error = _refusal(runtime.use, "inprocess", devices="CPU:0, GPU:7")
     assert error.setting == "devices"
     assert "no device GPU:7" in error.reason
-    error = _refusal(runtime.use, "remote", workers="localhost")
-    assert (error.setting, error.value) == ("workers", "localhost")
     assert tff.framework.get_context_stack().current is current
 
 
@@ -125,7 +115,7 @@ def test_a_runtime_of_a_users_own(monkeypatch):
         def create_context(self):
             return Answering(self.answer)
 
-    assert runtime.names() == ["inprocess", "oracle", "remote", "tff"]
+    assert runtime.names() == ["inprocess", "oracle", "ray", "tff"]
     assert settings.build(Experiment, {"runtime": "oracle", "answer": 1}).where == Oracle(1)
     with runtime.use("oracle", answer=7):
         assert _double(3) == 7

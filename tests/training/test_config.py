@@ -281,10 +281,6 @@ def test_runtime_options():
         "devices": "CPU:0,CPU:1",
     }
     assert runtime_options(runtime="tff") == {"insecure": False}
-    assert runtime_options(runtime="remote", workers="a:1,b:2") == {
-        "workers": "a:1,b:2",
-        "worker_timeout": 60.0,
-    }
     chosen = RunOptions(compute=ComputeOptions(runtime=runtime.create("tff")))
     assert chosen == build(RunOptions, {"runtime": "tff"})
     assert build(RunOptions, flatten(chosen)) == chosen
@@ -293,10 +289,14 @@ def test_runtime_options():
 @pytest.mark.parametrize(
     ("values", "setting", "reason"),
     [
-        ({"runtime": "gpu"}, "runtime", "choose one of inprocess, remote, tff"),
-        ({"runtime": "remote"}, "workers", "needs the addresses of its workers, host:port"),
-        ({"workers": "a:1"}, "workers", "applies only with runtime=remote"),
-        ({"worker_timeout": 5.0}, "worker_timeout", "applies only with runtime=remote"),
+        ({"runtime": "gpu"}, "runtime", "choose one of inprocess, ray, tff"),
+        ({"ray_address": "a:1"}, "ray_address", "applies only with runtime=ray"),
+        ({"runtime": "ray", "ray_address": "a"}, "ray_address", "must be host:port, or auto"),
+        ({"runtime": "ray", "ray_actors": 0}, "ray_actors", "must be at least 1"),
+        ({"runtime": "ray", "ray_cpus": 0}, "ray_cpus", "must be at least 1"),
+        ({"runtime": "ray", "ray_gpus": -1.0}, "ray_gpus", "must be at least 0"),
+        ({"runtime": "ray", "ray_gpus": 1.5}, "ray_gpus", "a fraction or a whole number"),
+        ({"runtime": "ray", "data_placement": "x"}, "data_placement", "one of driver, local"),
         ({"runtime": "tff", "devices": "CPU:0"}, "devices", "applies only with runtime=inprocess"),
         (
             {"runtime": "tff", "client_parallelism": 2},
@@ -305,8 +305,8 @@ def test_runtime_options():
         ),
         ({"client_parallelism": 0}, "client_parallelism", "must be at least 1"),
         (
-            {"runtime": "remote", "workers": "a:1", "worker_timeout": 0.0},
-            "worker_timeout",
+            {"runtime": "ray", "ray_timeout": 0.0},
+            "ray_timeout",
             "must be greater than 0",
         ),
         ({"eval_batch_size": 0}, "eval_batch_size", "must be at least 1"),

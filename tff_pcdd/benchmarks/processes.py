@@ -1,8 +1,9 @@
-"""Other processes: workers, the model server, and the memory that processes use."""
+"""Other processes: the model server, and the memory that processes use."""
 
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import os
 import re
 import signal
@@ -26,36 +27,16 @@ def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
     return subprocess.Popen(command, text=True, **options)
 
 
+def has_ray() -> bool:
+    """Whether the extra `ray` is installed, and this machine has cores for two actors."""
+    return importlib.util.find_spec("ray") is not None and len(os.sched_getaffinity(0)) > 1
+
+
 def standard_output(process: subprocess.Popen) -> IO[str]:
     """What a process writes; it must have been started with `stdout=subprocess.PIPE`."""
     if process.stdout is None:
         raise ValueError("the standard output of the process is not a pipe")
     return process.stdout
-
-
-@contextlib.contextmanager
-def workers(count: int) -> Iterator[list[tuple[str, int]]]:
-    """Starts workers of the runtime `remote`, each for one client at a time: address and pid."""
-    started = [
-        start_module(
-            "tff_pcdd.cli.worker", "--port=0", "--client_parallelism=1", stdout=subprocess.PIPE
-        )
-        for _ in range(count)
-    ]
-    try:
-        found = []
-        for process in started:
-            match = re.search(r"port (\d+)", standard_output(process).readline())
-            if match is None:
-                raise RuntimeError(f"worker {process.pid} did not start")
-            found.append((f"localhost:{match[1]}", process.pid))
-        yield found
-    finally:
-        for process in started:
-            process.terminate()
-        for process in started:
-            process.wait()
-            standard_output(process).close()
 
 
 @contextlib.contextmanager

@@ -20,10 +20,10 @@ _TEXT = """\
 `tasks.train --rounds=1` on digits, with ten clients and five local epochs: seconds from the start
 of the process to the end of the first round, and to the end of the command (which also evaluates,
 draws and saves). Memory is the peak of the process over the whole command, and the sum of the peaks
-of its workers up to the end of the first round. For `remote`, two workers are started beforehand.
+of its workers up to the end of the first round; those of `ray` are two actors and Ray itself.
 Values are medians of {repeats} runs; the runtimes take turns."""
 
-_RUNTIMES = ("inprocess", "tff", "remote")
+_RUNTIMES = ("inprocess", "tff", "ray")
 _MOST_REPEATS = 3
 
 
@@ -32,6 +32,8 @@ def run(plan: measure.Plan) -> Section:
     runtimes = [*(_RUNTIMES[:1] if plan.quick else _RUNTIMES)]
     if "tff" in runtimes and not launcher.can_isolate():
         runtimes.remove("tff")
+    if "ray" in runtimes and not processes.has_ray():
+        runtimes.remove("ray")
     repeats = 1 if plan.quick else min(plan.repeats, _MOST_REPEATS)
     runs: dict[str, list[dict]] = {runtime: [] for runtime in runtimes}
     for repeat in range(repeats):
@@ -68,10 +70,8 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
         arguments += [f"--output_dir={directory}"]
         if quick:
             arguments += ["--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1"]
-        workers = []
-        if runtime == "remote":
-            workers = stack.enter_context(processes.workers(2))
-            arguments.append(f"--workers={','.join(address for address, _ in workers)}")
+        if runtime == "ray":
+            arguments.append("--ray_actors=2")
         start = time.perf_counter()
         process = processes.start_module(
             "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
@@ -81,7 +81,7 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
         for line in output:
             if line.strip() == FIRST_ROUND:
                 first_round = time.perf_counter() - start
-                pids = [*processes.children(process.pid), *(pid for _, pid in workers)]
+                pids = processes.children(process.pid)
                 workers_memory = sum(map(processes.peak_memory, pids))
             elif line.startswith(PEAK_MEMORY):
                 memory = float(line.removeprefix(PEAK_MEMORY))

@@ -15,7 +15,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
-from tff_pcdd.runtime import RuntimeStartError, WorkerDiedError, WorkersLostError
+from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 # The most characters of an error; longer ones contain a long value in their middle.
 _LINE = 500
@@ -115,7 +115,7 @@ def _run(
         fail(with_dashes(error, flags), 2)
     except DataError as error:
         fail(str(error), 2)
-    except (RuntimeStartError, WorkerDiedError, WorkersLostError) as error:
+    except (ActorsLostError, RuntimeStartError, WorkerDiedError) as error:
         fail(str(error), 1)
     except WriteError as error:
         fail(f"{error}; what was complete is kept, and the same command continues from there", 1)

@@ -1,8 +1,8 @@
 """Where the federated computations run.
 
 Three runtimes execute the same TFF computations: `inprocess` (TensorFlow in this Python process, on
-CPU or GPU), `tff` (the C++ worker that ships with TFF, on this machine) and `remote` (several
-worker processes, on this machine or others). `use` makes one of them TFF's default:
+CPU or GPU), `tff` (the C++ worker that ships with TFF, on this machine) and `ray` (Ray actors, on
+this machine or others). `use` makes one of them TFF's default:
 
     from tff_pcdd import runtime
 
@@ -21,12 +21,12 @@ calls:
 To add a runtime, register a subclass of `RuntimeConfig`.
 
 The names and settings of runtimes are part of the command line, so importing this package is cheap:
-TFF, which takes seconds to import, is loaded when a runtime starts.
+TFF and Ray, which take seconds to import, are loaded when a runtime starts.
 """
 
 from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.runtime.contexts import Runtime, installed, use
-from tff_pcdd.runtime.errors import RuntimeStartError, WorkerDiedError, WorkersLostError
+from tff_pcdd.runtime.errors import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 register = registry.register
 names = registry.names
@@ -34,11 +34,11 @@ get = registry.get
 create = registry.create
 
 __all__ = [
+    "ActorsLostError",
     "Runtime",
     "RuntimeConfig",
     "RuntimeStartError",
     "WorkerDiedError",
-    "WorkersLostError",
     "create",
     "get",
     "installed",

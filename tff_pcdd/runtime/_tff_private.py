@@ -4,10 +4,9 @@ If a future TFF release moves them, only this file has to change.
 """
 
 # The protocol between a program and its workers.
-from tensorflow_federated.proto.v0 import executor_pb2, executor_pb2_grpc
+from tensorflow_federated.proto.v0 import executor_pb2_grpc
 from tensorflow_federated.proto.v0.computation_pb2 import Computation as ComputationProto
 from tensorflow_federated.proto.v0.computation_pb2 import TensorFlow as TensorFlowProto
-from tensorflow_federated.proto.v0.computation_pb2 import Type as TypeProto
 
 # The part of the compiler that says sums, broadcasts and the like by the intrinsics of runtimes.
 from tensorflow_federated.python.core.environments.tensorflow_backend import (
@@ -32,9 +31,7 @@ __all__ = [
     "Executor",
     "ExecutorValue",
     "TensorFlowProto",
-    "TypeProto",
     "coerce_dataset",
-    "executor_pb2",
     "executor_pb2_grpc",
     "make_dataset",
     "tree_transformations",

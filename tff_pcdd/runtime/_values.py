@@ -44,17 +44,7 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
         case _, tff.TensorType():
             return _tensor(value, type_spec)
         case _, tff.StructType():
-            fields = tff.structure.to_elements(tff.structure.from_container(value))
-            types = tff.structure.to_elements(type_spec)
-            if len(fields) != len(types) or any(
-                name not in (None, expected)
-                for (name, _), (expected, _) in zip(fields, types, strict=True)
-            ):
-                raise TypeError(f"Expected a value of type {type_spec}, found {value!r}.")
-            return tuple(
-                from_python(field, field_type)
-                for (_, field), (_, field_type) in zip(fields, types, strict=True)
-            )
+            return tuple(from_python(*field) for field in fields(value, type_spec))
         case _, tff.SequenceType():
             return tf.data.experimental.to_variant(_dataset(value, type_spec))
         case _, tff.FederatedType() if not type_spec.all_equal:
@@ -63,6 +53,33 @@ def from_python(value: Any, type_spec: tff.Type) -> Any:
             member = from_python(value, type_spec.member)
             return AllEqual(member) if type_spec.placement is tff.CLIENTS else member
     raise TypeError(f"A computation cannot be called with a value of type {type_spec}.")
+
+
+def fields(value: Any, type_spec: tff.StructType) -> list[tuple[Any, tff.Type]]:
+    """The fields of a container, each with its type.
+
+    Raises:
+        TypeError: if the container does not have the type's number of fields, or other names.
+    """
+    found = tff.structure.to_elements(tff.structure.from_container(value))
+    types = tff.structure.to_elements(type_spec)
+    if len(found) != len(types) or any(
+        name not in (None, expected) for (name, _), (expected, _) in zip(found, types, strict=True)
+    ):
+        raise TypeError(f"Expected a value of type {type_spec}, found {value!r}.")
+    return [(field, t) for (_, field), (_, t) in zip(found, types, strict=True)]
+
+
+def to_arrays(value: Any) -> Any:
+    """Converts a result to nested tuples and lists of NumPy arrays, without the names."""
+    match value:
+        case tuple():
+            return tuple(map(to_arrays, value))
+        case list():
+            return list(map(to_arrays, value))
+        case AllEqual():
+            return to_arrays(value.value)
+    return value.numpy()
 
 
 def to_python(value: Any, type_spec: tff.Type) -> Any:

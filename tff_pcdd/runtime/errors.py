@@ -9,5 +9,5 @@ class WorkerDiedError(RuntimeError):
     """The local worker process ended while it was needed."""
 
 
-class WorkersLostError(RuntimeError):
-    """No remote worker is left to run a computation on."""
+class ActorsLostError(RuntimeError):
+    """Clients' work was lost with its Ray actor several times, or no actor is left."""

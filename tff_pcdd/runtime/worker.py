@@ -27,6 +27,7 @@ import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import WorkerDiedError, launcher
+from tff_pcdd.runtime._native import compile_to_native
 from tff_pcdd.runtime._tff_private import executor_pb2_grpc
 from tff_pcdd.runtime.process import (
     CHANNEL_OPTIONS,
@@ -123,20 +124,7 @@ class ExecutorFactory(tff.framework.ExecutorFactory):
             executor.close()
 
 
-def compile_to_native(
-    computation: tff.framework.ConcreteComputation,
-) -> tff.framework.ConcreteComputation:
-    """Compiles a computation to TFF's native form, the only one that its workers support.
-
-    Workers do not support secure aggregation. It is computed in the clear, with its usual bounds
-    and moduli.
-    """
-    return tff.backends.native.desugar_and_transform_to_native(
-        tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    )
-
-
-class RemoteExecutorContext(tff.framework.SyncExecutionContext):
+class WorkerContext(tff.framework.SyncExecutionContext):
     """An execution context that uses one worker through a stub."""
 
     def __init__(self, stub: tff.framework.RemoteExecutorStub, default_num_clients: int = 0):
@@ -155,7 +143,7 @@ class RemoteExecutorContext(tff.framework.SyncExecutionContext):
         )
 
 
-class LocalWorkerContext(RemoteExecutorContext):
+class LocalWorkerContext(WorkerContext):
     """An execution context that owns a local worker; `close` ends the worker.
 
     Attributes:

@@ -24,8 +24,8 @@ class ComputeOptions:
         runtime.registry,
         "inprocess",
         "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "
-        "any), tff (TFF's C++ worker on this machine), remote (TFF workers, on this or other "
-        "machines, at the addresses in the setting workers).",
+        "any), tff (TFF's C++ worker on this machine), ray (Ray actors, on this or other machines; "
+        "needs the extra `ray`).",
         group="Runtime",
     )
     jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")

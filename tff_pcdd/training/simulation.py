@@ -24,7 +24,7 @@ import numpy as np
 
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import accuracies
+from tff_pcdd.training import accuracies, client_arrays
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.training.cohorts import derive_seed, sample_cohort
@@ -99,7 +99,16 @@ class Simulation:
 
     @functools.cached_property
     def _context(self) -> Any:
-        return self._compute.runtime.create_context()
+        context = self._compute.runtime.create_context()
+        if getattr(context, "loads_data", False):
+            try:
+                context.load_data(
+                    client_arrays.Loader(self.config.data), client_arrays.sources(self.federation)
+                )
+            except BaseException:
+                context.close()
+                raise
+        return context
 
     def start(self) -> None:
         """Starts the runtime; otherwise it starts with the first computation.

@@ -1,0 +1,95 @@
+"""Runtime `ray`: actors on this machine, on several GPUs, or on a cluster."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib.util
+
+from etils import epy
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime.config import RuntimeConfig, registry
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow_federated as tff
+
+
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class Ray(RuntimeConfig):
+    """Shares the clients of a round among Ray actors; see `tff_pcdd.runtime.ray_context`."""
+
+    name = "ray"
+
+    ray_address: str | None = option(
+        None,
+        "The Ray cluster to use: host:port, or auto for the one of this machine. By default Ray is "
+        "started on this machine, reachable from it only, and ended with the program.",
+        type=str,
+        group="Runtime",
+    )
+    ray_actors: int | None = option(
+        None,
+        "Actors among which the clients of a round are divided; by default as many as the cluster "
+        "has room for.",
+        type=int,
+        minimum=1,
+        group="Runtime",
+    )
+    ray_cpus: int = option(
+        1, "CPU cores, and threads of TensorFlow, of each actor.", minimum=1, group="Runtime"
+    )
+    ray_gpus: float = option(
+        0.0,
+        "GPUs of each actor; several actors share a GPU with a fraction such as 0.5.",
+        minimum=0,
+        group="Runtime",
+    )
+    ray_timeout: float = option(
+        60.0,
+        "Seconds after which an actor that does not answer counts as lost. It does not limit the "
+        "duration of a round.",
+        above=0,
+        group="Runtime",
+    )
+    data_placement: str = option(
+        "driver",
+        "Where actors get the clients' samples from: driver (they are sent once to each actor that "
+        "needs them) or local (each actor loads the data set itself, from the same data_dir).",
+        choices=("driver", "local"),
+        group="Runtime",
+    )
+
+    def __post_init__(self):
+        super().__post_init__()
+        if self.ray_gpus > 1 and self.ray_gpus != int(self.ray_gpus):
+            raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
+        if self.ray_address is not None:
+            _check_address(self.ray_address)
+        if importlib.util.find_spec("ray") is None:
+            reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
+            raise SettingError("runtime", "ray", reason)
+
+    def create_context(self) -> tff.framework.SyncContext:
+        from tff_pcdd.runtime import ray_context
+
+        return ray_context.create_context(
+            address=self.ray_address,
+            actors=self.ray_actors,
+            cpus=self.ray_cpus,
+            gpus=self.ray_gpus,
+            timeout=self.ray_timeout,
+            local_data=self.data_placement == "local",
+        )
+
+
+def _check_address(address: str) -> None:
+    """Checks the form of an address.
+
+    Raises:
+        SettingError: it is neither host:port nor auto.
+    """
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and "/" not in host and port.isdecimal()):
+        raise SettingError("ray_address", address, "must be host:port, or auto")

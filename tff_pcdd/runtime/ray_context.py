@@ -1,0 +1,219 @@
+"""Runtime `ray`: the clients of a round are shared among Ray actors.
+
+A round is split by `sharing.Plan`. The server's parts, and computations without clients, run in
+this process as on the runtime `inprocess`. The part of the clients is divided into as many shares
+of consecutive clients as there are actors; each actor computes a share as `inprocess` would. The
+shares depend on the number of actors asked for, not on how many are alive, and partial sums are
+merged in order. So no number depends on which actor computes which share.
+
+What is sent in a round, counted in `RayContext.sent_bytes`:
+
+- values of the server, that is weights: once to each node, into Ray's shared memory;
+- clients' samples and states: only what the actor does not have. Actors keep samples and the
+  states that they have returned, and drop the least recently used if memory gets short;
+- from each actor, its partial sums and the new states. This process has all states as well, so
+  checkpoints are complete, and a lost actor's states are sent to another.
+
+Anyone who can reach a Ray cluster can run programs on it; see `ray_cluster`.
+"""
+
+from __future__ import annotations
+
+import atexit
+import collections
+import hashlib
+import itertools
+from collections.abc import Callable, Iterable
+from typing import Any
+
+import ray
+import tensorflow_federated as tff
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import _transport, inprocess, ray_start
+from tff_pcdd.runtime._computations import Computations
+from tff_pcdd.runtime._transport import Named
+from tff_pcdd.runtime.ray_actor import Source, Work
+from tff_pcdd.runtime.ray_shares import Actor, Actors, Share, explain
+from tff_pcdd.runtime.sharing import Plan, compile_plan
+
+
+def create_context(
+    *,
+    address: str | None = None,
+    actors: int | None = None,
+    cpus: int = 1,
+    gpus: float = 0.0,
+    timeout: float = 60.0,
+    local_data: bool = False,
+) -> RayContext:
+    """Starts Ray or connects to a cluster, and starts actors.
+
+    Args:
+        address: "host:port", "auto", or None to start Ray on this machine.
+        actors: number of actors; by default as many as the cluster has room for.
+        cpus: CPUs, and threads, of each actor.
+        gpus: GPUs of each actor, which may be a fraction.
+        timeout: seconds after which an actor that does not answer is lost.
+        local_data: whether actors load samples themselves when `RayContext.load_data` is called.
+
+    Raises:
+        SettingError: the cluster has no room for the actors.
+        RuntimeStartError: there is no cluster, or the actors do not start.
+    """
+    return RayContext(ray_start.start(address, actors, cpus, gpus, timeout), local_data)
+
+
+class RayContext(tff.framework.SyncContext):
+    """An execution context that shares clients among actors; see the module's docstring.
+
+    Attributes:
+        actors: the `Actors`.
+        sent_bytes: bytes sent so far, by kind: `weights` (once for each machine with actors),
+            `clients` (samples and states), `results` (partial sums, client results and new states)
+            and `computations`.
+        loads_data: whether the actors load samples themselves; see `load_data`.
+    """
+
+    def __init__(self, actors: Actors, loads_data: bool = False):
+        self.actors = actors
+        self.sent_bytes: collections.Counter[str] = collections.Counter()
+        self.loads_data = loads_data
+        self._local = inprocess.create_context()
+        self._plans = Computations(compile_plan)
+        self._serialized = Computations(_serialize)
+        self._names = _transport.Names()
+        self._closed = False
+        # Also if nobody closes the context, nothing is left behind.
+        atexit.register(self.close)
+
+    def close(self) -> None:
+        """Ends the actors, and Ray if this process has started it. May be called more than once."""
+        atexit.unregister(self.close)
+        if not self._closed:
+            self._closed = True
+            self._local.close()
+            ray_start.end(actor.handle for actor in self.actors.all)
+
+    def load_data(self, sources: Callable[[], Iterable[Source]], own: Iterable[Source]) -> None:
+        """Lets each actor load clients' arrays, which then need not be sent.
+
+        Args:
+            sources: called in each actor; returns functions that return arrays.
+            own: the same for the arrays of this process.
+
+        Raises:
+            SettingError: an actor cannot load the arrays, or they differ from those here.
+        """
+        expected = frozenset(_transport.name_of(array) for source in own for array in source())
+        loading = [actor.handle.load.remote(sources) for actor in self.actors.all]
+        for actor, answer in zip(self.actors.all, loading, strict=True):
+            try:
+                names = ray.get(answer)
+            except ray.exceptions.RayTaskError as error:
+                names = explain(error.cause)
+            if names != expected:
+                reason = f"cannot load them: {names}"
+                if not isinstance(names, str):
+                    reason = "finds other samples"
+                reason = f"Ray actor {actor.number} {reason}; use data_placement=driver"
+                raise SettingError("data_placement", "local", reason)
+            actor.held |= expected
+
+    def invoke(self, comp: tff.framework.ConcreteComputation, arg: Any) -> Any:
+        """Called by TFF with a computation and its argument."""
+        plan = self._plans.get(comp)
+        if plan.local is None:
+            return self._local.invoke(comp, arg)
+        argument = _transport.encode(arg, comp.type_signature.parameter)
+        clients = plan.client_argument(argument)
+        num_clients = len(clients[0])
+        if any(len(values) != num_clients for values in clients):
+            raise ValueError(f"numbers of clients differ: {[len(values) for values in clients]}")
+        if not num_clients:
+            return self._local.invoke(comp, arg)
+        results = self._compute(plan, plan.server_argument(argument), clients, num_clients)
+        return _transport.decode(results, comp.type_signature.result)
+
+    def _compute(self, plan: Plan, server: list, clients: list, num_clients: int) -> Any:
+        from_server: Any = ()
+        if plan.before is not None:
+            from_server = self._local.evaluate(plan.before, server, 0)
+        shared = ray.put(from_server)
+        clients = _transport.map_leaves(self._names.named, clients)
+        limits = ranges(num_clients, len(self.actors.all))
+        done = self.actors.run(
+            [self._share(plan, clients, shared, begin, end) for begin, end in limits]
+        )
+        nodes = {actor.node for actor, _ in done}
+        self.sent_bytes["weights"] += _transport.num_bytes(from_server) * len(nodes)
+        for (begin, end), (actor, _) in zip(limits, done, strict=True):
+            if plan.kept_results:
+                # The actor drops them, because it returns new ones.
+                old = [clients[position][begin:end] for position in plan.kept_arguments]
+                actor.held -= _names_in(old)
+        results = [self._receive(actor, result) for actor, result in done]
+        finish = plan.finish(len(done))
+        at_server = ()
+        if finish is not None:
+            at_server = self._local.evaluate(finish, (server, [sums for sums, _ in results]), 0)
+        return plan.assemble([returned for _, returned in results], at_server)
+
+    def _share(self, plan: Plan, clients: list, shared: Any, begin: int, end: int) -> Share:
+        """The share of the clients from `begin` to `end`."""
+        part = [values[begin:end] for values in clients]
+        name, serialized = self._serialized.get(plan.local)
+
+        def submit(actor: Actor, everything: bool) -> Any:
+            def without_held(leaf):
+                has = isinstance(leaf, Named) and leaf.name in actor.held and not everything
+                return Named(leaf.name) if has else leaf
+
+            if everything or name not in actor.held:
+                actor.handle.add_computation.remote(name, serialized)
+                self.sent_bytes["computations"] += len(serialized)
+            sent = _transport.map_leaves(without_held, part)
+            self.sent_bytes["clients"] += _transport.num_bytes(sent)
+            actor.held |= _names_in(part) | {name}
+            work = Work(
+                name, begin, end, len(clients[0]), sent, plan.kept_arguments, plan.kept_results
+            )
+            return actor.handle.compute.remote(work, shared)
+
+        return submit
+
+    def _receive(self, actor: Actor, result: Any) -> Any:
+        """Takes over a share's result, with copies of what stays beyond this call.
+
+        The result itself is in the node's shared memory, which is freed after the call.
+        """
+        self.sent_bytes["results"] += _transport.num_bytes(result)
+        sums, client_results = result
+        actor.held |= _names_in(client_results)
+        return sums, _transport.map_leaves(self._names.remember, client_results)
+
+
+def _serialize(computation: tff.framework.ConcreteComputation) -> tuple[bytes, bytes]:
+    """Name and content of a computation."""
+    proto = tff.framework.serialize_computation(computation)
+    serialized = proto.SerializeToString(deterministic=True)
+    return hashlib.sha256(serialized).digest(), serialized
+
+
+def ranges(num_clients: int, num_shares: int) -> list[tuple[int, int]]:
+    """Divides clients into ranges of nearly equal length, none of them empty."""
+    num_shares = min(num_shares, num_clients)
+    cuts = [num_clients * i // num_shares for i in range(num_shares + 1)]
+    return list(itertools.pairwise(cuts))
+
+
+def _names_in(value: Any) -> set[bytes]:
+    """The names of the arrays in a value."""
+    names = set()
+
+    def look(leaf):
+        if isinstance(leaf, Named):
+            names.add(leaf.name)
+
+    _transport.map_leaves(look, value)
+    return names

@@ -1,0 +1,119 @@
+"""Starts the actors of the runtime `ray`, where the cluster has room for them."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterable
+from typing import Any
+
+import ray
+
+from tff_pcdd._version import __version__
+from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime.errors import RuntimeStartError
+from tff_pcdd.runtime.ray_actor import ShareActor
+from tff_pcdd.runtime.ray_shares import Actors, explain
+
+_START_TIMEOUT = 120.0
+
+
+def start(
+    address: str | None, actors: int | None, cpus: int, gpus: float, timeout: float
+) -> Actors:
+    """Starts Ray or connects to a cluster, and starts actors; `end` is its counterpart.
+
+    The arguments are those of `ray_context.create_context`.
+    """
+    ray_cluster.connect(address)
+    handles: list[Any] = []
+    try:
+        count = _room(actors, cpus, gpus)
+        # Half of the memory is enough for what actors can fetch again.
+        cache_bytes = ray.cluster_resources().get("memory", 0) / count / 2
+        # Pings are answered by a thread of their own, while a share is computed.
+        make_remote: Any = ray.remote(concurrency_groups={"control": 1})  # type: ignore[call-overload]
+        actor_class = make_remote(ShareActor).options(
+            num_cpus=cpus,
+            num_gpus=gpus,
+            # A lost actor starts again; what it computed is computed again by `Actors`.
+            max_restarts=-1,
+            max_task_retries=0,
+            scheduling_strategy="SPREAD",
+        )
+        for _ in range(count):
+            handles.append(actor_class.remote(cpus, cache_bytes))
+        group = Actors(handles, timeout)
+        _wait_until_ready(group)
+    except BaseException:
+        end(handles)
+        raise
+    return group
+
+
+def end(handles: Iterable[Any]) -> None:
+    """Ends actors, and Ray if it was started for them."""
+    if ray.is_initialized():
+        for handle in handles:
+            ray.kill(handle)
+    ray_cluster.release()
+
+
+def _room(actors: int | None, cpus: int, gpus: float) -> int:
+    """The number of actors to start.
+
+    Raises:
+        SettingError: the cluster does not have the CPUs or GPUs.
+    """
+    nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
+    most_cpus = max(node.get("CPU", 0) for node in nodes)
+    if cpus > most_cpus:
+        raise SettingError("ray_cpus", cpus, f"no machine has more than {most_cpus:g}")
+    most_gpus = max(node.get("GPU", 0) for node in nodes)
+    if gpus > most_gpus:
+        raise SettingError("ray_gpus", gpus, f"no machine has more than {most_gpus:g}")
+    room = sum(_room_on(node, cpus, gpus) for node in nodes)
+    if actors is not None and actors > room:
+        of = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
+        reason = f"the cluster has room for only {room} actors of {of} each"
+        raise SettingError("ray_actors", actors, reason)
+    return actors or room
+
+
+def _room_on(node: dict[str, float], cpus: int, gpus: float) -> int:
+    """How many actors fit on a machine."""
+    by_cpus = int(node.get("CPU", 0) // cpus)
+    if not gpus:
+        return by_cpus
+    devices = node.get("GPU", 0)
+    # An actor with a fraction of a GPU has all of it on one device.
+    by_gpus = int(devices) * int(1 / gpus + 1e-9) if gpus < 1 else int(devices // gpus)
+    return min(by_cpus, by_gpus)
+
+
+def _wait_until_ready(group: Actors) -> None:
+    """Waits until all actors have answered.
+
+    Raises:
+        RuntimeStartError: an actor cannot start, or has another version of this package.
+    """
+    waiting = {actor.handle.ping.remote(): actor for actor in group.all}
+    deadline = time.monotonic() + _START_TIMEOUT
+    while waiting:
+        ready, _ = ray.wait(list(waiting), timeout=0.5)
+        for reference in ready:
+            try:
+                version, node = ray.get(reference)
+            except ray.exceptions.RayError as error:
+                raise RuntimeStartError(f"a Ray actor cannot start: {explain(error)}") from error
+            if version != __version__:
+                raise RuntimeStartError(
+                    f"tff_pcdd is {version} on a machine of the Ray cluster, but {__version__} here"
+                )
+            waiting.pop(reference).node = node
+        if time.monotonic() > deadline:
+            free = ray.available_resources().get("CPU", 0)
+            raise RuntimeStartError(
+                f"{len(waiting)} of {len(group.all)} Ray actors have not started within "
+                f"{_START_TIMEOUT:g} s; the cluster has {free:g} free CPUs"
+            )
