@@ -16,11 +16,9 @@ has no secrets to protect.
     tff.framework.set_default_context(context)
 """
 
-import collections
 import concurrent.futures
-import hashlib
+import functools
 import os
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,9 +27,9 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _graphs, _interpreter, _tff_private, _values
+from tff_pcdd.runtime import _graphs, _tff_private, _values
+from tff_pcdd.runtime._computations import Computations, translate
 
-_COMPUTATIONS_KEPT = 64
 _HOST = "/device:CPU:0"
 # Every running client needs its own memory.
 _MAX_DEFAULT_PARALLELISM = 8
@@ -183,61 +181,14 @@ def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, tf.errors.CancelledError)
 
 
-class _Computations:
-    """A cache of compiled and translated computations.
-
-    Args:
-        on_host: whether they only run on the CPU.
-    """
-
-    def __init__(self, on_host: bool):
-        self._on_host = on_host
-        self._by_object: dict[int, tuple[weakref.ref, _interpreter.Evaluate]] = {}
-        self._by_content: collections.OrderedDict = collections.OrderedDict()
-        self._lock = threading.RLock()
-
-    def get(self, computation: tff.framework.ConcreteComputation) -> _interpreter.Evaluate:
-        """The translation of a computation."""
-        # By identity first, because TFF compares computations by their whole content.
-        identity = id(computation)
-        known = self._by_object.get(identity)
-        if known is not None and known[0]() is computation:
-            return known[1]
-        proto = tff.framework.ConcreteComputation.get_proto(computation)
-        content = hashlib.sha256(proto.SerializeToString(deterministic=True)).digest()
-        with self._lock:
-            evaluate = self._by_content.pop(content, None) or _translate(computation, self._on_host)
-            self._by_content[content] = evaluate
-            while len(self._by_content) > _COMPUTATIONS_KEPT:
-                self._by_content.popitem(last=False)
-        reference = weakref.ref(computation, lambda _: self._by_object.pop(identity, None))
-        self._by_object[identity] = (reference, evaluate)
-        return evaluate
-
-
-def _translate(
-    computation: tff.framework.ConcreteComputation, on_host: bool
-) -> _interpreter.Evaluate:
-    computation = tff.backends.test.replace_secure_intrinsics_with_bodies(computation)
-    if on_host:
-        # TFF's compiler would also optimize all graphs, which takes half of the time of a first
-        # round and is done again when they are run.
-        block, _ = _tff_private.tree_transformations.replace_intrinsics_with_bodies(
-            computation.to_building_block()
-        )
-        return _interpreter.translate(tff.framework.to_call_dominant(block))
-    # This inlines functions, without which GPUs could not be given data sets.
-    computation = tff.backends.native.desugar_and_transform_to_native(computation)
-    return _interpreter.translate(computation.to_building_block())
-
-
 class _Factory(tff.framework.ExecutorFactory):
     """Creates a new executor for each call, which is cheap."""
 
     def __init__(self, workers: _Workers, default_num_clients: int):
         self._workers = workers
         self._default_num_clients = default_num_clients
-        self._computations = _Computations(all("CPU" in name for name in workers.devices))
+        on_host = all("CPU" in name for name in workers.devices)
+        self._computations = Computations(functools.partial(translate, on_host=on_host))
         self._running: weakref.WeakSet[_Executor] = weakref.WeakSet()
 
     def create_executor(self, cardinalities) -> "_Executor":
@@ -282,7 +233,7 @@ class _Value(_tff_private.ExecutorValue):
 class _Executor(_tff_private.Executor):
     """Evaluates computations for one number of clients."""
 
-    def __init__(self, computations: _Computations, run: _Run):
+    def __init__(self, computations: Computations, run: _Run):
         self._computations = computations
         self._run = run
 
