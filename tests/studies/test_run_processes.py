@@ -47,7 +47,7 @@ def processes(folder, seed):
 
 def directories(process):
     """The directories of the clusters that a process has started."""
-    return [*pathlib.Path("/tmp").glob(f"tff_*ray_*/session_*_{process}")]
+    return [*pathlib.Path("/tmp").glob(f"tff_ray_{process}_*")]
 
 
 def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
@@ -104,7 +104,7 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
 
     # What has finished is not computed again; for that alone, Ray is not started.
     monkeypatch.setattr(
-        "tff_pcdd.studies.run_processes._ray_cluster.connected", lambda *_, **__: 1 / 0
+        "tff_pcdd.studies.run_processes.ray_cluster.connected", lambda *_, **__: 1 / 0
     )
     assert not compare(configs(0, warns), tmp_path, OPTIONS, parallel=TWO).failures
     assert len(processes(tmp_path, 0)) == 1
@@ -120,7 +120,7 @@ def test_threads_of_a_run(tmp_path):
 
 def test_a_cluster_that_does_not_answer(tmp_path):
     options = ParallelOptions(2, ray_address="127.0.0.1:1")
-    with pytest.raises(RuntimeStartError, match=r"Ray cannot be reached at 127\.0\.0\.1:1: "):
+    with pytest.raises(RuntimeStartError, match=r"Ray cannot connect to 127\.0\.0\.1:1: "):
         compare(configs(0), tmp_path / "out", OPTIONS, parallel=options)
     assert not (tmp_path / "out").exists()
 

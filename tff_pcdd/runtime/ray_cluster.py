@@ -2,74 +2,113 @@
 
 A cluster that is started here
 
-- listens on the loopback interface only, and demands a random token;
+- listens on the loopback interface only, and answers only calls with a token that was drawn for
+  this process;
 - has no dashboard, and sends no usage statistics;
 - has its files, such as the actors' logs, in a temporary directory of its own;
-- ends with this process, whatever ends it: Ray's processes ask the kernel for that.
+- ends with this process, whatever ends it: the kernel kills Ray's services, and without them the
+  processes that compute end too.
 
-A process has at most one connection, which ends when its last user releases it.
+A process has at most one connection, which ends when its last user releases it. Ray is an optional
+package, so it is imported when a cluster is needed.
 """
 
 from __future__ import annotations
 
 import contextlib
-import logging
+import importlib.util
 import os
 import pathlib
-import secrets
 import shutil
-import signal
 import socket
 import tempfile
 import threading
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import _ray_processes
 from tff_pcdd.runtime.errors import RuntimeStartError
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
 _LONGEST_TEMP = 14
 _PREFIX = "tff_ray_"
-_MOST_ATTEMPTS = 3
-_CONNECT_TIMEOUT = 10.0
-
-_ENVIRONMENT = {
-    # Otherwise Ray replaces the loopback address by that of a network interface.
-    "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
-    "RAY_AUTH_MODE": "token",
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
+# Seconds within which a cluster has to answer.
+_PATIENCE = 10.0
 
 _lock = threading.RLock()
 _users = 0
 _address: str | None = None
 _directory: pathlib.Path | None = None
-_owned = False
+_opened = contextlib.ExitStack()
 _keeps_logs = False
+_interrupted = False
 
 
-def connect(address: str | None, num_cpus: int | None = None) -> None:
+def check_installed(setting: str, value: Any) -> None:
+    """Checks that Ray is installed.
+
+    Args:
+        setting: the setting that needs Ray, for the error.
+        value: its value.
+
+    Raises:
+        SettingError: Ray is not installed.
+    """
+    if importlib.util.find_spec("ray") is None:
+        reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
+        raise SettingError(setting, value, reason)
+
+
+@contextlib.contextmanager
+def connected(address: str | None, **options: Any) -> Iterator[None]:
+    """Connects this process for the time of a block; the arguments are those of `connect`."""
+    global _interrupted
+    connect(address, **options)
+    try:
+        yield
+    except BaseException as error:
+        # Whoever interrupts the program does not want to wait for an orderly end.
+        _interrupted = not isinstance(error, Exception)
+        raise
+    finally:
+        release()
+        _interrupted = False
+
+
+def connect(
+    address: str | None,
+    *,
+    num_cpus: int | None = None,
+    environment: Mapping[str, str] | None = None,
+    object_store_bytes: int | None = None,
+) -> None:
     """Connects this process to a cluster, or starts one; `release` is its counterpart.
 
     A connection that the process already has is used, and stays open afterwards.
 
     Args:
         address: "host:port", "auto", or None for a cluster of this process.
-        num_cpus: number of CPUs of the cluster of this process; by default those it may use.
+        num_cpus: number of CPUs of such a cluster; by default those it may use.
+        environment: environment variables of its processes.
+        object_store_bytes: its memory for shared objects; by default, Ray chooses.
 
     Raises:
         SettingError: the process is connected to another cluster.
         RuntimeStartError: there is no cluster at the address, or it cannot be started.
     """
-    global _users, _address, _owned
+    global _users, _address
     with _lock:
         if _users and address != _address:
             here = _address or "a cluster of its own"
             reason = f"this process is connected to {here}; close that runtime first"
             raise SettingError("ray_address", address, reason)
         if not _users:
-            _owned = _open(address, num_cpus)
+            import ray
+
+            if not ray.is_initialized():
+                _open(address, num_cpus, environment or {}, object_store_bytes)
             _address = address
         _users += 1
 
@@ -79,8 +118,8 @@ def release() -> None:
     global _users
     with _lock:
         _users -= 1
-        if not _users and _owned:
-            _close()
+        if not _users:
+            _opened.close()
 
 
 def logs() -> str:
@@ -94,45 +133,42 @@ def keep_logs() -> None:
     _keeps_logs = True
 
 
-def _open(address: str | None, num_cpus: int | None) -> bool:
-    """Connects or starts; returns whether this process was not connected before."""
-    global _directory, _keeps_logs
-    import ray
+def _open(
+    address: str | None,
+    num_cpus: int | None,
+    environment: Mapping[str, str],
+    object_store_bytes: int | None,
+) -> None:
+    """Connects or starts.
 
-    if ray.is_initialized():
-        return False
-    settings: dict[str, Any] = {"address": address}
-    if address not in (None, "auto"):
-        _check_reachable(address)
+    Raises:
+        RuntimeStartError: that fails.
+    """
+    global _directory, _keeps_logs
     _keeps_logs = False
-    if address is None:
-        sweep()
-        secure()
-        # The directory can be entered by this user only.
-        _directory = pathlib.Path(tempfile.mkdtemp(prefix=f"{_PREFIX}{os.getpid()}_", dir=_temp()))
-        settings = {
-            "address": "local",
-            "num_cpus": num_cpus or len(os.sched_getaffinity(0)),
-            "include_dashboard": False,
-            "_temp_dir": str(_directory),
-        }
-    logging.getLogger("ray").setLevel(logging.ERROR)
-    ray._private.worker.print_to_stdstream = _log_message
-    with _own_signal_handlers():
-        for attempt in range(_MOST_ATTEMPTS):
-            try:
-                ray.init(**settings, log_to_driver=False, configure_logging=False)
-                break
-            except Exception as error:
-                ray.shutdown()
-                # On a busy machine, a node may not start within Ray's own time limit.
-                if address is None and "timed out" in str(error) and attempt + 1 < _MOST_ATTEMPTS:
-                    continue
-                _close()
-                reason = " ".join(str(error).split())[:300]
-                where = f"connect to {address}" if address else "start on this machine"
-                raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
-    return True
+    variables = {"RAY_USAGE_STATS_ENABLED": "0"}
+    options: dict[str, Any] = {"address": address}
+    with contextlib.ExitStack() as stack:
+        if address is None:
+            sweep()
+            name = f"{_PREFIX}{os.getpid()}_"
+            # Ray lets everybody write to the directories in it, but nobody else can enter it.
+            _directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=_temp()))
+            stack.callback(_remove_directory)
+            options = {
+                "address": "local",
+                "num_cpus": num_cpus or len(os.sched_getaffinity(0)),
+                "object_store_memory": object_store_bytes,
+                "include_dashboard": False,
+                "_node_ip_address": "127.0.0.1",
+                "_temp_dir": str(_directory),
+            }
+            variables |= {**environment, **_ray_processes.private_environment()}
+        elif address != "auto":
+            _check_reachable(address)
+        _ray_processes.initialize(address, options, variables)
+        stack.callback(lambda: _ray_processes.shut_down(interrupted=_interrupted))
+        _opened.push(stack.pop_all())
 
 
 def _check_reachable(address: str) -> None:
@@ -143,51 +179,20 @@ def _check_reachable(address: str) -> None:
     """
     host, _, port = address.rpartition(":")
     try:
-        socket.create_connection((host.strip("[]"), int(port)), _CONNECT_TIMEOUT).close()
+        socket.create_connection((host.strip("[]"), int(port)), _PATIENCE).close()
     except (OSError, OverflowError) as error:
         raise RuntimeStartError(f"Ray cannot connect to {address}: {error}") from error
 
 
-def secure() -> None:
-    """Restricts a cluster that is started next to this machine, and to whoever has its token."""
-    import ray
-
-    os.environ.setdefault("RAY_AUTH_TOKEN", secrets.token_hex(32))
-    os.environ.update(_ENVIRONMENT)
-    # Ray has read the variables when it was imported.
-    ray._private.ray_constants.ENABLE_RAY_CLUSTER = False
-    ray._raylet.Config.initialize("")  # type: ignore[attr-defined]
-
-
-def _close() -> None:
+def _remove_directory() -> None:
+    """Removes the directory of a cluster whose processes are ending, unless its logs are kept."""
     global _directory
-    import ray
-
-    ray.shutdown()
-    if _directory is not None and not _keeps_logs:
-        shutil.rmtree(_directory, ignore_errors=True)
-    _directory = None
-
-
-def _log_message(data: Any, *_: object, **__: object) -> None:
-    """Takes what Ray would print to standard output, such as that a process of its own has ended.
-
-    What matters of it is in the runtime's own messages.
-    """
-    logging.debug("ray: %s", data.get("lines"))
-
-
-@contextlib.contextmanager
-def _own_signal_handlers() -> Iterator[None]:
-    """Keeps the program's handler of SIGTERM, which Ray replaces by its own."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-    handler = signal.getsignal(signal.SIGTERM)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGTERM, handler)
+    directory, _directory = _directory, None
+    for _ in range(20):
+        if _keeps_logs or directory is None or not directory.exists():
+            return
+        shutil.rmtree(directory, ignore_errors=True)
+        time.sleep(0.05)
 
 
 def _temp() -> str:

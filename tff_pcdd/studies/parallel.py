@@ -7,7 +7,7 @@ import math
 import os
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _ray_cluster
+from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.settings import check_options, option
 from tff_pcdd.training import RunOptions
 
@@ -79,7 +79,7 @@ class ParallelOptions:
         if options is not None and options.compute.runtime.name == _RAY_RUNTIME:
             reason = "cannot be combined with parallel_runs above 1; choose another runtime"
             raise SettingError("runtime", _RAY_RUNTIME, reason)
-        _ray_cluster.check_installed("parallel_runs", self.parallel_runs)
+        ray_cluster.check_installed("parallel_runs", self.parallel_runs)
         if self.ray_address is None and self.run_cpus is not None:
             check_available("run_cpus", self.run_cpus, self.parallel_runs, _cores(), "CPU cores")
 

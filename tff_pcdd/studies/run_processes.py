@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
-from tff_pcdd.runtime import _ray_cluster
+from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.studies import cluster_nodes
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure, Job, News, Surroundings, compute_on_ray
@@ -157,7 +157,7 @@ class RunProcesses:
             cores = str(len(os.sched_getaffinity(0)))
             variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", cores)
         self._stack.enter_context(
-            _ray_cluster.connected(
+            ray_cluster.connected(
                 address, environment=variables, object_store_bytes=_OBJECT_STORE_BYTES
             )
         )

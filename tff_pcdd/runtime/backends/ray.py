@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import dataclasses
-import importlib.util
 
 from etils import epy
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.settings import option
 
@@ -67,9 +67,7 @@ class Ray(RuntimeConfig):
             raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
         if self.ray_address is not None:
             _check_address(self.ray_address)
-        if importlib.util.find_spec("ray") is None:
-            reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
-            raise SettingError("runtime", "ray", reason)
+        ray_cluster.check_installed("runtime", "ray")
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import ray_context

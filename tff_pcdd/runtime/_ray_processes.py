@@ -1,0 +1,153 @@
+"""Starts Ray's processes, and ends them; used by `ray_cluster`."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import logging
+import os
+import pathlib
+import secrets
+import signal
+import sys
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from tff_pcdd.runtime.errors import RuntimeStartError
+
+# Ray replaces the handlers of these signals.
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+_MOST_ATTEMPTS = 3
+
+
+def initialize(
+    address: str | None, options: Mapping[str, Any], variables: Mapping[str, str]
+) -> None:
+    """Connects to a cluster, or starts one.
+
+    Args:
+        address: its address; None starts one.
+        options: arguments of `ray.init`.
+        variables: environment variables of Ray's processes.
+
+    Raises:
+        RuntimeStartError: that fails.
+    """
+    with _environment(variables), _handlers_kept():
+        import ray
+        from ray._private import ray_constants
+
+        # Errors of tasks are reported by whoever waits for them.
+        logging.getLogger("ray").setLevel(logging.CRITICAL)
+        internals: Any = ray
+        internals._private.worker.print_to_stdstream = _log_message
+        # The process may have imported Ray before, which then has read the variables, or may have
+        # used another cluster, with a token.
+        internals._raylet.Config.initialize("")
+        internals._raylet.AuthenticationTokenLoader.instance().reset_cache()
+        enabled, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
+        try:
+            for attempt in range(_MOST_ATTEMPTS):
+                try:
+                    ray.init(**options, log_to_driver=False, configure_logging=False)
+                    return
+                except Exception as error:
+                    ray.shutdown()
+                    slow = address is None and "timed out" in str(error)
+                    # On a busy machine, a node may not start within Ray's own time limit.
+                    if not slow or attempt + 1 == _MOST_ATTEMPTS:
+                        reason = " ".join(str(error).split())[:300]
+                        where = f"connect to {address}" if address else "start on this machine"
+                        raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
+        finally:
+            ray_constants.ENABLE_RAY_CLUSTER = enabled
+
+
+def private_environment() -> dict[str, str]:
+    """The environment of a cluster that only this process can use."""
+    return {
+        "RAY_AUTH_MODE": "token",
+        "RAY_AUTH_TOKEN": _token(),
+        # Otherwise Ray replaces the loopback address by that of another interface.
+        "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER": "0",
+        # By default, a task is repeated for ever when the memory is not sufficient.
+        "RAY_task_oom_retries": "1",
+        # By default, Ray's processes give way to all others on the machine.
+        "RAY_worker_niceness": "0",
+    }
+
+
+@functools.cache
+def _token() -> str:
+    """A token for all clusters of this process, because Ray reads it once."""
+    return secrets.token_hex(32)
+
+
+def shut_down(*, interrupted: bool) -> None:
+    """Leaves the cluster, and ends one of this process.
+
+    Args:
+        interrupted: whether somebody waits for the end of the program; then Ray's processes are
+            killed.
+    """
+    import ray
+
+    internals: Any = ray
+    module = internals._private.worker
+    node = module._global_node
+    with _handlers_kept():
+        if not interrupted or node is None or not node.is_head():
+            ray.shutdown(wait_for_processes=True)
+            return
+        module._global_node = None
+        started = _children_of_raylet(node)
+        ray.shutdown()
+        node.kill_all_processes(check_alive=False, allow_graceful=False)
+        for process in started:
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(process, signal.SIGKILL)
+
+
+def _children_of_raylet(node: Any) -> list[int]:
+    """The processes that compute, and others; they would notice the end of Ray seconds later."""
+    return [
+        int(process)
+        for raylet in node.all_processes.get("raylet", ())
+        for path in pathlib.Path(f"/proc/{raylet.process.pid}/task").glob("*/children")
+        for process in path.read_text().split()
+    ]
+
+
+def _log_message(data: Mapping[str, Any], *_: object, **__: object) -> None:
+    """Takes what Ray would print, such as that a process has died; whoever waits for it knows."""
+    logging.debug("ray: %s", data.get("lines"))
+
+
+@contextlib.contextmanager
+def _environment(variables: Mapping[str, str]) -> Iterator[None]:
+    """Sets environment variables for a block."""
+    before = {name: os.environ.get(name) for name in variables}
+    os.environ.update(variables)
+    try:
+        yield
+    finally:
+        for name, value in before.items():
+            if value is None:
+                os.environ.pop(name, None)
+            else:
+                os.environ[name] = value
+
+
+@contextlib.contextmanager
+def _handlers_kept() -> Iterator[None]:
+    """Restores the handlers of signals and errors that Ray replaces in the block."""
+    handlers = {number: signal.getsignal(number) for number in _SIGNALS}
+    hook = sys.excepthook
+    try:
+        yield
+    finally:
+        sys.excepthook = hook
+        # Only the main thread can, and only there Ray does it.
+        with contextlib.suppress(ValueError):
+            for number, handler in handlers.items():
+                signal.signal(number, handler)
