@@ -5,7 +5,8 @@ A cluster that is started here
 - listens on the loopback interface only, and demands a random token;
 - has no dashboard, and sends no usage statistics;
 - has its files, such as the actors' logs, in a temporary directory of its own;
-- ends with this process, whatever ends it: Ray's processes ask the kernel for that.
+- ends with this process, whatever ends it: Ray's processes ask the kernel for that, and a watchdog
+  ends those that do not.
 
 A process has at most one connection, which ends when its last user releases it.
 """
@@ -20,6 +21,8 @@ import secrets
 import shutil
 import signal
 import socket
+import subprocess
+import sys
 import tempfile
 import threading
 from collections.abc import Iterator
@@ -27,6 +30,7 @@ from typing import Any
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.errors import RuntimeStartError
+from tff_pcdd.runtime.processes import children
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
 _LONGEST_TEMP = 14
@@ -47,6 +51,7 @@ _address: str | None = None
 _directory: pathlib.Path | None = None
 _owned = False
 _keeps_logs = False
+_watchdog: subprocess.Popen | None = None
 
 
 def connect(address: str | None, num_cpus: int | None = None) -> None:
@@ -132,7 +137,24 @@ def _open(address: str | None, num_cpus: int | None) -> bool:
                 reason = " ".join(str(error).split())[:300]
                 where = f"connect to {address}" if address else "start on this machine"
                 raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
+    if _directory is not None:
+        _start_watchdog(_directory)
     return True
+
+
+def _start_watchdog(directory: pathlib.Path) -> None:
+    """Starts a process that cleans up if this one is killed; see `ray_watchdog`."""
+    global _watchdog
+    pids = map(str, children(os.getpid()))
+    script = str(pathlib.Path(__file__).with_name("ray_watchdog.py"))
+    _watchdog = subprocess.Popen(
+        [sys.executable, "-I", "-S", script, str(directory), *pids],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C must not end it.
+        start_new_session=True,
+    )
 
 
 def _check_reachable(address: str) -> None:
@@ -160,10 +182,15 @@ def secure() -> None:
 
 
 def _close() -> None:
-    global _directory
+    """Disconnects, and ends a cluster of this process."""
+    global _directory, _watchdog
     import ray
 
     ray.shutdown()
+    if _watchdog is not None:
+        _watchdog.kill()
+        _watchdog.communicate()
+        _watchdog = None
     if _directory is not None and not _keeps_logs:
         shutil.rmtree(_directory, ignore_errors=True)
     _directory = None
