@@ -52,8 +52,8 @@ def test_ray_has_to_be_installed(program, call_here, monkeypatch, tmp_path):
     status, _, err = call_here(program, *flags)
     assert status == 2
     assert err == (
-        f"{program}: error: --parallel_runs=2: needs Ray, which "
-        '`pip install "tff_pcdd[ray]"` or `make install-ray` installs\n'
+        f"{program}: error: --parallel_runs=2: needs the package ray: "
+        'pip install "tff_pcdd[ray]", or make install-ray\n'
     )
 
 

@@ -18,8 +18,8 @@ import tree
 
 from tests.runtime import toy_rounds as toy
 from tff_pcdd import runtime, settings
-from tff_pcdd.benchmarks.processes import children
 from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime.processes import children
 
 pytest.importorskip("ray")
 pytestmark = pytest.mark.integration

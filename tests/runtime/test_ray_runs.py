@@ -14,8 +14,8 @@ import pytest
 import tree
 
 from tff_pcdd import export, runtime
-from tff_pcdd.benchmarks.processes import children
 from tff_pcdd.errors import SettingError
+from tff_pcdd.runtime.processes import children
 from tff_pcdd.training import (
     ComputeOptions,
     ExperimentConfig,

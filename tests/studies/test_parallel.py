@@ -63,7 +63,7 @@ def test_more_gpus_than_the_machine_has_are_refused(cores):
 def test_without_ray_only_one_run_at_a_time(monkeypatch):
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     ParallelOptions().check(None)
-    with refuses("parallel_runs", 'pip install "tff_pcdd\\[ray\\]"` or `make install-ray'):
+    with refuses("parallel_runs", 'pip install "tff_pcdd\\[ray\\]", or make install-ray'):
         ParallelOptions(2).check(None)
 
 

@@ -13,6 +13,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from tff_pcdd.runtime.processes import children
+
 # The root of a clone. The server is not part of an installed package.
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -54,24 +56,6 @@ def model_server(export_dir: str | os.PathLike, *arguments: str) -> Iterator[tup
         process.terminate()
         process.wait()
         standard_output(process).close()
-
-
-def children(pid: int) -> list[int]:
-    """The ids of all descendants of a process."""
-    parents = {}
-    for entry in Path("/proc").iterdir():
-        if entry.name.isdecimal():
-            with contextlib.suppress(OSError):
-                # The name of the process, in parentheses, may contain any character.
-                fields = (entry / "stat").read_text().rpartition(")")[2].split()
-                parents[int(entry.name)] = int(fields[1])
-    found, pending = [], [pid]
-    while pending:
-        parent = pending.pop()
-        below = [child for child, its_parent in parents.items() if its_parent == parent]
-        found += below
-        pending += below
-    return found
 
 
 @contextlib.contextmanager

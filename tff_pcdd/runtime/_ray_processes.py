@@ -9,11 +9,13 @@ import os
 import pathlib
 import secrets
 import signal
+import subprocess
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any
 
 from tff_pcdd.runtime.errors import RuntimeStartError
+from tff_pcdd.runtime.processes import children
 
 # Ray replaces the handlers of these signals.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
@@ -110,12 +112,31 @@ def shut_down(*, interrupted: bool) -> None:
 
 def _children_of_raylet(node: Any) -> list[int]:
     """The processes that compute, and others; they would notice the end of Ray seconds later."""
-    return [
-        int(process)
-        for raylet in node.all_processes.get("raylet", ())
-        for path in pathlib.Path(f"/proc/{raylet.process.pid}/task").glob("*/children")
-        for process in path.read_text().split()
-    ]
+    raylets = node.all_processes.get("raylet", ())
+    return [process for raylet in raylets for process in children(raylet.process.pid)]
+
+
+@contextlib.contextmanager
+def watchdog(directory: pathlib.Path) -> Iterator[None]:
+    """Cleans up if this process is killed in the block; see `ray_watchdog`.
+
+    Args:
+        directory: the files of the cluster that this process has started.
+    """
+    script = str(pathlib.Path(__file__).with_name("ray_watchdog.py"))
+    process = subprocess.Popen(
+        [sys.executable, "-I", "-S", script, str(directory), *map(str, children(os.getpid()))],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+        # Ctrl-C must not end it.
+        start_new_session=True,
+    )
+    try:
+        yield
+    finally:
+        process.kill()
+        process.communicate()
 
 
 def _log_message(data: Mapping[str, Any], *_: object, **__: object) -> None:

@@ -6,8 +6,8 @@ A cluster that is started here
   this process;
 - has no dashboard, and sends no usage statistics;
 - has its files, such as the actors' logs, in a temporary directory of its own;
-- ends with this process, whatever ends it: the kernel kills Ray's services, and without them the
-  processes that compute end too.
+- ends with this process, whatever ends it: the kernel kills Ray's services, and a watchdog ends
+  what they leave behind.
 
 A process has at most one connection, which ends when its last user releases it. Ray is an optional
 package, so it is imported when a cluster is needed.
@@ -168,6 +168,8 @@ def _open(
             _check_reachable(address)
         _ray_processes.initialize(address, options, variables)
         stack.callback(lambda: _ray_processes.shut_down(interrupted=_interrupted))
+        if _directory is not None:
+            stack.enter_context(_ray_processes.watchdog(_directory))
         _opened.push(stack.pop_all())
 
 
