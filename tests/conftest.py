@@ -76,9 +76,12 @@ def simulation(request):
         yield used
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_here():
-    """Ray on this machine, with room for eight actors of one core each."""
+    """Ray on this machine, with room for eight actors of one core each.
+
+    Not for the whole session, because some modules start a cluster as programs do.
+    """
     pytest.importorskip("ray")
     from tff_pcdd.runtime import ray_cluster
 
@@ -87,11 +90,16 @@ def ray_here():
     ray_cluster.release()
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")
 def ray_actors(ray_here):
-    """A context of the runtime `ray` with two actors."""
+    """A context of the runtime `ray` with two actors.
+
+    They have as many threads as this process: the rounding of TensorFlow's sums depends on that.
+    """
     from tff_pcdd import runtime
 
-    context = runtime.create("ray", ray_actors=2, ray_timeout=30.0).create_context()
+    threads = min(4, len(os.sched_getaffinity(0)))
+    settings = {"ray_actors": 2, "ray_cpus": threads, "ray_timeout": 30.0}
+    context = runtime.create("ray", **settings).create_context()
     yield context
     context.close()

@@ -3,6 +3,7 @@
 import logging
 import os
 import pathlib
+import re
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.studies import fake_training
 from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime.processes import children
 from tff_pcdd.studies import ParallelOptions, compare, study
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
@@ -34,9 +36,14 @@ def unchecked(monkeypatch):
 
 
 def listeners():
-    """The addresses of this machine at which any process listens."""
-    answer = subprocess.run(["ss", "-ltnH"], capture_output=True, text=True, check=True)
-    return {line.split()[3] for line in answer.stdout.splitlines()}
+    """The addresses of this machine at which processes listen that this one has started."""
+    answer = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True)
+    own = set(children(os.getpid()))
+    return {
+        line.split()[3]
+        for line in answer.stdout.splitlines()
+        if own.intersection(map(int, re.findall(r"pid=(\d+)", line)))
+    }
 
 
 def processes(folder, seed):
