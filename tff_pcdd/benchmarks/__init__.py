@@ -6,9 +6,11 @@ Importing this package does not import TensorFlow.
 # Sections in the order in which they run; `run(plan)` of the module measures the section.
 SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
+    "actors": "tff_pcdd.benchmarks.actors",
     "methods": "tff_pcdd.benchmarks.methods",
     "startup": "tff_pcdd.benchmarks.startup",
     "memory": "tff_pcdd.benchmarks.memory",
     "population": "tff_pcdd.benchmarks.population",
+    "soak": "tff_pcdd.benchmarks.soak",
     "serving": "tff_pcdd.benchmarks.serving",
 }

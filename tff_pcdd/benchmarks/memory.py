@@ -51,9 +51,9 @@ def _run_elsewhere(rounds: int) -> list[float]:
     return json.loads(output.splitlines()[-1])
 
 
-def resident_memory() -> float:
-    """Resident memory of this process in MB."""
-    pages = int(Path("/proc/self/statm").read_text().split()[1])
+def resident_memory(pid: int | str = "self") -> float:
+    """Resident memory of a process in MB, by default of this one."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
     return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 

@@ -13,6 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import IO
 
+from tff_pcdd.benchmarks.report import Table
 from tff_pcdd.runtime.processes import children
 
 # The root of a clone. The server is not part of an installed package.
@@ -32,6 +33,12 @@ def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
 def has_ray() -> bool:
     """Whether the extra `ray` is installed, and this machine has cores for two actors."""
     return importlib.util.find_spec("ray") is not None and len(os.sched_getaffinity(0)) > 1
+
+
+def without_ray(title: str) -> Table:
+    """In place of what cannot be measured unless `has_ray()`."""
+    row = {"note": "not measured: needs the extra `ray` and two cores"}
+    return Table(title, {"": "note"}, [row])
 
 
 def standard_output(process: subprocess.Popen) -> IO[str]:

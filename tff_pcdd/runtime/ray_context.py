@@ -23,6 +23,7 @@ import atexit
 import collections
 import hashlib
 import itertools
+import time
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -72,12 +73,14 @@ class RayContext(tff.framework.SyncContext):
         sent_bytes: bytes sent so far, by kind: `weights` (once for each machine with actors),
             `clients` (samples and states), `results` (partial sums, client results and new states)
             and `computations`.
+        waited: seconds so far in which this process has waited for shares.
         loads_data: whether the actors load samples themselves; see `load_data`.
     """
 
     def __init__(self, actors: Actors, loads_data: bool = False):
         self.actors = actors
         self.sent_bytes: collections.Counter[str] = collections.Counter()
+        self.waited = 0.0
         self.loads_data = loads_data
         self._local = inprocess.create_context()
         self._plans = Computations(compile_plan)
@@ -142,9 +145,9 @@ class RayContext(tff.framework.SyncContext):
         shared = ray.put(from_server)
         clients = _transport.map_leaves(self._names.named, clients)
         limits = ranges(num_clients, len(self.actors.all))
-        done = self.actors.run(
-            [self._share(plan, clients, shared, begin, end) for begin, end in limits]
-        )
+        start = time.monotonic()
+        done = self.actors.run([self._share(plan, clients, shared, *limit) for limit in limits])
+        self.waited += time.monotonic() - start
         nodes = {actor.node for actor, _ in done}
         self.sent_bytes["weights"] += _transport.num_bytes(from_server) * len(nodes)
         for (begin, end), (actor, _) in zip(limits, done, strict=True):

@@ -1,0 +1,258 @@
+"""Section `actors`: bytes and seconds of a round on Ray actors, here and on larger clusters."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, Any
+
+import tensorflow_federated as tff
+
+from tff_pcdd import federated, runtime
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
+
+if TYPE_CHECKING:
+    from tff_pcdd.runtime.ray_context import RayContext
+
+_TEXT = """\
+**Bytes**: what {actors} actors on one machine receive and return, in MB. The smallest possible sum
+is that of the weights once, the partial sums of every actor, and the new states of the clients that
+take part.
+
+**Scale**: a model of the time of a round with n clients on A machines with one actor each, which
+the driver reaches over a network of B bytes per second:
+
+    T = c + ⌈n / A⌉ · t + A · W · (2 / B + m)
+
+Every machine receives the weights of W bytes and returns sums of this size, and the driver merges
+the sums. The constants are measured here: t is the time in which an actor with one core trains a
+client, m the time of merging for a byte, and c what a round needs besides. The driver becomes the
+bottleneck where its part A · W · (2 / B + m) takes as long as the part of the actors: with
+A* = √(n · t / (W · (2 / B + m))) machines. States of clients are left out: n · S / B more for
+states of S bytes. The table `Model and measurement` compares the model with rounds on this machine,
+where the network is its memory."""
+
+_ACTORS = 2
+_BYTES_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
+_QUICK_BYTES_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
+_METHODS = ("fedavg", "feddyn")
+_MOST_BYTES = 1.1
+
+_SCALE_CLIENTS = (100, 1_000)
+_SCALE_ACTORS = (1, 4, 16, 64)
+_BANDWIDTHS = {"1 Gbit/s": 125e6, "10 Gbit/s": 1.25e9, "100 Gbit/s": 12.5e9}
+
+
+@dataclasses.dataclass(frozen=True)
+class RoundTime:
+    """The model of the time of a round.
+
+    Attributes:
+        client: seconds in which an actor trains a client.
+        merge: seconds of merging for a byte.
+        weights: bytes of the weights.
+        rest: seconds that a round needs besides.
+    """
+
+    client: float
+    merge: float
+    weights: float
+    rest: float
+
+    def seconds(self, clients: int, actors: int, bandwidth: float) -> float:
+        """Seconds of a round; the bandwidth, in bytes per second, may be infinite."""
+        training = math.ceil(clients / actors) * self.client
+        return self.rest + training + actors * self._driver(bandwidth)
+
+    def most_actors(self, clients: int, bandwidth: float) -> float:
+        """The number of actors from which on the driver takes longer than they do."""
+        return math.sqrt(clients * self.client / self._driver(bandwidth))
+
+    def _driver(self, bandwidth: float) -> float:
+        """The driver's seconds for an actor."""
+        return self.weights * (2 / bandwidth + self.merge)
+
+
+def run(plan: measure.Plan) -> Section:
+    """Counts bytes, and measures the constants of the model."""
+    if not processes.has_ray():
+        return Section("Ray actors", _text(), [processes.without_ray("Ray actors")])
+    workloads = _QUICK_BYTES_WORKLOADS if plan.quick else _BYTES_WORKLOADS
+    byte_rows: list[dict[str, Any]] = []
+    targets, checks, scales = [], [], []
+    with _actors(_ACTORS) as context:
+        for workload in workloads:
+            for method in _METHODS:
+                measure.note(f"actors: bytes of {method}, {workload.model}")
+                row = _bytes(workload, method, context)
+                byte_rows.append(row)
+                text = f"bytes of a round over the least possible, {method}, {workload.model}"
+                targets.append(Target(text, row["ratio"], _MOST_BYTES))
+    for workload in workloads:
+        model, rows = _measure(workload, plan)
+        checks += rows
+        scales += _scale(workload, model)
+    tables = [
+        Table("Bytes of a round (MB)", _BYTE_COLUMNS, byte_rows),
+        Table("Model and measurement", _CHECK_COLUMNS, checks),
+        Table("Seconds of a round on larger clusters, by the model", _SCALE_COLUMNS, scales),
+    ]
+    return Section("Ray actors", _text(), tables, targets)
+
+
+def _text() -> str:
+    return _TEXT.format(actors=_ACTORS)
+
+
+@contextlib.contextmanager
+def _actors(number: int) -> Iterator[RayContext]:
+    """Actors with one core each, as the context of TFF's computations."""
+    previous = tff.framework.get_context_stack().current
+    context: Any = runtime.create("ray", ray_actors=number).create_context()
+    tff.framework.set_default_context(context)
+    try:
+        yield context
+    finally:
+        tff.framework.set_default_context(previous)
+        context.close()
+
+
+# Bytes.
+
+_BYTE_COLUMNS = {
+    "method": "method",
+    "model": "model",
+    "weights": "weights",
+    "samples, once": "samples",
+    "to actors, each round": "clients",
+    "from actors": "results",
+    "sum": "sum",
+    "least possible": "least",
+    "ratio": "ratio",
+}
+
+
+def _bytes(workload: Workload, method: str, context: RayContext) -> dict[str, Any]:
+    """The bytes of the first round and of a later one."""
+    spec, clients = workload.build(method)
+    process = federated.build_process(spec)
+    rounds = Rounds(process, clients)
+    sent = []
+    for _ in range(3):
+        before = context.sent_bytes.copy()
+        rounds.next()
+        sent.append({kind: n - before[kind] for kind, n in context.sent_bytes.items()})
+    first, last = sent[0], sent[-1]
+    total = sum(last.values())
+    least = (
+        process.download_bytes
+        + _ACTORS * process.update_bytes
+        + workload.clients * process.personal_bytes
+    )
+    counts = {
+        "weights": last["weights"],
+        "samples": first["clients"] - last["clients"],
+        "clients": last["clients"] + last["computations"],
+        "results": last["results"],
+        "sum": total,
+        "least": least,
+    }
+    in_mb = {key: value / 1e6 for key, value in counts.items()}
+    return {"method": method, "model": workload.model, **in_mb, "ratio": total / least}
+
+
+# Time.
+
+_CHECK_COLUMNS = {
+    "model": "model",
+    "weights (MB)": "weights_mb",
+    "t (s)": "client",
+    "m (s/GB)": "merge",
+    "c (s)": "rest",
+    "clients": "clients",
+    "actors": "actors",
+    "measured (s)": "seconds",
+    "by the model (s)": "predicted",
+}
+_SCALE_COLUMNS = {
+    "model": "model",
+    "clients": "clients",
+    "network": "network",
+    **{f"A = {number}": f"seconds_{number}" for number in _SCALE_ACTORS},
+    "A*": "most_actors",
+}
+
+
+def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[dict[str, Any]]]:
+    """The constants for a workload, and the model beside rounds on one and two actors."""
+    measure.note(f"actors: constants of {workload.model}")
+    sizes = (workload.clients, 2 * workload.clients)
+    spec, clients = dataclasses.replace(workload, clients=sizes[-1]).build()
+    process = federated.build_process(spec)
+    seconds: dict[tuple[int, int], float] = {}
+    driver: dict[tuple[int, int], float] = {}
+    for actors in (1, _ACTORS):
+        with _actors(actors) as context:
+            for size in sizes:
+                rounds = Rounds(process, clients[:size])
+                times = _times(rounds, context, plan)
+                key = actors, size
+                seconds[key], driver[key] = (statistics.median(column) for column in times)
+    few, many = sizes
+    weights = float(process.download_bytes)
+    client = (seconds[1, many] - seconds[1, few]) / (many - few)
+    merge = max(driver[_ACTORS, few] - driver[1, few], 0.0) / (_ACTORS - 1) / weights
+    rest = max(seconds[1, few] - few * client - merge * weights, 0.0)
+    model = RoundTime(client, merge, weights, rest)
+    rows = [
+        {
+            "model": workload.model,
+            "weights_mb": weights / 1e6,
+            "client": client,
+            "merge": merge * 1e9,
+            "rest": rest,
+            "actors": actors,
+            "clients": size,
+            "seconds": measured,
+            "driver_seconds": driver[actors, size],
+            "predicted": model.seconds(size, actors, math.inf),
+        }
+        for (actors, size), measured in seconds.items()
+    ]
+    return model, rows
+
+
+def _times(
+    rounds: Rounds, context: RayContext, plan: measure.Plan
+) -> tuple[list[float], list[float]]:
+    """Seconds of rounds after a first one, and those in which the driver did not wait."""
+    rounds.next()
+    whole, own = [], []
+    for _ in range(max(plan.repeats, 2)):
+        before = context.waited
+        whole.append(measure.time_call(rounds.next))
+        own.append(whole[-1] - (context.waited - before))
+    return whole, own
+
+
+def _scale(workload: Workload, model: RoundTime) -> list[dict[str, Any]]:
+    """Rounds on larger clusters."""
+    return [
+        {
+            "model": workload.model,
+            "clients": f"{clients:,}",
+            "network": network,
+            **{
+                f"seconds_{actors}": model.seconds(clients, actors, bandwidth)
+                for actors in _SCALE_ACTORS
+            },
+            "most_actors": round(model.most_actors(clients, bandwidth)),
+        }
+        for clients in _SCALE_CLIENTS
+        for network, bandwidth in _BANDWIDTHS.items()
+    ]

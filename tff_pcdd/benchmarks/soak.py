@@ -1,0 +1,134 @@
+"""Section `soak`: whether memory grows over many rounds on Ray actors.
+
+`python -m tff_pcdd.benchmarks.soak ROUNDS CLIENTS COHORT` runs the rounds and prints the memory
+after each of them as JSON.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.memory import resident_memory
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.runtime.processes import children
+
+_TEXT = """\
+{rounds} rounds of FedPer on {actors} Ray actors on this machine, with a cohort of {cohort} out of
+{clients:,} clients, in a process of its own. Clients have 16 images of 8×8, and keep their heads
+between rounds, on disk (`--client_store=disk`). The table shows resident memory after a round: that
+of the driver, that of all actors together, and what Ray's store of shared objects holds."""
+
+_ACTORS = 4
+_ROUNDS, _CLIENTS, _COHORT = 100, 10_000, 500
+_QUICK = 4, 40, 8
+_LIMIT = 1.05
+
+
+def run(plan: measure.Plan) -> Section:
+    """Runs the rounds in a new process, which has no memory of earlier sections."""
+    rounds, clients, cohort = _QUICK if plan.quick else (_ROUNDS, _CLIENTS, _COHORT)
+    text = _TEXT.format(rounds=rounds, clients=clients, cohort=cohort, actors=_ACTORS)
+    if not processes.has_ray():
+        return Section("Soak", text, [processes.without_ray("Soak")])
+    measure.note(f"soak: {rounds} rounds")
+    measured = _run_elsewhere(rounds, clients, cohort)
+    early = max(rounds // 5, 1)
+    shown = sorted({early, rounds // 2, rounds})
+    targets = [
+        Target(
+            f"memory of the {what} after round {rounds} over round {early}, Ray",
+            measured[-1][key] / measured[early - 1][key],
+            _LIMIT,
+        )
+        for what, key in (("driver", "driver_mb"), ("actors", "actors_mb"))
+    ]
+    columns = {
+        "round": "round",
+        "seconds": "seconds",
+        "driver (MB)": "driver_mb",
+        "actors (MB)": "actors_mb",
+        "shared objects (MB)": "objects_mb",
+    }
+    rows = [{"round": number, **measured[number - 1]} for number in shown]
+    return Section("Soak", text, [Table("Soak", columns, rows)], targets)
+
+
+def _run_elsewhere(*sizes: int) -> list[dict[str, Any]]:
+    module = "tff_pcdd.benchmarks.soak"
+    process = processes.start_module(module, *map(str, sizes), stdout=subprocess.PIPE)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{module} exited with {process.returncode}")
+    return json.loads(output.splitlines()[-1])
+
+
+def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
+    """Runs the rounds; returns the memory after each of them in MB, and its seconds."""
+    from tff_pcdd import methods, models, runtime
+    from tff_pcdd.benchmarks.workloads import synthetic
+    from tff_pcdd.runtime import ray_cluster
+    from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation, TrainingConfig
+    from tff_pcdd.training.client_store import DiskStore
+
+    config = ExperimentConfig(
+        method=methods.create("fedper"),
+        data=synthetic(16 * clients, clients, (8, 8, 1)),
+        model=models.ModelConfig(models.create("mlp")),
+        training=TrainingConfig(
+            rounds=rounds, clients_per_round=cohort, local_epochs=1, batch_size=16
+        ),
+    )
+    compute = ComputeOptions(runtime=runtime.create("ray", ray_actors=_ACTORS))
+    measured = []
+    with contextlib.ExitStack() as stack:
+        # With room for all actors, also on a machine with fewer cores.
+        stack.enter_context(ray_cluster.connected(None, num_cpus=_ACTORS))
+        folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        simulation = stack.enter_context(
+            Simulation(config, compute=compute, store=lambda initial: DiskStore(initial, folder))
+        )
+        for _ in range(rounds):
+            start = time.perf_counter()
+            simulation.next_round()
+            seconds = time.perf_counter() - start
+            gc.collect()
+            measured.append(
+                {
+                    "seconds": seconds,
+                    "driver_mb": resident_memory(),
+                    "actors_mb": sum(map(resident_memory, _actor_processes())),
+                    "objects_mb": _objects(),
+                }
+            )
+    return measured
+
+
+def _actor_processes() -> list[int]:
+    found = []
+    for pid in children(os.getpid()):
+        with contextlib.suppress(OSError):
+            if b"ray::ShareActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
+                found.append(pid)
+    return found
+
+
+def _objects() -> float:
+    """What Ray's store of shared objects holds, in MB."""
+    import ray
+
+    name = "object_store_memory"
+    return (ray.cluster_resources()[name] - ray.available_resources().get(name, 0)) / 1e6
+
+
+if __name__ == "__main__":
+    print(json.dumps(run_rounds(*map(int, sys.argv[1:]))))
