@@ -148,6 +148,6 @@ def test_benchmark(command):
     assert set(report["sections"]) == {"startup", "memory"}
 
 
-@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report", "worker"])
+@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report"])
 def test_other_commands_start(command, name):
     command(f"tff-pcdd-{name}", "--help")

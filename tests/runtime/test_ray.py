@@ -253,6 +253,7 @@ def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkey
     message = r"^share \d of 2 of the clients was lost with its Ray actor 3 times: .*; the logs of"
     if when == "always":
         monkeypatch.setattr(actors, "timeout", 5.0)
+        monkeypatch.setattr("tff_pcdd.runtime.ray_shares._MOST_ATTEMPTS", 1000)
         message = "^no Ray actor is left: actor 0 .*; actor 1 .*; the logs of the actors are in /"
     over = threading.Event()
 
@@ -328,7 +329,7 @@ except runtime.RuntimeStartError as error:
 def test_files_of_processes_that_were_killed_are_removed(ray_here):
     from tff_pcdd.runtime import ray_cluster
 
-    directory = pathlib.Path(ray_cluster.logs()).parents[1]
+    directory = pathlib.Path(ray_cluster.logs()).parents[2]
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     old = directory.with_name("tff_ray_999999999_old")
     old.mkdir()

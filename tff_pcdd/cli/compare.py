@@ -187,8 +187,8 @@ def _without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
 
 def main(flags: Flags) -> None:
     """Runs the comparison and prints its table."""
-    configs, options = read_configs(flags), experiments.read_run_options(flags)
     parallel = experiments.read_parallel_options(flags)
+    configs, options = read_configs(flags), experiments.read_run_options(flags)
     parallel.check(options)
     output_dir = flags.required("output_dir")
     overwrite = flags["overwrite"]

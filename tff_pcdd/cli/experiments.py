@@ -12,7 +12,7 @@ from absl import flags as absl_flags
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import build, describe
-from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -138,7 +138,7 @@ def read_parallel_options(flags: Flags) -> ParallelOptions:
         SettingError: a flag cannot be used.
     """
     given = flags.given_settings(ParallelOptions)
-    if flags["parallel_runs"] == 1:
+    if flags["parallel_runs"] == 1 and flags["runtime"] == RAY_RUNTIME:
         # Settings of the same name belong to the runtime then.
         given = {name: value for name, value in given.items() if name not in _names(RunOptions)}
     return build(ParallelOptions, given)

@@ -92,8 +92,8 @@ def read_grid(flags: Flags) -> dict[str, dict[str, Any]]:
 def main(flags: Flags) -> None:
     """Runs the sweep and prints its table."""
     grid, seeds = read_grid(flags), experiments.read_seeds(flags)
-    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
     parallel = experiments.read_parallel_options(flags)
+    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
     parallel.check(options)
     points = [dict(zip(grid, texts, strict=True)) for texts in itertools.product(*grid.values())]
     configs = [

@@ -55,7 +55,7 @@ def initialize(
                     return
                 except Exception as error:
                     ray.shutdown()
-                    slow = address is None and "timed out" in str(error)
+                    slow = address is None and "timed out" in str(error).lower()
                     # On a busy machine, a node may not start within Ray's own time limit.
                     if not slow or attempt + 1 == _MOST_ATTEMPTS:
                         reason = " ".join(str(error).split())[:300]

@@ -32,8 +32,9 @@ from tff_pcdd.runtime import _ray_processes
 from tff_pcdd.runtime.errors import RuntimeStartError
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
-_LONGEST_TEMP = 14
+_LONGEST_TEMP = 12
 _PREFIX = "tff_ray_"
+_FILES = "r"
 # Seconds within which a cluster has to answer.
 _PATIENCE = 10.0
 
@@ -124,7 +125,11 @@ def release() -> None:
 
 def logs() -> str:
     """Where the logs of actors are."""
-    return str(_directory / "session_latest" / "logs") if _directory else "Ray's session directory"
+    return (
+        str(_directory / _FILES / "session_latest" / "logs")
+        if _directory
+        else "Ray's session directory"
+    )
 
 
 def keep_logs() -> None:
@@ -152,7 +157,7 @@ def _open(
         if address is None:
             sweep()
             name = f"{_PREFIX}{os.getpid()}_"
-            # Ray lets everybody write to the directories in it, but nobody else can enter it.
+            # Ray lets everybody write to its directory, but nobody else can enter this one.
             _directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=_temp()))
             stack.callback(_remove_directory)
             options = {
@@ -161,7 +166,7 @@ def _open(
                 "object_store_memory": object_store_bytes,
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
-                "_temp_dir": str(_directory),
+                "_temp_dir": str(_directory / _FILES),
             }
             variables |= {**environment, **_ray_processes.private_environment()}
         elif address != "auto":

@@ -158,9 +158,10 @@ class Actors:
             time.sleep(_STEP)
         for reference in ready:
             actor = by_reference[reference]
+            # An actor that has just been lost no longer waits for either.
             if reference == actor.ping:
                 self._note_answer(actor)
-            else:
+            elif reference == actor.result:
                 yield actor, _outcome(reference)
         now, pause = time.monotonic(), min(_MOST_SECONDS_BETWEEN_PINGS, self.timeout / 4)
         for actor in self.all:

@@ -12,7 +12,7 @@ from tff_pcdd.settings import check_options, option
 from tff_pcdd.training import RunOptions
 
 # Runtimes that share the clients of a round among processes of Ray themselves.
-_RAY_RUNTIME = "ray"
+RAY_RUNTIME = "ray"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,9 +52,10 @@ class ParallelOptions:
     )
     ray_address: str | None = option(
         None,
-        "Address of a running Ray cluster that computes the runs, such as 10.0.0.1:6379; by "
-        "default, Ray is started on this machine. All nodes have to reach output_dir, the data and "
-        "the working directory under the same paths.",
+        "Address of a running Ray cluster that computes the runs, such as 10.0.0.1:6379, or auto "
+        "for the one of this machine; by default, Ray is started on this machine. All nodes have "
+        "to reach output_dir, the data and the working directory under the same paths. With "
+        "runtime=ray and one run at a time: the cluster of its actors.",
         type=str,
         group="Parallel runs",
     )
@@ -76,9 +77,9 @@ class ParallelOptions:
         """
         if self.parallel_runs == 1:
             return
-        if options is not None and options.compute.runtime.name == _RAY_RUNTIME:
+        if options is not None and options.compute.runtime.name == RAY_RUNTIME:
             reason = "cannot be combined with parallel_runs above 1; choose another runtime"
-            raise SettingError("runtime", _RAY_RUNTIME, reason)
+            raise SettingError("runtime", RAY_RUNTIME, reason)
         ray_cluster.check_installed("parallel_runs", self.parallel_runs)
         if self.ray_address is None and self.run_cpus is not None:
             check_available("run_cpus", self.run_cpus, self.parallel_runs, _cores(), "CPU cores")
