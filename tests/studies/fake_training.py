@@ -20,7 +20,8 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
     """Writes what a run writes, and the processes that have tried to compute it."""
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "processes.txt", "a") as file:
-        print(os.getpid(), os.environ.get("TF_NUM_INTRAOP_THREADS"), file=file)
+        cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
+        print(os.getpid(), os.environ.get("TF_NUM_INTRAOP_THREADS"), cores, file=file)
     tries = len((folder / "processes.txt").read_text().splitlines())
     stages.enter("loading data")
     if config.seed == FAILS:

@@ -84,6 +84,17 @@ def test_runs_share_the_cores_of_the_machine(runs, share, cores):
     assert ParallelOptions(runs, run_cpus=0.25).cpus() == 0.25
 
 
+def test_runs_at_the_same_time_have_cores_of_their_own(cores):
+    def shares(runs, **settings):
+        options = ParallelOptions(runs, **settings)
+        return [sorted(options.cores(place)) for place in range(runs)]
+
+    assert shares(2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
+    assert shares(3) == [[0, 1], [2, 3, 4], [5, 6, 7]]
+    assert shares(9) == [[]] * 9
+    assert shares(2, ray_address="auto") == shares(2, run_cpus=1.0) == [[], []]
+
+
 @pytest.mark.parametrize(("gpus", "share"), [(0, 0), (1, 0.3333), (3, 1), (8, 1)])
 def test_runs_share_the_gpus(gpus, share):
     assert ParallelOptions(3).gpus(gpus) == share

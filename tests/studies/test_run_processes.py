@@ -47,7 +47,7 @@ def listeners():
 
 
 def processes(folder, seed):
-    """What `fake_training` has written about the tries of a run: (process, threads)."""
+    """What `fake_training` has written about the tries of a run: (process, threads, cores)."""
     path = folder / "fedavg" / f"seed_{seed}" / "processes.txt"
     return [tuple(line.split()) for line in path.read_text().splitlines()]
 
@@ -92,8 +92,16 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
     assert f"seed {warns} is unusual" in messages
     # Each run has TensorFlow's own number of threads, and no process is this one.
     tried = [each for seed in (0, fails, warns) for each in processes(tmp_path, seed)]
-    assert {threads for _, threads in tried} == {os.environ.get("TF_NUM_INTRAOP_THREADS", "None")}
-    assert str(os.getpid()) not in {process for process, _ in tried}
+    cores = os.sched_getaffinity(0)
+    everyone = os.environ.get("TF_NUM_INTRAOP_THREADS", str(len(cores)))
+    assert {threads for _, threads, _ in tried} == {everyone}
+    # Those at the same time have cores of their own.
+    shares = {frozenset(map(int, own.split(","))) for _, _, own in tried}
+    if len(cores) > 1:
+        assert len(shares) == 2
+        assert not frozenset.intersection(*shares)
+    assert frozenset.union(*shares) == cores
+    assert str(os.getpid()) not in {process for process, _, _ in tried}
     # The display: a line for each run; nothing of Ray's.
     out, err = capsys.readouterr()
     assert out == ""
@@ -122,8 +130,8 @@ def test_threads_of_a_run(tmp_path):
     """One core for each: a process that has finished a run computes the next one."""
     compare(configs(0, 1, 2, 3), tmp_path, OPTIONS, parallel=ParallelOptions(2, run_cpus=0.5))
     tried = [each for seed in range(4) for each in processes(tmp_path, seed)]
-    assert {threads for _, threads in tried} == {"1"}
-    assert len({process for process, _ in tried}) <= 3
+    assert {threads for _, threads, _ in tried} == {"1"}
+    assert len({process for process, _, _ in tried}) <= 3
 
 
 def test_a_cluster_that_does_not_answer(tmp_path):
@@ -166,7 +174,7 @@ def test_runs_on_a_cluster(cluster, tmp_path, monkeypatch):
     options = ParallelOptions(2, ray_address=cluster)
     assert not compare(configs(0, 1), tmp_path, OPTIONS, parallel=options).failures
     tried = [each for seed in range(2) for each in processes(tmp_path, seed)]
-    assert len({process for process, _ in tried}) == 2
+    assert len({process for process, _, _ in tried}) == 2
     assert not [*tmp_path.glob(".*")]
     with refuses("run_cpus", "no node of the cluster has as many; the largest has 1"):
         compare(

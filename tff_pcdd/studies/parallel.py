@@ -93,6 +93,20 @@ class ParallelOptions:
         share = _cores() / self.parallel_runs
         return float(math.floor(share)) if share > 1 else _rounded_down(share)
 
+    def cores(self, place: int) -> frozenset[int]:
+        """The CPU cores of this machine that are a run's own.
+
+        Args:
+            place: which of the runs at the same time, from 0.
+
+        Returns:
+            No cores if the runs are elsewhere, have `run_cpus`, or are more than the cores.
+        """
+        cores, runs = sorted(os.sched_getaffinity(0)), self.parallel_runs
+        if self.ray_address is not None or self.run_cpus is not None or runs > len(cores):
+            return frozenset()
+        return frozenset(cores[len(cores) * place // runs : len(cores) * (place + 1) // runs])
+
     def gpus(self, available: float) -> float:
         """The GPUs that are reserved for a run.
 

@@ -52,6 +52,7 @@ class Job(NamedTuple):
 
     Attributes:
         config, folder, options, overwrite, label: as for `run_experiment`.
+        cores: the CPU cores for the run; if there are none, it may use all.
     """
 
     config: ExperimentConfig
@@ -59,6 +60,7 @@ class Job(NamedTuple):
     options: RunOptions
     overwrite: bool
     label: str
+    cores: frozenset[int] = frozenset()
 
 
 class News(NamedTuple):
@@ -85,7 +87,8 @@ class Surroundings:
         names: the user's modules to import.
         environment: environment variables; None removes one.
         levels: the levels of loggers, by name.
-        threads: number of clients that are computed at the same time, if the settings do not say.
+        threads: number of clients that are computed at the same time, if neither the settings nor
+            the cores of a run say so.
     """
 
     directory: str
@@ -159,18 +162,36 @@ def compute(
     """
     try:
         surroundings.enter()
-        config, folder, options, overwrite, label = pickle.loads(job)
+        config, folder, options, overwrite, label, cores = pickle.loads(job)
+        _stay_on(cores)
         with _reported(number, send):
             return run_experiment(
                 config,
                 folder,
-                _options_here(options, surroundings.threads),
+                _options_here(options, len(cores) or surroundings.threads),
                 overwrite=overwrite,
                 label=label,
                 callbacks=[_Report(number, send)],
             )
     except Exception as error:
         return Failure.of(error)
+
+
+def _stay_on(cores: frozenset[int]) -> None:
+    """Keeps all threads of this process on some cores, and makes idle ones sleep.
+
+    TensorFlow has as many threads as in a run on its own, so that it computes the same numbers, but
+    here they share fewer cores.
+    """
+    if not cores:
+        return
+    from tff_pcdd.runtime import _tf_private
+
+    _tf_private.let_idle_threads_sleep()
+    # Threads that start later have the cores of those that start them.
+    for thread in os.listdir("/proc/self/task"):
+        with contextlib.suppress(ProcessLookupError):
+            os.sched_setaffinity(int(thread), cores)
 
 
 def _options_here(options: RunOptions, threads: int) -> RunOptions:

@@ -109,7 +109,10 @@ class RunProcesses:
             return
         if not self._connected:
             self._connect()
-        job = Job(run.config, run.folder, self._options, self._overwrite, label)
+        place = min(set(range(self._parallel.parallel_runs)).difference(self._places.values()))
+        self._places[number] = place
+        cores = self._parallel.cores(place)
+        job = Job(run.config, run.folder, self._options, self._overwrite, label, cores)
         arguments = (self._surroundings, number, self._ray.cloudpickle.dumps(job), self._queue)
         reference = self._compute.remote(*arguments)
         self._computing[reference] = number
@@ -180,6 +183,7 @@ class RunProcesses:
             Surroundings.of_this_process(self._options, self._environment(), max(1, int(cpus)))
         )
         self._labels: dict[int, str] = {}
+        self._places: dict[int, int] = {}
         self._started: set[int] = set()
         self._bars = RunBars(
             len(self._runs), self._finished, parallel.parallel_runs, shown=self._options.progress
@@ -199,8 +203,12 @@ class RunProcesses:
             name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
         }
         found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]
+        name = "TF_NUM_INTRAOP_THREADS"
         if parallel.run_cpus is not None or parallel.ray_address is not None:
-            found["TF_NUM_INTRAOP_THREADS"] = str(max(1, int(parallel.cpus())))
+            found[name] = str(max(1, int(parallel.cpus())))
+        else:
+            # As many as in this process, even if a run has fewer cores.
+            found[name] = os.environ.get(name, str(len(os.sched_getaffinity(0))))
         return found
 
     def _end(self, reference: Any) -> None:
@@ -215,6 +223,7 @@ class RunProcesses:
         while (news := self._next_news()) != mark:
             self._show(news)
         self._bars.end(number)
+        del self._places[number]
         self._outcomes.append((number, outcome))
 
     def _next_news(self) -> News:
