@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_pcdd.benchmarks import SECTIONS, measure, memory, processes, report, startup
+from tff_pcdd.benchmarks import SECTIONS, actors, measure, memory, processes, report, startup
 from tff_pcdd.runtime import launcher
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
@@ -73,6 +73,41 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
     target = targets["speed of inprocess over plain, simple_cnn"]
     assert target["value"] == pytest.approx(rows["inprocess"]["share"])
     assert target["met"] == (target["value"] >= 0.9)
+
+
+@pytest.mark.slow
+def test_bytes_and_time_of_actors(sections):
+    pytest.importorskip("ray")
+    sent, checks, scale = (table["rows"] for table in sections["actors"]["tables"])
+    for row in sent:
+        # Weights once, two sums of as many values, and the states of two clients.
+        assert row["least"] == pytest.approx(5 * row["weights"], rel=0.01)
+        assert row["sum"] == pytest.approx(row["weights"] + row["clients"] + row["results"])
+        assert row["ratio"] == pytest.approx(row["sum"] / row["least"])
+    model = actors.RoundTime(checks[0]["client"], checks[0]["merge"] / 1e9, 4e6, 0.5)
+    driver = 4e6 * (2 / 1e8 + model.merge)
+    assert model.seconds(10, 4, 1e8) == pytest.approx(0.5 + 3 * model.client + 4 * driver)
+    balance = model.most_actors(1000, 1e8)
+    assert 1000 / balance * model.client == pytest.approx(balance * driver)
+    assert len(scale) == 2 * 3
+
+
+@pytest.mark.slow
+def test_runs_at_a_time_are_compared(sections):
+    pytest.importorskip("ray")
+    one, two = sections["studies"]["tables"][0]["rows"]
+    assert two["ratio"] == pytest.approx(two["seconds"] / one["seconds"])
+    assert two["equal"] == "yes"
+
+
+@pytest.mark.slow
+def test_memory_of_actors_is_compared_between_rounds(sections):
+    pytest.importorskip("ray")
+    rows = sections["soak"]["tables"][0]["rows"]
+    for target, key in zip(sections["soak"]["targets"], ("driver_mb", "actors_mb"), strict=True):
+        assert target["value"] == pytest.approx(rows[-1][key] / rows[0][key])
+    # Four actors.
+    assert all(row["actors_mb"] > 4 * 100 for row in rows)
 
 
 @pytest.mark.slow

@@ -7,6 +7,7 @@ Importing this package does not import TensorFlow.
 SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
     "actors": "tff_pcdd.benchmarks.actors",
+    "studies": "tff_pcdd.benchmarks.studies",
     "methods": "tff_pcdd.benchmarks.methods",
     "startup": "tff_pcdd.benchmarks.startup",
     "memory": "tff_pcdd.benchmarks.memory",

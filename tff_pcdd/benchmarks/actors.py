@@ -40,7 +40,8 @@ where the network is its memory."""
 _ACTORS = 2
 _BYTES_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
 _QUICK_BYTES_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
-_METHODS = ("fedavg", "feddyn")
+# Without and with states of clients that are as large as the weights.
+_METHODS, _QUICK_METHODS = ("fedavg", "feddyn"), ("feddyn",)
 _MOST_BYTES = 1.1
 
 _SCALE_CLIENTS = (100, 1_000)
@@ -86,7 +87,7 @@ def run(plan: measure.Plan) -> Section:
     byte_rows: list[dict[str, Any]] = []
     targets, checks, scales = [], [], []
     for workload in workloads:
-        for method in _METHODS:
+        for method in _QUICK_METHODS if plan.quick else _METHODS:
             measure.note(f"actors: bytes of {method}, {workload.model}")
             with _actors(_ACTORS) as context:
                 row = _bytes(workload, method, context)

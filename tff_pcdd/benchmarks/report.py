@@ -185,6 +185,8 @@ def _table(columns: Mapping[str, str], rows) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
+    if isinstance(value, float) and abs(value) >= 1000:
+        return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".") if isinstance(value, float) else str(value)
 
 
