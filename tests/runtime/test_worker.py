@@ -3,7 +3,6 @@
 import os
 import pathlib
 import signal
-import socket
 import stat
 import subprocess
 import sys
@@ -232,15 +231,6 @@ def test_no_answer(tmp_path):
         worker.create_context(binary=path, start_timeout=1.0, insecure=True)
     assert time.monotonic() - begin < 5
     assert _wait_until_gone(int((tmp_path / "pid").read_text()))
-
-
-def test_port_in_use():
-    with socket.socket() as other:
-        other.bind(("127.0.0.1", 0))
-        other.listen()
-        port = other.getsockname()[1]
-        with pytest.raises(runtime.RuntimeStartError, match=f"port {port} .* it is in use"):
-            process.check_port(port)
 
 
 @_needs_private_network

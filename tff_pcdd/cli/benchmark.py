@@ -1,9 +1,9 @@
-"""Measures speed and memory: runtimes, methods, start-up, large populations, serving.
+"""Measures speed and memory: runtimes, methods, comparisons, start-up, large populations, serving.
 
     python -m tasks.benchmark --output_dir=runs/benchmark
 
 Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and
-benchmark.png, and replaces those of an earlier run. Takes about 13 minutes on 2 cores, which should
+benchmark.png, and replaces those of an earlier run. Takes about 20 minutes on 2 cores, which should
 be idle otherwise.
 """
 

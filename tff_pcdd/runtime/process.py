@@ -6,7 +6,6 @@ authenticated. `launcher` keeps it to itself where the kernel allows that.
 
 import atexit
 import contextlib
-import errno
 import importlib.util
 import os
 import pathlib
@@ -61,25 +60,6 @@ def find_binary(path: str | os.PathLike | None = None) -> pathlib.Path:
     if not os.access(path, os.X_OK):
         raise RuntimeStartError(f"TFF's worker cannot start: {path} is not executable.")
     return path
-
-
-def check_port(port: int, host: str = "") -> None:
-    """Raises `RuntimeStartError` if another process listens on the port.
-
-    The worker itself would not notice: gRPC servers share ports (SO_REUSEPORT), and two workers on
-    one port would receive each other's calls.
-    """
-    family = socket.AF_INET6 if ":" in host else socket.AF_INET
-    with socket.socket(family) as probe:
-        # With this option only listeners occupy the port, not old connections of an ended worker.
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            why = "it is in use" if error.errno == errno.EADDRINUSE else error.strerror
-            raise RuntimeStartError(
-                f"A worker cannot listen on port {port} of {host or 'this machine'}: {why}."
-            ) from error
 
 
 def unused_port() -> int:
