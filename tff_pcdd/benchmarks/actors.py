@@ -205,7 +205,7 @@ def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[di
                 seconds[key], driver[key] = (statistics.median(column) for column in times)
     few, many = sizes
     weights = float(process.download_bytes)
-    client = (seconds[1, many] - seconds[1, few]) / (many - few)
+    client = max(seconds[1, many] - seconds[1, few], 0.0) / (many - few)
     merge = max(driver[_ACTORS, few] - driver[1, few], 0.0) / (_ACTORS - 1) / weights
     rest = max(seconds[1, few] - few * client - merge * weights, 0.0)
     model = RoundTime(client, merge, weights, rest)

@@ -11,9 +11,10 @@ import secrets
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from tff_pcdd.runtime import ray_watchdog
 from tff_pcdd.runtime.errors import RuntimeStartError
 from tff_pcdd.runtime.processes import children
 
@@ -106,26 +107,35 @@ def shut_down(*, interrupted: bool) -> None:
         ray.shutdown()
         node.kill_all_processes(check_alive=False, allow_graceful=False)
         for process in started:
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(process, signal.SIGKILL)
+            ray_watchdog.kill(process)
 
 
-def _children_of_raylet(node: Any) -> list[int]:
+def _children_of_raylet(node: Any) -> list[str]:
     """The processes that compute, and others; they would notice the end of Ray seconds later."""
     raylets = node.all_processes.get("raylet", ())
-    return [process for raylet in raylets for process in children(raylet.process.pid)]
+    return _identities(pid for raylet in raylets for pid in children(raylet.process.pid))
+
+
+def _identities(pids: Iterable[int]) -> list[str]:
+    """The processes that still run, as `ray_watchdog` names them."""
+    found = []
+    for pid in pids:
+        with contextlib.suppress(OSError):
+            found.append(ray_watchdog.identify(pid))
+    return found
 
 
 @contextlib.contextmanager
-def watchdog(directory: pathlib.Path) -> Iterator[None]:
+def watchdog(directory: pathlib.Path, others: Collection[int]) -> Iterator[None]:
     """Cleans up if this process is killed in the block; see `ray_watchdog`.
 
     Args:
         directory: the files of the cluster that this process has started.
+        others: the descendants of this process that are not of the cluster.
     """
-    script = str(pathlib.Path(__file__).with_name("ray_watchdog.py"))
+    started = _identities(set(children(os.getpid())).difference(others))
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", script, str(directory), *map(str, children(os.getpid()))],
+        [sys.executable, "-I", "-S", ray_watchdog.__file__, str(directory), *started],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
         stderr=subprocess.DEVNULL,
@@ -171,4 +181,6 @@ def _handlers_kept() -> Iterator[None]:
         # Only the main thread can, and only there Ray does it.
         with contextlib.suppress(ValueError):
             for number, handler in handlers.items():
-                signal.signal(number, handler)
+                # A handler that was not set by Python cannot be restored.
+                if handler is not None:
+                    signal.signal(number, handler)

@@ -51,12 +51,15 @@ class ShareActor:
         threads: number of threads of TensorFlow, and of clients that train at the same time on a
             CPU.
         cache_bytes: the most bytes of clients' arrays that are kept.
+        uses_gpus: whether Ray has given it GPUs; otherwise it must not use those of the machine.
     """
 
-    def __init__(self, threads: int, cache_bytes: float):
+    def __init__(self, threads: int, cache_bytes: float, uses_gpus: bool):
+        if not uses_gpus:
+            tf.config.set_visible_devices([], "GPU")
         tf.config.threading.set_intra_op_parallelism_threads(threads)
         tf.config.threading.set_inter_op_parallelism_threads(threads)
-        gpus = tf.config.list_physical_devices("GPU")
+        gpus = tf.config.get_visible_devices("GPU")
         for gpu in gpus:
             # Several actors may share a GPU.
             tf.config.experimental.set_memory_growth(gpu, True)

@@ -16,6 +16,7 @@ package, so it is imported when a cluster is needed.
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import importlib.util
 import os
 import pathlib
@@ -30,11 +31,14 @@ from typing import Any
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _ray_processes
 from tff_pcdd.runtime.errors import RuntimeStartError
+from tff_pcdd.runtime.processes import children
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
 _LONGEST_TEMP = 12
 _PREFIX = "tff_ray_"
 _FILES = "r"
+# Locked by the process whose directory it is, which may be in another container.
+_LOCK = "lock"
 # Seconds within which a cluster has to answer.
 _PATIENCE = 10.0
 
@@ -60,6 +64,17 @@ def check_installed(setting: str, value: Any) -> None:
     if importlib.util.find_spec("ray") is None:
         reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
         raise SettingError(setting, value, reason)
+
+
+def check_address(address: str) -> None:
+    """Checks the form of an address.
+
+    Raises:
+        SettingError: it is neither host:port nor auto.
+    """
+    host, _, port = address.rpartition(":")
+    if address != "auto" and not (host and "/" not in host and port.isdecimal()):
+        raise SettingError("ray_address", address, "must be host:port, or auto")
 
 
 @contextlib.contextmanager
@@ -160,6 +175,8 @@ def _open(
             # Ray lets everybody write to its directory, but nobody else can enter this one.
             _directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=_temp()))
             stack.callback(_remove_directory)
+            lock = stack.enter_context(open(_directory / _LOCK, "w"))
+            fcntl.flock(lock, fcntl.LOCK_EX)
             options = {
                 "address": "local",
                 "num_cpus": num_cpus or len(os.sched_getaffinity(0)),
@@ -171,10 +188,12 @@ def _open(
             variables |= {**environment, **_ray_processes.private_environment()}
         elif address != "auto":
             _check_reachable(address)
+        others = children(os.getpid())
         _ray_processes.initialize(address, options, variables)
-        stack.callback(lambda: _ray_processes.shut_down(interrupted=_interrupted))
         if _directory is not None:
-            stack.enter_context(_ray_processes.watchdog(_directory))
+            # It ends after Ray.
+            stack.enter_context(_ray_processes.watchdog(_directory, others))
+        stack.callback(lambda: _ray_processes.shut_down(interrupted=_interrupted))
         _opened.push(stack.pop_all())
 
 
@@ -215,4 +234,6 @@ def sweep() -> None:
         with contextlib.suppress(OSError):
             ended = pid.isdecimal() and not pathlib.Path(f"/proc/{pid}").exists()
             if ended and directory.stat().st_uid == os.getuid():
-                shutil.rmtree(directory, ignore_errors=True)
+                with open(directory / _LOCK, "w") as lock:
+                    fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                    shutil.rmtree(directory, ignore_errors=True)

@@ -34,6 +34,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _transport, inprocess, ray_start
 from tff_pcdd.runtime._computations import Computations
 from tff_pcdd.runtime._transport import Named
+from tff_pcdd.runtime.errors import RuntimeStartError
 from tff_pcdd.runtime.ray_actor import Source, Work
 from tff_pcdd.runtime.ray_shares import Actor, Actors, Share, explain
 from tff_pcdd.runtime.sharing import Plan, compile_plan
@@ -96,7 +97,9 @@ class RayContext(tff.framework.SyncContext):
         if not self._closed:
             self._closed = True
             self._local.close()
-            ray_start.end(actor.handle for actor in self.actors.all)
+            ray_start.end([actor.handle for actor in self.actors.all])
+            # References must not outlive the connection.
+            self.actors.all.clear()
 
     def load_data(self, sources: Callable[[], Iterable[Source]], own: Iterable[Source]) -> None:
         """Lets each actor load clients' arrays, which then need not be sent.
@@ -107,6 +110,7 @@ class RayContext(tff.framework.SyncContext):
 
         Raises:
             SettingError: an actor cannot load the arrays, or they differ from those here.
+            RuntimeStartError: an actor is lost.
         """
         expected = frozenset(_transport.name_of(array) for source in own for array in source())
         loading = [actor.handle.load.remote(sources) for actor in self.actors.all]
@@ -115,6 +119,8 @@ class RayContext(tff.framework.SyncContext):
                 names = ray.get(answer)
             except ray.exceptions.RayTaskError as error:
                 names = explain(error.cause)
+            except ray.exceptions.RayError as error:
+                raise RuntimeStartError(f"a Ray actor was lost: {explain(error)}") from error
             if names != expected:
                 reason = f"cannot load them: {names}"
                 if not isinstance(names, str):
@@ -150,11 +156,11 @@ class RayContext(tff.framework.SyncContext):
         self.waited += time.monotonic() - start
         nodes = {actor.node for actor, _ in done}
         self.sent_bytes["weights"] += _transport.num_bytes(from_server) * len(nodes)
-        for (begin, end), (actor, _) in zip(limits, done, strict=True):
-            if plan.kept_results:
-                # The actor drops them, because it returns new ones.
-                old = [clients[position][begin:end] for position in plan.kept_arguments]
-                actor.held -= _names_in(old)
+        if plan.kept_results:
+            # Nobody needs them any more, because there are new ones.
+            old = _names_in([clients[position] for position in plan.kept_arguments])
+            for actor in self.actors.all:
+                actor.held -= old
         results = [self._receive(actor, result) for actor, result in done]
         finish = plan.finish(len(done))
         at_server = ()

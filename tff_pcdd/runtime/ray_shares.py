@@ -85,6 +85,8 @@ class Actors:
     def __init__(self, handles: Sequence[Any], timeout: float):
         self.all = [Actor(number, handle) for number, handle in enumerate(handles)]
         self.timeout = timeout
+        # When it was last looked at answers.
+        self._looked = 0.0
 
     def run(self, shares: Sequence[Share]) -> list[tuple[Actor, Any]]:
         """Computes shares.
@@ -96,12 +98,14 @@ class Actors:
             For each share, the actor that computed it and its result.
 
         Raises:
-            ActorsLostError: a share was lost with its actor three times, or no actor is left.
+            ActorsLostError: a share was lost with its actor three times, no actor is left, or one
+                asks for everything again and again.
             Exception: an error of the computation.
         """
         results: dict[int, tuple[Actor, Any]] = {}
         waiting = list(range(len(shares)))
         losses: collections.Counter[int] = collections.Counter()
+        asked: collections.Counter[int] = collections.Counter()
         since = time.monotonic()
         try:
             while len(results) < len(shares):
@@ -123,6 +127,11 @@ class Actors:
                                 f"its Ray actor {_MOST_ATTEMPTS} times: {outcome.reason}; {_hint()}"
                             )
                     elif outcome is None:
+                        asked[share] += 1
+                        if asked[share] > _MOST_ATTEMPTS:
+                            raise ActorsLostError(
+                                f"Ray actor {actor.number} cannot use what it is sent; {_hint()}"
+                            )
                         actor.held.clear()
                         self._start(actor, share, shares[share], True)
                     else:
@@ -153,6 +162,13 @@ class Actors:
         ready: Sequence[Any] = ()
         if by_reference:
             ray.wait(list(by_reference), timeout=_STEP)
+        now = time.monotonic()
+        if now - self._looked > 4 * _STEP:
+            # This process was stopped or busy, which is not the actors' fault.
+            for actor in self.all:
+                actor.answered = now
+        self._looked = now
+        if by_reference:
             ready, _ = ray.wait(list(by_reference), num_returns=len(by_reference), timeout=0)
         else:
             time.sleep(_STEP)
@@ -163,7 +179,7 @@ class Actors:
                 self._note_answer(actor)
             elif reference == actor.result:
                 yield actor, _outcome(reference)
-        now, pause = time.monotonic(), min(_MOST_SECONDS_BETWEEN_PINGS, self.timeout / 4)
+        pause = min(_MOST_SECONDS_BETWEEN_PINGS, self.timeout / 4)
         for actor in self.all:
             if actor.ping is None:
                 wanted = actor.lost or actor.result is not None
@@ -173,8 +189,11 @@ class Actors:
                 actor.ping = None
                 # Ray starts it again.
                 ray.kill(actor.handle, no_restart=False)
+                reason = f"it did not answer for {self.timeout:g} s"
                 if actor.result is not None:
-                    yield actor, _Lost(f"it did not answer for {self.timeout:g} s")
+                    yield actor, _Lost(reason)
+                elif not actor.lost:
+                    self._lose(actor, reason)
 
     def _note_answer(self, actor: Actor) -> None:
         reference, actor.ping = actor.ping, None
@@ -210,6 +229,9 @@ def _outcome(reference: Any) -> Any:
     try:
         return ray.get(reference)
     except exceptions.RayTaskError as error:
+        if type(error.cause) is exceptions.RayError:
+            # The actor's error cannot be sent; this one has its text.
+            raise RuntimeError(str(error)) from error
         if not isinstance(error.cause, exceptions.RayError):
             raise error.cause from error.cause.__cause__
         return _Lost(explain(error.cause))

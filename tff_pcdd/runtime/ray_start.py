@@ -29,8 +29,7 @@ def start(
     handles: list[Any] = []
     try:
         count = _room(actors, cpus, gpus)
-        # Half of the memory is enough for what actors can fetch again.
-        cache_bytes = ray.cluster_resources().get("memory", 0) / count / 2
+        cache_bytes = _cache_bytes(count, cpus, gpus)
         # Pings are answered by a thread of their own, while a share is computed.
         make_remote: Any = ray.remote(concurrency_groups={"control": 1})  # type: ignore[call-overload]
         actor_class = make_remote(ShareActor).options(
@@ -42,7 +41,7 @@ def start(
             scheduling_strategy="SPREAD",
         )
         for _ in range(count):
-            handles.append(actor_class.remote(cpus, cache_bytes))
+            handles.append(actor_class.remote(cpus, cache_bytes, gpus > 0))
         group = Actors(handles, timeout)
         _wait_until_ready(group)
     except BaseException:
@@ -53,10 +52,12 @@ def start(
 
 def end(handles: Iterable[Any]) -> None:
     """Ends actors, and Ray if it was started for them."""
-    if ray.is_initialized():
-        for handle in handles:
-            ray.kill(handle)
-    ray_cluster.release()
+    try:
+        if ray.is_initialized():
+            for handle in handles:
+                ray.kill(handle)
+    finally:
+        ray_cluster.release()
 
 
 def _room(actors: int | None, cpus: int, gpus: float) -> int:
@@ -73,11 +74,23 @@ def _room(actors: int | None, cpus: int, gpus: float) -> int:
     if gpus > most_gpus:
         raise SettingError("ray_gpus", gpus, f"no machine has more than {most_gpus:g}")
     room = sum(_room_on(node, cpus, gpus) for node in nodes)
-    if actors is not None and actors > room:
+    if (actors or 1) > room:
         of = f"{cpus} CPUs" + (f" and {gpus:g} GPUs" if gpus else "")
         reason = f"the cluster has room for only {room} actors of {of} each"
         raise SettingError("ray_actors", actors, reason)
     return actors or room
+
+
+def _cache_bytes(count: int, cpus: int, gpus: float) -> float:
+    """The most bytes that an actor may keep on whatever node it is: half of its share there.
+
+    The other half is for the computation; what an actor has dropped, it can fetch again.
+    """
+    shares = []
+    for node in (node["Resources"] for node in ray.nodes() if node["Alive"]):
+        if room := _room_on(node, cpus, gpus):
+            shares.append(node.get("memory", 0) / min(count, room))
+    return min(shares) / 2
 
 
 def _room_on(node: dict[str, float], cpus: int, gpus: float) -> int:

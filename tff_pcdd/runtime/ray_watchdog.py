@@ -1,10 +1,11 @@
 """Ends what Ray leaves behind when the process that started it is killed.
 
-    python -I -S ray_watchdog.py DIRECTORY PID…
+    python -I -S ray_watchdog.py DIRECTORY PROCESS…
 
 waits for the end of its standard input, that is of the process that holds the other end. Then it
 kills the processes and removes the directory. Ray's own processes do most of this themselves, but
-its agents try for a minute to report the loss first.
+its agents try for a minute to report the loss first. As a program, it needs the standard library
+only.
 """
 
 import os
@@ -13,18 +14,41 @@ import signal
 import sys
 
 
+def identify(pid: int) -> str:
+    """Names a process by its id and its start, because the system uses ids again.
+
+    Raises:
+        OSError: there is no such process.
+    """
+    with open(f"/proc/{pid}/stat", "rb") as file:
+        # The name of the process, in parentheses, may contain any character.
+        start = file.read().rpartition(b")")[2].split()[19]
+    return f"{pid}:{start.decode()}"
+
+
+def kill(process: str) -> None:
+    """Kills a process that `identify` has named, if it still runs and this user may."""
+    pid = int(process.partition(":")[0])
+    try:
+        # It stays the same process from here on.
+        descriptor = os.pidfd_open(pid)
+    except OSError:
+        return
+    try:
+        if identify(pid) == process:
+            signal.pidfd_send_signal(descriptor, signal.SIGKILL)
+    except OSError:
+        pass
+    finally:
+        os.close(descriptor)
+
+
 def main() -> None:
     """Waits, and cleans up."""
-    directory, *pids = sys.argv[1:]
+    directory, *processes = sys.argv[1:]
     sys.stdin.buffer.read()
-    for pid in pids:
-        try:
-            # Not a process that has got the number since.
-            with open(f"/proc/{pid}/cmdline", "rb") as file:
-                if b"ray" in file.read():
-                    os.kill(int(pid), signal.SIGKILL)
-        except OSError:
-            pass
+    for process in processes:
+        kill(process)
     shutil.rmtree(directory, ignore_errors=True)
 
 

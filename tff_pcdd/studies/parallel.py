@@ -67,6 +67,8 @@ class ParallelOptions:
                 if getattr(self, name) is not None:
                     reason = "applies only with parallel_runs above 1"
                     raise SettingError(name, getattr(self, name), reason)
+        if self.ray_address is not None:
+            ray_cluster.check_address(self.ray_address)
 
     def check(self, options: RunOptions | None) -> None:
         """Checks, before anything else happens, that runs can be computed in this way.

@@ -13,6 +13,13 @@ from tff_pcdd.training.callbacks import progress
 _ALL_RUNS = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
 
 
+class _Nowhere(io.TextIOBase):
+    """Takes bars that nobody sees."""
+
+    def write(self, text: str) -> int:
+        return len(text)
+
+
 class RunBars:
     """Shows a bar for each run that is being computed, and below them one for all runs.
 
@@ -28,7 +35,7 @@ class RunBars:
 
     def __init__(self, runs: int, finished: int, places: int, *, shown: bool = True):
         self._shown = shown
-        self._file = sys.stderr if shown and sys.stderr.isatty() else io.StringIO()
+        self._file = sys.stderr if shown and sys.stderr.isatty() else _Nowhere()
         self._bars: dict[int, tqdm.tqdm] = {}
         self._places: dict[int, int] = {}
         # What stands behind the bars, unless it is a stage.

@@ -68,7 +68,7 @@ class News(NamedTuple):
 
     Attributes:
         run: the number of the run.
-        kind: "start" (also of a second try), "stage", "begin", "round", "log" or "end".
+        kind: "stage", "begin", "round", "log" or "end"; "mark" comes from the process of the study.
         value: the text of a stage; for "begin" and "round", rounds so far, last round and a text;
             for "log", a record of `logging`.
     """
@@ -134,15 +134,10 @@ def compute_on_ray(
     import ray
 
     send = queue.put_nowait.remote
-
-    def send_now(kind: str) -> None:
-        """Sends news that have to arrive, as have all before, whatever happens to this process."""
-        with contextlib.suppress(ray.exceptions.RayError):
-            ray.get(send(News(number, kind)))
-
-    send_now("start")
     outcome = compute(surroundings, number, job, send)
-    send_now("end")
+    # All news have arrived before the outcome does.
+    with contextlib.suppress(ray.exceptions.RayError):
+        ray.get(send(News(number, "end")))
     return outcome
 
 
@@ -239,8 +234,12 @@ class _Sender(logging.Handler):
         self._send = send
 
     def emit(self, record: logging.LogRecord) -> None:
-        # The arguments may be objects that the other process does not know.
-        text, place = record.getMessage(), (record.pathname, record.lineno)
+        try:
+            # The arguments may be objects that the other process does not know.
+            text, place = record.getMessage(), (record.pathname, record.lineno)
+        except Exception:
+            self.handleError(record)
+            return
         if record.exc_info:
             text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
         sent = logging.LogRecord(record.name, record.levelno, *place, text, None, None)

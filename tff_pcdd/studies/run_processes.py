@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
-from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime import RuntimeStartError, ray_cluster
 from tff_pcdd.studies import cluster_nodes
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure, Job, News, Surroundings, compute_on_ray
@@ -23,8 +23,6 @@ from tff_pcdd.training.experiment import finished_result
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
-# How often a run whose process has died is tried again; it continues from its last checkpoint.
-_RETRIES = 1
 # Seconds within which a signal is noticed.
 _PATIENCE = 0.2
 # Only settings, summaries and messages are shared. This is about the least that Ray accepts.
@@ -65,7 +63,12 @@ class RunProcesses:
         self._finished = 0
         self._outcomes: collections.deque[tuple[int, Any]] = collections.deque()
         # The runs that are being computed, by Ray's references to their outcomes.
-        self._computing: dict[Any, int] = {}
+        self._computing: dict[Any, tuple[int, Job]] = {}
+        # Those of them that have begun to write, and those whose first process has died.
+        self._begun: set[int] = set()
+        self._tried: set[int] = set()
+        # Which of the runs at the same time they are.
+        self._places: dict[int, int] = {}
         self._connected = False
         # This process builds models to check settings, and should not take a whole GPU for that.
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
@@ -113,10 +116,7 @@ class RunProcesses:
         self._places[number] = place
         cores = self._parallel.cores(place)
         job = Job(run.config, run.folder, self._options, self._overwrite, label, cores)
-        arguments = (self._surroundings, number, self._ray.cloudpickle.dumps(job), self._queue)
-        reference = self._compute.remote(*arguments)
-        self._computing[reference] = number
-        self._labels[number] = label
+        self._submit(number, job)
         self._bars.add(number, label, run.config.training.rounds)
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
@@ -167,6 +167,7 @@ class RunProcesses:
         self._stack.callback(self._forget)
         import ray
         from ray.util.queue import Queue
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from tff_pcdd.studies.run_bars import RunBars
 
@@ -174,17 +175,16 @@ class RunProcesses:
         if address is not None:
             cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
         self._ray: Any = ray
-        queue: Any = Queue(actor_options={"num_cpus": 0})
+        # On this machine: if another one is lost, only its runs are.
+        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
+        queue: Any = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         self._queue = queue.actor
         self._news = self._queue.get.remote()
-        needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=_RETRIES)
+        needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
         self._compute: Any = needs(compute_on_ray)
         self._surroundings: Any = ray.put(
             Surroundings.of_this_process(self._options, self._environment(), max(1, int(cpus)))
         )
-        self._labels: dict[int, str] = {}
-        self._places: dict[int, int] = {}
-        self._started: set[int] = set()
         self._bars = RunBars(
             len(self._runs), self._finished, parallel.parallel_runs, shown=self._options.progress
         )
@@ -202,6 +202,9 @@ class RunProcesses:
         found: dict[str, str | None] = {
             name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
         }
+        if parallel.run_gpus == 0:
+            # Ray hides GPUs only from those who want some of them.
+            found["CUDA_VISIBLE_DEVICES"] = ""
         found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]
         name = "TF_NUM_INTRAOP_THREADS"
         if parallel.run_cpus is not None or parallel.ray_address is not None:
@@ -211,24 +214,48 @@ class RunProcesses:
             found[name] = os.environ.get(name, str(len(os.sched_getaffinity(0))))
         return found
 
+    def _submit(self, number: int, job: Job) -> None:
+        pickled = self._ray.cloudpickle.dumps(job)
+        reference = self._compute.remote(self._surroundings, number, pickled, self._queue)
+        self._computing[reference] = number, job
+
     def _end(self, reference: Any) -> None:
-        """Takes the outcome of a run, after all news of it."""
-        number = self._computing.pop(reference)
+        """Takes the outcome of a run, after all news of it; or tries the run again."""
+        number, job = self._computing.pop(reference)
+        outcome, lost = None, False
         try:
             outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            outcome = Failure(_process_lost(error))
+            outcome, lost = Failure(_process_lost(error)), True
         mark = News(number, "mark")
         self._queue.put_nowait.remote(mark)
         while (news := self._next_news()) != mark:
             self._show(news)
+        if lost and number not in self._tried:
+            self._tried.add(number)
+            logging.warning(
+                "%s: its process has ended; a new one continues from the last checkpoint", job.label
+            )
+            # Only what is older than this study is deleted.
+            overwrite = job.overwrite and number not in self._begun
+            self._submit(number, job._replace(overwrite=overwrite))
+            return
+        self._begun.discard(number)
+        self._tried.discard(number)
         self._bars.end(number)
         del self._places[number]
         self._outcomes.append((number, outcome))
 
     def _next_news(self) -> News:
-        """The next news, for which it may have to wait."""
-        news = self._ray.get(self._news)
+        """The next news, for which it may have to wait.
+
+        Raises:
+            RuntimeStartError: the queue of the news is lost.
+        """
+        try:
+            news = self._ray.get(self._news)
+        except self._ray.exceptions.RayError as error:
+            raise RuntimeStartError(f"the Ray cluster is lost: {type(error).__name__}") from error
         self._news = self._queue.get.remote()
         return news
 
@@ -238,16 +265,13 @@ class RunProcesses:
         if kind == "log":
             if logging.getLogger(value.name).isEnabledFor(value.levelno):
                 logging.getLogger(value.name).handle(value)
-        elif kind == "start" and number in self._started:
-            logging.warning(
-                "%s: its process has ended; a new one continues from the last checkpoint",
-                self._labels[number],
-            )
-        elif kind == "start":
-            self._started.add(number)
+        elif number not in self._places:
+            # It comes late, from a process that has died.
+            return
         elif kind == "stage":
             self._bars.stage(number, value)
         elif kind == "begin":
+            self._begun.add(number)
             self._bars.begin(number, *value)
         elif kind == "round":
             self._bars.round(number, *value)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 
 from etils import epy
 
@@ -66,12 +67,14 @@ class Ray(RuntimeConfig):
         if self.ray_gpus > 1 and self.ray_gpus != int(self.ray_gpus):
             raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
         if self.ray_address is not None:
-            _check_address(self.ray_address)
+            ray_cluster.check_address(self.ray_address)
         ray_cluster.check_installed("runtime", "ray")
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import ray_context
 
+        # This process computes too, and should not take all of a GPU's memory from an actor.
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         return ray_context.create_context(
             address=self.ray_address,
             actors=self.ray_actors,
@@ -80,14 +83,3 @@ class Ray(RuntimeConfig):
             timeout=self.ray_timeout,
             local_data=self.data_placement == "local",
         )
-
-
-def _check_address(address: str) -> None:
-    """Checks the form of an address.
-
-    Raises:
-        SettingError: it is neither host:port nor auto.
-    """
-    host, _, port = address.rpartition(":")
-    if address != "auto" and not (host and "/" not in host and port.isdecimal()):
-        raise SettingError("ray_address", address, "must be host:port, or auto")
