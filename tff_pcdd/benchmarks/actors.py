@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     from tff_pcdd.runtime.ray_context import RayContext
 
 _TEXT = """\
-**Bytes**: what {actors} actors on one machine receive and return, in MB. The smallest possible sum
-is that of the weights once, the partial sums of every actor, and the new states of the clients that
+**Bytes**: what {actors} actors on one machine receive and return, in MB. The least possible is the
+sum of the weights once, the partial sums of every actor, and the new states of the clients that
 take part.
 
 **Scale**: a model of the time of a round with n clients on A machines with one actor each, which
@@ -30,17 +30,17 @@ the driver reaches over a network of B bytes per second:
     T = c + ⌈n / A⌉ · t + A · W · (2 / B + m)
 
 Every machine receives the weights of W bytes and returns sums of this size, and the driver merges
-the sums. The constants are measured here: t is the time in which an actor with one core trains a
-client, m the time of merging for a byte, and c what a round needs besides. The driver becomes the
-bottleneck where its part A · W · (2 / B + m) takes as long as the part of the actors: with
-A* = √(n · t / (W · (2 / B + m))) machines. States of clients are left out: n · S / B more for
-states of S bytes. The table `Model and measurement` compares the model with rounds on this machine,
-where the network is its memory."""
+the sums. The constants are measured on this machine: t is the time that an actor with one core
+needs to train a client, m the time to merge a byte, and c the remaining time of a round. The driver
+becomes the bottleneck where its part, A · W · (2 / B + m), takes as long as that of the actors, at
+A* = √(n · t / (W · (2 / B + m))) machines. Client states are left out: states of S bytes per client
+add n · S / B. The table `Model and measurement` compares the model with rounds on this machine,
+which does not use a network: 2 / B is 0 there."""
 
 _ACTORS = 2
 _BYTES_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
 _QUICK_BYTES_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
-# Without and with states of clients that are as large as the weights.
+# A method without client states, and one whose client states are as large as the weights.
 _METHODS, _QUICK_METHODS = ("fedavg", "feddyn"), ("feddyn",)
 _MOST_BYTES = 1.1
 
@@ -54,10 +54,10 @@ class RoundTime:
     """The model of the time of a round.
 
     Attributes:
-        client: seconds in which an actor trains a client.
-        merge: seconds of merging for a byte.
-        weights: bytes of the weights.
-        rest: seconds that a round needs besides.
+        client: seconds that an actor needs to train a client.
+        merge: seconds that the driver needs to merge a byte.
+        weights: size of the weights in bytes.
+        rest: the remaining seconds of a round.
     """
 
     client: float
@@ -71,16 +71,16 @@ class RoundTime:
         return self.rest + training + actors * self._driver(bandwidth)
 
     def most_actors(self, clients: int, bandwidth: float) -> float:
-        """The number of actors from which on the driver takes longer than they do."""
+        """The number of actors above which the driver takes longer than the actors."""
         return math.sqrt(clients * self.client / self._driver(bandwidth))
 
     def _driver(self, bandwidth: float) -> float:
-        """The driver's seconds for an actor."""
+        """Seconds that the driver needs for each actor."""
         return self.weights * (2 / bandwidth + self.merge)
 
 
 def run(plan: measure.Plan) -> Section:
-    """Counts bytes, and measures the constants of the model."""
+    """Counts the bytes of rounds, and measures the constants of the model."""
     if not processes.has_ray():
         return Section("Ray actors", _text(), [processes.without_ray("Ray actors")])
     workloads = _QUICK_BYTES_WORKLOADS if plan.quick else _BYTES_WORKLOADS
@@ -138,7 +138,7 @@ _BYTE_COLUMNS = {
 
 
 def _bytes(workload: Workload, method: str, context: RayContext) -> dict[str, Any]:
-    """The bytes of the first round and of a later one."""
+    """Counts the bytes of the first round and of a later one."""
     spec, clients = workload.build(method)
     process = federated.build_process(spec)
     rounds = Rounds(process, clients)
@@ -189,7 +189,7 @@ _SCALE_COLUMNS = {
 
 
 def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[dict[str, Any]]]:
-    """The constants for a workload, and the model beside rounds on one and two actors."""
+    """Measures the model's constants, and compares the model with rounds on one and two actors."""
     measure.note(f"actors: constants of {workload.model}")
     sizes = (workload.clients, 2 * workload.clients)
     spec, clients = dataclasses.replace(workload, clients=sizes[-1]).build()
@@ -230,7 +230,7 @@ def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[di
 def _times(
     rounds: Rounds, context: RayContext, plan: measure.Plan
 ) -> tuple[list[float], list[float]]:
-    """Seconds of rounds after a first one, and those in which the driver did not wait."""
+    """Seconds of each round after the first, in total and without waiting for actors."""
     rounds.next()
     whole, own = [], []
     for _ in range(max(plan.repeats, 2)):
@@ -241,7 +241,7 @@ def _times(
 
 
 def _scale(workload: Workload, model: RoundTime) -> list[dict[str, Any]]:
-    """Rounds on larger clusters."""
+    """Seconds of a round on larger clusters, by the model."""
     return [
         {
             "model": workload.model,

@@ -24,9 +24,10 @@ from tff_pcdd.runtime.processes import children
 
 _TEXT = """\
 {rounds} rounds of FedPer on {actors} Ray actors on this machine, with a cohort of {cohort} out of
-{clients:,} clients, in a process of its own. Clients have 16 images of 8×8, and keep their heads
-between rounds, on disk (`--client_store=disk`). The table shows resident memory after a round: that
-of the driver, that of all actors together, and what Ray's store of shared objects holds."""
+{clients:,} clients, in a process of its own. Each client has 16 images of 8×8 and keeps its head
+between rounds, on disk (`--client_store=disk`). The table shows memory after a round: the resident
+memory of the driver and of all actors together, and the size of the objects in Ray's shared
+memory."""
 
 _ACTORS = 4
 _ROUNDS, _CLIENTS, _COHORT = 100, 10_000, 500
@@ -35,7 +36,7 @@ _LIMIT = 1.05
 
 
 def run(plan: measure.Plan) -> Section:
-    """Runs the rounds in a new process, which has no memory of earlier sections."""
+    """Runs the rounds in a new process, which holds no memory of earlier sections."""
     rounds, clients, cohort = _QUICK if plan.quick else (_ROUNDS, _CLIENTS, _COHORT)
     text = _TEXT.format(rounds=rounds, clients=clients, cohort=cohort, actors=_ACTORS)
     if not processes.has_ray():
@@ -73,7 +74,7 @@ def _run_elsewhere(*sizes: int) -> list[dict[str, Any]]:
 
 
 def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
-    """Runs the rounds; returns the memory after each of them in MB, and its seconds."""
+    """Runs the rounds; returns the seconds of each, and the memory after it in MB."""
     from tff_pcdd import methods, models, runtime
     from tff_pcdd.benchmarks.workloads import synthetic
     from tff_pcdd.runtime import ray_cluster
@@ -91,7 +92,7 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
     compute = ComputeOptions(runtime=runtime.create("ray", ray_actors=_ACTORS))
     measured = []
     with contextlib.ExitStack() as stack:
-        # With room for all actors, also on a machine with fewer cores.
+        # Room for all actors, even on a machine with fewer cores.
         stack.enter_context(ray_cluster.connected(None, num_cpus=_ACTORS))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         simulation = stack.enter_context(
@@ -123,7 +124,7 @@ def _actor_processes() -> list[int]:
 
 
 def _objects() -> float:
-    """What Ray's store of shared objects holds, in MB."""
+    """The size of the objects in Ray's shared memory, in MB."""
     import ray
 
     name = "object_store_memory"

@@ -12,10 +12,10 @@ from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 
 _TEXT = """\
-`tasks.compare` on digits with {runs} runs of {rounds} rounds, which are those of flags/demo.flags
-unless this is a quick run: one run after the other, and two at a time in processes that Ray starts
-(`--parallel_runs=2`). Whole commands are measured, once each, from their start to their end. The
-last column says whether accuracies are equal to the last digit, for each client and in total."""
+`tasks.compare` on digits with {runs} runs of {rounds} round(s): one run after the other, and two at
+a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` is given, the runs are
+those of flags/demo.flags. Each command is measured once, from its start to its end. The last column
+says whether the accuracies of every client are equal to the last digit."""
 
 _FLAGS = (
     "--dataset=digits",
@@ -65,7 +65,7 @@ def run(plan: measure.Plan) -> Section:
 
 
 def _compare(directory: Path, parallel_runs: int, size: tuple[str, ...]) -> float:
-    """Seconds of a comparison."""
+    """Runs a comparison, and returns its seconds."""
     start = time.perf_counter()
     process = processes.start_module(
         "tasks.compare",

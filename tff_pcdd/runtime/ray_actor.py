@@ -1,7 +1,7 @@
 """An actor of the runtime `ray`: computes shares of rounds in a process of its own.
 
 It runs computations as the runtime `inprocess` does, with as many threads as it has CPUs. It keeps
-its clients' data and states between rounds; see `_transport`.
+the data and states of its clients between rounds; see `_transport`.
 """
 
 import dataclasses
@@ -28,10 +28,10 @@ class Work:
 
     Attributes:
         computation: name of `Plan.local`.
-        begin, end: range of the clients in the cohort.
+        begin, end: the clients of the share, as a range of positions in the cohort.
         num_clients: number of clients in the cohort.
-        clients: `Plan.client_argument` of these clients, with `Named` arrays.
-        kept_arguments: see `Plan`; they are dropped, because new values replace them.
+        clients: `Plan.client_argument` of the clients of the share, with `Named` arrays.
+        kept_arguments: see `Plan`; the actor drops them, because new values replace them.
         kept_results: see `Plan`; the actor keeps them.
     """
 
@@ -48,10 +48,10 @@ class ShareActor:
     """Computes shares, one at a time.
 
     Args:
-        threads: number of threads of TensorFlow, and of clients that train at the same time on a
-            CPU.
-        cache_bytes: the most bytes of clients' arrays that are kept.
-        uses_gpus: whether Ray has given it GPUs; otherwise it must not use those of the machine.
+        threads: number of TensorFlow's threads, and, without a GPU, of clients that train at the
+            same time.
+        cache_bytes: maximum size of the clients' arrays that are kept.
+        uses_gpus: whether Ray has given it GPUs; if not, it does not use those of the machine.
     """
 
     def __init__(self, threads: int, cache_bytes: float, uses_gpus: bool):
@@ -70,14 +70,14 @@ class ShareActor:
         self._names = _transport.Names()
 
     def ping(self) -> tuple[str, str]:
-        """Answers while a share is computed, too: with this package's version and the machine."""
+        """Returns this package's version and the id of the node, even while a share is computed."""
         return __version__, ray.get_runtime_context().get_node_id()
 
     def load(self, sources: Callable[[], Iterable[Source]]) -> frozenset[bytes] | str:
-        """Loads data of clients that will not be sent.
+        """Loads clients' data, which then need not be sent.
 
         Args:
-            sources: returns the arrays, as functions that make them.
+            sources: returns functions that return the arrays.
 
         Returns:
             The names of the arrays, or the reason why they cannot be loaded.
@@ -102,11 +102,12 @@ class ShareActor:
 
         Args:
             work: the share.
-            from_server: what `Plan.before` returned.
+            from_server: the result of `Plan.before`.
 
         Returns:
-            Partial sums and client results, as nested tuples; `Named` arrays in the results that
-            are kept. None if the computation or an array is not here and has to be sent.
+            Partial sums and client results, as nested tuples, with `Named` arrays in the results
+            that are kept. None if this actor lacks the computation or an array, which then has to
+            be sent.
         """
         computation = self._computations.get(work.computation)
         if computation is None:
@@ -134,7 +135,7 @@ class ShareActor:
         """The array that a leaf stands for.
 
         Raises:
-            KeyError: it is not here.
+            KeyError: this actor does not have the array.
         """
         if not isinstance(leaf, Named):
             return leaf

@@ -1,16 +1,16 @@
-"""The connection of this process to a Ray cluster, which is started on this machine if wanted.
+"""Connects this process to a Ray cluster, or starts one on this machine.
 
 A cluster that is started here
 
-- listens on the loopback interface only, and answers only calls with a token that was drawn for
-  this process;
+- listens on the loopback interface only, and answers only calls with a token that was generated
+  for this process;
 - has no dashboard, and sends no usage statistics;
-- has its files, such as the actors' logs, in a temporary directory of its own;
-- ends with this process, whatever ends it: the kernel kills Ray's services, and a watchdog ends
-  what they leave behind.
+- keeps its files, such as the actors' logs, in a temporary directory of its own;
+- ends with this process, however that ends: the kernel kills Ray's services, and a watchdog ends
+  the processes that they leave behind.
 
 A process has at most one connection, which ends when its last user releases it. Ray is an optional
-package, so it is imported when a cluster is needed.
+package, so it is imported only when a cluster is needed.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ def check_installed(setting: str, value: Any) -> None:
     """Checks that Ray is installed.
 
     Args:
-        setting: the setting that needs Ray, for the error.
+        setting: the setting that needs Ray, for the error message.
         value: its value.
 
     Raises:
@@ -79,13 +79,13 @@ def check_address(address: str) -> None:
 
 @contextlib.contextmanager
 def connected(address: str | None, **options: Any) -> Iterator[None]:
-    """Connects this process for the time of a block; the arguments are those of `connect`."""
+    """Connects this process for the duration of a block; the arguments are those of `connect`."""
     global _interrupted
     connect(address, **options)
     try:
         yield
     except BaseException as error:
-        # Whoever interrupts the program does not want to wait for an orderly end.
+        # A user who interrupts the program does not want to wait for an orderly shutdown.
         _interrupted = not isinstance(error, Exception)
         raise
     finally:
@@ -102,17 +102,18 @@ def connect(
 ) -> None:
     """Connects this process to a cluster, or starts one; `release` is its counterpart.
 
-    A connection that the process already has is used, and stays open afterwards.
+    If the process already has a connection, that one is used and stays open afterwards.
 
     Args:
-        address: "host:port", "auto", or None for a cluster of this process.
-        num_cpus: number of CPUs of such a cluster; by default those it may use.
-        environment: environment variables of its processes.
-        object_store_bytes: its memory for shared objects; by default, Ray chooses.
+        address: "host:port", "auto", or None to start a cluster for this process.
+        num_cpus: number of CPUs of a started cluster; by default, those that this process may use.
+        environment: environment variables of the processes of a started cluster.
+        object_store_bytes: memory of a started cluster for shared objects; by default, Ray
+                chooses.
 
     Raises:
         SettingError: the process is connected to another cluster.
-        RuntimeStartError: there is no cluster at the address, or it cannot be started.
+        RuntimeStartError: there is no cluster at the address, or none can be started.
     """
     global _users, _address
     with _lock:
@@ -139,7 +140,7 @@ def release() -> None:
 
 
 def logs() -> str:
-    """Where the logs of actors are."""
+    """The directory of the actors' logs."""
     return (
         str(_directory / _FILES / "session_latest" / "logs")
         if _directory
@@ -148,7 +149,7 @@ def logs() -> str:
 
 
 def keep_logs() -> None:
-    """Keeps the logs after the end of a cluster of this process."""
+    """Keeps the logs of a cluster that this process has started after its end."""
     global _keeps_logs
     _keeps_logs = True
 
@@ -159,10 +160,10 @@ def _open(
     environment: Mapping[str, str],
     object_store_bytes: int | None,
 ) -> None:
-    """Connects or starts.
+    """Connects to a cluster or starts one.
 
     Raises:
-        RuntimeStartError: that fails.
+        RuntimeStartError: this fails.
     """
     global _directory, _keeps_logs
     _keeps_logs = False
@@ -172,7 +173,7 @@ def _open(
         if address is None:
             sweep()
             name = f"{_PREFIX}{os.getpid()}_"
-            # Ray lets everybody write to its directory, but nobody else can enter this one.
+            # Ray's own directory is writable for all users, but only this user can enter this one.
             _directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=_temp()))
             stack.callback(_remove_directory)
             lock = stack.enter_context(open(_directory / _LOCK, "w"))
@@ -222,7 +223,7 @@ def _remove_directory() -> None:
 
 
 def _temp() -> str:
-    """The directory for temporary files, or a shorter one."""
+    """The directory for temporary files, or /tmp if its path is too long."""
     usual = tempfile.gettempdir()
     return usual if len(usual) <= _LONGEST_TEMP else "/tmp"
 

@@ -1,18 +1,18 @@
-"""Runtime `ray`: the clients of a round are shared among Ray actors.
+"""Runtime `ray`: the clients of a round are divided among Ray actors.
 
 A round is split by `sharing.Plan`. The server's parts, and computations without clients, run in
-this process as on the runtime `inprocess`. The part of the clients is divided into as many shares
-of consecutive clients as there are actors; each actor computes a share as `inprocess` would. The
-shares depend on the number of actors asked for, not on how many are alive, and partial sums are
-merged in order. So no number depends on which actor computes which share.
+this process as on the runtime `inprocess`. The clients' part is divided into as many shares of
+consecutive clients as there are actors; each actor computes a share as `inprocess` would. The
+shares depend on the number of actors that were started, not on how many are alive, and partial sums
+are merged in a fixed order. So results do not depend on which actor computes which share.
 
 What is sent in a round, counted in `RayContext.sent_bytes`:
 
-- values of the server, that is weights: once to each node, into Ray's shared memory;
-- clients' samples and states: only what the actor does not have. Actors keep samples and the
-  states that they have returned, and drop the least recently used if memory gets short;
+- the server's values, that is, the weights: once to each node, into Ray's shared memory;
+- clients' samples and states: only those that the actor does not have. Actors keep samples and the
+  states that they have returned, and drop the least recently used ones if memory runs short;
 - from each actor, its partial sums and the new states. This process has all states as well, so
-  checkpoints are complete, and a lost actor's states are sent to another.
+  checkpoints are complete, and the states of a lost actor's clients are sent to another actor.
 
 Anyone who can reach a Ray cluster can run programs on it; see `ray_cluster`.
 """
@@ -56,7 +56,7 @@ def create_context(
         actors: number of actors; by default as many as the cluster has room for.
         cpus: CPUs, and threads, of each actor.
         gpus: GPUs of each actor, which may be a fraction.
-        timeout: seconds after which an actor that does not answer is lost.
+        timeout: seconds after which an actor that does not answer counts as lost.
         local_data: whether actors load samples themselves when `RayContext.load_data` is called.
 
     Raises:
@@ -67,14 +67,14 @@ def create_context(
 
 
 class RayContext(tff.framework.SyncContext):
-    """An execution context that shares clients among actors; see the module's docstring.
+    """An execution context that divides clients among actors; see the module's docstring.
 
     Attributes:
         actors: the `Actors`.
         sent_bytes: bytes sent so far, by kind: `weights` (once for each machine with actors),
             `clients` (samples and states), `results` (partial sums, client results and new states)
             and `computations`.
-        waited: seconds so far in which this process has waited for shares.
+        waited: seconds that this process has waited for shares so far.
         loads_data: whether the actors load samples themselves; see `load_data`.
     """
 
@@ -88,11 +88,11 @@ class RayContext(tff.framework.SyncContext):
         self._serialized = Computations(_serialize)
         self._names = _transport.Names()
         self._closed = False
-        # Also if nobody closes the context, nothing is left behind.
+        # Nothing is left behind, even if the context is not closed.
         atexit.register(self.close)
 
     def close(self) -> None:
-        """Ends the actors, and Ray if this process has started it. May be called more than once."""
+        """Ends the actors, and Ray if it was started for them. May be called more than once."""
         atexit.unregister(self.close)
         if not self._closed:
             self._closed = True
@@ -102,11 +102,11 @@ class RayContext(tff.framework.SyncContext):
             self.actors.all.clear()
 
     def load_data(self, sources: Callable[[], Iterable[Source]], own: Iterable[Source]) -> None:
-        """Lets each actor load clients' arrays, which then need not be sent.
+        """Makes each actor load the clients' arrays, which then need not be sent.
 
         Args:
             sources: called in each actor; returns functions that return arrays.
-            own: the same for the arrays of this process.
+            own: functions that return the same arrays in this process.
 
         Raises:
             SettingError: an actor cannot load the arrays, or they differ from those here.
@@ -157,7 +157,7 @@ class RayContext(tff.framework.SyncContext):
         nodes = {actor.node for actor, _ in done}
         self.sent_bytes["weights"] += _transport.num_bytes(from_server) * len(nodes)
         if plan.kept_results:
-            # Nobody needs them any more, because there are new ones.
+            # The old states are not needed any more, because there are new ones.
             old = _names_in([clients[position] for position in plan.kept_arguments])
             for actor in self.actors.all:
                 actor.held -= old
@@ -192,7 +192,7 @@ class RayContext(tff.framework.SyncContext):
         return submit
 
     def _receive(self, actor: Actor, result: Any) -> Any:
-        """Takes over a share's result, with copies of what stays beyond this call.
+        """Accepts the result of a share, and copies the arrays that are needed after this call.
 
         The result itself is in the node's shared memory, which is freed after the call.
         """

@@ -1,8 +1,8 @@
-"""Hands shares of a computation to Ray actors, and again to others if an actor is lost.
+"""Assigns shares of a computation to Ray actors, and reassigns the share of a lost actor.
 
 An actor is lost if its process or its node ends, or if it does not answer a ping within a time
-limit. Busy actors answer too, so this does not limit the duration of a round. Ray starts a lost
-actor again, on another node if necessary; until it answers, others compute its shares.
+limit. Busy actors answer too, so this does not limit the duration of a round. Ray restarts a lost
+actor, on another node if necessary; until it answers, other actors compute its shares.
 """
 
 from __future__ import annotations
@@ -32,23 +32,24 @@ class _Lost:
     reason: str
 
 
-# Submits a share to an actor: given the actor and whether to send all that it may have already.
+# Submits a share to an actor. The arguments are the actor, and whether to send everything, even
+# what the actor may already have.
 Share = Callable[["Actor", bool], Any]
 
 
 @dataclasses.dataclass(eq=False)
 class Actor:
-    """An actor and what is known of it.
+    """An actor and its state as known to this process.
 
     Attributes:
         number: its number, from 0.
         handle: Ray's handle.
-        node: id of the machine on which it runs.
+        node: id of the node on which it runs.
         held: names of the arrays and computations that it has.
         share: number of the share that it computes; -1 if there is none.
-        result: the share's result, as a reference.
-        ping: the running ping, as a reference.
-        asked: when it was sent.
+        result: Ray's reference to the result of this share.
+        ping: Ray's reference to the pending ping.
+        asked: when the last ping was sent.
         answered: when the last ping was answered.
         lost: why it is lost; empty if it is not.
     """
@@ -65,7 +66,7 @@ class Actor:
     lost: str = ""
 
     def send_ping(self) -> None:
-        """Asks for an answer."""
+        """Sends a ping."""
         self.asked = time.monotonic()
         self.ping = self.handle.ping.options(concurrency_group="control").remote()
 
@@ -75,7 +76,7 @@ class Actors:
 
     Args:
         handles: Ray's handles; all of them are ready.
-        timeout: seconds after which an actor that does not answer is lost.
+        timeout: seconds after which an actor that does not answer counts as lost.
 
     Attributes:
         all: the actors.
@@ -92,7 +93,7 @@ class Actors:
         """Computes shares.
 
         Args:
-            shares: share i is given to actor i, or to another if that one is lost.
+            shares: share i is assigned to actor i, or to another actor if that one is lost.
 
         Returns:
             For each share, the actor that computed it and its result.
@@ -142,7 +143,7 @@ class Actors:
         return [results[number] for number in range(len(shares))]
 
     def _assign(self, waiting: list[int], shares: Sequence[Share]) -> None:
-        """Gives waiting shares to free actors, each to its own if that is possible."""
+        """Assigns waiting shares to free actors, each to the actor of its number if possible."""
         free = {actor.number: actor for actor in self.all if actor.share < 0 and not actor.lost}
         for share in sorted(waiting, key=lambda share: share not in free):
             if not free:
@@ -174,7 +175,7 @@ class Actors:
             time.sleep(_STEP)
         for reference in ready:
             actor = by_reference[reference]
-            # An actor that has just been lost no longer waits for either.
+            # If the actor has just been lost, the reference is neither of the two.
             if reference == actor.ping:
                 self._note_answer(actor)
             elif reference == actor.result:
@@ -240,7 +241,7 @@ def _outcome(reference: Any) -> Any:
 
 
 def explain(error: Exception) -> str:
-    """A short reason for an error of Ray."""
+    """A short explanation of an error of Ray."""
     if isinstance(error, exceptions.OutOfMemoryError):
         return "it ran out of memory"
     if isinstance(error, exceptions.ActorUnavailableError):

@@ -1,4 +1,4 @@
-"""Starts the actors of the runtime `ray`, where the cluster has room for them."""
+"""Starts the actors of the runtime `ray` on a cluster that has room for them."""
 
 from __future__ import annotations
 
@@ -30,12 +30,12 @@ def start(
     try:
         count = _room(actors, cpus, gpus)
         cache_bytes = _cache_bytes(count, cpus, gpus)
-        # Pings are answered by a thread of their own, while a share is computed.
+        # A separate thread answers pings, so an actor also answers while it computes a share.
         make_remote: Any = ray.remote(concurrency_groups={"control": 1})  # type: ignore[call-overload]
         actor_class = make_remote(ShareActor).options(
             num_cpus=cpus,
             num_gpus=gpus,
-            # A lost actor starts again; what it computed is computed again by `Actors`.
+            # Ray restarts a lost actor; `Actors` has its share computed again.
             max_restarts=-1,
             max_task_retries=0,
             scheduling_strategy="SPREAD",
@@ -51,7 +51,7 @@ def start(
 
 
 def end(handles: Iterable[Any]) -> None:
-    """Ends actors, and Ray if it was started for them."""
+    """Ends actors, and disconnects from Ray, which ends if it was started for them."""
     try:
         if ray.is_initialized():
             for handle in handles:
@@ -64,7 +64,7 @@ def _room(actors: int | None, cpus: int, gpus: float) -> int:
     """The number of actors to start.
 
     Raises:
-        SettingError: the cluster does not have the CPUs or GPUs.
+        SettingError: the cluster has too few CPUs or GPUs.
     """
     nodes = [node["Resources"] for node in ray.nodes() if node["Alive"]]
     most_cpus = max(node.get("CPU", 0) for node in nodes)
@@ -99,7 +99,7 @@ def _room_on(node: dict[str, float], cpus: int, gpus: float) -> int:
     if not gpus:
         return by_cpus
     devices = node.get("GPU", 0)
-    # An actor with a fraction of a GPU has all of it on one device.
+    # A fraction of a GPU has to be on a single device.
     by_gpus = int(devices) * int(1 / gpus + 1e-9) if gpus < 1 else int(devices // gpus)
     return min(by_cpus, by_gpus)
 

@@ -2,10 +2,10 @@
 
     python -I -S ray_watchdog.py DIRECTORY PROCESS…
 
-waits for the end of its standard input, that is of the process that holds the other end. Then it
-kills the processes and removes the directory. Ray's own processes do most of this themselves, but
-its agents try for a minute to report the loss first. As a program, it needs the standard library
-only.
+waits until its standard input is closed, that is, until the process at the other end of the pipe
+ends. Then it kills the given processes and removes the directory. Ray's processes do most of this
+themselves, but its agents first try for a minute to report the loss. It uses the standard library
+only, because it runs as a program of its own.
 """
 
 import os

@@ -11,16 +11,17 @@ from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.settings import check_options, option
 from tff_pcdd.training import RunOptions
 
-# Runtimes that share the clients of a round among processes of Ray themselves.
+# The runtime that itself divides the clients of a round among Ray processes.
 RAY_RUNTIME = "ray"
 
 
 @dataclasses.dataclass(frozen=True)
 class ParallelOptions:
-    """How the runs of a study are computed at the same time; nothing here changes their results.
+    """How the runs of a study are computed at the same time.
 
-    Every run is computed in a process that Ray starts. Ray places a run where the CPU cores and
-    GPUs that it needs are free.
+    Every run is computed in a process that Ray starts where the CPU cores and GPUs that the run
+    needs are free. By default, the results are those of serial runs, bit for bit. With `run_cpus`
+    or `ray_address`, TensorFlow may have another number of threads, and then rounds differently.
 
     Raises:
         SettingError: a value is out of bounds, or applies only with several runs at a time.
@@ -28,34 +29,34 @@ class ParallelOptions:
 
     parallel_runs: int = option(
         1,
-        "Runs that are computed at the same time, in processes that Ray starts; with 1, this "
-        "process computes one run after the other, without Ray. Needs the extra `ray`.",
+        "Number of runs to compute at the same time, in processes that Ray starts; with 1, this "
+        "process computes one run after the other, without Ray. More than 1 needs the extra `ray`.",
         minimum=1,
         group="Parallel runs",
     )
     run_cpus: float | None = option(
         None,
-        "CPU cores that a run needs, and the threads of TensorFlow's operations in it. By default, "
-        "the runs share the cores of this machine, and each has as many threads as a run on its "
-        "own, so that its results are the same, bit for bit. With ray_address, the default is 1.",
+        "CPU cores of each run, and threads of TensorFlow's operations in it. By default, the "
+        "cores of this machine are divided among the runs, and each run has as many threads as "
+        "without Ray, so results are the same, bit for bit. With ray_address, the default is 1.",
         type=float,
         above=0,
         group="Parallel runs",
     )
     run_gpus: float | None = option(
         None,
-        "GPUs that a run needs; a fraction such as 0.5 lets runs share a GPU. By default, the runs "
-        "share the GPUs that there are, at most one for each run.",
+        "GPUs of each run; with a fraction such as 0.5, several runs share a GPU. By default, the "
+        "GPUs are divided among the runs, at most one for each run.",
         type=float,
         minimum=0,
         group="Parallel runs",
     )
     ray_address: str | None = option(
         None,
-        "Address of a running Ray cluster that computes the runs, such as 10.0.0.1:6379, or auto "
-        "for the one of this machine; by default, Ray is started on this machine. All nodes have "
-        "to reach output_dir, the data and the working directory under the same paths. With "
-        "runtime=ray and one run at a time: the cluster of its actors.",
+        "Address of the Ray cluster that computes the runs, such as 10.0.0.1:6379, or auto for the "
+        "one that runs on this machine; by default, Ray is started on this machine. All nodes must "
+        "reach output_dir, the data and the working directory under the same paths. With "
+        "runtime=ray and parallel_runs=1, the cluster on which the actors run.",
         type=str,
         group="Parallel runs",
     )
@@ -71,7 +72,7 @@ class ParallelOptions:
             ray_cluster.check_address(self.ray_address)
 
     def check(self, options: RunOptions | None) -> None:
-        """Checks, before anything else happens, that runs can be computed in this way.
+        """Checks that runs can be computed in this way, before anything else happens.
 
         Raises:
             SettingError: Ray is not installed, the runtime cannot be used, or this machine has too
@@ -96,13 +97,14 @@ class ParallelOptions:
         return float(math.floor(share)) if share > 1 else _rounded_down(share)
 
     def cores(self, place: int) -> frozenset[int]:
-        """The CPU cores of this machine that are a run's own.
+        """The CPU cores of this machine to which a run is bound.
 
         Args:
-            place: which of the runs at the same time, from 0.
+            place: index of the run among those at the same time, from 0.
 
         Returns:
-            No cores if the runs are elsewhere, have `run_cpus`, or are more than the cores.
+            The cores; none if the runs are on a cluster, `run_cpus` is given, or there are more
+            runs than cores.
         """
         cores, runs = sorted(os.sched_getaffinity(0)), self.parallel_runs
         if self.ray_address is not None or self.run_cpus is not None or runs > len(cores):
@@ -113,10 +115,10 @@ class ParallelOptions:
         """The GPUs that are reserved for a run.
 
         Args:
-            available: the GPUs of the cluster.
+            available: the number of GPUs of the cluster.
 
         Raises:
-            SettingError: a GPU is needed on this machine, which has too few.
+            SettingError: the runs are on this machine, which has too few GPUs.
         """
         if self.run_gpus is None:
             return min(1.0, _rounded_down(available / self.parallel_runs))
@@ -126,10 +128,10 @@ class ParallelOptions:
 
 
 def check_available(setting: str, needed: float, runs: int, available: float, what: str) -> None:
-    """Checks that this machine has what several runs need at the same time.
+    """Checks that this machine has enough cores or GPUs for several runs at the same time.
 
     Raises:
-        SettingError: it has less.
+        SettingError: it has too few.
     """
     if needed * runs > available:
         reason = (
@@ -140,7 +142,7 @@ def check_available(setting: str, needed: float, runs: int, available: float, wh
 
 
 def _rounded_down(share: float) -> float:
-    """A share as Ray counts it, so that all shares together are not more than there is."""
+    """Rounds a share down to Ray's precision, so that all shares fit together."""
     return math.floor(share * 10_000) / 10_000
 
 

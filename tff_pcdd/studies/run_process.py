@@ -1,7 +1,7 @@
 """Computes runs of a study in a process that Ray has started, and reports on them.
 
-A process computes one run after the other, like a study without Ray. What it reports goes through a
-queue, which the process of the study reads: stages, rounds, and messages of the log.
+Such a process computes one run after the other, like a study without Ray. It reports stages, rounds
+and log messages through a queue, which the process of the study reads.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
 from tff_pcdd.training.callbacks import Callback
 
-# Errors that a study treats differently from others; only these are sent back.
+# Errors that a study handles differently from others; only these are sent back as objects.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
-# Loggers whose levels are those of the process of the study.
+# Loggers that get the same levels as in the process of the study.
 _LOGGERS = ("", "absl", "tensorflow")
 
 
@@ -35,7 +35,7 @@ class Failure(NamedTuple):
 
     Attributes:
         text: the traceback.
-        error: the error, if a study treats it differently from others.
+        error: the error, if a study handles it differently from others.
     """
 
     text: str
@@ -43,7 +43,7 @@ class Failure(NamedTuple):
 
     @classmethod
     def of(cls, error: Exception) -> Failure:
-        """Describes an error that is being handled."""
+        """Describes the error that is being handled."""
         return cls(traceback.format_exc(), error if isinstance(error, _KNOWN_ERRORS) else None)
 
 
@@ -52,7 +52,7 @@ class Job(NamedTuple):
 
     Attributes:
         config, folder, options, overwrite, label: as for `run_experiment`.
-        cores: the CPU cores for the run; if there are none, it may use all.
+        cores: the CPU cores of the run; if empty, it may use all cores.
     """
 
     config: ExperimentConfig
@@ -64,13 +64,14 @@ class Job(NamedTuple):
 
 
 class News(NamedTuple):
-    """What happens to a run.
+    """An event of a run.
 
     Attributes:
         run: the number of the run.
-        kind: "stage", "begin", "round", "log" or "end"; "mark" comes from the process of the study.
-        value: the text of a stage; for "begin" and "round", rounds so far, last round and a text;
-            for "log", a record of `logging`.
+        kind: "stage", "begin", "round", "log", "end", or "mark", which the process of the study
+            sends to itself.
+        value: for "stage", its text; for "begin" and "round", the number of rounds so far, the last
+            round and a text; for "log", a record of `logging`.
     """
 
     run: int
@@ -80,15 +81,15 @@ class News(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Surroundings:
-    """What a process needs to compute runs as the process of the study would.
+    """What a process needs in order to compute runs as the process of the study would.
 
     Attributes:
-        directory: the working directory, from which relative paths start.
+        directory: the working directory, for relative paths.
         names: the user's modules to import.
         environment: environment variables; None removes one.
         levels: the levels of loggers, by name.
         threads: number of clients that are computed at the same time, if neither the settings nor
-            the cores of a run say so.
+            the cores of a run determine it.
     """
 
     directory: str
@@ -105,14 +106,14 @@ class Surroundings:
         return cls(os.getcwd(), tuple(options.modules), environment, levels, threads)
 
     def enter(self) -> None:
-        """Sets up this process; has to happen before TensorFlow is imported."""
+        """Sets up this process; must be called before TensorFlow is imported."""
         os.chdir(self.directory)
         for name, value in self.environment.items():
             if value is None:
                 os.environ.pop(name, None)
             else:
                 os.environ[name] = value
-        # TensorFlow's own level is set when it is imported, and absl's by absl.
+        # TensorFlow sets its own level when it is imported, and absl its own.
         logging.root.handlers[:] = []
         for name, level in self.levels.items():
             logging.getLogger(name).setLevel(level)
@@ -125,7 +126,7 @@ class Surroundings:
 def compute_on_ray(
     surroundings: Surroundings, number: int, job: bytes, queue: Any
 ) -> Mapping[str, Any] | Failure:
-    """As `compute`, as a task of Ray.
+    """Runs `compute` as a Ray task.
 
     Args:
         surroundings, number, job: as for `compute`.
@@ -150,7 +151,7 @@ def compute(
         surroundings: what to set up first.
         number: the number of the run, for the news.
         job: a pickled `Job`, which may contain objects of the user's modules.
-        send: takes news about the run.
+        send: called with news about the run.
 
     Returns:
         The summary, or why the run failed.
@@ -173,17 +174,17 @@ def compute(
 
 
 def _stay_on(cores: frozenset[int]) -> None:
-    """Keeps all threads of this process on some cores, and makes idle ones sleep.
+    """Binds all threads of this process to some cores, and makes idle threads sleep.
 
-    TensorFlow has as many threads as in a run on its own, so that it computes the same numbers, but
-    here they share fewer cores.
+    TensorFlow has as many threads as in a run without Ray, so that it computes the same numbers,
+    but here they share fewer cores.
     """
     if not cores:
         return
     from tff_pcdd.runtime import _tf_private
 
     _tf_private.let_idle_threads_sleep()
-    # Threads that start later have the cores of those that start them.
+    # Threads that start later inherit the cores of the threads that start them.
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):
             os.sched_setaffinity(int(thread), cores)
@@ -192,7 +193,7 @@ def _stay_on(cores: frozenset[int]) -> None:
 def _options_here(options: RunOptions, threads: int) -> RunOptions:
     """The options of a run in a process that shares the machine with others."""
     runtime: Any = options.compute.runtime
-    # No number depends on how many clients are computed at the same time.
+    # Results do not depend on how many clients are computed at the same time.
     if getattr(runtime, "client_parallelism", 0) is None:
         runtime = dataclasses.replace(runtime, client_parallelism=threads)
     compute = dataclasses.replace(options.compute, runtime=runtime)
@@ -200,7 +201,7 @@ def _options_here(options: RunOptions, threads: int) -> RunOptions:
 
 
 class _Report(Callback):
-    """Sends the rounds of a run."""
+    """Reports the rounds of a run."""
 
     def __init__(self, number: int, send: Callable[[News], None]):
         self._number = number
@@ -226,7 +227,7 @@ class _Report(Callback):
 
 
 class _Sender(logging.Handler):
-    """Sends the messages of the log."""
+    """Reports log messages."""
 
     def __init__(self, number: int, send: Callable[[News], None]):
         super().__init__()
@@ -235,7 +236,7 @@ class _Sender(logging.Handler):
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
-            # The arguments may be objects that the other process does not know.
+            # The arguments may be objects whose classes the other process does not have.
             text, place = record.getMessage(), (record.pathname, record.lineno)
         except Exception:
             self.handleError(record)
@@ -248,7 +249,7 @@ class _Sender(logging.Handler):
 
 @contextlib.contextmanager
 def _reported(number: int, send: Callable[[News], None]) -> Iterator[None]:
-    """Sends stages and messages that occur in the block."""
+    """Reports stages and log messages that occur in the block."""
     handler = _Sender(number, send)
     logging.root.addHandler(handler)
     try:

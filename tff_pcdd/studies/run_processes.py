@@ -25,17 +25,17 @@ if TYPE_CHECKING:
 
 # Seconds within which a signal is noticed.
 _PATIENCE = 0.2
-# Only settings, summaries and messages are shared. This is about the least that Ray accepts.
+# Only settings, summaries and messages are shared. Ray accepts hardly less than this.
 _OBJECT_STORE_BYTES = 100_000_000
-# Environment variables that say where an experiment tracker and the user's secret are.
+# Prefixes of environment variables that locate experiment trackers and the user's secret.
 _PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
 
 
 class RunProcesses:
     """Computes runs in processes of their own; starts Ray for the first run that needs it.
 
-    A process computes one run after the other, with libraries that it has imported once. As a
-    context manager, it ends all processes that it has started.
+    Each process computes one run after the other, so it imports libraries only once. As a context
+    manager, this object ends all processes that it has started.
 
     Args:
         parallel: how many runs are computed at the same time, and where.
@@ -81,7 +81,7 @@ class RunProcesses:
 
     @property
     def busy(self) -> int:
-        """The number of runs whose outcomes are still to be returned."""
+        """The number of runs whose outcomes have not been returned yet."""
         return len(self._computing) + len(self._outcomes)
 
     @property
@@ -90,7 +90,7 @@ class RunProcesses:
         return self.busy < self._parallel.parallel_runs
 
     def start(self, number: int, run: StudyRun, label: str) -> None:
-        """Starts to compute a run, unless it has finished.
+        """Starts to compute a run, unless it is already finished.
 
         Args:
             number: its position in the study.
@@ -98,7 +98,7 @@ class RunProcesses:
             label: its name in the progress display.
 
         Raises:
-            SettingError: the cluster cannot compute such runs.
+            SettingError: the cluster cannot compute the runs.
             RuntimeStartError: Ray cannot be started or reached.
         """
         try:
@@ -120,13 +120,13 @@ class RunProcesses:
         self._bars.add(number, label, run.config.training.rounds)
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
-        """Waits for a run and returns its number, and its summary or why it failed.
+        """Waits until a run ends, and returns its number and its summary or why it failed.
 
         Args:
             seconds: the longest time to wait; None waits until a run ends.
 
         Returns:
-            None if no run has ended in this time.
+            The run's number and outcome; None if no run has ended in this time.
         """
         deadline = None if seconds is None else time.monotonic() + seconds
         while not self._outcomes:
@@ -149,14 +149,14 @@ class RunProcesses:
     # Ray.
 
     def _connect(self) -> None:
-        """Starts Ray, or reaches the cluster, and prepares for the runs."""
+        """Starts Ray or connects to the cluster, and prepares for the runs."""
         parallel = self._parallel
         address, cpus = parallel.ray_address, parallel.cpus()
         tracking.prepare(self._options.tracker_names())
         stages.enter("starting Ray" if address is None else "connecting to Ray")
         variables: dict[str, str] = {}
         if parallel.run_cpus is None:
-            # Otherwise Ray limits the threads of linear algebra, on which its rounding depends.
+            # Otherwise, Ray limits the number of threads in linear algebra, which changes rounding.
             cores = str(len(os.sched_getaffinity(0)))
             variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", cores)
         self._stack.enter_context(
@@ -192,7 +192,7 @@ class RunProcesses:
         self._connected = True
 
     def _forget(self) -> None:
-        """Drops all references of Ray, which must not outlive the connection."""
+        """Drops all references to Ray's objects, which must not outlive the connection."""
         self._computing.clear()
         self._queue = self._news = self._compute = self._surroundings = None
 
@@ -260,7 +260,7 @@ class RunProcesses:
         return news
 
     def _show(self, news: News) -> None:
-        """Shows what happens to a run."""
+        """Shows an event of a run."""
         number, kind, value = news
         if kind == "log":
             if logging.getLogger(value.name).isEnabledFor(value.levelno):
@@ -278,7 +278,7 @@ class RunProcesses:
 
 
 def _process_lost(error: Exception) -> str:
-    """Why a run has failed whose process died, with the reason in the last line."""
+    """Explains why the process of a run died, with the reason in the last line."""
     reason = " ".join(str(error).split())
     reason = reason if len(reason) <= 500 else f"{reason[:500]} …"
     return f"{error}\n\nthe process of the run has ended, also that of a second try: {reason}"

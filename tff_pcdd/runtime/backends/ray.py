@@ -19,31 +19,32 @@ with epy.lazy_imports():
 @registry.register
 @dataclasses.dataclass(frozen=True)
 class Ray(RuntimeConfig):
-    """Shares the clients of a round among Ray actors; see `tff_pcdd.runtime.ray_context`."""
+    """Divides the clients of a round among Ray actors; see `tff_pcdd.runtime.ray_context`."""
 
     name = "ray"
 
     ray_address: str | None = option(
         None,
-        "The Ray cluster to use: host:port, or auto for the one of this machine. By default Ray is "
-        "started on this machine, reachable from it only, and ended with the program.",
+        "The Ray cluster to use: host:port, or auto for the one that runs on this machine. By "
+        "default, Ray is started on this machine, cannot be reached from others, and is stopped "
+        "when the program ends.",
         type=str,
         group="Runtime",
     )
     ray_actors: int | None = option(
         None,
-        "Actors among which the clients of a round are divided; by default as many as the cluster "
-        "has room for.",
+        "Number of actors among which the clients of a round are divided; by default, as many as "
+        "the cluster has room for.",
         type=int,
         minimum=1,
         group="Runtime",
     )
     ray_cpus: int = option(
-        1, "CPU cores, and threads of TensorFlow, of each actor.", minimum=1, group="Runtime"
+        1, "CPU cores and TensorFlow threads of each actor.", minimum=1, group="Runtime"
     )
     ray_gpus: float = option(
         0.0,
-        "GPUs of each actor; several actors share a GPU with a fraction such as 0.5.",
+        "GPUs of each actor; with a fraction such as 0.5, several actors share a GPU.",
         minimum=0,
         group="Runtime",
     )
@@ -56,8 +57,9 @@ class Ray(RuntimeConfig):
     )
     data_placement: str = option(
         "driver",
-        "Where actors get the clients' samples from: driver (they are sent once to each actor that "
-        "needs them) or local (each actor loads the data set itself, from the same data_dir).",
+        "Where actors get the clients' samples from: driver (this process sends them once to each "
+        "actor that needs them) or local (each actor loads the data set itself, from the same "
+        "data_dir).",
         choices=("driver", "local"),
         group="Runtime",
     )
