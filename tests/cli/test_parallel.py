@@ -138,7 +138,7 @@ def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
             _, err = program.communicate(timeout=60)
         finally:
             program.kill()
-    assert time.monotonic() - begin < 4
+    assert time.monotonic() - begin < 15
     assert program.returncode == 128 + signal.SIGTERM
     assert err.splitlines()[-1] == "compare: terminated; the same command resumes it"
     assert not any((run / "summary.json").exists() for run in runs[1:])

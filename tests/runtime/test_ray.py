@@ -68,6 +68,9 @@ def on_own_actors(ray_here):
     with runtime.installed(context):
         yield context
     context.close()
+    deadline = time.monotonic() + 30
+    while context.pids() and time.monotonic() < deadline:
+        time.sleep(0.1)
 
 
 # Values.
@@ -173,6 +176,8 @@ def test_large_states_stay_with_the_actors(on_ray):
         actor.held.update(on_ray._names.named(array).name for array in swapped)
     moved, _ = _sent(on_ray, toy.add_one, swapped[::-1])
     np.testing.assert_array_equal(moved, np.asarray(states) + 4)
+    # Old states are forgotten, whoever had them: four new ones, and the computation.
+    assert len(set().union(*(actor.held for actor in on_ray.actors.all))) <= 4 + 1
 
 
 def test_results_cannot_be_changed_behind_their_names(on_ray):
@@ -266,6 +271,26 @@ def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkey
             toy.next_round(server, *toy.clients(4, 10**9))
     finally:
         over.set()
+
+
+def test_an_actor_that_always_asks_for_everything_ends_the_call(on_ray, monkeypatch):
+    monkeypatch.setattr("tff_pcdd.runtime.ray_shares._outcome", lambda reference: None)
+    with pytest.raises(runtime.ActorsLostError, match=r"^Ray actor 0 cannot use what it is sent; "):
+        toy.next_round(toy.initialize(), *toy.clients(1))
+
+
+def test_only_the_process_that_is_meant_is_killed():
+    from tff_pcdd.runtime import ray_watchdog
+
+    with subprocess.Popen(["sleep", "60"]) as process:
+        name = ray_watchdog.identify(process.pid)
+        # A process with the same number that has started at another time.
+        ray_watchdog.kill(f"{process.pid}:{int(name.partition(':')[2]) + 1}")
+        with pytest.raises(subprocess.TimeoutExpired):
+            process.wait(0.5)
+        ray_watchdog.kill(name)
+        assert process.wait(10) == -signal.SIGKILL
+    ray_watchdog.kill(name)
 
 
 # Settings and connections.

@@ -1,11 +1,5 @@
 """The runtime `ray` on a cluster of several nodes, one of which is lost and replaced."""
 
-import contextlib
-import os
-import signal
-import subprocess
-import sys
-import tempfile
 import threading
 import time
 
@@ -13,93 +7,22 @@ import numpy as np
 import pytest
 import tree
 
+from tests import ray_nodes
 from tests.runtime import toy_rounds as toy
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime.process import unused_port
-from tff_pcdd.runtime.processes import children
 
 ray = pytest.importorskip("ray")
 pytestmark = pytest.mark.integration
 
 _CPUS = 2
-_ENVIRONMENT = {
-    "RAY_AUTH_MODE": "token",
-    "RAY_AUTH_TOKEN": "0123456789abcdef" * 4,
-    "RAY_USAGE_STATS_ENABLED": "0",
-}
-
-
-class _Cluster:
-    """Nodes on this machine, each started by `ray start`; the first one computes nothing.
-
-    Attributes:
-        address: where programs connect.
-        nodes: the processes that are the other nodes.
-    """
-
-    def __init__(self, directory):
-        self.address = f"127.0.0.1:{unused_port()}"
-        port = self.address.partition(":")[2]
-        head = ["--head", f"--port={port}", "--include-dashboard=false"]
-        self._head = _start(*head, "--num-cpus=0", f"--temp-dir={directory}")
-        self.nodes = []
-
-    def add_node(self):
-        """Adds a node; those of one machine must not start at the same time."""
-        self.nodes.append(_start(f"--address={self.address}", f"--num-cpus={_CPUS}"))
-
-    def lose_node(self, node):
-        """Kills all processes of a node at once, as if its machine were switched off."""
-        for pid in (*children(node.pid), node.pid):
-            with contextlib.suppress(ProcessLookupError):
-                os.kill(pid, signal.SIGKILL)
-        node.communicate()
-        self.nodes.remove(node)
-
-    def close(self):
-        for process in (*self.nodes, self._head):
-            pids = children(process.pid)
-            process.terminate()
-            process.communicate()
-            for pid in pids:
-                with contextlib.suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-
-
-def _start(*arguments):
-    """Starts a node and waits until it is part of the cluster."""
-    command = [sys.executable, "-m", "ray.scripts.scripts", "start", "--block"]
-    said = []
-    # On a busy machine, a node may not start within Ray's own time limit.
-    for _ in range(3):
-        process = subprocess.Popen(
-            [*command, "--node-ip-address=127.0.0.1", *arguments],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
-        )
-        for line in process.stdout:
-            said.append(line)
-            if "Ray runtime started" in line:
-                return process
-        process.communicate()
-    raise AssertionError("".join(said))
 
 
 @pytest.fixture(scope="module")
 def cluster():
-    """Two nodes with two CPUs each, and a token."""
-    with pytest.MonkeyPatch.context() as patch, tempfile.TemporaryDirectory(dir="/tmp") as folder:
-        for name, value in _ENVIRONMENT.items():
-            patch.setenv(name, value)
-        found = _Cluster(folder)
-        try:
-            found.add_node()
-            found.add_node()
-            yield found
-        finally:
-            found.close()
+    """Two nodes with two CPUs each."""
+    with ray_nodes.started(_CPUS) as found:
+        yield found
 
 
 @pytest.fixture

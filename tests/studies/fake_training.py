@@ -10,10 +10,12 @@ import pathlib
 import signal
 import time
 
+import ray
+
 from tff_pcdd import stages
 from tff_pcdd.studies import run_process
 
-FAILS, DIES_ONCE, DIES, WARNS, SLEEPS = 13, 21, 22, 23, 24
+FAILS, DIES_ONCE_EARLY, DIES_ONCE, DIES, WARNS, SLEEPS = 13, 20, 21, 22, 23, 24
 
 
 def run_experiment(config, folder, options, *, overwrite, label, callbacks):
@@ -21,9 +23,14 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "processes.txt", "a") as file:
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
-        print(os.getpid(), os.environ.get("TF_NUM_INTRAOP_THREADS"), cores, file=file)
+        print(os.getpid(), os.environ.get("TF_NUM_INTRAOP_THREADS"), cores, overwrite, file=file)
     tries = len((folder / "processes.txt").read_text().splitlines())
     stages.enter("loading data")
+    if config.seed == DIES_ONCE_EARLY and tries == 1:
+        os.kill(os.getpid(), signal.SIGKILL)
+    (report,) = callbacks
+    # The news has arrived before the run goes on.
+    ray.get(report._send(run_process.News(report._number, "begin", (0, 1, ""))))
     if config.seed == FAILS:
         raise ArithmeticError("thirteen")
     if config.seed == DIES or (config.seed == DIES_ONCE and tries == 1):

@@ -38,6 +38,7 @@ def cores(monkeypatch):
         ({"run_cpus": 1.0}, "run_cpus", "applies only with parallel_runs above 1"),
         ({"run_gpus": 1.0}, "run_gpus", "applies only with parallel_runs above 1"),
         ({"ray_address": "auto"}, "ray_address", "applies only with parallel_runs above 1"),
+        ({"parallel_runs": 2, "ray_address": "here"}, "ray_address", "must be host:port, or auto"),
     ],
 )
 def test_options_that_cannot_be_used(settings, refused, reason):
