@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import tree
 
+from tests import listening
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -165,7 +166,8 @@ def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
         assert time.monotonic() < deadline and process.poll() is None
         time.sleep(0.2)
     below = children(process.pid)
-    assert _listens_on_loopback_only(below)
+    listened = listening.addresses(below)
+    assert listened and listened <= listening.LOOPBACK
     begin = time.monotonic()
     # From a terminal, Ctrl-C reaches all processes of its group.
     (os.killpg if number == signal.SIGINT else os.kill)(process.pid, number)
@@ -184,20 +186,3 @@ def _runs(pid):
         state = pathlib.Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
         return state not in "ZX"
     return False
-
-
-def _listens_on_loopback_only(pids):
-    """Whether no process listens on another address; 0100007F is 127.0.0.1."""
-    inodes = set()
-    for pid in pids:
-        with contextlib.suppress(OSError):
-            for link in pathlib.Path(f"/proc/{pid}/fd").iterdir():
-                inodes.add(os.readlink(link).removeprefix("socket:[").rstrip("]"))
-    found = []
-    for table in ("tcp", "tcp6"):
-        for line in pathlib.Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
-            fields = line.split()
-            if fields[3] == "0A" and fields[9] in inodes:
-                found.append(fields[1].partition(":")[0])
-    assert found
-    return {*found} <= {"0100007F", "0000000000000000FFFF00000100007F"}

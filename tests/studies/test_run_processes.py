@@ -3,14 +3,13 @@
 import logging
 import os
 import pathlib
-import re
 import subprocess
 import sys
 import time
 
 import pytest
 
-from tests import ray_nodes
+from tests import listening, ray_nodes
 from tests.data.refusals import refuses
 from tests.studies import fake_training
 from tff_pcdd.runtime import RuntimeStartError
@@ -36,17 +35,6 @@ def unchecked(monkeypatch):
     monkeypatch.setattr(study.planning, "check", lambda config: None)
 
 
-def listeners():
-    """The addresses of this machine at which processes listen that this one has started."""
-    answer = subprocess.run(["ss", "-ltnpH"], capture_output=True, text=True, check=True)
-    own = set(children(os.getpid()))
-    return {
-        line.split()[3]
-        for line in answer.stdout.splitlines()
-        if own.intersection(map(int, re.findall(r"pid=(\d+)", line)))
-    }
-
-
 def processes(folder, seed):
     """The tries of a run, from `fake_training`: (process, threads, cores, overwrite)."""
     path = folder / "fedavg" / f"seed_{seed}" / "processes.txt"
@@ -65,11 +53,12 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
         fake_training.DIES,
         fake_training.WARNS,
     )
-    open_before, listened = listeners(), set()
+    listened = set()
     write_failures = study._write_failures
+    others = set(children(os.getpid()))
 
     def look(directory, runs):
-        listened.update(listeners() - open_before)
+        listened.update(listening.addresses(set(children(os.getpid())) - others))
         write_failures(directory, runs)
 
     monkeypatch.setattr(study, "_write_failures", look)
@@ -110,12 +99,7 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
     assert sorted(shown) == [f"[{number}/5" for number in range(1, 6)]
     assert "ray" not in err.lower()
     # Other machines cannot reach Ray, and nothing of it is left.
-    assert listened
-    assert {address.rpartition(":")[0] for address in listened} <= {
-        "127.0.0.1",
-        "[::1]",
-        "[::ffff:127.0.0.1]",
-    }
+    assert listened and listened <= listening.LOOPBACK
     assert not ray.is_initialized()
     assert not directories(os.getpid())
 
