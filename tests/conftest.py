@@ -87,6 +87,8 @@ def ray_here():
 
     ray_cluster.connect(None, num_cpus=8)
     yield
+    # Tests lose actors on purpose, and nobody reads their logs.
+    ray_cluster._keeps_logs = False
     ray_cluster.release()
 
 
