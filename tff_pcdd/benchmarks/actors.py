@@ -2,19 +2,15 @@
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import math
 import statistics
-from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
-
-import tensorflow_federated as tff
 
 from tff_pcdd import federated, runtime
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
-from tff_pcdd.benchmarks.workloads import Rounds, Workload
+from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
 
 if TYPE_CHECKING:
     from tff_pcdd.runtime.ray_context import RayContext
@@ -38,8 +34,6 @@ add n · S / B. The table `Model and measurement` compares the model with rounds
 which does not use a network: 2 / B is 0 there."""
 
 _ACTORS = 2
-_BYTES_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
-_QUICK_BYTES_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
 # A method without client states, and one whose client states are as large as the weights.
 _METHODS, _QUICK_METHODS = ("fedavg", "feddyn"), ("feddyn",)
 _MOST_BYTES = 1.1
@@ -83,13 +77,13 @@ def run(plan: measure.Plan) -> Section:
     """Counts the bytes of rounds, and measures the constants of the model."""
     if not processes.has_ray():
         return Section("Ray actors", _text(), [processes.without_ray("Ray actors")])
-    workloads = _QUICK_BYTES_WORKLOADS if plan.quick else _BYTES_WORKLOADS
+    workloads = QUICK_WORKLOADS if plan.quick else WORKLOADS
     byte_rows: list[dict[str, Any]] = []
     targets, checks, scales = [], [], []
     for workload in workloads:
         for method in _QUICK_METHODS if plan.quick else _METHODS:
             measure.note(f"actors: bytes of {method}, {workload.model}")
-            with _actors(_ACTORS) as context:
+            with runtime.use("ray", ray_actors=_ACTORS) as context:
                 row = _bytes(workload, method, context)
             byte_rows.append(row)
             text = f"bytes of a round over the least possible, {method}, {workload.model}"
@@ -107,19 +101,6 @@ def run(plan: measure.Plan) -> Section:
 
 def _text() -> str:
     return _TEXT.format(actors=_ACTORS)
-
-
-@contextlib.contextmanager
-def _actors(number: int) -> Iterator[RayContext]:
-    """Actors with one core each, as the context of TFF's computations."""
-    previous = tff.framework.get_context_stack().current
-    context: Any = runtime.create("ray", ray_actors=number).create_context()
-    tff.framework.set_default_context(context)
-    try:
-        yield context
-    finally:
-        tff.framework.set_default_context(previous)
-        context.close()
 
 
 # Bytes.
@@ -197,7 +178,7 @@ def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[di
     seconds: dict[tuple[int, int], float] = {}
     driver: dict[tuple[int, int], float] = {}
     for actors in (1, _ACTORS):
-        with _actors(actors) as context:
+        with runtime.use("ray", ray_actors=actors) as context:
             for size in sizes:
                 rounds = Rounds(process, clients[:size])
                 times = _times(rounds, context, plan)

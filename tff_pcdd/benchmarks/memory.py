@@ -9,7 +9,6 @@ from __future__ import annotations
 import gc
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
@@ -32,7 +31,7 @@ def run(plan: measure.Plan) -> Section:
     """Runs the rounds in a new process, which has no memory of earlier sections."""
     rounds = _QUICK_ROUNDS if plan.quick else _ROUNDS
     measure.note(f"memory: {rounds} rounds")
-    sizes = _run_elsewhere(rounds)
+    sizes = processes.measured_by("tff_pcdd.benchmarks.memory", rounds)
     early = rounds // 10
     shown = sorted({early, rounds // 4, rounds // 2, rounds})
     rows = [{"round": r, "memory_mb": sizes[r - 1]} for r in shown]
@@ -40,15 +39,6 @@ def run(plan: measure.Plan) -> Section:
     target = Target(f"memory after round {rounds} over round {early}", ratio, _LIMIT)
     table = Table("Memory", {"round": "round", "memory (MB)": "memory_mb"}, rows)
     return Section("Memory over rounds", _TEXT.format(rounds=rounds), [table], [target])
-
-
-def _run_elsewhere(rounds: int) -> list[float]:
-    module = "tff_pcdd.benchmarks.memory"
-    process = processes.start_module(module, str(rounds), stdout=subprocess.PIPE)
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"{module} exited with {process.returncode}")
-    return json.loads(output.splitlines()[-1])
 
 
 def resident_memory(pid: int | str = "self") -> float:

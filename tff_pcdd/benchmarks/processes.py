@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import json
 import os
 import re
 import signal
@@ -11,23 +12,36 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from tff_pcdd.benchmarks.report import Table
 from tff_pcdd.runtime.processes import children
 
-# The root of a clone. The server is not part of an installed package.
-_ROOT = Path(__file__).resolve().parents[2]
+# The root of a clone. Neither the server nor the flagfiles are part of an installed package.
+ROOT = Path(__file__).resolve().parents[2]
 
 # The model server has an environment of its own.
-SERVING_PYTHON = _ROOT / ".venv-serving" / "bin" / "python"
-SERVING_ADAPTER = _ROOT / "serving" / "adapter.py"
+SERVING_PYTHON = ROOT / ".venv-serving" / "bin" / "python"
+SERVING_ADAPTER = ROOT / "serving" / "adapter.py"
 
 
 def start_module(module: str, *arguments: str, **options) -> subprocess.Popen:
     """Starts `python -m module`."""
     command = [sys.executable, "-m", module, *arguments]
     return subprocess.Popen(command, text=True, **options)
+
+
+def measured_by(module: str, *sizes: int) -> Any:
+    """Runs `python -m module` with sizes as arguments; returns what its last line says in JSON.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    process = start_module(module, *map(str, sizes), stdout=subprocess.PIPE)
+    output, _ = process.communicate()
+    if process.returncode:
+        raise RuntimeError(f"{module} exited with {process.returncode}")
+    return json.loads(output.splitlines()[-1])
 
 
 def has_ray() -> bool:

@@ -14,7 +14,7 @@ import tensorflow_federated as tff
 from tff_pcdd import data, federated, runtime
 from tff_pcdd.benchmarks import measure, plain, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
-from tff_pcdd.benchmarks.workloads import Rounds, Workload
+from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.runtime import inprocess, launcher, worker
 
@@ -24,9 +24,6 @@ _TEXT = """\
 `ray` (two actors on this machine, with one core each) run this project's computations.
 `stock` is `tff.learning.algorithms.build_weighted_fed_avg` in TFF's own default context. Seconds
 are medians; a ratio is the median of the ratios within a repeat."""
-
-_WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
-_QUICK_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
 
 # By workload: contender, reference, and the lower bound on the ratio of their speeds.
 _TARGETS = {
@@ -44,7 +41,7 @@ Contender = Callable[[], object]
 def run(plan: measure.Plan) -> Section:
     """Measures all workloads."""
     tables, targets, bars = [], [], {}
-    for workload in _QUICK_WORKLOADS if plan.quick else _WORKLOADS:
+    for workload in QUICK_WORKLOADS if plan.quick else WORKLOADS:
         seconds, refused = _measure(workload, plan)
         rows = [_row(name, seconds) for name in seconds]
         rows += [{"contender": name, "note": reason} for name, reason in refused.items()]

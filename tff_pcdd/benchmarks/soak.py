@@ -10,7 +10,6 @@ import contextlib
 import gc
 import json
 import os
-import subprocess
 import sys
 import tempfile
 import time
@@ -42,7 +41,7 @@ def run(plan: measure.Plan) -> Section:
     if not processes.has_ray():
         return Section("Soak", text, [processes.without_ray("Soak")])
     measure.note(f"soak: {rounds} rounds")
-    measured = _run_elsewhere(rounds, clients, cohort)
+    measured = processes.measured_by("tff_pcdd.benchmarks.soak", rounds, clients, cohort)
     early = max(rounds // 5, 1)
     shown = sorted({early, rounds // 2, rounds})
     targets = [
@@ -62,15 +61,6 @@ def run(plan: measure.Plan) -> Section:
     }
     rows = [{"round": number, **measured[number - 1]} for number in shown]
     return Section("Soak", text, [Table("Soak", columns, rows)], targets)
-
-
-def _run_elsewhere(*sizes: int) -> list[dict[str, Any]]:
-    module = "tff_pcdd.benchmarks.soak"
-    process = processes.start_module(module, *map(str, sizes), stdout=subprocess.PIPE)
-    output, _ = process.communicate()
-    if process.returncode:
-        raise RuntimeError(f"{module} exited with {process.returncode}")
-    return json.loads(output.splitlines()[-1])
 
 
 def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:

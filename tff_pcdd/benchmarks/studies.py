@@ -17,17 +17,6 @@ a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` is g
 those of flags/demo.flags. Each command is measured once, from its start to its end. The last column
 says whether the accuracies of every client are equal to the last digit."""
 
-_FLAGS = (
-    "--dataset=digits",
-    "--partition=class",
-    "--num_clients=10",
-    "--classes_per_client=2",
-    "--batch_size=32",
-    "--client_learning_rate=0.01",
-    "--projection_dim=84",
-    "--noprogress",
-)
-_SIZE = ("--algorithms=fedavg,fedge,fedgela", "--seeds=0,1,2", "--rounds=30", "--local_epochs=5")
 _QUICK_SIZE = ("--algorithms=fedavg", "--seeds=0,1", "--rounds=1", "--local_epochs=1")
 _LIMIT = 0.75
 
@@ -44,7 +33,7 @@ def run(plan: measure.Plan) -> Section:
         for number in (1, 2):
             measure.note(f"studies: {number} at a time")
             directory = Path(folder) / str(number)
-            seconds = _compare(directory, number, _QUICK_SIZE if plan.quick else _SIZE)
+            seconds = _compare(directory, number, _QUICK_SIZE if plan.quick else ())
             results.append((directory / "clients.csv").read_text())
             rows.append(
                 {
@@ -69,7 +58,8 @@ def _compare(directory: Path, parallel_runs: int, size: tuple[str, ...]) -> floa
     start = time.perf_counter()
     process = processes.start_module(
         "tasks.compare",
-        *_FLAGS,
+        f"--flagfile={processes.ROOT / 'flags' / 'demo.flags'}",
+        "--noprogress",
         *size,
         f"--parallel_runs={parallel_runs}",
         f"--output_dir={directory}",

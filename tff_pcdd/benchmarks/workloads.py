@@ -92,6 +92,11 @@ class Workload:
         return spec, [federation.client_examples(k)[0] for k in range(self.clients)]
 
 
+# What the runtimes are measured with, and the tiny one of a quick run.
+WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
+QUICK_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
+
+
 class Rounds:
     """Consecutive rounds of this project's computations, in TFF's current context.
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
@@ -124,9 +124,7 @@ def read_run_options(flags: Flags) -> RunOptions:
     given = flags.given_settings(RunOptions)
     if "parallel_runs" in flags and flags["parallel_runs"] != 1:
         # Where the runs are computed, not the clients of one of them.
-        given = {
-            name: value for name, value in given.items() if name not in _names(ParallelOptions)
-        }
+        given = _without(given, ParallelOptions)
     options = build(RunOptions, given)
     return dataclasses.replace(options, modules=modules)
 
@@ -140,13 +138,14 @@ def read_parallel_options(flags: Flags) -> ParallelOptions:
     given = flags.given_settings(ParallelOptions)
     if flags["parallel_runs"] == 1 and flags["runtime"] == RAY_RUNTIME:
         # Settings of the same name belong to the runtime then.
-        given = {name: value for name, value in given.items() if name not in _names(RunOptions)}
+        given = _without(given, RunOptions)
     return build(ParallelOptions, given)
 
 
-def _names(cls: type) -> set[str]:
-    """The names of the settings of a dataclass."""
-    return {setting.name for setting in describe(cls)}
+def _without(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
+    """Settings without those that have the name of a setting of a dataclass."""
+    names = {setting.name for setting in describe(cls)}
+    return {name: value for name, value in given.items() if name not in names}
 
 
 def read_seeds(flags: Flags) -> list[int]:

@@ -109,7 +109,7 @@ def connect(
         num_cpus: number of CPUs of a started cluster; by default, those that this process may use.
         environment: environment variables of the processes of a started cluster.
         object_store_bytes: memory of a started cluster for shared objects; by default, Ray
-                chooses.
+            chooses.
 
     Raises:
         SettingError: the process is connected to another cluster.
