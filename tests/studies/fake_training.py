@@ -13,9 +13,11 @@ import time
 import ray
 
 from tff_pcdd import stages
+from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import run_process
 
 FAILS, DIES_ONCE_EARLY, DIES_ONCE, DIES, WARNS, SLEEPS = 13, 20, 21, 22, 23, 24
+REFUSED, DIES_CHECKING = 30, 31
 
 
 def run_experiment(config, folder, options, *, overwrite, label, callbacks):
@@ -46,6 +48,16 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
     return summary
 
 
+def check(config):
+    """Checks a run's settings without TensorFlow, which would take seconds to import."""
+    if config.seed == REFUSED:
+        raise SettingError("seed", REFUSED, "is never good")
+    if config.seed == DIES_CHECKING:
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
 # Only in these processes: whatever else imports this module wants its constants.
 if pathlib.Path("/proc/self/comm").read_text().startswith("ray::"):
     run_process.run_experiment = run_experiment
+    run_process.planning.check = check
+    run_process._IMPORTED_FIRST = ()

@@ -118,6 +118,9 @@ class Computer:
     def __exit__(self, *exc_info):
         self.running.clear()
 
+    def check(self, configs):
+        self.checked = [config.seed for config in configs]
+
     @property
     def busy(self):
         return len(self.running)
@@ -153,7 +156,6 @@ def computer(monkeypatch):
     def replace(**outcomes):
         made = Computer({int(name[1:]): each for name, each in outcomes.items()})
         monkeypatch.setattr(study, "_computer", lambda *arguments: made)
-        monkeypatch.setattr(study.planning, "check", lambda config: None)
         monkeypatch.setattr(study.time, "sleep", lambda seconds: made.order.append("pause"))
         monkeypatch.setattr(comparison, "_rounds", lambda runs: [])
         monkeypatch.setattr(comparison, "_draw", lambda directory, runs: None)
@@ -166,6 +168,7 @@ def computer(monkeypatch):
 def test_results_are_in_the_order_of_the_runs(computer, tmp_path):
     made = computer(_1=[ArithmeticError("one")])
     result = comparison.compare(CONFIGS, tmp_path)
+    assert made.checked == [0, 1, 2, 3]
     assert made.order == [0, 1, 2, 3]
     assert made.counted == 4
     with open(tmp_path / "comparison.csv", newline="") as file:
@@ -301,6 +304,15 @@ def test_a_module_that_is_missing_there_is_a_failure(computed):
     surroundings = Surroundings(os.getcwd(), ("no_such_module",), {}, {}, 1)
     outcome, _ = computed(lambda *arguments, **options: {}, surroundings)
     assert "No module named 'no_such_module'" in outcome.text
+
+
+def test_the_check_of_settings_in_a_process(monkeypatch):
+    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    # The MLP has 200 features, or as many as the projection.
+    narrow = ExperimentConfig.from_settings(algorithm="fedgela", model="mlp", projection_dim=5)
+    failure = run_process.check_on_ray(SURROUNDINGS, pickle.dumps([CONFIGS[0], narrow]))
+    assert failure.error.setting == "projection_dim"
+    assert run_process.check_on_ray(SURROUNDINGS, pickle.dumps(CONFIGS)) is None
 
 
 def test_the_rounds_of_a_run_are_reported(monkeypatch):

@@ -29,12 +29,6 @@ def configs(*seeds):
     return [ExperimentConfig.from_settings(algorithm="fedavg", seed=seed) for seed in seeds]
 
 
-@pytest.fixture(autouse=True)
-def unchecked(monkeypatch):
-    """Leaves out the checks that import TensorFlow."""
-    monkeypatch.setattr(study.planning, "check", lambda config: None)
-
-
 def processes(folder, seed):
     """The tries of a run, from `fake_training`: (process, threads, cores, overwrite)."""
     path = folder / "fedavg" / f"seed_{seed}" / "processes.txt"
@@ -122,6 +116,20 @@ def test_a_second_try_deletes_nothing(tmp_path):
     assert early == ["True", "True"]
 
 
+def test_settings_are_checked_before_the_first_run(tmp_path):
+    with refuses("seed", "is never good"):
+        compare(configs(0, 1, fake_training.REFUSED), tmp_path, OPTIONS, parallel=TWO)
+    assert not [*tmp_path.iterdir()]
+    assert not ray.is_initialized()
+
+
+def test_a_process_that_dies_while_it_checks(tmp_path):
+    run = configs(fake_training.DIES_CHECKING)
+    with pytest.raises(RuntimeStartError, match="a process for the runs has ended: "):
+        compare(run, tmp_path, OPTIONS, parallel=TWO)
+    assert not ray.is_initialized()
+
+
 def test_threads_of_a_run(tmp_path):
     compare(configs(0, 1, 2, 3), tmp_path, OPTIONS, parallel=ParallelOptions(2, run_cpus=0.5))
     tried = [each for seed in range(4) for each in processes(tmp_path, seed)]
@@ -159,10 +167,11 @@ def test_runs_on_a_cluster(cluster, tmp_path, monkeypatch):
     assert not ray.is_initialized()
 
 
+# Only the processes of the runs import TensorFlow, here none.
 _PROGRAM = """
+import sys
 from tff_pcdd.cli import compare
-from tff_pcdd.studies import study
-study.planning.check = lambda config: None
+sys.modules["tensorflow"] = None
 compare.run()
 """
 

@@ -10,10 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 import numpy as np
-import tensorflow as tf
+from etils import epy
 
 from tff_pcdd.diagnostics import geometry
 from tff_pcdd.methods import Method, Network
+
+# Tables and pictures of comparisons need only the names.
+with epy.lazy_imports():
+    import tensorflow as tf
 
 # Shares of features that are pruned, in percent.
 SHARES = tuple(range(0, 101, 10))

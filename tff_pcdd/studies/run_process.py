@@ -14,20 +14,22 @@ import os
 import pickle
 import sys
 import traceback
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
 from tff_pcdd import modules, stages
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd.training import ExperimentConfig, RunOptions, planning, run_experiment
 from tff_pcdd.training.callbacks import Callback
 
 # Errors that a study handles differently from others; only these are sent back as objects.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
 # Loggers that get the same levels as in the process of the study.
 _LOGGERS = ("", "absl", "tensorflow")
+# What a run imports; that takes seconds.
+_IMPORTED_FIRST = ("tff_pcdd.training.run",)
 
 
 class Failure(NamedTuple):
@@ -90,6 +92,7 @@ class Surroundings:
         levels: the levels of loggers, by name.
         threads: number of clients that are computed at the same time, if neither the settings nor
             the cores of a run determine it.
+        pinned: whether runs are bound to some of the cores.
     """
 
     directory: str
@@ -97,13 +100,19 @@ class Surroundings:
     environment: Mapping[str, str | None]
     levels: Mapping[str, int]
     threads: int
+    pinned: bool = False
 
     @classmethod
     def of_this_process(
-        cls, options: RunOptions, environment: Mapping[str, str | None], threads: int
+        cls,
+        options: RunOptions,
+        environment: Mapping[str, str | None],
+        threads: int,
+        *,
+        pinned: bool,
     ) -> Surroundings:
         levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads)
+        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads, pinned)
 
     def enter(self) -> None:
         """Sets up this process; must be called before TensorFlow is imported."""
@@ -121,6 +130,34 @@ class Surroundings:
         modules.search_working_directory(missing)
         for name in missing:
             importlib.import_module(name)
+        if self.pinned:
+            # TensorFlow has as many threads as in a run without Ray, so that it computes the same
+            # numbers, but here they share fewer cores.
+            from tff_pcdd.runtime import _tf_private
+
+            _tf_private.let_idle_threads_sleep()
+
+
+def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
+    """Checks settings of runs as a Ray task, and so imports TensorFlow before the first run.
+
+    Args:
+        surroundings: what to set up first.
+        configs: a pickled sequence of `ExperimentConfig`.
+
+    Returns:
+        Why a run cannot be computed; None if all can.
+    """
+    try:
+        surroundings.enter()
+        checked: Sequence[ExperimentConfig] = pickle.loads(configs)
+        for config in checked:
+            planning.check(config)
+        for name in _IMPORTED_FIRST:
+            importlib.import_module(name)
+    except Exception as error:
+        return Failure.of(error)
+    return None
 
 
 def compute_on_ray(
@@ -174,16 +211,9 @@ def compute(
 
 
 def _stay_on(cores: frozenset[int]) -> None:
-    """Binds all threads of this process to some cores, and makes idle threads sleep.
-
-    TensorFlow has as many threads as in a run without Ray, so that it computes the same numbers,
-    but here they share fewer cores.
-    """
+    """Binds all threads of this process to some cores, if there are any."""
     if not cores:
         return
-    from tff_pcdd.runtime import _tf_private
-
-    _tf_private.let_idle_threads_sleep()
     # Threads that start later inherit the cores of the threads that start them.
     for thread in os.listdir("/proc/self/task"):
         with contextlib.suppress(ProcessLookupError):

@@ -15,8 +15,15 @@ from tff_pcdd import stages
 from tff_pcdd.runtime import RuntimeStartError, ray_cluster
 from tff_pcdd.studies import cluster_nodes
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_process import Failure, Job, News, Surroundings, compute_on_ray
-from tff_pcdd.training import RunOptions
+from tff_pcdd.studies.run_process import (
+    Failure,
+    Job,
+    News,
+    Surroundings,
+    check_on_ray,
+    compute_on_ray,
+)
+from tff_pcdd.training import ExperimentConfig, RunOptions, planning
 from tff_pcdd.training.callbacks import tracking
 from tff_pcdd.training.experiment import finished_result
 
@@ -34,8 +41,9 @@ _PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
 class RunProcesses:
     """Computes runs in processes of their own; starts Ray for the first run that needs it.
 
-    Each process computes one run after the other, so it imports libraries only once. As a context
-    manager, this object ends all processes that it has started.
+    Each process computes one run after the other, so it imports libraries only once; this process
+    does not import TensorFlow. As a context manager, this object ends all processes that it has
+    started.
 
     Args:
         parallel: how many runs are computed at the same time, and where.
@@ -70,8 +78,7 @@ class RunProcesses:
         # Which of the runs at the same time they are.
         self._places: dict[int, int] = {}
         self._connected = False
-        # This process builds models to check settings, and should not take a whole GPU for that.
-        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        self._prepared = False
 
     def __enter__(self) -> RunProcesses:
         return self
@@ -88,6 +95,44 @@ class RunProcesses:
     def free(self) -> bool:
         """Whether another run can be started."""
         return self.busy < self._parallel.parallel_runs
+
+    def check(self, configs: Sequence[ExperimentConfig]) -> None:
+        """Checks the settings of runs, in the processes that will compute them.
+
+        All of them import TensorFlow for that, at the same time.
+
+        Args:
+            configs: the settings of the runs that are not finished.
+
+        Raises:
+            SettingError: a run or the cluster cannot be used.
+            RuntimeStartError: Ray cannot be started or reached, or its processes end.
+        """
+        if not configs:
+            return
+        self._connect()
+        for config in configs:
+            # A warning in another process would not be seen.
+            planning.advise(config)
+        stages.enter("importing TensorFlow")
+        number = min(len(configs), self._parallel.parallel_runs)
+        check = self._needs(check_on_ray)
+        shares = [self._ray.cloudpickle.dumps(configs[index::number]) for index in range(number)]
+        left = [check.remote(self._surroundings, share) for share in shares]
+        while left:
+            ready, left = self._ray.wait(left, timeout=_PATIENCE)
+            for reference in ready:
+                self._raise_failure(reference)
+
+    def _raise_failure(self, reference: Any) -> None:
+        """Raises what a check has found."""
+        try:
+            failure = self._ray.get(reference)
+        except self._ray.exceptions.RayError as error:
+            reason = " ".join(str(error).split())[:500]
+            raise RuntimeStartError(f"a process for the runs has ended: {reason}") from error
+        if failure is not None:
+            raise failure.error or RuntimeError(failure.text)
 
     def start(self, number: int, run: StudyRun, label: str) -> None:
         """Starts to compute a run, unless it is already finished.
@@ -110,8 +155,10 @@ class RunProcesses:
         if outcome is not None:
             self._outcomes.append((number, outcome))
             return
-        if not self._connected:
-            self._connect()
+        self._connect()
+        if not self._prepared:
+            tracking.prepare(self._options.tracker_names())
+            self._prepared = True
         place = min(set(range(self._parallel.parallel_runs)).difference(self._places.values()))
         self._places[number] = place
         cores = self._parallel.cores(place)
@@ -149,10 +196,11 @@ class RunProcesses:
     # Ray.
 
     def _connect(self) -> None:
-        """Starts Ray or connects to the cluster, and prepares for the runs."""
+        """Starts Ray or connects to the cluster, unless that has been done."""
+        if self._connected:
+            return
         parallel = self._parallel
         address, cpus = parallel.ray_address, parallel.cpus()
-        tracking.prepare(self._options.tracker_names())
         stages.enter("starting Ray" if address is None else "connecting to Ray")
         variables: dict[str, str] = {}
         if parallel.run_cpus is None:
@@ -180,10 +228,15 @@ class RunProcesses:
         queue: Any = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
         self._queue = queue.actor
         self._news = self._queue.get.remote()
-        needs = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
-        self._compute: Any = needs(compute_on_ray)
+        self._needs: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
+        self._compute: Any = self._needs(compute_on_ray)
         self._surroundings: Any = ray.put(
-            Surroundings.of_this_process(self._options, self._environment(), max(1, int(cpus)))
+            Surroundings.of_this_process(
+                self._options,
+                self._environment(),
+                max(1, int(cpus)),
+                pinned=bool(parallel.cores(0)),
+            )
         )
         self._bars = RunBars(
             len(self._runs), self._finished, parallel.parallel_runs, shown=self._options.progress
@@ -205,7 +258,9 @@ class RunProcesses:
         if parallel.run_gpus == 0:
             # Ray hides GPUs only from those who want some of them.
             found["CUDA_VISIBLE_DEVICES"] = ""
-        found["TF_FORCE_GPU_ALLOW_GROWTH"] = os.environ["TF_FORCE_GPU_ALLOW_GROWTH"]
+        # Several runs may share a GPU.
+        name = "TF_FORCE_GPU_ALLOW_GROWTH"
+        found[name] = os.environ.get(name, "true")
         name = "TF_NUM_INTRAOP_THREADS"
         if parallel.run_cpus is not None or parallel.ray_address is not None:
             found[name] = str(max(1, int(parallel.cpus())))

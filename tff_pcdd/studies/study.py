@@ -135,11 +135,14 @@ def run_all(
     disks.check_writable(directory)
     _remove_leftovers(directory)
     with _computer(parallel, options, directory, runs, overwrite) as computer:
-        stages.importing()
-        for run in runs:
-            if overwrite or finished_summary(run.folder, run.config) is None:
-                run.config.data.source.check()
-                planning.check(run.config)
+        configs = [
+            run.config
+            for run in runs
+            if overwrite or finished_summary(run.folder, run.config) is None
+        ]
+        for config in configs:
+            config.data.source.check()
+        computer.check(configs)
         left = collections.deque(range(len(runs)))
         # How many runs in a row another process computes.
         taken = 0
@@ -199,6 +202,11 @@ class _ThisProcess:
     @property
     def free(self) -> bool:
         return self._next is None
+
+    def check(self, configs: Sequence[ExperimentConfig]) -> None:
+        stages.importing()
+        for config in configs:
+            planning.check(config)
 
     def start(self, number: int, run: StudyRun, label: str) -> None:
         self._next = (number, run, label)
