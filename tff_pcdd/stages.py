@@ -16,14 +16,23 @@ from collections.abc import Callable, Iterator
 _DELAY = 0.4
 
 
-class _Display:
-    """Shows the current stage on standard error."""
+class Delayed:
+    """Shows the current stage once it has taken a while; subclasses say how.
 
-    def __init__(self, label: str):
-        self._label = label
+    A stage that follows one that is shown is shown at once, in its place.
+    """
+
+    def __init__(self) -> None:
         self._lock = threading.Lock()
         self._timer: threading.Timer | None = None
         self._shown = False
+
+    def show(self, stage: str) -> bool:
+        """Shows a stage; returns whether it has to be cleared or replaced later."""
+        raise NotImplementedError
+
+    def clear(self) -> None:
+        """Removes the stage that is shown."""
 
     def enter(self, stage: str) -> None:
         """Replaces the current stage; an empty text ends it."""
@@ -31,30 +40,41 @@ class _Display:
             if self._timer is not None:
                 self._timer.cancel()
                 self._timer = None
-            if self._shown and (not stage or not sys.stderr.isatty()):
-                self._clear()
+            if self._shown and not stage:
+                self.clear()
+                self._shown = False
             if stage:
-                self._timer = threading.Timer(0 if self._shown else _DELAY, self._show, (stage,))
+                delay = 0 if self._shown else _DELAY
+                self._timer = threading.Timer(delay, self._show_current, (stage,))
                 self._timer.daemon = True
                 self._timer.start()
 
-    def _show(self, stage: str) -> None:
+    def _show_current(self, stage: str) -> None:
         with self._lock:
-            if threading.current_thread() is not self._timer:
-                return
-            text = f"{self._label}: {stage} …"
-            terminal = sys.stderr.isatty()
-            # There may be no terminal any more.
-            with contextlib.suppress(OSError, ValueError):
-                sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
-                sys.stderr.flush()
-            self._shown = terminal
+            if threading.current_thread() is self._timer:
+                self._shown = self.show(stage)
 
-    def _clear(self) -> None:
+
+class _Display(Delayed):
+    """Shows the current stage on standard error."""
+
+    def __init__(self, label: str):
+        super().__init__()
+        self._label = label
+
+    def show(self, stage: str) -> bool:
+        text = f"{self._label}: {stage} …"
+        terminal = sys.stderr.isatty()
+        # There may be no terminal any more.
+        with contextlib.suppress(OSError, ValueError):
+            sys.stderr.write(f"\r\x1b[K{text}" if terminal else f"{text}\n")
+            sys.stderr.flush()
+        return terminal
+
+    def clear(self) -> None:
         with contextlib.suppress(OSError, ValueError):
             sys.stderr.write("\r\x1b[K")
             sys.stderr.flush()
-        self._shown = False
 
 
 class _Listener:

@@ -108,12 +108,16 @@ def test_evaluation_counts(process, four_rounds):
     for correct in counts["correct"].values():
         assert np.all((np.asarray(correct) >= 0) & (np.asarray(correct) <= total))
     cohort = sorted(clients)
-    results = process.evaluate_personal(
+    arguments = (
         state,
         [clients[client] for client in cohort],
         [support.client_data(client, 4, test=support.TEST) for client in cohort],
     )
-    for client, result in zip(cohort, results, strict=True):
+    results, befores = process.evaluate_personal(*arguments), process.evaluate_before(*arguments)
+    for client, result, before in zip(cohort, results, befores, strict=True):
+        # What is counted before local epochs does not depend on whether they follow.
+        for name in ("total", "before", "before_masked", "predicted_before"):
+            np.testing.assert_array_equal(before[name], result[name])
         np.testing.assert_array_equal(result["total"], total)
         absent = np.bincount(support.CLIENTS[client]["y"], minlength=support.NUM_CLASSES) == 0
         if not absent.all():

@@ -15,6 +15,7 @@ import ray
 from tff_pcdd import stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import run_process
+from tff_pcdd.studies.run_reports import News
 
 FAILS, DIES_ONCE_EARLY, DIES_ONCE, DIES, WARNS, SLEEPS = 13, 20, 21, 22, 23, 24
 REFUSED, DIES_CHECKING = 30, 31
@@ -32,7 +33,7 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
         os.kill(os.getpid(), signal.SIGKILL)
     (report,) = callbacks
     # The news has arrived before the run goes on.
-    ray.get(report._send(run_process.News(report._number, "begin", (0, 1, ""))))
+    ray.get(report._send(News(report._number, "begin", (0, 1, ""))))
     if config.seed == FAILS:
         raise ArithmeticError("thirteen")
     if config.seed == DIES or (config.seed == DIES_ONCE and tries == 1):

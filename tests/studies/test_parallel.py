@@ -13,9 +13,17 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd import runtime, stages
 from tff_pcdd.errors import DataError, LockedError, WriteError
-from tff_pcdd.studies import ParallelOptions, cluster_nodes, comparison, run_process, study
+from tff_pcdd.studies import (
+    ParallelOptions,
+    cluster_nodes,
+    comparison,
+    run_process,
+    run_reports,
+    study,
+)
 from tff_pcdd.studies.run_bars import RunBars
-from tff_pcdd.studies.run_process import Failure, Job, News, Surroundings
+from tff_pcdd.studies.run_process import Failure, Job, Surroundings
+from tff_pcdd.studies.run_reports import News
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions
 from tff_pcdd.training.callbacks import progress
 
@@ -242,7 +250,7 @@ def test_a_run_in_a_process_reports_stages_and_messages(computed):
     assert record.getMessage() == "label is unusual"
     assert record.levelno == logging.WARNING
     # The next run in this process reports for itself.
-    assert not any(isinstance(each, run_process._Sender) for each in logging.root.handlers)
+    assert not any(isinstance(each, run_reports._Sender) for each in logging.root.handlers)
 
 
 @pytest.mark.parametrize(
@@ -325,7 +333,7 @@ def test_the_rounds_of_a_run_are_reported(monkeypatch):
 
     monkeypatch.setattr(progress, "typical_seconds", lambda history: 0.5)
     news = []
-    report = run_process._Report(1, news.append)
+    report = run_reports.Report(1, news.append)
     report.on_start(Run)
     Run.simulation.round = 1
     report.on_round(Run, {"round": 1, "ga": 20.04, "pa": None})

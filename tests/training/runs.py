@@ -23,6 +23,7 @@ CONFIG = ExperimentConfig.from_settings(
     local_epochs=2,
     batch_size=8,
     client_learning_rate=0.05,
+    personal_eval_every=1,
 )
 
 

@@ -21,14 +21,6 @@ def test_seeds_follow_the_seed_unless_given():
     assert ExperimentConfig.from_settings(seed=5, data_seed=0).data.seed == 0
 
 
-def test_personal_evaluation_follows_the_global_one_unless_given():
-    def every(**values):
-        return ExperimentConfig.from_settings(**values).evaluation.personal_eval_every
-
-    assert every(eval_every=3) == 3
-    assert every(eval_every=3, personal_eval_every=0) == 0
-
-
 def test_projection_follows_the_method_unless_given():
     def width(**values):
         return ExperimentConfig.from_settings(**values).model.projection_dim
@@ -152,10 +144,9 @@ def test_with_settings_gives_another_component_its_defaults():
 
 def test_with_settings_derives_again_what_was_derived():
     config = ExperimentConfig.from_settings(seed=3, model_seed=8)
-    other = config.with_settings(seed=4, algorithm="fedgela", eval_every=5)
+    other = config.with_settings(seed=4, algorithm="fedgela")
     assert (other.data.seed, other.model.seed, other.training.batch_seed) == (4, 8, 4)
     assert other.model.projection_dim == 84
-    assert other.evaluation.personal_eval_every == 5
     given = config.with_settings(projection_dim=16).with_settings(algorithm="fedgela")
     assert given.model.projection_dim == 16
 

@@ -87,39 +87,40 @@ class PersonalEvaluation:
             `predicted_before` and `predicted_after`, int32 [n]: the predicted class of each test
             sample, -1 if a logit was NaN or infinite.
         """
-        parts = {"": data["test"]}
-        if self._spec.validation:
-            parts["validation_"] = data["validation"]
-        counts = OrderedDict(nonfinite=tf.zeros([], tf.int32))
         client = self._begin(message, state, data)
-
-        def score(stage):
-            for prefix, part in parts.items():
-                predicted, masked = self._predict(part, client)
-                counts[f"{prefix}{stage}"] = self._correct(predicted, part)
-                counts[f"{prefix}{stage}_masked"] = self._correct(masked, part)
-                counts["nonfinite"] += count_nonfinite(predicted[:, None])
-                if not prefix:
-                    counts[f"predicted_{stage}"] = predicted
-
-        for prefix, part in parts.items():
-            counts[f"{prefix}total"] = count_classes(part["y"], self._spec.task.num_classes)
-        score("before")
+        counts = self._count("before", client, data)
         self._training.run(self._phases, data["train"], client, data["seed"])
-        score("after")
-        return counts
+        return self._count("after", client, data, counts)
 
     def _evaluate_before(
         self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
     ) -> OrderedDict[str, tf.Tensor]:
-        """Like `_evaluate`, but without training: only `total`, `before` and `nonfinite`."""
-        client = self._begin(message, state, data)
-        predicted, _ = self._predict(data["test"], client)
-        return OrderedDict(
-            total=count_classes(data["test"]["y"], self._spec.task.num_classes),
-            before=self._correct(predicted, data["test"]),
-            nonfinite=count_nonfinite(predicted[:, None]),
-        )
+        """Like `_evaluate`, but without training, and so without what counts after it."""
+        return self._count("before", self._begin(message, state, data), data)
+
+    def _count(
+        self,
+        stage: str,
+        client: Client,
+        data: Mapping[str, Any],
+        counts: OrderedDict[str, tf.Tensor] | None = None,
+    ) -> OrderedDict[str, tf.Tensor]:
+        """Adds what `_evaluate` returns for a stage, "before" or "after", to the counts so far."""
+        parts = {"": data["test"]}
+        if self._spec.validation:
+            parts["validation_"] = data["validation"]
+        if counts is None:
+            counts = OrderedDict(nonfinite=tf.zeros([], tf.int32))
+            for prefix, part in parts.items():
+                counts[f"{prefix}total"] = count_classes(part["y"], self._spec.task.num_classes)
+        for prefix, part in parts.items():
+            predicted, masked = self._predict(part, client)
+            counts[f"{prefix}{stage}"] = self._correct(predicted, part)
+            counts[f"{prefix}{stage}_masked"] = self._correct(masked, part)
+            counts["nonfinite"] += count_nonfinite(predicted[:, None])
+            if not prefix:
+                counts[f"predicted_{stage}"] = predicted
+        return counts
 
     def _personal_weights(
         self,

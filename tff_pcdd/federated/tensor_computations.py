@@ -61,11 +61,7 @@ class TensorComputations:
 
     @functools.cached_property
     def evaluate_personal(self) -> tff.Computation:
-        # Validation samples are evaluated together with the test samples, because most of the time
-        # is spent on the training before the evaluation.
-        parts = ("train", "test", "validation") if self.spec.validation else ("train", "test")
-
-        @tff.tensorflow.computation(*self._client_types(*parts))
+        @tff.tensorflow.computation(*self._client_types())
         def evaluate_personal(message, state, data):
             return PersonalEvaluation(self.spec).evaluate(message, state, data)
 
@@ -73,14 +69,17 @@ class TensorComputations:
 
     @functools.cached_property
     def evaluate_before(self) -> tff.Computation:
-        @tff.tensorflow.computation(*self._client_types("train", "test"))
+        @tff.tensorflow.computation(*self._client_types())
         def evaluate_before(message, state, data):
             return PersonalEvaluation(self.spec).evaluate_before(message, state, data)
 
         return evaluate_before
 
-    def _client_types(self, *parts: str) -> tuple[tff.Type, tff.Type, tff.Type]:
-        """The types of what a client gets from the server, keeps, and holds."""
+    def _client_types(self) -> tuple[tff.Type, tff.Type, tff.Type]:
+        """The types of what a client gets from the server, keeps, and holds for evaluation."""
+        # Validation samples are evaluated together with the test samples, because most of the time
+        # is spent on what precedes.
+        parts = ("train", "test", "validation") if self.spec.validation else ("train", "test")
         return (
             self.make_message.type_signature.result,
             self.initial_client_state.type_signature.result,

@@ -13,6 +13,8 @@ from tff_pcdd.training import RunOptions
 
 # The runtime that itself divides the clients of a round among Ray processes.
 RAY_RUNTIME = "ray"
+# Prefixes of environment variables that locate experiment trackers and the user's secret.
+_PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -125,6 +127,32 @@ class ParallelOptions:
         if self.ray_address is None:
             check_available("run_gpus", self.run_gpus, self.parallel_runs, available, "GPUs")
         return self.run_gpus
+
+    def cluster_environment(self) -> dict[str, str]:
+        """Environment variables of a cluster that is started on this machine for the runs."""
+        if self.run_cpus is not None:
+            return {}
+        # Otherwise, Ray limits the number of threads in linear algebra, which changes rounding.
+        return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(_cores()))}
+
+    def environment(self) -> dict[str, str | None]:
+        """Environment variables of the runs' processes; None removes one."""
+        found: dict[str, str | None] = {
+            name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
+        }
+        if self.run_gpus == 0:
+            # Ray hides GPUs only from those who want some of them.
+            found["CUDA_VISIBLE_DEVICES"] = ""
+        # Several runs may share a GPU.
+        name = "TF_FORCE_GPU_ALLOW_GROWTH"
+        found[name] = os.environ.get(name, "true")
+        name = "TF_NUM_INTRAOP_THREADS"
+        if self.run_cpus is not None or self.ray_address is not None:
+            found[name] = str(max(1, int(self.cpus())))
+        else:
+            # As many as in this process, even if a run has fewer cores.
+            found[name] = os.environ.get(name, str(_cores()))
+        return found
 
 
 def check_available(setting: str, needed: float, runs: int, available: float, what: str) -> None:

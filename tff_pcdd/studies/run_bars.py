@@ -76,7 +76,8 @@ class RunBars:
 
     def stage(self, run: int, text: str) -> None:
         """Shows what a run does besides computing rounds; an empty text when that ends."""
-        self._bars[run].set_postfix_str(f"{text} …" if text else self._texts[run])
+        parts = [self._texts[run], f"{text} …" if text else ""]
+        self._bars[run].set_postfix_str(", ".join(filter(None, parts)))
 
     def begin(self, run: int, rounds: int, last: int, text: str) -> None:
         """Starts the clock of a run.

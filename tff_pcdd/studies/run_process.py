@@ -13,16 +13,18 @@ import logging
 import os
 import pickle
 import sys
+import textwrap
 import traceback
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tff_pcdd import modules, stages
+from tff_pcdd import modules
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.studies import run_reports
+from tff_pcdd.studies.run_reports import News
 from tff_pcdd.training import ExperimentConfig, RunOptions, planning, run_experiment
-from tff_pcdd.training.callbacks import Callback
 
 # Errors that a study handles differently from others; only these are sent back as objects.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
@@ -48,6 +50,12 @@ class Failure(NamedTuple):
         """Describes the error that is being handled."""
         return cls(traceback.format_exc(), error if isinstance(error, _KNOWN_ERRORS) else None)
 
+    @classmethod
+    def of_process(cls, error: Exception) -> Failure:
+        """Describes an error of Ray: the process of the run has died, with the reason last."""
+        lost = "the process of the run has ended, also that of a second try"
+        return cls(f"{error}\n\n{lost}: {textwrap.shorten(str(error), 500, placeholder=' …')}")
+
 
 class Job(NamedTuple):
     """A run to compute.
@@ -63,22 +71,6 @@ class Job(NamedTuple):
     overwrite: bool
     label: str
     cores: frozenset[int] = frozenset()
-
-
-class News(NamedTuple):
-    """An event of a run.
-
-    Attributes:
-        run: the number of the run.
-        kind: "stage", "begin", "round", "log", "end", or "mark", which the process of the study
-            sends to itself.
-        value: for "stage", its text; for "begin" and "round", the number of rounds so far, the last
-            round and a text; for "log", a record of `logging`.
-    """
-
-    run: int
-    kind: str
-    value: Any = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -197,14 +189,14 @@ def compute(
         surroundings.enter()
         config, folder, options, overwrite, label, cores = pickle.loads(job)
         _stay_on(cores)
-        with _reported(number, send):
+        with run_reports.reported(number, send):
             return run_experiment(
                 config,
                 folder,
                 _options_here(options, len(cores) or surroundings.threads),
                 overwrite=overwrite,
                 label=label,
-                callbacks=[_Report(number, send)],
+                callbacks=[run_reports.Report(number, send)],
             )
     except Exception as error:
         return Failure.of(error)
@@ -228,62 +220,3 @@ def _options_here(options: RunOptions, threads: int) -> RunOptions:
         runtime = dataclasses.replace(runtime, client_parallelism=threads)
     compute = dataclasses.replace(options.compute, runtime=runtime)
     return dataclasses.replace(options, compute=compute, progress=False)
-
-
-class _Report(Callback):
-    """Reports the rounds of a run."""
-
-    def __init__(self, number: int, send: Callable[[News], None]):
-        self._number = number
-        self._send = send
-        self._text = ""
-
-    def on_start(self, run):
-        from tff_pcdd.training.callbacks import progress
-
-        stages.leave()
-        self._text = progress.first_text(run) or ""
-        self._send_rounds("begin", run)
-
-    def on_round(self, run, row):
-        from tff_pcdd.training.callbacks import progress
-
-        if row is not None:
-            self._text = progress.text(run, row)
-        self._send_rounds("round", run)
-
-    def _send_rounds(self, kind: str, run: Any) -> None:
-        self._send(News(self._number, kind, (run.simulation.round, run.last_round, self._text)))
-
-
-class _Sender(logging.Handler):
-    """Reports log messages."""
-
-    def __init__(self, number: int, send: Callable[[News], None]):
-        super().__init__()
-        self._number = number
-        self._send = send
-
-    def emit(self, record: logging.LogRecord) -> None:
-        try:
-            # The arguments may be objects whose classes the other process does not have.
-            text, place = record.getMessage(), (record.pathname, record.lineno)
-        except Exception:
-            self.handleError(record)
-            return
-        if record.exc_info:
-            text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
-        sent = logging.LogRecord(record.name, record.levelno, *place, text, None, None)
-        self._send(News(self._number, "log", sent))
-
-
-@contextlib.contextmanager
-def _reported(number: int, send: Callable[[News], None]) -> Iterator[None]:
-    """Reports stages and log messages that occur in the block."""
-    handler = _Sender(number, send)
-    logging.root.addHandler(handler)
-    try:
-        with stages.passed_on(lambda stage: send(News(number, "stage", stage))):
-            yield
-    finally:
-        logging.root.removeHandler(handler)

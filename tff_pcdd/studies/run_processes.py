@@ -5,7 +5,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import logging
-import os
+import textwrap
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,16 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
 from tff_pcdd.runtime import RuntimeStartError, ray_cluster
-from tff_pcdd.studies import cluster_nodes
+from tff_pcdd.studies import cluster_nodes, run_process
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_process import (
-    Failure,
-    Job,
-    News,
-    Surroundings,
-    check_on_ray,
-    compute_on_ray,
-)
+from tff_pcdd.studies.run_process import Failure, Job, Surroundings
+from tff_pcdd.studies.run_reports import News
 from tff_pcdd.training import ExperimentConfig, RunOptions, planning
 from tff_pcdd.training.callbacks import tracking
 from tff_pcdd.training.experiment import finished_result
@@ -34,8 +28,6 @@ if TYPE_CHECKING:
 _PATIENCE = 0.2
 # Only settings, summaries and messages are shared. Ray accepts hardly less than this.
 _OBJECT_STORE_BYTES = 100_000_000
-# Prefixes of environment variables that locate experiment trackers and the user's secret.
-_PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
 
 
 class RunProcesses:
@@ -116,9 +108,9 @@ class RunProcesses:
             planning.advise(config)
         stages.enter("importing TensorFlow")
         number = min(len(configs), self._parallel.parallel_runs)
-        check = self._needs(check_on_ray)
-        shares = [self._ray.cloudpickle.dumps(configs[index::number]) for index in range(number)]
-        left = [check.remote(self._surroundings, share) for share in shares]
+        check = self._needs(run_process.check_on_ray)
+        dumps, shares = self._ray.cloudpickle.dumps, (configs[i::number] for i in range(number))
+        left = [check.remote(self._surroundings, dumps(share)) for share in shares]
         while left:
             ready, left = self._ray.wait(left, timeout=_PATIENCE)
             for reference in ready:
@@ -129,7 +121,7 @@ class RunProcesses:
         try:
             failure = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            reason = " ".join(str(error).split())[:500]
+            reason = textwrap.shorten(str(error), 500, placeholder=" …")
             raise RuntimeStartError(f"a process for the runs has ended: {reason}") from error
         if failure is not None:
             raise failure.error or RuntimeError(failure.text)
@@ -193,8 +185,6 @@ class RunProcesses:
         if self._connected:
             self._bars.count()
 
-    # Ray.
-
     def _connect(self) -> None:
         """Starts Ray or connects to the cluster, unless that has been done."""
         if self._connected:
@@ -202,14 +192,11 @@ class RunProcesses:
         parallel = self._parallel
         address, cpus = parallel.ray_address, parallel.cpus()
         stages.enter("starting Ray" if address is None else "connecting to Ray")
-        variables: dict[str, str] = {}
-        if parallel.run_cpus is None:
-            # Otherwise, Ray limits the number of threads in linear algebra, which changes rounding.
-            cores = str(len(os.sched_getaffinity(0)))
-            variables["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", cores)
         self._stack.enter_context(
             ray_cluster.connected(
-                address, environment=variables, object_store_bytes=_OBJECT_STORE_BYTES
+                address,
+                environment=parallel.cluster_environment(),
+                object_store_bytes=_OBJECT_STORE_BYTES,
             )
         )
         self._stack.callback(self._forget)
@@ -229,11 +216,11 @@ class RunProcesses:
         self._queue = queue.actor
         self._news = self._queue.get.remote()
         self._needs: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
-        self._compute: Any = self._needs(compute_on_ray)
+        self._compute: Any = self._needs(run_process.compute_on_ray)
         self._surroundings: Any = ray.put(
             Surroundings.of_this_process(
                 self._options,
-                self._environment(),
+                parallel.environment(),
                 max(1, int(cpus)),
                 pinned=bool(parallel.cores(0)),
             )
@@ -249,26 +236,6 @@ class RunProcesses:
         self._computing.clear()
         self._queue = self._news = self._compute = self._surroundings = None
 
-    def _environment(self) -> dict[str, str | None]:
-        """Environment variables of the processes."""
-        parallel = self._parallel
-        found: dict[str, str | None] = {
-            name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
-        }
-        if parallel.run_gpus == 0:
-            # Ray hides GPUs only from those who want some of them.
-            found["CUDA_VISIBLE_DEVICES"] = ""
-        # Several runs may share a GPU.
-        name = "TF_FORCE_GPU_ALLOW_GROWTH"
-        found[name] = os.environ.get(name, "true")
-        name = "TF_NUM_INTRAOP_THREADS"
-        if parallel.run_cpus is not None or parallel.ray_address is not None:
-            found[name] = str(max(1, int(parallel.cpus())))
-        else:
-            # As many as in this process, even if a run has fewer cores.
-            found[name] = os.environ.get(name, str(len(os.sched_getaffinity(0))))
-        return found
-
     def _submit(self, number: int, job: Job) -> None:
         pickled = self._ray.cloudpickle.dumps(job)
         reference = self._compute.remote(self._surroundings, number, pickled, self._queue)
@@ -281,7 +248,7 @@ class RunProcesses:
         try:
             outcome = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
-            outcome, lost = Failure(_process_lost(error)), True
+            outcome, lost = Failure.of_process(error), True
         mark = News(number, "mark")
         self._queue.put_nowait.remote(mark)
         while (news := self._next_news()) != mark:
@@ -330,10 +297,3 @@ class RunProcesses:
             self._bars.begin(number, *value)
         elif kind == "round":
             self._bars.round(number, *value)
-
-
-def _process_lost(error: Exception) -> str:
-    """Explains why the process of a run died, with the reason in the last line."""
-    reason = " ".join(str(error).split())
-    reason = reason if len(reason) <= 500 else f"{reason[:500]} …"
-    return f"{error}\n\nthe process of the run has ended, also that of a second try: {reason}"

@@ -83,7 +83,8 @@ def personal_accuracies(
     """Mean accuracies of the personal models on their clients' own samples, in percent.
 
     Args:
-        counts: for each kind of count, its values by client and class, [K, C].
+        counts: for each kind of count, its values by client and class, [K, C]; of what was not
+            counted there are no accuracies.
         groups: groups of classes to report separately, formed at each client by its own sizes.
         metrics: further metrics, reported as means over clients.
     """
@@ -91,8 +92,11 @@ def personal_accuracies(
     results = {
         column: evaluation.personal_accuracy(counts[key], total)
         for key, column in PERSONAL_COLUMNS.items()
+        if key in counts
     }
     for key, column in _DETAILED_COLUMNS.items():
+        if key not in counts:
+            continue
         if groups.clients:
             by_group = evaluation.personal_group_accuracy(counts[key], total, groups.clients)
             results.update({f"{column}_{name}": value for name, value in by_group.items()})
@@ -103,8 +107,9 @@ def personal_accuracies(
             results[f"{metric.name}_{column}"] = _mean(values)
     if "validation_total" in counts:
         for key, column in _VALIDATION_COLUMNS.items():
-            held_out = counts["validation_total"]
-            results[column] = evaluation.personal_accuracy(counts[key], held_out)
+            if key in counts:
+                held_out = counts["validation_total"]
+                results[column] = evaluation.personal_accuracy(counts[key], held_out)
     return results
 
 

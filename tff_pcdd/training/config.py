@@ -91,9 +91,10 @@ class EvaluationConfig:
     )
     personal_eval_every: int | None = option(
         None,
-        "Rounds between two evaluations of the personal models; 0 for the last round only. Each "
-        "evaluation takes about as long as a round of training with all clients. By default equal "
-        "to eval_every.",
+        "Rounds between two evaluations of the personal models; 0 for the last round only. By "
+        "default, they are evaluated before their local epochs whenever the global model is, and "
+        "also after them in rounds at growing distances (about ten times in 100 rounds) and in the "
+        "last one; less often if that would take more than half of the time of training.",
         type=int,
         minimum=0,
         group="Evaluation",
@@ -114,8 +115,6 @@ class EvaluationConfig:
 
     def __post_init__(self):
         check_options(self)
-        if self.personal_eval_every is None:
-            object.__setattr__(self, "personal_eval_every", self.eval_every)
 
 
 class Seeds(NamedTuple):
@@ -282,7 +281,6 @@ class ExperimentConfig:
                 settings.pop(setting.name, None)
         derived = {
             **dict.fromkeys(("data_seed", "model_seed", "cohort_seed", "batch_seed"), self.seed),
-            "personal_eval_every": self.evaluation.eval_every,
             "projection_dim": self._default_projection(),
         }
         for name, value in derived.items():

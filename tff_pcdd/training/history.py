@@ -6,10 +6,14 @@ import csv
 import io
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.training import accuracies
 from tff_pcdd.training.nonfinite import COUNTS
+
+if TYPE_CHECKING:
+    from tff_pcdd.training.simulation import Simulation
 
 # Columns of integers; all others hold floats.
 _INTEGERS = ("round", "upload_bytes", "download_bytes", *COUNTS)
@@ -44,6 +48,35 @@ class History:
         self._rows: list[Row] = []
         # The text of the first rows.
         self._text, self._formatted = "", 0
+
+    @classmethod
+    def of(cls, simulation: Simulation, diagnostics: Iterable[str]) -> History:
+        """An empty history with all columns that a run can fill, in the order of metrics.csv.
+
+        Args:
+            simulation: what is measured.
+            diagnostics: the columns of the diagnostics.
+        """
+        config = simulation.config
+        of_accuracies = accuracies.columns(
+            simulation.process.heads,
+            simulation.groups,
+            config.evaluation.metrics,
+            validation=simulation.spec.validation,
+        )
+        return cls(
+            [
+                "round",
+                *of_accuracies,
+                "train_loss",
+                *config.method.metric_names,
+                "seconds",
+                "upload_bytes",
+                "download_bytes",
+                *COUNTS,
+                *diagnostics,
+            ]
+        )
 
     def append(self, values: Mapping[str, Any]) -> Row:
         """Adds a row and returns it; columns that are missing in `values` are None."""

@@ -78,6 +78,13 @@ class ModelEvaluation:
         self._counts = {name: np.stack(values) for name, values in found.items()}
         return self._counts
 
+    def counts_before(self) -> dict[str, np.ndarray]:
+        """As `personal_counts`, but only those before the local epochs."""
+        simulation = self._simulation
+        found = self._evaluate_clients(simulation.process.evaluate_before, simulation.own_parts)
+        del found["predicted_before"]
+        return {name: np.stack(values) for name, values in found.items()}
+
     def answers(self) -> Answers:
         """As `Simulation.answers`."""
         if self._globally is None and self._simulation.spec.method.has_global_model:
@@ -110,9 +117,10 @@ class ModelEvaluation:
                 what += "finite"
                 simulation.nonfinite.note(what, lost=True)
             return np.asarray(counts["total"]), counts["correct"], np.asarray(counts["predicted"])
-        found = self._evaluate_clients(
-            simulation.process.evaluate_before, lambda _: {"test": examples}
-        )
+        parts = {"test": examples}
+        if simulation.spec.validation:
+            parts["validation"] = examples.take(np.array([], np.int64))
+        found = self._evaluate_clients(simulation.process.evaluate_before, lambda _: parts)
         # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
         total, correct = (np.sum(found[name], axis=0) for name in ("total", "before"))
         return total, {"head": correct}, None

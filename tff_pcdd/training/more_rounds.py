@@ -10,12 +10,16 @@ from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import manifests
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.evaluation_schedule import EvaluationSchedule
 from tff_pcdd.training.results import CHECKPOINTS, SUMMARY, answer_files
 from tff_pcdd.training.run_directory import fewer_rounds
 
 
 def prepare_more_rounds(
-    directory: Path, config: ExperimentConfig, checkpoints: CheckpointManager
+    directory: Path,
+    config: ExperimentConfig,
+    checkpoints: CheckpointManager,
+    schedule: EvaluationSchedule,
 ) -> None:
     """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
 
@@ -26,6 +30,7 @@ def prepare_more_rounds(
         directory: the directory of the run, which this process has locked.
         config: the settings of the longer run.
         checkpoints: the checkpoints of the run.
+        schedule: what is evaluated after each round but the last one.
 
     Raises:
         SettingError: there is no checkpoint to continue from.
@@ -35,7 +40,7 @@ def prepare_more_rounds(
     if planned is None:
         return
     saved = checkpoints.rounds()
-    if saved and saved[-1] == planned and not _is_ordinary(planned, directory, config):
+    if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
         if len(saved) == 1:
             raise SettingError(
                 "rounds",
@@ -49,13 +54,12 @@ def prepare_more_rounds(
         files.remove(directory / name)
 
 
-def _is_ordinary(round_number: int, directory: Path, config: ExperimentConfig) -> bool:
+def _is_ordinary(round_number: int, directory: Path, schedule: EvaluationSchedule) -> bool:
     """Whether a round has the same evaluations if it is not the last one."""
-    evaluation = config.evaluation
-    every = (evaluation.eval_every, evaluation.personal_eval_every or 0)
     columns = ""
     # A damaged checkpoint is not used anyway.
     with contextlib.suppress(DataError):
         columns = manifests.read(directory / CHECKPOINTS, round_number).metrics.partition("\n")[0]
+    due = schedule.after_round(round_number)
     # Some diagnostics are measured in the last round only.
-    return "diag_" not in columns and all(n > 0 and round_number % n == 0 for n in every)
+    return "diag_" not in columns and due.globally and due.after

@@ -17,7 +17,6 @@ from typing import Any
 from tff_pcdd import data, files, stages
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.training import (
-    accuracies,
     client_results,
     disk_space,
     manifests,
@@ -35,6 +34,7 @@ from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import DiskStore, MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
+from tff_pcdd.training.evaluation_schedule import Due, EvaluationSchedule
 from tff_pcdd.training.history import History
 from tff_pcdd.training.more_rounds import prepare_more_rounds
 from tff_pcdd.training.nonfinite import COUNTS
@@ -97,13 +97,19 @@ class Run:
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
         stages.enter(f"loading data: {config.data.describe()}")
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        self._schedule = EvaluationSchedule(
+            config, self.simulation.federation, self.simulation.process.personal_epochs
+        )
+        if self._schedule.separates:
+            # Not later: see `build_process`.
+            _ = self.simulation.process.evaluate_before
         stages.enter("starting the runtime")
         self.simulation.start()
         names = options.diagnostic_names()
         self.diagnostics = (
             Diagnostics(self.simulation.spec, self.simulation.federation, names) if names else None
         )
-        self.history = History(self._columns())
+        self.history = self._new_history()
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
@@ -128,25 +134,9 @@ class Run:
         if self._options.progress:
             yield Progress()
 
-    def _columns(self) -> list[str]:
-        """The columns of metrics.csv, which are fixed before the first round."""
-        simulation = self.simulation
-        return [
-            "round",
-            *accuracies.columns(
-                simulation.process.heads,
-                simulation.groups,
-                self.config.evaluation.metrics,
-                validation=simulation.spec.validation,
-            ),
-            "train_loss",
-            *self.config.method.metric_names,
-            "seconds",
-            "upload_bytes",
-            "download_bytes",
-            *COUNTS,
-            *(self.diagnostics.columns() if self.diagnostics else ()),
-        ]
+    def _new_history(self) -> History:
+        names = self.diagnostics.columns() if self.diagnostics else ()
+        return History.of(self.simulation, names)
 
     @property
     def finished(self) -> bool:
@@ -163,11 +153,12 @@ class Run:
     def stop_after(self, round_number: int) -> None:
         """Ends the run after this round, unless it ends earlier.
 
-        The last round has to be evaluated. If the given round is over and was not evaluated, the
-        run ends after the next one.
+        The last round has to be evaluated in full. If the given round is over and was not, the run
+        ends after the next one.
         """
         current = self.simulation.round
-        evaluated = len(self.history) and self.history[-1]["round"] == current
+        row = self.history[-1] if len(self.history) else {}
+        evaluated = row.get("round") == current and row.get("pa") is not None
         earliest = current if evaluated else current + 1
         self.last_round = min(self.last_round, max(round_number, earliest))
 
@@ -192,7 +183,7 @@ class Run:
         )
         simulation.restore(checkpoint.round, checkpoint.server_state, checkpoint.totals)
         earlier = History.parse(checkpoint.metrics)
-        self.history = History(self._columns())
+        self.history = self._new_history()
         # An earlier process may have measured other columns.
         self.history.add_columns(earlier.columns if len(earlier) else ())
         for row in earlier:
@@ -238,7 +229,7 @@ class Run:
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
-        prepare_more_rounds(self.directory, self.config, self._checkpoints)
+        prepare_more_rounds(self.directory, self.config, self._checkpoints, self._schedule)
         write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()
@@ -248,6 +239,7 @@ class Run:
         self._stop_if_hopeless()
 
     def _next_round(self) -> None:
+        self._enter("training")
         measured = self.simulation.next_round()
         # Before the evaluation, because the last round is evaluated in full.
         self._stop_if_hopeless()
@@ -261,6 +253,10 @@ class Run:
         for callback in self._callbacks:
             callback.on_round(self, row)
 
+    def _enter(self, stage: str) -> None:
+        for callback in self._callbacks:
+            callback.on_stage(self, stage)
+
     def _stop_if_hopeless(self) -> None:
         """Makes the current round the last one if too many rounds in a row were not finite."""
         if self.simulation.nonfinite.hopeless:
@@ -268,12 +264,21 @@ class Run:
 
     def _evaluate(self) -> dict[str, float]:
         """The evaluations that are due after the current round."""
+        is_last = self.simulation.round == self.last_round
+        due = self._schedule.after_round(self.simulation.round)
+        if is_last:
+            due = Due(globally=True, before=False, after=True)
         results: dict[str, float] = {}
-        if self.is_due(self.config.evaluation.eval_every):
+        if due.globally:
+            self._enter("evaluating the global model")
             results |= self.simulation.evaluate_global()
-            results |= self.diagnose(slow=self.simulation.round == self.last_round)
-        if self.is_due(self.config.evaluation.personal_eval_every or 0):
+            results |= self.diagnose(slow=is_last)
+        if due.after:
+            self._enter("evaluating the personal models")
             results |= self.simulation.evaluate_personal()
+        elif due.before:
+            self._enter("evaluating the personal models before local epochs")
+            results |= self.simulation.evaluate_personal(after=False)
         return results
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:

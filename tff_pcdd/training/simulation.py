@@ -6,8 +6,8 @@
         simulation.next_round()
     simulation.evaluate()["ga"]
 
-A simulation writes nothing and changes nothing outside of the object; a run (see `run`) adds a
-directory, checkpoints and callbacks.
+A simulation changes nothing outside of the object; a run (see `run`) adds a directory, checkpoints
+and callbacks.
 """
 
 from __future__ import annotations
@@ -150,8 +150,6 @@ class Simulation:
         self.totals.update({name: totals.get(name, 0) for name in self.totals})
         self.nonfinite.restore(round_number)
 
-    # One round.
-
     def initial_client_state(self, client: int) -> Any:
         """The state of a client that has not taken part in any round."""
         seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
@@ -246,10 +244,14 @@ class Simulation:
         """
         return self._evaluation.global_accuracies()
 
-    def evaluate_personal(self) -> dict[str, float]:
-        """Mean accuracies of the personal models on their clients' own samples, in percent."""
-        metrics = self.config.evaluation.metrics
-        return accuracies.personal_accuracies(self.personal_counts(), self.groups, metrics)
+    def evaluate_personal(self, *, after: bool = True) -> dict[str, float]:
+        """Mean accuracies of the personal models on their clients' own samples, in percent.
+
+        Args:
+            after: whether they are evaluated after their local epochs too, and not only before.
+        """
+        counts = self.personal_counts() if after else self._evaluation.counts_before()
+        return accuracies.personal_accuracies(counts, self.groups, self.config.evaluation.metrics)
 
     def personal_counts(self) -> dict[str, np.ndarray]:
         """Samples and correctly classified samples by client and class, [K, C] each."""

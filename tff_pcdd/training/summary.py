@@ -32,7 +32,12 @@ def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
         "seed": config.seed,
         "rounds": simulation.round,
         "diverged": diverged,
-        **summarize_accuracies(history, config.evaluation.metrics, diverged=diverged),
+        **summarize_accuracies(
+            history,
+            config.evaluation.metrics,
+            diverged=diverged,
+            whole=config.evaluation.personal_eval_every is None,
+        ),
         "seconds_per_round": typical_seconds(history),
         **simulation.totals,
         "clients_per_round": simulation.cohort_size,
@@ -47,7 +52,11 @@ def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
 
 
 def summarize_accuracies(
-    history: History, metrics: Sequence[Metric] = (), *, diverged: bool = False
+    history: History,
+    metrics: Sequence[Metric] = (),
+    *,
+    diverged: bool = False,
+    whole: bool = False,
 ) -> dict[str, Any]:
     """The final and the best value of every accuracy and metric.
 
@@ -59,6 +68,9 @@ def summarize_accuracies(
         history: the history of a run with at least one evaluated round.
         metrics: the metrics that were measured besides the accuracies.
         diverged: whether the run has diverged, and no round is the best.
+        whole: whether the round that is best on held-out samples is chosen among those after which
+            the personal models were evaluated after their local epochs, so that their accuracy in
+            that round is known.
 
     Returns:
         `NAME_final` and `NAME_best` for every accuracy and metric NAME, and `ga_second_half`, the
@@ -81,8 +93,9 @@ def summarize_accuracies(
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    summary |= _at_best_round(usable, "va", "best_round", further)
-    return summary | _at_best_round(usable, "va_personal", "best_personal_round", further)
+    eligible = [row for row in usable if row.get("pa") is not None] if whole else usable
+    summary |= _at_best_round(eligible, "va", "best_round", further)
+    return summary | _at_best_round(eligible, "va_personal", "best_personal_round", further)
 
 
 def _at_best_round(

@@ -1,4 +1,4 @@
-"""Callbacks: three hooks for what happens beside training.
+"""Callbacks: hooks for what happens beside training.
 
 Your own callback overrides the hooks that it needs:
 
@@ -31,6 +31,9 @@ class Callback:
 
         If the run is resumed, `run.history` already contains the earlier rounds.
         """
+
+    def on_stage(self, run: Run, stage: str) -> None:
+        """Called before each part of a round: "training", "evaluating the global model", ..."""
 
     def on_round(self, run: Run, row: Row | None) -> None:
         """Called after every round; `row` is its row in the history, None if there is none."""

@@ -38,10 +38,25 @@ def text(run: Run, row: Row) -> str:
     return ", ".join(parts)
 
 
+class _Stage(stages.Delayed):
+    """Shows what takes long behind a bar on a terminal."""
+
+    def __init__(self, bar: tqdm.tqdm):
+        super().__init__()
+        self._bar = bar
+        self.text = bar.postfix or ""
+
+    def show(self, stage: str) -> bool:
+        if sys.stderr.isatty():
+            self._bar.set_postfix_str(f"{self.text}, {stage} …" if self.text else f"{stage} …")
+        return sys.stderr.isatty()
+
+
 class Progress(Callback):
     """Shows the latest accuracies and the time left, on standard error."""
 
     _bar: tqdm.tqdm  # Made by `on_start`, which knows the number of rounds.
+    _stage: _Stage
 
     def on_start(self, run):
         stages.leave()
@@ -55,12 +70,19 @@ class Progress(Callback):
             # In a log file, every update is a new line, so there are fewer of them.
             mininterval=0.5 if sys.stderr.isatty() else 10,
         )
+        self._stage = _Stage(self._bar)
+
+    def on_stage(self, run, stage):
+        self._stage.enter(stage)
 
     def on_round(self, run, row):
+        self._stage.enter("")
         if row is not None:
-            self._bar.set_postfix_str(text(run, row), refresh=False)
+            self._stage.text = text(run, row)
+        self._bar.set_postfix_str(self._stage.text, refresh=False)
         self._bar.total = run.last_round
         self._bar.update()
 
     def on_end(self, run):
+        self._stage.enter("")
         self._bar.close()
