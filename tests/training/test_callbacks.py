@@ -146,15 +146,15 @@ def test_an_own_callback_ends_a_run(unbroken, options, tmp_path):
 
 
 @pytest.mark.usefixtures("shared_computations")
-@pytest.mark.parametrize(("stop_in", "stop_after", "last"), [(1, 1, 2), (1, 3, 3), (2, 1, 2)])
+@pytest.mark.parametrize(("stop_in", "stop_after", "last"), [(1, 1, 2), (1, 3, 3), (2, 1, 3)])
 def test_the_last_round_is_evaluated(stop_in, stop_after, last, options, tmp_path):
-    """Also if the run should end with a round that is over and was not evaluated."""
+    """In full, also if the run should end with a round that is over and was not."""
     config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)
     recorder = Recorder(stop_in, stop_after)
     summary = run_experiment(config, tmp_path / "run", options, callbacks=[recorder])
     assert summary["rounds"] == last
     assert int(rows(tmp_path / "run")[-1]["round"]) == last
-    assert summary["ga_final"] is not None
+    assert None not in (summary["ga_final"], summary["pa_final"])
     assert recorder.calls[-1] == ("end", last, True)
 
 
@@ -174,3 +174,43 @@ def test_a_run_can_be_stopped_before_it_starts(options, tmp_path):
     run = Run(CONFIG, tmp_path / "run", options)
     run.stop_after(1)
     assert run.train()["rounds"] == 1
+
+
+@pytest.mark.usefixtures("shared_computations")
+def test_the_parts_of_rounds_are_announced(options, tmp_path):
+    parts = []
+
+    class Parts(Callback):
+        def on_stage(self, run, stage):
+            parts.append((run.simulation.round, stage))
+
+    config = CONFIG.with_settings(rounds=3, eval_every=2, personal_eval_every=0)
+    run_experiment(config, tmp_path / "run", options, callbacks=[Parts()])
+    assert parts == [
+        (0, "training"),
+        (1, "training"),
+        (2, "evaluating the global model"),
+        (2, "training"),
+        (3, "evaluating the global model"),
+        (3, "evaluating the personal models"),
+    ]
+
+
+def test_the_bar_shows_a_part_that_takes_long(monkeypatch, capsys):
+    """On a terminal only: in a log file, each text would be a line."""
+    simulation = types.SimpleNamespace(round=0)
+    run = types.SimpleNamespace(simulation=simulation, last_round=2, label="mine", history=[])
+    for terminal in (True, False):
+        monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
+        # At once, instead of in another thread.
+        monkeypatch.setattr(
+            "tff_pcdd.stages.Delayed.enter", lambda self, stage: stage and self.show(stage)
+        )
+        bar = Progress()
+        bar.on_start(run)
+        bar.on_stage(run, "evaluating")
+        bar.on_round(run, None)
+        bar.on_end(run)
+        err = capsys.readouterr().err
+        assert ("first round, evaluating …" in err) == terminal
+        assert err.rstrip().rpartition(", ")[2] == "first round]"
