@@ -29,10 +29,9 @@ def test_what_was_chosen_comes_first():
 
 
 def test_values_that_follow_from_others_are_not_chosen():
-    """The four seeds from `seed`, how often personal models are evaluated, the projection."""
+    """The four seeds from `seed`, and the projection."""
     values = settings(algorithm="fedgela", seed=3, eval_every=2)
     assert values["data_seed"] == 3
-    assert values["personal_eval_every"] == 2
     assert values["projection_dim"] == 84
     assert set(chosen(values)) == {"algorithm", "seed", "eval_every"}
     assert chosen({**values, "data_seed": 5})["data_seed"] == ("5", "3")

@@ -96,10 +96,12 @@ def test_the_figures_of_a_round_do_not_depend_on_the_schedule(algorithm, options
     assert summary["pa_at_best_round"] is not None
 
 
-def test_more_rounds_are_evaluated_as_if_planned_from_the_start(options, tmp_path):
-    default = CONFIG.with_settings(personal_eval_every=None, rounds=5)
+@pytest.mark.parametrize("fewer", [1, 2])
+def test_more_rounds_are_evaluated_as_if_planned_from_the_start(fewer, options, tmp_path):
+    """Also if the last round so far was the first one, of which there is no earlier checkpoint."""
+    default = CONFIG.with_settings(personal_eval_every=None, rounds=4)
     run_experiment(default, tmp_path / "whole", options)
-    run_experiment(default.with_settings(rounds=2), tmp_path / "run", options)
+    run_experiment(default.with_settings(rounds=fewer), tmp_path / "run", options)
     run_experiment(default, tmp_path / "run", options)
     names = [name for name in rows(tmp_path / "run")[0] if name != "seconds"]
     run, whole = (

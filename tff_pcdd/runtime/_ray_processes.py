@@ -86,25 +86,21 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
-def shut_down(*, interrupted: bool) -> None:
-    """Leaves the cluster, and ends one of this process.
-
-    Args:
-        interrupted: whether somebody waits for the end of the program; then Ray's processes are
-            killed.
-    """
+def shut_down() -> None:
+    """Leaves the cluster; one of this process is ended at once, for nobody waits for its results."""
     import ray
 
     internals: Any = ray
     module = internals._private.worker
     node = module._global_node
     with _handlers_kept():
-        if not interrupted or node is None or not node.is_head():
+        if node is None or not node.is_head():
             ray.shutdown(wait_for_processes=True)
             return
         module._global_node = None
         started = _children_of_raylet(node)
         ray.shutdown()
+        # An orderly end would take seconds.
         node.kill_all_processes(check_alive=False, allow_graceful=False)
         for process in started:
             ray_watchdog.kill(process)

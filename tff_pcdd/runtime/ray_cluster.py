@@ -48,7 +48,6 @@ _address: str | None = None
 _directory: pathlib.Path | None = None
 _opened = contextlib.ExitStack()
 _keeps_logs = False
-_interrupted = False
 
 
 def check_installed(setting: str, value: Any) -> None:
@@ -80,17 +79,11 @@ def check_address(address: str) -> None:
 @contextlib.contextmanager
 def connected(address: str | None, **options: Any) -> Iterator[None]:
     """Connects this process for the duration of a block; the arguments are those of `connect`."""
-    global _interrupted
     connect(address, **options)
     try:
         yield
-    except BaseException as error:
-        # A user who interrupts the program does not want to wait for an orderly shutdown.
-        _interrupted = not isinstance(error, Exception)
-        raise
     finally:
         release()
-        _interrupted = False
 
 
 def connect(
@@ -194,7 +187,7 @@ def _open(
         if _directory is not None:
             # It ends after Ray.
             stack.enter_context(_ray_processes.watchdog(_directory, others))
-        stack.callback(lambda: _ray_processes.shut_down(interrupted=_interrupted))
+        stack.callback(_ray_processes.shut_down)
         _opened.push(stack.pop_all())
 
 

@@ -41,14 +41,15 @@ def prepare_more_rounds(
         return
     saved = checkpoints.rounds()
     if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
-        if len(saved) == 1:
+        # The first round is computed again like any other.
+        if len(saved) == 1 and planned > 1:
             raise SettingError(
                 "rounds",
                 config.training.rounds,
                 f"the only checkpoint in {directory} is that of round {planned}, which was "
                 "evaluated as the last one; overwrite the run",
             )
-        checkpoints.forget_after(saved[-2])
+        checkpoints.forget_after(saved[-2] if len(saved) > 1 else 0)
     # What else the shorter run has measured is not of the longer one either.
     for name in (SUMMARY, *answer_files(predictions=True)):
         files.remove(directory / name)
