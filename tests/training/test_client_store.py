@@ -1,11 +1,13 @@
 """What clients keep between rounds, in memory and on disk."""
 
+import hashlib
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 
-from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.client_store import MemoryStore
+from tff_pcdd.training.disk_store import DiskStore
 
 
 def state(value, participations=0):
@@ -32,6 +34,12 @@ def make(request, tmp_path):
     return lambda: DiskStore(initial, tmp_path / "client_states")
 
 
+def list_of(tmp_path, number):
+    """The checksum of the list of a round's states."""
+    path = tmp_path / "client_states" / f"round_{number:06d}" / "states.json"
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
 def files_of(tmp_path):
     return sorted(str(p.relative_to(tmp_path / "client_states")) for p in tmp_path.rglob("*.npz"))
 
@@ -55,23 +63,27 @@ def test_reading_keeps_nothing(make, tmp_path):
     assert not list(tmp_path.iterdir())
 
 
-def test_snapshot_and_restore(make):
+def test_snapshot_and_restore(make, tmp_path):
     """A new store over the same place goes on where the snapshot was taken."""
     store = make()
     for client in (12, 3, 100):
         store.put(client, state(client, 1), 1)
     store.put(3, state(33, 2), 2)
-    versions, states = store.snapshot()
-    assert versions == {"3": 2, "12": 1, "100": 1}
-    assert len(states) == (3 if store.inline else 0)
+    description, states = store.snapshot()
+    if store.inline:
+        assert description == {"3": 2, "12": 1, "100": 1}
+        assert len(states) == 3
+    else:
+        assert description == {str(number): list_of(tmp_path, number) for number in (1, 2)}
+        assert states == []
     store.put(3, state(333, 3), 3)
     store.put(5, state(5, 1), 3)
 
     again = make()
-    again.restore(versions, states)
+    again.restore(description, states)
     assert [value(again.get(client)) for client in (3, 12, 100)] == [33, 12, 100]
     assert value(again.get(5)) == -5
-    assert again.snapshot()[0] == versions
+    assert again.snapshot()[0] == description
     again.put(5, state(6, 1), 3)
     assert value(again.get(5)) == 6
 
@@ -95,7 +107,7 @@ def test_files_of_unfinished_rounds_are_dropped(make, tmp_path):
     again.forget_after(1)
     assert value(again.get(1)) == 1
     if isinstance(again, DiskStore):
-        assert files_of(tmp_path) == ["client_000001/round_000001.npz"]
+        assert files_of(tmp_path) == ["round_000001/client_000001.npz"]
 
 
 def test_restoring_an_older_snapshot_leaves_newer_states(make, tmp_path):
@@ -125,16 +137,16 @@ def test_forget_before_keeps_what_checkpoints_need(tmp_path):
     versions, _ = store.snapshot()
     store.forget_before(2)
     assert files_of(tmp_path) == [
-        "client_000000/round_000002.npz",
-        "client_000000/round_000004.npz",
-        "client_000001/round_000001.npz",
+        "round_000001/client_000001.npz",
+        "round_000002/client_000000.npz",
+        "round_000004/client_000000.npz",
     ]
     store = make()
     store.restore(versions, [])
     store.forget_before(5)
     assert files_of(tmp_path) == [
-        "client_000000/round_000004.npz",
-        "client_000001/round_000001.npz",
+        "round_000001/client_000001.npz",
+        "round_000004/client_000000.npz",
     ]
     assert value(store.get(0)) == 4
     assert value(store.get(1)) == 1
@@ -145,6 +157,6 @@ def test_a_round_written_twice_counts_once(tmp_path):
     store.put(0, state(1), 3)
     store.put(0, state(2), 3)
     assert value(store.get(0)) == 2
-    assert files_of(tmp_path) == ["client_000000/round_000003.npz"]
+    assert files_of(tmp_path) == ["round_000003/client_000000.npz"]
     store.forget_before(3)
     assert value(store.get(0)) == 2
