@@ -1,11 +1,16 @@
 """What clients keep between rounds, in memory and on disk."""
 
+import collections
 import hashlib
+import os
 from collections import OrderedDict
 
 import numpy as np
 import pytest
 
+from tff_pcdd import files
+from tff_pcdd.training import disk_store
+from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.disk_store import DiskStore
 
@@ -160,3 +165,71 @@ def test_a_round_written_twice_counts_once(tmp_path):
     assert files_of(tmp_path) == ["round_000003/client_000000.npz"]
     store.forget_before(3)
     assert value(store.get(0)) == 2
+
+
+def counted(counts, where, name):
+    """A function of a module, of which each call is counted."""
+    original = getattr(where, name)
+
+    def call(*arguments, **options):
+        counts[name] += 1
+        return original(*arguments, **options)
+
+    return call
+
+
+def test_a_checkpoint_writes_and_deletes_as_much_in_a_larger_federation(tmp_path, monkeypatch):
+    """Everybody has a state; then five clients take part in a round, with two checkpoints kept."""
+    seen = []
+    for number in (6, 120):
+        store = DiskStore(lambda client: state(-client), tmp_path / str(number) / "states")
+        manager = CheckpointManager(tmp_path / str(number) / "checkpoints", keep=2)
+        for client in range(number):
+            store.put(client, state(client), 1)
+        for version in (1, 2, 3):
+            manager.save(Checkpoint(version, state(version)), store)
+        counts = collections.Counter()
+        with monkeypatch.context() as patch:
+            for where, name in ((files, "write_atomically"), (files, "remove"), (os, "fsync")):
+                patch.setattr(where, name, counted(counts, where, name))
+            # The states of the other clients are neither listed nor read.
+            patch.setattr(disk_store, "_numbers", lambda *_: pytest.fail("listed"))
+            patch.setattr(DiskStore, "get", lambda *_: pytest.fail("read"))
+            for version in (4, 5, 6, 7):
+                for client in range(5):
+                    store.put(client, state(version), version)
+                manager.save(Checkpoint(version, state(version)), store)
+        manifest = tmp_path / str(number) / "checkpoints" / "round_000007.json"
+        seen.append((counts, manifest.stat().st_size))
+    assert seen[0] == seen[1]
+    # In each of four rounds: five states, their list, the arrays, and the manifest.
+    assert counts["write_atomically"] == 4 * 8
+    # Two files of the oldest checkpoint in each; the states of rounds 1, 4 and 5, and two lists.
+    assert counts["remove"] == 3 * 5 + 4 * 2 + 2
+
+
+def test_folders_of_rounds_go_with_their_last_state(tmp_path):
+    store = DiskStore(lambda client: state(-client), tmp_path / "client_states")
+    for version in (1, 2, 3):
+        store.put(0, state(version), version)
+        store.put(version, state(version), version)
+        store.snapshot()
+    store.put(1, state(4), 4)
+    description, _ = store.snapshot()
+    assert list(description) == ["2", "3", "4"]
+    store.forget_before(4)
+    folders = sorted(path.name for path in (tmp_path / "client_states").iterdir())
+    assert folders == ["round_000002", "round_000003", "round_000004"]
+    again = DiskStore(lambda client: state(-client), tmp_path / "client_states")
+    again.restore(description, [])
+    assert [value(again.get(client)) for client in range(5)] == [3, 4, 2, 3, -4]
+
+
+def test_a_state_can_be_added_to_a_round_that_is_listed(tmp_path):
+    store = DiskStore(lambda client: state(-client), tmp_path / "client_states")
+    store.put(0, state(1), 1)
+    store.snapshot()
+    store.put(1, state(2), 1)
+    again = DiskStore(lambda client: state(-client), tmp_path / "client_states")
+    again.restore(*store.snapshot())
+    assert [value(again.get(client)) for client in (0, 1)] == [1, 2]
