@@ -6,19 +6,23 @@ to be written raises `WriteError`, which names the path and the reason.
 
 from __future__ import annotations
 
+import concurrent.futures
 import contextlib
 import errno
 import fcntl
 import io
 import os
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import LockedError, SettingError, WriteError
 
 _LOCK = ".lock"
+
+# How many files are waited for at a time.
+_SYNC_THREADS = 16
 
 # Why a disk refuses to be written to.
 _REASONS = {errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno.EPERM, errno.EIO}
@@ -89,11 +93,22 @@ class _Output(io.BufferedIOBase):
                 raise
 
 
-def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = True) -> None:
+def write_atomically(
+    path: Path,
+    write: Callable[[Any], None],
+    *,
+    sync_contents: bool = True,
+    sync_name: bool = True,
+) -> None:
     """Calls `write(file)` with a temporary binary file, then renames that file to `path`.
 
-    After the call, the file is also there if the machine loses power; without `sync`, only after
-    `sync_directory`.
+    After the call, the file is also there if the machine loses power.
+
+    Args:
+        path: the file.
+        write: writes its contents.
+        sync_contents: whether the contents are on the disk then; otherwise after `sync_files`.
+        sync_name: whether the name is on the disk then; otherwise after `sync_directory`.
 
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
@@ -110,9 +125,10 @@ def write_atomically(path: Path, write: Callable[[Any], None], *, sync: bool = T
                     if output.error is not None:
                         raise output.error
                 file.flush()
-                os.fsync(file.fileno())
+                if sync_contents:
+                    os.fsync(file.fileno())
             os.replace(temporary, path)
-            if sync:
+            if sync_name:
                 sync_directory(path.parent)
     finally:
         # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
@@ -173,6 +189,29 @@ def remove(path: Path) -> None:
             shutil.rmtree(path)
         else:
             path.unlink(missing_ok=True)
+
+
+def sync_files(paths: Collection[Path]) -> None:
+    """Waits until the contents of files are on the disk, of several at a time.
+
+    Disks complete what is waited for together about as fast as a single file.
+
+    Raises:
+        WriteError: a file cannot be written.
+    """
+
+    def sync(path: Path) -> None:
+        with writing(path):
+            descriptor = os.open(path, os.O_RDONLY)
+            try:
+                os.fsync(descriptor)
+            finally:
+                os.close(descriptor)
+
+    if paths:
+        with concurrent.futures.ThreadPoolExecutor(_SYNC_THREADS) as threads:
+            # Reading the results raises the errors.
+            list(threads.map(sync, paths))
 
 
 def sync_directory(path: Path) -> None:

@@ -184,11 +184,11 @@ def test_what_clients_keep_survives_a_kill(start, succeed, tmp_path):
 def _newest_states(directory):
     """By client, the round of the newest state on disk, and its arrays as bytes."""
     states = {}
-    for folder in (directory / "client_states").iterdir():
-        path = max(folder.glob("round_*.npz"))
+    # In ascending order of the rounds.
+    for path in sorted((directory / "client_states").glob("round_*/client_*.npz")):
         with np.load(path) as arrays:
             values = {name: (arrays[name].shape, arrays[name].tobytes()) for name in arrays}
-        states[folder.name] = (int(path.stem.removeprefix("round_")), values)
+        states[path.stem] = (int(path.parent.name.removeprefix("round_")), values)
     return states
 
 

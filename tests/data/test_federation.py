@@ -40,6 +40,43 @@ def test_counts_are_per_client_and_class_and_cached():
         federation.class_counts()[0, 0] = 5
 
 
+def _large(number=20_005, **changes):
+    """Clients with 0 to 4 samples of 60,000, which some share."""
+    generator = np.random.default_rng(0)
+    labels = generator.integers(0, 3, 60_000)
+    x = np.zeros((len(labels), 2, 2, 1), np.uint8)
+    sizes = generator.integers(0, 5, number)
+    owners = np.repeat(np.arange(number), sizes)
+    samples = generator.integers(0, len(labels), len(owners))
+    parts = np.split(samples, np.cumsum(sizes)[:-1])
+    clients = [ClientIndices(str(k), part, part[:1]) for k, part in enumerate(parts)]
+    examples = Examples(x, labels)
+    return _federation(train=examples, test=examples, clients=clients), owners, samples
+
+
+def test_statistics_of_many_clients():
+    federation, owners, samples = _large()
+    labels = federation.train.y
+    expected = np.zeros((20_005, 3), np.int64)
+    np.add.at(expected, (owners, labels[samples]), 1)
+    np.testing.assert_array_equal(federation.class_counts(), expected)
+    _, first = np.unique(owners, return_index=True)
+    expected = np.zeros((20_005, 3), np.int64)
+    np.add.at(expected, (owners[first], labels[samples[first]]), 1)
+    np.testing.assert_array_equal(federation.test_class_counts(), expected)
+    assert federation.summary()["clients_without_train"] == 20_005 - len(first)
+    np.testing.assert_array_equal(federation.trained_samples(), np.unique(samples))
+
+
+def test_the_client_with_a_wrong_index_is_named_among_many():
+    federation, _, _ = _large()
+    for part in ("train", "test"):
+        wrong = dataclasses.replace(federation.clients[15_000], **{part: np.array([0, 60_000])})
+        clients = [*federation.clients[:15_000], wrong, *federation.clients[15_001:]]
+        with pytest.raises(DataError, match=r"^client 15000: .* indices exceed 60000 samples$"):
+            dataclasses.replace(federation, clients=clients)
+
+
 def test_client_examples_keep_the_raw_type():
     train, test = _federation().client_examples(1)
     assert train.x.dtype == np.uint8

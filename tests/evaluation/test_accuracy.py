@@ -83,9 +83,14 @@ def test_personal_group_accuracy_is_the_mean_over_clients_that_have_the_group(sa
         for name in ("many", "few")
     }
     assert [len(column) for column in values.values()] == [3, 2]
-    actual = evaluation.personal_group_accuracy(*counts, groups)
+    masks = {
+        name: np.array([np.isin(np.arange(CLASSES), own[name]) for own in groups])
+        for name in ("many", "few")
+    }
+    actual = evaluation.personal_group_accuracy(*counts, masks)
     assert actual == pytest.approx({name: np.mean(column) for name, column in values.items()})
-    empty = evaluation.personal_group_accuracy(*(part[3:] for part in counts), groups[3:])
+    last = {name: mask[3:] for name, mask in masks.items()}
+    empty = evaluation.personal_group_accuracy(*(part[3:] for part in counts), last)
     assert math.isnan(empty["many"]) and math.isnan(empty["few"])
 
 

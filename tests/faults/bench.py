@@ -175,7 +175,7 @@ def results(directory: Path, *, states: bool = True) -> Results:
     if states:
         newest = max((directory / "checkpoints").glob("*.json"))
         manifest = json.loads(newest.read_text())["content"]
-    kept = ("round", "arrays", "clients", "client_checksums")
+    kept = ("round", "arrays", "clients")
     return Results(
         [without_times(row) for row in rows],
         without_times(summary),

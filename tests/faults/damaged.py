@@ -133,7 +133,7 @@ def _files(run: Path, store: str) -> list[str]:
         found += [name for name in _TEXTS if (run / name).exists()]
         found += [name.format(newest - 1) for name in _CHECKPOINTS]
         return [*found, *(name for name in _FOLDERS if (run / name).exists())]
-    states = sorted(run.glob("client_states/*/*.npz"))
+    states = sorted(run.glob("client_states/*/*"))
     found += [str(path.relative_to(run)) for path in states]
     return [*found, "client_states", "tensorboard/events.out"]
 

@@ -8,6 +8,7 @@ import functools
 import os
 import stat
 import sys
+import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from unittest import mock
@@ -139,7 +140,8 @@ class Recorder:
         descriptor = file if isinstance(file, int) else file.fileno()
         path = Path(os.readlink(f"/proc/self/fd/{descriptor}"))
         if path.is_relative_to(self.root):
-            with _paused():
+            # Several threads may wait for files.
+            with _lock, _paused():
                 self.before("fsync", path)
                 self._note_synchronized(os.fstat(descriptor).st_ino)
 
@@ -170,6 +172,7 @@ class Recorder:
 
 # The recorders that are told of file operations.
 _active: list[Recorder] = []
+_lock = threading.Lock()
 
 
 @contextlib.contextmanager

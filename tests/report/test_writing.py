@@ -88,7 +88,6 @@ def save_checkpoint(directory, metrics, summary):
         arrays=hashlib.sha256(b"weights").hexdigest(),
         inline=True,
         clients={},
-        client_checksums={},
         totals={},
         metrics=metrics,
         summary=summary,

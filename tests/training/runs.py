@@ -11,7 +11,7 @@ import pytest
 import tensorflow_federated as tff
 
 from tff_pcdd.runtime import RuntimeConfig
-from tff_pcdd.training import ExperimentConfig, client_store, simulation
+from tff_pcdd.training import ExperimentConfig, client_store, disk_store, simulation
 
 CONFIG = ExperimentConfig.from_settings(
     algorithm="fedgela",
@@ -108,7 +108,7 @@ class StoppedError(Exception):
 def stopped_in_round(number):
     """Expects a run to be interrupted after the first client of a round has returned its state."""
     with pytest.MonkeyPatch.context() as patch:
-        for store in (client_store.MemoryStore, client_store.DiskStore):
+        for store in (client_store.MemoryStore, disk_store.DiskStore):
 
             def put(self, client, state, version, original=store.put, seen=[]):  # noqa: B006
                 if version == number and len(seen) == 1:

@@ -10,7 +10,8 @@ from tests import support
 from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
-from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.client_store import MemoryStore
+from tff_pcdd.training.disk_store import DiskStore
 
 
 def server(value):
@@ -75,9 +76,11 @@ def test_states_on_disk_stay_as_long_as_their_checkpoint(manager, tmp_path):
         manager.load(server(0), client(), reader, number)
         support.assert_trees_equal(reader.get(0), client(1))
         support.assert_trees_equal(reader.get(1), client(number))
-    assert sorted(path.name for path in tmp_path.glob("client_states/client_000001/*")) == [
-        "round_000004.npz",
-        "round_000005.npz",
+    states = sorted(tmp_path.glob("client_states/*/client_*.npz"))
+    assert [(path.parent.name, path.stem) for path in states] == [
+        ("round_000001", "client_000000"),
+        ("round_000004", "client_000001"),
+        ("round_000005", "client_000001"),
     ]
 
 

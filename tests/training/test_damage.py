@@ -23,8 +23,9 @@ from tff_pcdd import data, files
 from tff_pcdd.errors import DamagedFileError, DataError, WriteError
 from tff_pcdd.training import History, manifests, results, run_directory, trees
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
-from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.data_digest import data_digest
+from tff_pcdd.training.disk_store import DiskStore
 
 METRICS = "round,ga,seconds\n1,10.5,0.25\n2,,0.5\n3,30,0.25\n"
 
@@ -102,11 +103,18 @@ def test_checksums_are_those_of_the_files(saved, kind):
     content = json.loads((saved / "checkpoints" / "round_000003.json").read_text())["content"]
     found = {"arrays": saved / "checkpoints" / "round_000003.npz"}
     if kind == "disk":
-        found["0"] = saved / "client_states" / "client_000000" / "round_000003.npz"
-        found["1"] = saved / "client_states" / "client_000001" / "round_000002.npz"
+        # A list for each round, with the states of it.
+        states = saved / "client_states"
+        found |= {str(n): states / f"round_{n:06d}" / "states.json" for n in (2, 3)}
     sums = {name: hashlib.sha256(path.read_bytes()).hexdigest() for name, path in found.items()}
     assert sums.pop("arrays") == content["arrays"]
-    assert sums == content["client_checksums"]
+    if kind == "disk":
+        assert sums == content["clients"]
+        for number, client in ((3, 0), (2, 1)):
+            folder = states / f"round_{number:06d}"
+            listed = json.loads((folder / "states.json").read_text())
+            state = (folder / f"client_{client:06d}.npz").read_bytes()
+            assert listed[str(client)] == hashlib.sha256(state).hexdigest()
 
 
 @pytest.mark.parametrize("suffix", ["json", "npz"])
@@ -157,18 +165,22 @@ def test_several_damaged_checkpoints(saved, kind, caplog):
 
 
 @pytest.mark.parametrize("harm", ["missing", "emptied", "cut", "flipped"])
-def test_a_damaged_state_of_a_client(saved, harm, kind, caplog):
+@pytest.mark.parametrize(
+    "names", [("client_000000.npz", "client_000001.npz"), ("states.json", "states.json")]
+)
+def test_a_damaged_state_of_a_client(saved, names, harm, kind, caplog):
     """It used to be replaced by an older state without a word if it was missing."""
     if kind == "memory":
         return
-    damage(saved / "client_states" / "client_000000" / "round_000003.npz", harm)
+    states = saved / "client_states"
+    damage(states / "round_000003" / names[0], harm)
     assert load(saved, kind) == STATES[2]
-    assert "client_000000/round_000003.npz" in caplog.messages[0]
+    assert f"round_000003/{names[0]}" in caplog.messages[0]
     # Both newer checkpoints need this one.
-    damage(saved / "client_states" / "client_000001" / "round_000002.npz", harm)
+    damage(states / "round_000002" / names[1], harm)
     assert load(saved, kind) == STATES[1]
-    damage(saved / "client_states" / "client_000000" / "round_000001.npz", harm)
-    with pytest.raises(DamagedFileError, match=r"no checkpoint can be used: .*client_000000"):
+    damage(states / "round_000001" / names[0], harm)
+    with pytest.raises(DamagedFileError, match=rf"no checkpoint can be used: .*{names[0]}"):
         load(saved, kind)
 
 
@@ -177,9 +189,9 @@ def test_a_state_that_is_damaged_while_the_run_goes_on(tmp_path):
     store.put(0, client(1), 1)
     other = make_store("disk", tmp_path / "other")
     other.put(0, client(2), 1)
-    name = "client_states/client_000000/round_000001.npz"
+    name = "client_states/round_000001/client_000000.npz"
     (tmp_path / name).write_bytes((tmp_path / "other" / name).read_bytes())
-    with pytest.raises(DamagedFileError, match=r"client_000000/round_000001.npz is damaged"):
+    with pytest.raises(DamagedFileError, match=r"round_000001/client_000000.npz is damaged"):
         store.get(0)
 
 
@@ -198,7 +210,7 @@ def test_directories_with_names_of_later_rounds_stay(saved, kind):
     """Files of later rounds are deleted when a run goes on."""
     own = saved / "checkpoints" / "round_000009.npz"
     own.mkdir()
-    later = saved / "client_states" / "client_000000" / "round_000009.npz"
+    later = saved / "client_states" / "round_000009" / "client_000000.npz"
     later.mkdir(parents=True)
     CheckpointManager(saved / "checkpoints", 3).forget_after(2)
     make_store(kind, saved).forget_after(2)

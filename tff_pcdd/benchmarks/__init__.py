@@ -12,6 +12,7 @@ SECTIONS = {
     "startup": "tff_pcdd.benchmarks.startup",
     "memory": "tff_pcdd.benchmarks.memory",
     "population": "tff_pcdd.benchmarks.population",
+    "large": "tff_pcdd.benchmarks.large",
     "soak": "tff_pcdd.benchmarks.soak",
     "serving": "tff_pcdd.benchmarks.serving",
 }

@@ -69,7 +69,7 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
     from tff_pcdd.benchmarks.workloads import synthetic
     from tff_pcdd.runtime import ray_cluster
     from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation, TrainingConfig
-    from tff_pcdd.training.client_store import DiskStore
+    from tff_pcdd.training.disk_store import DiskStore
 
     config = ExperimentConfig(
         method=methods.create("fedper"),

@@ -11,7 +11,13 @@ from tff_pcdd.data.config import DataConfig, load_federation
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR, InputSpec
-from tff_pcdd.data.long_tail import ClassGroups, class_groups, long_tail_counts, long_tail_indices
+from tff_pcdd.data.long_tail import (
+    ClassGroups,
+    class_group_masks,
+    class_groups,
+    long_tail_counts,
+    long_tail_indices,
+)
 from tff_pcdd.data.own import (
     from_arrays,
     from_dataframe,
@@ -60,6 +66,7 @@ __all__ = [
     "Split",
     "TextSource",
     "augment",
+    "class_group_masks",
     "class_groups",
     "from_arrays",
     "from_dataframe",

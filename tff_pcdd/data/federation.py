@@ -14,6 +14,9 @@ from tff_pcdd.data.checks import to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import DataError
 
+# The number of clients whose indices are joined at a time.
+_BLOCK = 10_000
+
 
 @dataclasses.dataclass(frozen=True)
 class Examples:
@@ -126,16 +129,30 @@ class Federation:
                     f" not within 0 to {self.num_classes - 1}"
                     f"{'; subtract 1, because labels count from 0' if from_one else ''}"
                 )
-            for client in self.clients:
-                indices = client.test
-                if part == "training":
-                    indices = np.concatenate([client.train, client.validation])
-                if indices.size and not 0 <= indices.min() <= indices.max() < len(examples):
-                    raise DataError(
-                        f"client {client.client_id}: {part} indices exceed {len(examples)} samples"
-                    )
+            self._check_indices(part, len(examples))
             self._check_finite(part, examples)
             input_checks.check_range(f"{self.name}: {part}", examples.x, self.input_spec)
+
+    def _check_indices(self, part: str, size: int) -> None:
+        """Refuses indices of samples that do not exist."""
+
+        def exceed(indices: Sequence[np.ndarray]) -> bool:
+            # Of many clients together, because calls for each of them would take longest.
+            every = np.concatenate(indices)
+            return bool(every.size) and not 0 <= every.min() <= every.max() < size
+
+        if part == "test":
+            found = [[client.test] for client in self.clients]
+        else:
+            found = [[client.train, client.validation] for client in self.clients]
+        for start in range(0, len(found), _BLOCK):
+            block = found[start : start + _BLOCK]
+            if not exceed([indices for own in block for indices in own]):
+                continue
+            client = next(k for k, own in enumerate(block, start) if exceed(own))
+            raise DataError(
+                f"client {self.clients[client].client_id}: {part} indices exceed {size} samples"
+            )
 
     def _check_finite(self, part: str, examples: Examples) -> None:
         """Refuses values that are NaN, or infinite once they are scaled and normalized."""
@@ -194,6 +211,10 @@ class Federation:
             return self.train
         return self.train.take(np.setdiff1d(np.arange(len(self.train)), held))
 
+    def trained_samples(self) -> np.ndarray:
+        """Ascending indices of the training examples that clients train on: read-only int64."""
+        return self._trained_samples
+
     def summary(self) -> dict[str, Any]:
         """Sizes and class counts of the federation, as plain values for JSON."""
         counts = self.class_counts()
@@ -215,6 +236,12 @@ class Federation:
         }
 
     @functools.cached_property
+    def _trained_samples(self) -> np.ndarray:
+        found = np.unique(np.concatenate([client.train for client in self.clients]))
+        found.flags.writeable = False
+        return found
+
+    @functools.cached_property
     def _class_counts(self) -> np.ndarray:
         return self._count(self.train.y, [client.train for client in self.clients])
 
@@ -223,7 +250,13 @@ class Federation:
         return self._count(self.test.y, [client.test for client in self.clients])
 
     def _count(self, labels: np.ndarray, parts: Sequence[np.ndarray]) -> np.ndarray:
-        counts = np.stack([np.bincount(labels[part], minlength=self.num_classes) for part in parts])
+        counts = np.empty((len(parts), self.num_classes), np.int64)
+        for start in range(0, len(parts), _BLOCK):
+            block = parts[start : start + _BLOCK]
+            owners = np.repeat(np.arange(len(block)), [len(part) for part in block])
+            cells = owners * self.num_classes + labels[np.concatenate(block)]
+            found = np.bincount(cells, minlength=len(block) * self.num_classes)
+            counts[start : start + _BLOCK] = found.reshape(len(block), self.num_classes)
         counts.flags.writeable = False
         return counts
 

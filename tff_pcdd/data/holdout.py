@@ -31,10 +31,11 @@ def hold_out(labels: np.ndarray, fraction: float, seed: int | Sequence[int]) -> 
     # Largest remainders first; a class that would be left without samples is skipped.
     order = generator.permutation(len(classes))
     order = order[np.argsort(-(exact - wanted)[order], kind="stable")]
-    able = [index for index in order if wanted[index] < sizes[index] - 1]
+    able = order[wanted[order] < sizes[order] - 1]
     wanted[able[: max(missing, 0)]] += 1
+    # Drawing nothing from a class would need no randomness.
     chosen = [
-        generator.choice(np.flatnonzero(labels == label), size, replace=False)
-        for label, size in zip(classes, wanted, strict=True)
+        generator.choice(np.flatnonzero(labels == classes[c]), wanted[c], replace=False)
+        for c in np.flatnonzero(wanted).tolist()
     ]
     return np.sort(np.concatenate([np.empty(0, np.int64), *chosen]))

@@ -18,7 +18,10 @@ from tff_pcdd.errors import DataError, SettingError
 
 
 class ClassGroups(NamedTuple):
-    """Classes by frequency, each an int64 array of class indices in ascending order."""
+    """Classes by frequency, each an int64 array of class indices in ascending order.
+
+    Those of `class_group_masks` are masks.
+    """
 
     many: np.ndarray
     medium: np.ndarray
@@ -136,11 +139,24 @@ def class_groups(class_counts: npt.ArrayLike) -> ClassGroups:
     counts = np.asarray(class_counts)
     if counts.ndim != 1 or (counts < 0).any():
         raise DataError("class counts must be one non-negative number per class")
-    order = np.argsort(-counts, kind="stable")
-    before = np.cumsum(counts[order]) - counts[order]
+    return ClassGroups(*(np.flatnonzero(mask) for mask in class_group_masks(counts[None])))
+
+
+def class_group_masks(class_counts: np.ndarray) -> ClassGroups:
+    """Groups the classes of each client as `class_groups` does.
+
+    Args:
+        class_counts: training samples of each client and class, [K, C].
+
+    Returns:
+        A `ClassGroups` of bool [K, C], which say whether a class belongs to the group.
+    """
+    order = np.argsort(-class_counts, axis=1, kind="stable")
+    ordered = np.take_along_axis(class_counts, order, axis=1)
+    before = np.empty_like(ordered)
+    np.put_along_axis(before, order, np.cumsum(ordered, axis=1) - ordered, axis=1)
+    totals = class_counts.sum(axis=1, keepdims=True)
     # In integers, so that a class that reaches exactly 75 % ends its group.
-    many = before * 100 < counts.sum() * 75
-    medium = ~many & (before * 100 < counts.sum() * 95)
-    return ClassGroups(
-        *(np.sort(order[chosen]).astype(np.int64) for chosen in (many, medium, ~many & ~medium))
-    )
+    many = before * 100 < totals * 75
+    medium = ~many & (before * 100 < totals * 95)
+    return ClassGroups(many, medium, ~many & ~medium)

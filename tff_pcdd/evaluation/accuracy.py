@@ -79,22 +79,23 @@ def personal_accuracy(correct: np.ndarray, total: np.ndarray) -> float:
 
 
 def personal_group_accuracy(
-    correct: np.ndarray, total: np.ndarray, groups: Sequence[Mapping[str, Sequence[int]]]
+    correct: np.ndarray, total: np.ndarray, groups: Mapping[str, np.ndarray]
 ) -> dict[str, float]:
     """Mean over clients of the accuracy on groups of classes, which differ between clients.
 
     Args:
         correct: correctly classified samples of each client and class [K, C].
         total: samples of each client and class [K, C].
-        groups: for each client its classes by group (many, medium, few), with the same names.
+        groups: whether a class belongs to a group (many, medium, few) at a client, bool [K, C].
 
     Returns:
         Percent by group. Clients without samples in a group are left out of its mean, as in
         FedLoGe's experiments; NaN if no client is left.
     """
-    by_client = [group_accuracy(*counts) for counts in zip(correct, total, groups, strict=True)]
-    columns = {name: np.array([row[name] for row in by_client]) for name in by_client[0]}
-    return {
-        name: float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
-        for name, values in columns.items()
-    }
+    means = {}
+    for name, chosen in groups.items():
+        right, samples = (np.sum(part, axis=1, where=chosen) for part in (correct, total))
+        values = np.full(len(samples), np.nan)
+        np.divide(100.0 * right, samples, out=values, where=samples > 0)
+        means[name] = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
+    return means

@@ -41,7 +41,7 @@ def write(
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     writer.writerow(["client", *federation.class_names])
-    for client_id, row in zip(federation.client_ids, counts, strict=True):
+    for client_id, row in zip(federation.client_ids, counts.tolist(), strict=True):
         writer.writerow([client_id, *row])
     files.write_text(directory / "partition.csv", text.getvalue())
     setting = config.describe()

@@ -29,11 +29,11 @@ class Groups:
 
     Attributes:
         federation: the classes of each group, by their sizes in the federation.
-        clients: for each client the classes of each group, by their sizes at the client.
+        clients: which classes belong to each group by their sizes at the client, bool [K, C].
     """
 
     federation: Mapping[str, Sequence[int]]
-    clients: Sequence[Mapping[str, Sequence[int]]]
+    clients: Mapping[str, np.ndarray]
 
     @classmethod
     def of(cls, class_counts: np.ndarray) -> Groups:
@@ -44,10 +44,9 @@ class Groups:
         """
         totals = class_counts.sum(axis=0)
         if totals.max() < 2 * max(totals.min(), 1):
-            return cls({}, [])
+            return cls({}, {})
         return cls(
-            data.class_groups(totals)._asdict(),
-            [data.class_groups(own)._asdict() for own in class_counts],
+            data.class_groups(totals)._asdict(), data.class_group_masks(class_counts)._asdict()
         )
 
 

@@ -67,15 +67,14 @@ class CheckpointManager:
     def save(self, checkpoint: Checkpoint, store: ClientStateStore) -> None:
         """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
         files.make_directory(self._directory)
-        versions, states = store.snapshot()
+        clients, states = store.snapshot()
         tree = [checkpoint.server_state, states]
         self._newest = Manifest(
             round=checkpoint.round,
             run=self._run,
             arrays=trees.save_tree(self._arrays(checkpoint.round), tree),
             inline=store.inline,
-            clients=versions,
-            client_checksums=store.checksums(),
+            clients=clients,
             totals=dict(checkpoint.totals),
             metrics=checkpoint.metrics,
         )
@@ -190,6 +189,6 @@ class CheckpointManager:
         server_state, states = trees.load_tree(
             self._arrays(number), [template, in_file], manifest.arrays
         )
-        store.restore(manifest.clients, states, manifest.client_checksums)
+        store.restore(manifest.clients, states)
         self._newest = manifest
         return Checkpoint(number, server_state, manifest.totals, manifest.metrics)

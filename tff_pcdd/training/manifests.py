@@ -35,8 +35,7 @@ class Manifest:
         run: digests that identify the run, `settings` and `data`; empty if it has none.
         arrays: checksum of the file with the arrays.
         inline: whether that file contains the clients' states.
-        clients: the round of each client's state, by client number.
-        client_checksums: checksums of the files with the clients' states, if they are not inline.
+        clients: what `ClientStateStore.snapshot` says of the clients' states.
         totals: counts since the first round, such as bytes sent.
         metrics: metrics.csv up to this round.
         summary: summary.json, if this was the last round.
@@ -47,8 +46,7 @@ class Manifest:
     run: Mapping[str, str]
     arrays: str
     inline: bool
-    clients: Mapping[str, int]
-    client_checksums: Mapping[str, str]
+    clients: Mapping[str, Any]
     totals: Mapping[str, int]
     metrics: str
     summary: str | None = None

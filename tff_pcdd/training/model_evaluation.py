@@ -65,7 +65,7 @@ class ModelEvaluation:
         if simulation.spec.validation:
             examples = simulation.federation.validation_examples()
             total, heads, _ = self._evaluate_global(examples)
-            no_groups = Groups({}, [])
+            no_groups = Groups({}, {})
             held_out = accuracies.global_accuracies(total, {"head": heads["head"]}, no_groups)
             results["va"] = held_out["ga"]
         return results

@@ -45,10 +45,9 @@ def sample_pool(
         Ascending indices into the training examples: of all samples that clients train on if all
         clients take part; else of as many of them as the cohort has, drawn without replacement.
     """
-    parts = [client.train for client in federation.clients]
-    pool = np.unique(np.concatenate(parts))
-    if len(cohort) == len(parts):
+    pool = federation.trained_samples()
+    if len(cohort) == federation.num_clients:
         return pool
-    size = min(sum(parts[client].size for client in cohort), pool.size)
+    size = min(sum(federation.clients[client].train.size for client in cohort), pool.size)
     generator = np.random.default_rng([seed, round_number, _SAMPLES])
     return np.sort(generator.choice(pool, size, replace=False))

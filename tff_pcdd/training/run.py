@@ -31,9 +31,10 @@ from tff_pcdd.training.callbacks.pictures import Pictures
 from tff_pcdd.training.callbacks.progress import Progress
 from tff_pcdd.training.callbacks.tensorboard import TensorBoard
 from tff_pcdd.training.checkpoints import CheckpointManager
-from tff_pcdd.training.client_store import DiskStore, MemoryStore
+from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
+from tff_pcdd.training.disk_store import DiskStore
 from tff_pcdd.training.evaluation_schedule import Due, EvaluationSchedule
 from tff_pcdd.training.history import History
 from tff_pcdd.training.more_rounds import prepare_more_rounds

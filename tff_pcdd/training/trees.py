@@ -39,10 +39,13 @@ class _Checksummed:
         raise io.UnsupportedOperation("read")
 
 
-def save_tree(path: Path, tree: Any) -> str:
+def save_tree(path: Path, tree: Any, *, sync: bool = True) -> str:
     """Saves the leaves of a nested structure, in `tf.nest` order.
 
-    The contents are on the disk then; the name is after `files.sync_directory`.
+    Args:
+        path: the file. Its name is on the disk after `files.sync_directory`.
+        tree: the structure.
+        sync: whether the contents are on the disk then; otherwise after `files.sync_files`.
 
     Returns:
         The checksum of the file.
@@ -56,7 +59,7 @@ def save_tree(path: Path, tree: Any) -> str:
         np.savez(output, *leaves)
         checksum = output.checksum.hexdigest()
 
-    files.write_atomically(path, write, sync=False)
+    files.write_atomically(path, write, sync_contents=sync, sync_name=False)
     return checksum
 
 

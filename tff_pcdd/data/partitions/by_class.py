@@ -157,11 +157,12 @@ def _own_classes(
     """Which client owns which class: bool [clients, classes], `classes_per_client` per row."""
     owned = np.zeros((num_clients, num_classes), bool)
     following = 0
+    every = np.arange(num_classes)
     for row in owned:
         first = min(classes_per_client, num_classes - following)
         row[following : following + first] = True
         following += first
-        lacking = np.flatnonzero(~row)
+        lacking = np.flatnonzero(~row) if first else every
         row[rng.choice(lacking, classes_per_client - first, replace=False)] = True
     return owned
 

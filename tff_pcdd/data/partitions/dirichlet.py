@@ -259,16 +259,13 @@ def _draw_overlapping(
     labels: np.ndarray, train_counts: np.ndarray, rng: np.random.Generator
 ) -> tuple[np.ndarray, ...]:
     """FedLoGe's local test sets: int(n_kc / n · m) samples of each class; clients may share."""
-    wanted = train_counts * len(labels) // train_counts.sum()
     members = [np.flatnonzero(labels == c) for c in range(train_counts.shape[1])]
-    return tuple(
-        np.sort(
-            np.concatenate(
-                [
-                    rng.choice(of_class, min(number, of_class.size), replace=False)
-                    for of_class, number in zip(members, row, strict=True)
-                ]
-            ).astype(np.int64)
-        )
-        for row in wanted
-    )
+    wanted = train_counts * len(labels) // train_counts.sum()
+    wanted = np.minimum(wanted, [of_class.size for of_class in members])
+    drawn = []
+    for row in wanted:
+        # Most clients draw nothing from most classes, and drawing nothing needs no randomness.
+        held = np.flatnonzero(row).tolist()
+        own = [rng.choice(members[c], row[c], replace=False) for c in held]
+        drawn.append(np.sort(np.concatenate([np.empty(0, np.int64), *own])))
+    return tuple(drawn)

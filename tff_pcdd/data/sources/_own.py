@@ -159,10 +159,12 @@ class OwnSource(DataSource):
             return np.array(samples.parts) == "test"
         fraction = _TEST_FRACTION if self.test_fraction is None else self.test_fraction
         in_test = np.zeros(len(y), bool)
-        for site in np.unique(sites):
-            own = np.flatnonzero(sites == site)
+        names, owners = np.unique(sites, return_inverse=True)
+        ends = np.cumsum(np.bincount(owners))
+        samples_of = np.split(np.argsort(owners, kind="stable"), ends[:-1])
+        for site, own in zip(names.tolist(), samples_of, strict=True):
             # By name, so that the test part of a site does not depend on the other sites.
-            seed = [self.test_seed, zlib.crc32(str(site).encode())]
+            seed = [self.test_seed, zlib.crc32(site.encode())]
             in_test[own[hold_out(y[own], fraction, seed)]] = True
         return in_test
 
