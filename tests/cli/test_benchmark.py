@@ -10,7 +10,18 @@ import sys
 import numpy as np
 import pytest
 
-from tff_pcdd.benchmarks import SECTIONS, actors, measure, memory, processes, report, startup
+from tff_pcdd import models
+from tff_pcdd.benchmarks import (
+    SECTIONS,
+    actors,
+    local_step,
+    measure,
+    memory,
+    processes,
+    report,
+    startup,
+    step_flops,
+)
 from tff_pcdd.runtime import launcher
 
 _COMMAND = [sys.executable, "-m", "tasks.benchmark"]
@@ -276,3 +287,60 @@ def test_refusals_are_one_line(tmp_path, call_here, flags, message):
     assert err.startswith(f"benchmark: error: {message}")
     assert err.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+def test_operations_of_a_layer_are_counted_from_its_shapes():
+    model = models.create("simple_cnn").network((32, 32, 3), 0)
+    found = {(p.layer, p.kind): p for p in step_flops.products(model, 2)}
+    # Output positions × weights × two operations × two samples.
+    convolutions = [28 * 28 * 5 * 5 * 3 * 6 * 4, 10 * 10 * 5 * 5 * 6 * 16 * 4]
+    dense = [400 * 120 * 4, 120 * 84 * 4]
+    forward = [p.flops for (_, kind), p in found.items() if kind == step_flops.FORWARD]
+    assert forward == convolutions + dense
+    # Images have no gradient.
+    assert step_flops.total(list(found.values())) == 3 * sum(forward) - forward[0]
+    first = next(iter(found.values()))
+    assert first.shape == "5×5, 32×32×3 → 28×28×6"
+    assert first.traffic == 4 * (2 * 32 * 32 * 3 + 2 * 28 * 28 * 6 + 5 * 5 * 3 * 6)
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "expected"),
+    [
+        ("while/net/conv2d_1/Relu", "FusedConv2D", ("conv2d_1", step_flops.FORWARD)),
+        ("gradient_tape/net/dense/MatMul/MatMul", "MatMul", ("dense", step_flops.TO_INPUT)),
+        ("gradient_tape/net/dense/MatMul/MatMul_1", "MatMul", ("dense", step_flops.TO_WEIGHTS)),
+        (
+            "gradient_tape/net/conv2d/Conv2D/Conv2DBackpropFilter",
+            "Conv2DBackpropFilterWithBias",
+            ("conv2d", step_flops.TO_WEIGHTS),
+        ),
+        ("gradient_tape/net/conv2d/ReluGrad", "ReluGrad", None),
+    ],
+)
+def test_products_are_found_by_the_names_of_operations(name, kind, expected):
+    assert local_step.product_of(name, kind) == expected
+
+
+def test_products_of_equal_layers_are_added():
+    product = {"shape": "1×1", "kind": step_flops.FORWARD, "flops": 6e9, "traffic": 1e9}
+    profile = {
+        "products": [product | {"layer": name} for name in ("conv2d", "conv2d_1")],
+        "operations": [
+            {"name": f"a/{name}/Conv2D", "type": "Conv2D", "executions": 1, "seconds": seconds}
+            for name, seconds in (("conv2d", 1.0), ("conv2d_1", 2.0))
+        ],
+    }
+    (row,) = local_step.product_rows(profile, peak=8e9)
+    assert (row["layers"], row["ms"]) == (2, 3000)
+    assert (row["rate"], row["of_peak"], row["intensity"]) == (4, 0.5, 6)
+
+
+@pytest.mark.slow
+def test_parts_of_a_local_step(quick_run, sections):
+    peak, steps, parts, _ = (table["rows"] for table in sections["local_step"]["tables"])
+    assert all(value > 0 for value in peak[0].values())
+    assert steps[0]["rate"] == pytest.approx(steps[0]["gflop"] / steps[0]["ms"] * 1000)
+    assert sum(row["share"] for row in parts) == pytest.approx(1)
+    assert any(row["part"] == "convolutions, forward" for row in parts)
+    assert (quick_run / "local_step.png").stat().st_size < 200_000

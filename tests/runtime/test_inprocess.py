@@ -652,3 +652,13 @@ def test_interrupt(tmp_path):
     )
     assert output == ["interrupted", "3"]
     assert time.monotonic() - started < 200  # Without the interrupt, the round takes hours.
+
+
+def test_threads_are_as_the_environment_says(monkeypatch):
+    name = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
+    monkeypatch.setenv(name, "0")
+    inprocess.create_context().close()
+    assert os.environ[name] == "0"
+    monkeypatch.delenv(name)
+    inprocess.create_context().close()
+    assert os.environ[name] == "1"

@@ -48,7 +48,7 @@ def test_many_test_samples_make_both_rare():
     """Before: 100 · 58 passes to 15,000, which is 0.39 of a round; after: 10.8 rounds."""
     made = schedule(num_clients=100, clients_per_round=10, test=58)
     assert rounds(made, "after") == [27, 54, 81]
-    assert rounds(made, "before") == [number for number in range(4, 101, 4)]
+    assert rounds(made, "before") == [*range(4, 101, 4)]
 
 
 def test_only_rounds_with_a_global_evaluation_count():

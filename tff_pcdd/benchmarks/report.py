@@ -72,6 +72,7 @@ class Section:
         targets: bounds on the measured ratios.
         picture: a bar chart of the section: its title, the bars by label, and the position of a
             reference line (None for no line).
+        figures: further pictures, by the names of their files.
     """
 
     title: str
@@ -79,6 +80,7 @@ class Section:
     tables: Sequence[Table]
     targets: Sequence[Target] = ()
     picture: tuple[str, Mapping[str, float], float | None] | None = None
+    figures: Mapping[str, Figure] = dataclasses.field(default_factory=dict)
 
     def to_json(self) -> dict[str, Any]:
         """The section as values that JSON can represent."""
@@ -136,6 +138,9 @@ def write(
     page = to_markdown(machine, settings, sections)
     files.write_text(output_dir / "benchmark.md", page)
     plots.save(draw(sections), output_dir / "benchmark.png")
+    for section in sections.values():
+        for name, figure in section.figures.items():
+            plots.save(figure, output_dir / name)
     return page
 
 

@@ -32,6 +32,7 @@ from tff_pcdd.federated.tensor_computations import TensorComputations, build_ten
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.type_sizes import count_bytes, tensor_sizes, tensors_of
 from tff_pcdd.federated.upload import upload_of
+from tff_pcdd.runtime import _tf_private
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,6 +106,8 @@ def build_process(
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
     """
     stages.enter(f"tracing the computations of {spec.method.name}")
+    # Tracing starts TensorFlow; afterwards it would be too late.
+    _tf_private.avoid_thread_switches()
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])

@@ -87,7 +87,7 @@ def _token() -> str:
 
 
 def shut_down() -> None:
-    """Leaves the cluster; one of this process is ended at once, for nobody waits for its results."""
+    """Leaves the cluster. One of this process ends at once, because its results have arrived."""
     import ray
 
     internals: Any = ray

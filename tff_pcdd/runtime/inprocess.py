@@ -27,7 +27,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _graphs, _tff_private, _values
+from tff_pcdd.runtime import _graphs, _tf_private, _tff_private, _values
 from tff_pcdd.runtime._computations import Computations, translate
 
 _HOST = "/device:CPU:0"
@@ -71,6 +71,7 @@ def create_context(
         SettingError: TensorFlow has no such device, or `client_parallelism` is not positive.
         ValueError: `default_num_clients` is negative.
     """
+    _tf_private.avoid_thread_switches()
     logical = {
         device.name.removeprefix("/device:"): device.name
         for device in tf.config.list_logical_devices()
