@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, files, stages
+from tff_pcdd import disks, files, heavy, stages
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -135,10 +135,10 @@ def run_all(
     disks.check_writable(directory)
     _remove_leftovers(directory)
     with _computer(parallel, options, directory, runs, overwrite) as computer:
-        stages.importing()
         for run in runs:
             if overwrite or finished_summary(run.folder, run.config) is None:
                 run.config.data.source.check()
+                heavy.load("tensorflow")
                 planning.check(run.config)
         left = collections.deque(range(len(runs)))
         # How many runs in a row another process computes.
