@@ -35,6 +35,7 @@ _LAYERS = [
     {"registry"},
     {"settings", "disks"},
     {"files"},
+    {"heavy"},
     {"errors", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
@@ -203,6 +204,23 @@ def test_names_of_tff_are_used_in_few_places():
 def test_private_names_of_tff_are_imported_in_one_module():
     private = {module for module, _ in _imports_of("tensorflow_federated.python")}
     assert private == {"runtime._tff_private"}
+
+
+@pytest.mark.parametrize(
+    "module", ["training.run", "studies.comparison", "studies.sweeps", "benchmarks.startup"]
+)
+def test_what_draws_is_imported_after_the_last_round(module):
+    """matplotlib and scikit-learn would delay the first round."""
+    reached, pending = {module}, [module]
+    for name in pending:  # It grows while it is read.
+        for found in _imports(name):
+            own = _own(found.target)
+            if found.when == "module" and own is not None and own not in reached:
+                reached.add(own)
+                pending.append(own)
+    for package in ("matplotlib", "sklearn"):
+        users = {user for user, found in _imports_of(package) if found.when == "module"}
+        assert users & reached == set()
 
 
 def test_errors_name_settings_without_dashes():

@@ -69,16 +69,3 @@ def test_short_stages_are_not_shown(terminal, screen):
     stages.enter("later")
     wait()
     assert read() == ""
-
-
-def test_importing_is_a_stage_until_it_is_done(screen, monkeypatch):
-    read = screen(False)
-    monkeypatch.setitem(sys.modules, "tensorflow_federated", sys)
-    with stages.shown("train"):
-        stages.importing()
-        wait()
-        assert read() == ""
-        monkeypatch.delitem(sys.modules, "tensorflow_federated")
-        stages.importing()
-        wait()
-    assert read() == "train: importing TensorFlow …\n"

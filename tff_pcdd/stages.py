@@ -103,12 +103,6 @@ def leave() -> None:
         _display.enter("")
 
 
-def importing() -> None:
-    """Enters the stage of importing TensorFlow, unless that has been done."""
-    if "tensorflow_federated" not in sys.modules:
-        enter("importing TensorFlow")
-
-
 @contextlib.contextmanager
 def passed_on(listener: Callable[[str], None]) -> Iterator[None]:
     """Calls `listener` with each stage that is entered within the block, instead of showing it.

@@ -131,9 +131,15 @@ def test_methods_are_measured_against_fedavg(sections):
 
 @pytest.mark.slow
 def test_start_up_is_measured(sections):
-    (row,) = sections["startup"]["tables"][0]["rows"]
-    assert 0 < row["first_round_seconds"] < row["seconds"]
-    assert row["memory_mb"] > 100
+    plain, own = sections["startup"]["tables"][0]["rows"]
+    assert (plain["contender"], own["contender"]) == ("plain", "inprocess")
+    for row in (plain, own):
+        assert 0 < row["first_round_seconds"] < row["seconds"]
+        assert row["memory_mb"] > 100
+    for target, key in zip(
+        sections["startup"]["targets"], ("first_round_seconds", "seconds"), strict=True
+    ):
+        assert target["value"] == own[f"{key}_ratio"] == pytest.approx(own[key] / plain[key])
 
 
 @pytest.fixture
@@ -163,7 +169,7 @@ def test_the_memory_of_a_process_is_not_that_of_its_parent(ballast):
 @pytest.mark.slow
 def test_the_memory_of_a_run_is_not_that_of_the_benchmark(ballast):
     size, _ = ballast
-    assert 100 < startup._train("inprocess", quick=True)["memory_mb"] < size
+    assert 100 < startup._run_contender("inprocess", quick=True)["memory_mb"] < size
 
 
 @pytest.mark.slow

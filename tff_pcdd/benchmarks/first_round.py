@@ -7,6 +7,7 @@ import atexit
 import os
 from unittest import mock
 
+from tff_pcdd import heavy
 from tff_pcdd.benchmarks.processes import peak_memory
 from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
 from tff_pcdd.cli import train
@@ -14,6 +15,9 @@ from tff_pcdd.cli import train
 
 def main():
     """Runs tasks.train and prints a line after every round."""
+    # As the program does it; the module of simulations would import them otherwise.
+    heavy.own_process()
+    heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import Simulation
 
     next_round = Simulation.next_round

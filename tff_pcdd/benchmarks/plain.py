@@ -35,6 +35,7 @@ class PlainLoop:
 
     def __init__(self, spec: TrainingSpec, clients: list[data.Examples]):
         self._model = keras_model(spec)
+        self._input_spec = spec.input_spec
         self._optimizer = spec.optimizer
         self._momenta = self._optimizer.momenta(self._model.trainable_variables)
         self._clients = [(len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients]
@@ -49,6 +50,18 @@ class PlainLoop:
         sizes = tf.constant([float(size) for size, _ in self._clients])
         self.weights = self._mean([weights for weights, _ in results], sizes)
         tf.nest.map_structure(lambda tensor: tensor.numpy(), results[-1][1])
+
+    def accuracy(self, examples: data.Examples) -> float:
+        """Share of correctly classified samples."""
+        return float(self._evaluate(self.weights, examples.x, examples.y))
+
+    @tf.function
+    def _evaluate(self, weights, x, y):
+        for variable, value in zip(self._model.variables, weights, strict=True):
+            variable.assign(value)
+        logits = self._model(transforms.normalize(x, self._input_spec), training=False)
+        predicted = tf.argmax(logits, axis=1, output_type=tf.int32)
+        return tf.reduce_mean(tf.cast(predicted == y, tf.float32))
 
     @tf.function(reduce_retracing=True)
     def _update(self, weights, dataset):

@@ -9,12 +9,12 @@ import os
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-from matplotlib.figure import Figure
+from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import files
-from tff_pcdd.training import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclasses.dataclass(frozen=True)
@@ -128,6 +128,8 @@ def write(
     sections: Mapping[str, Section],
 ) -> str:
     """Writes benchmark.json, benchmark.md and benchmark.png; returns the Markdown page."""
+    from tff_pcdd.training import plots
+
     files.make_directory(output_dir)
     values = {
         "machine": dict(machine),
@@ -197,6 +199,9 @@ def _cell(value: Any) -> str:
 
 def draw(sections: Mapping[str, Section]) -> Figure:
     """A bar chart for each section that has a picture."""
+    # Not at the top: sections and the processes that they start need no pictures.
+    from matplotlib.figure import Figure
+
     pictures = [section.picture for section in sections.values() if section.picture]
     figure = Figure(figsize=(6.5 * max(len(pictures), 1), 4.6), layout="constrained")
     panels = figure.subplots(1, max(len(pictures), 1), squeeze=False)[0]

@@ -7,9 +7,10 @@ import statistics
 import subprocess
 import tempfile
 import time
+from collections.abc import Mapping, Sequence
 
 from tff_pcdd.benchmarks import measure, processes
-from tff_pcdd.benchmarks.report import Section, Table
+from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.runtime import launcher
 
 # Lines that `first_round` prints: the first after each round; a number follows the second.
@@ -21,61 +22,89 @@ _TEXT = """\
 of the process to the end of the first round, and to the end of the command (which also evaluates,
 draws and saves). Memory is the peak of the process over the whole command, and the sum of the peaks
 of its workers up to the end of the first round; those of `ray` are two actors and Ray itself.
-Values are medians of {repeats} runs; the runtimes take turns."""
 
+`plain` is a plain TensorFlow program (`tff_pcdd.benchmarks.plain_program`) in a process of its own
+that imports TensorFlow, loads the same samples of the same clients, makes the same network, traces
+the training of a client, computes a round of FedAvg with the same local steps over the ten clients,
+one after the other, and evaluates the global model once. It does not import TFF. It neither trains
+and evaluates a personal model for each client, nor saves settings, measurements, a checkpoint or
+answers, nor draws pictures or writes a report: `tasks.train` does all of this before it ends.
+
+Values are medians of {repeats} runs; the contenders take turns. Ratios are medians of the ratios
+within a repeat."""
+
+PLAIN = "plain"
 _RUNTIMES = ("inprocess", "tff", "ray")
 _MOST_REPEATS = 3
+# By measurement: its name, and the upper bound on its ratio to that of the plain program.
+_TARGETS = {
+    "first_round_seconds": ("end of the first round of inprocess over plain", 1.4),
+    "seconds": ("whole command of inprocess over plain", 1.8),
+}
+_TINY = ["--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1"]
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures every runtime; only the default one if the plan is quick."""
+    """Measures the plain program and every runtime; only the default one if the plan is quick."""
     runtimes = [*(_RUNTIMES[:1] if plan.quick else _RUNTIMES)]
     if "tff" in runtimes and not launcher.can_isolate():
         runtimes.remove("tff")
     if "ray" in runtimes and not processes.has_ray():
         runtimes.remove("ray")
     repeats = 1 if plan.quick else min(plan.repeats, _MOST_REPEATS)
-    runs: dict[str, list[dict]] = {runtime: [] for runtime in runtimes}
+    runs: dict[str, list[dict]] = {contender: [] for contender in (PLAIN, *runtimes)}
     for repeat in range(repeats):
-        for runtime in runtimes:
-            measure.note(f"startup: {runtime}, {repeat + 1} of {repeats}")
-            runs[runtime].append(_train(runtime, plan.quick))
+        for contender in runs:
+            measure.note(f"startup: {contender}, {repeat + 1} of {repeats}")
+            runs[contender].append(_run_contender(contender, plan.quick))
     rows = [
         {
-            "runtime": runtime,
-            **{
-                key: statistics.median(run[key] for run in runs_of_runtime)
-                for key in runs_of_runtime[0]
-            },
-            "runs": runs_of_runtime,
+            "contender": contender,
+            **{key: statistics.median(run[key] for run in its_runs) for key in its_runs[0]},
+            **{f"{key}_ratio": _ratio(runs, contender, key) for key in _TARGETS},
+            "runs": its_runs,
         }
-        for runtime, runs_of_runtime in runs.items()
+        for contender, its_runs in runs.items()
+    ]
+    targets = [
+        Target(text, _ratio(runs, _RUNTIMES[0], key), limit)
+        for key, (text, limit) in _TARGETS.items()
     ]
     columns = {
-        "runtime": "runtime",
+        "contender": "contender",
         "first round (s)": "first_round_seconds",
+        "first round / plain's": "first_round_seconds_ratio",
         "whole command (s)": "seconds",
+        "whole command / plain's": "seconds_ratio",
         "process (MB)": "memory_mb",
         "workers (MB)": "workers_memory_mb",
     }
     table = Table("Start-up", columns, rows)
-    return Section("Start-up and memory", _TEXT.format(repeats=repeats), [table])
+    return Section("Start-up and memory", _TEXT.format(repeats=repeats), [table], targets)
 
 
-def _train(runtime: str, quick: bool) -> dict[str, float]:
-    """Runs tasks.train once in a new process; returns the measurements."""
+def _ratio(runs: Mapping[str, Sequence[Mapping[str, float]]], contender: str, key: str) -> float:
+    """A measurement of a contender, over that of the plain program in the same repeat."""
+    own, plain = ([run[key] for run in runs[name]] for name in (contender, PLAIN))
+    return measure.paired_ratio(own, plain)
+
+
+def _run_contender(contender: str, quick: bool) -> dict[str, float]:
+    """Runs tasks.train on a runtime, or the plain program, once; returns the measurements."""
     with contextlib.ExitStack() as stack:
-        directory = stack.enter_context(tempfile.TemporaryDirectory())
-        arguments = ["--rounds=1", f"--runtime={runtime}", "--noprogress"]
-        arguments += [f"--output_dir={directory}"]
+        if contender == PLAIN:
+            module, arguments = "tff_pcdd.benchmarks.plain_program", []
+        else:
+            module = "tff_pcdd.benchmarks.first_round"
+            directory = stack.enter_context(tempfile.TemporaryDirectory())
+            arguments = ["--rounds=1", f"--runtime={contender}", "--noprogress"]
+            arguments += [f"--output_dir={directory}"]
         if quick:
-            arguments += ["--max_train_samples=100", "--max_test_samples=100", "--local_epochs=1"]
-        if runtime == "ray":
+            arguments += _TINY
+        if contender == "ray":
             arguments.append("--ray_actors=2")
         start = time.perf_counter()
-        process = processes.start_module(
-            "tff_pcdd.benchmarks.first_round", *arguments, stdout=subprocess.PIPE
-        )
+        process = processes.start_module(module, *arguments, stdout=subprocess.PIPE)
         first_round = memory = None
         output = processes.standard_output(process)
         for line in output:
@@ -89,7 +118,7 @@ def _train(runtime: str, quick: bool) -> dict[str, float]:
         seconds = time.perf_counter() - start
         output.close()
     if process.returncode or first_round is None or memory is None:
-        raise RuntimeError(f"tasks.train --runtime={runtime} exited with {process.returncode}")
+        raise RuntimeError(f"start-up of {contender} exited with {process.returncode}")
     return {
         "first_round_seconds": first_round,
         "seconds": seconds,

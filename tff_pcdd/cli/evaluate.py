@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tff_pcdd import stages
+from tff_pcdd import heavy, stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -30,7 +30,7 @@ def main(flags: Flags) -> None:
     config = read_config(run_dir, **experiments.restored_paths(flags))
     config.data.source.check()
 
-    stages.importing()
+    heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import evaluate_run
 
     try:

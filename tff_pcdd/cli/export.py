@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tff_pcdd import stages
+from tff_pcdd import heavy, stages
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -40,7 +40,7 @@ def main(flags: Flags) -> None:
     config = read_config(run_dir, **experiments.restored_paths(flags))
 
     checks.check_export(config, run_dir, export_dir, options, overwrite=flags["overwrite"])
-    stages.importing()
+    heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.export import export_run
 
     try:

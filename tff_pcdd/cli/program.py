@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
 
-from tff_pcdd import stages
+from tff_pcdd import heavy, stages
 from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
@@ -49,6 +49,8 @@ def run(
     # After the end of the program, a signal simply ends its process.
     own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
+    if own_process:
+        heavy.own_process()
     with signals.Ending(name, restore=not own_process, hint=interrupted):
         _run(name, doc, define, main, argv)
 

@@ -58,6 +58,8 @@ def initial_weights(spec: TrainingSpec) -> OrderedDict[str, list[tf.Tensor]]:
 
 def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     """What the server keeps besides the weights before the first round."""
+    if type(spec.method).server_state is Method.server_state:
+        return OrderedDict()
     return _with_initial_values(spec, lambda net: ordered(spec.method.server_state(net, spec.task)))
 
 
@@ -68,6 +70,9 @@ def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str
         spec: what is computed in a round.
         seed: int32 [2], different for every client.
     """
+
+    if not _needs_initial_values(spec):
+        return OrderedDict(personal=[], own=OrderedDict(), participations=tf.zeros([], tf.int32))
 
     def state(net: Network, seed: tf.Tensor) -> OrderedDict[str, Any]:
         return OrderedDict(
@@ -80,6 +85,17 @@ def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str
         )
 
     return _with_initial_values(spec, state, seed)
+
+
+def _needs_initial_values(spec: TrainingSpec) -> bool:
+    """Whether the first state of a client depends on a network; to make one takes time."""
+    method = type(spec.method)
+    if method.client_state is not Method.client_state:
+        return True
+    if method.initial_personal is not Method.initial_personal:
+        return True
+    with spec.outline() as net:
+        return bool(net.kept)
 
 
 def _with_initial_values(spec: TrainingSpec, compute: Callable[..., Any], *arguments: Any) -> Any:

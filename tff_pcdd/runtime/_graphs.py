@@ -13,9 +13,11 @@ with the whole process. To get the behavior of a session from a function,
 """
 
 import itertools
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 import tensorflow as tf
+from tensorflow.core.framework.attr_value_pb2 import NameAttrList
+from tensorflow.core.framework.function_pb2 import FunctionDef
 from tensorflow.python.eager import context, execute
 from tensorflow.python.eager.cancellation import CancellationManager as Cancellation
 
@@ -62,7 +64,9 @@ class Graph:
         result_names = list(_tensor_names(proto.result))
         _keep_needed(graph_def, [_node(name) for name in result_names], proto.initialize_op)
         _make_resources_anonymous(graph_def)
-        _rename_functions(graph_def, f"_{next(_import_number)}")
+        suffix = f"_{next(_import_number)}"
+        names = [function.signature.name for function in graph_def.library.function]
+        _rename_functions(graph_def, {name: name + suffix for name in names})
         _release_devices(graph_def, keep_cpu="CPU" not in device)
         _allow_grappler(graph_def)
         placeholders = _remove_placeholders(graph_def)
@@ -178,23 +182,69 @@ def _make_resources_anonymous(graph_def: tf.compat.v1.GraphDef) -> None:
             )
 
 
-def _rename_functions(graph_def: tf.compat.v1.GraphDef, suffix: str) -> None:
-    """Appends a suffix to the names of the graph's functions, including all references."""
-    library = graph_def.library
-    names = {f.signature.name: f.signature.name + suffix for f in library.function}
+def with_canonical_names(proto: TensorFlowProto) -> TensorFlowProto | None:
+    """The same computation, with functions that are named and sorted by their first use.
 
-    def rename_in(attributes):
-        for attribute in attributes.values():
-            for function in (
-                *([attribute.func] if attribute.HasField("func") else []),
-                *attribute.list.func,
-            ):
-                function.name = names.get(function.name, function.name)
-                rename_in(function.attr)
+    TensorFlow numbers functions through the whole process. Two graphs that are traced from the same
+    code with the same constants differ in nothing but these numbers.
 
+    Args:
+        proto: the graph and its bindings.
+
+    Returns:
+        A copy without unused functions; None if a graph that is called by several computations may
+        return something else than a graph of their own. So it is with ops that have a seed as
+        attribute: each of their calls continues a random sequence.
+    """
+    graph_def = tf.compat.v1.GraphDef()
+    proto.graph_def.Unpack(graph_def)
+    if graph_def.library.gradient or any("seed" in node.attr for node in _all_nodes(graph_def)):
+        return None
+    library = {function.signature.name: function for function in graph_def.library.function}
+    names: dict[str, str] = {}
+    pending = [graph_def.node]
+    for nodes in pending:  # It grows while it is read.
+        for node in nodes:
+            for name in (node.op, *(function.name for function in _references(node.attr))):
+                if name in library and name not in names:
+                    names[name] = f"function_{len(names)}"
+                    pending.append(library[name].node_def)
+    used = type(graph_def.library)(function=[library[name] for name in names])
+    graph_def.library.CopyFrom(used)
+    for function in graph_def.library.function:
+        _rename_unused_arguments(function)
+    _rename_functions(graph_def, names)
+    renamed = TensorFlowProto()
+    renamed.CopyFrom(proto)
+    renamed.graph_def.Pack(graph_def, deterministic=True)
+    return renamed
+
+
+def _rename_unused_arguments(function: FunctionDef) -> None:
+    """Numbers arguments that are not used; TensorFlow names those of loops after the function."""
+    used = {_node(name) for node in function.node_def for name in node.input}
+    used.update(map(_node, function.ret.values()))
+    for index, argument in enumerate(function.signature.input_arg):
+        if argument.name not in used:
+            argument.name = f"unused_argument_{index}"
+
+
+def _references(attributes) -> Iterator[NameAttrList]:
+    """The references to functions in the attributes of a node, in the order of their names."""
+    for _, attribute in sorted(attributes.items()):
+        functions = [attribute.func] if attribute.HasField("func") else []
+        for function in (*functions, *attribute.list.func):
+            yield function
+            yield from _references(function.attr)
+
+
+def _rename_functions(graph_def: tf.compat.v1.GraphDef, names: Mapping[str, str]) -> None:
+    """Renames the functions of a graph, including all references."""
     for node in _all_nodes(graph_def):
         node.op = names.get(node.op, node.op)
-        rename_in(node.attr)
+        for function in _references(node.attr):
+            function.name = names.get(function.name, function.name)
+    library = graph_def.library
     for function in library.function:
         function.signature.name = names[function.signature.name]
         # They refer to functions that only the gradient of a function not imported would need.

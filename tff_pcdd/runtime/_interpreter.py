@@ -5,6 +5,7 @@ times. A closure takes the run and the values of the names in scope. The module 
 the representation of values.
 """
 
+import collections
 import hashlib
 import threading
 import weakref
@@ -167,6 +168,10 @@ _TRANSLATORS = {
 # Equal graphs occur in several computations; an entry lives as long as one of them uses it.
 _functions: weakref.WeakValueDictionary = weakref.WeakValueDictionary()
 _functions_lock = threading.Lock()
+# The newest ones live on, for the next run of a comparison: importing and optimizing its graphs
+# would take most of the time of its first round. A run has about 20 functions.
+_recent: collections.OrderedDict[bytes, "TensorFlowFunction"] = collections.OrderedDict()
+_MAX_RECENT = 32
 
 
 class TensorFlowFunction:
@@ -178,8 +183,8 @@ class TensorFlowFunction:
     7,400.
     """
 
-    def __init__(self, proto: _tff_private.ComputationProto, type_signature: tff.FunctionType):
-        self._proto = proto.tensorflow
+    def __init__(self, proto: _tff_private.TensorFlowProto, type_signature: tff.FunctionType):
+        self._proto = proto
         self._parameters = _tensor_specs(type_signature.parameter)
         self._result = _skeleton(type_signature.result)
         self._idle: dict[str, list[_graphs.Graph]] = {}
@@ -188,12 +193,20 @@ class TensorFlowFunction:
     @classmethod
     def of(cls, block: tff.framework.CompiledComputation) -> "TensorFlowFunction":
         """The function of a building block; equal blocks share one function."""
-        content = block.proto.SerializeToString(deterministic=True)
+        canonical = _graphs.with_canonical_names(block.proto.tensorflow)
+        proto = block.proto.tensorflow if canonical is None else canonical
+        content = proto.SerializeToString(deterministic=True)
+        content += block.proto.type.SerializeToString(deterministic=True)
         key = hashlib.sha256(content).digest()
         with _functions_lock:
             function = _functions.get(key)
             if function is None:
-                function = _functions[key] = cls(block.proto, block.type_signature)
+                function = _functions[key] = cls(proto, block.type_signature)
+            if canonical is not None:
+                _recent[key] = function
+                _recent.move_to_end(key)
+                if len(_recent) > _MAX_RECENT:
+                    _recent.popitem(last=False)
         return function
 
     def __call__(self, run: Run, argument: Any) -> Any:

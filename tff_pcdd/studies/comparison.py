@@ -7,14 +7,21 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from etils import epy
+
 from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import clients, comparison_plots, comparison_tables, study
+from tff_pcdd.studies import clients, comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, plots
+from tff_pcdd.training import ExperimentConfig, History, RunOptions
 from tff_pcdd.training.results import CLIENTS
+
+# Matplotlib is not needed before the last run.
+with epy.lazy_imports():
+    from tff_pcdd.studies import comparison_plots
+    from tff_pcdd.training import plots
 
 _CSV, _ROUNDS, _TABLES = "comparison.csv", "rounds.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"

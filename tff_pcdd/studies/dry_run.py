@@ -12,7 +12,7 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from tff_pcdd import stages
+from tff_pcdd import heavy, stages
 from tff_pcdd.studies import comparison, sweeps
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning
@@ -66,7 +66,7 @@ def describe(config: ExperimentConfig) -> str:
     Raises:
         SettingError: as `planning.check`.
     """
-    stages.importing()
+    heavy.load("tensorflow")
     spec = planning.check(config)
     stages.leave()
     parameters, _ = planning.backbone_size(config, spec.input_spec)

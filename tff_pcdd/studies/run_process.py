@@ -19,7 +19,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tff_pcdd import modules
+from tff_pcdd import heavy, modules
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies import run_reports
@@ -31,7 +31,7 @@ _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
 # Loggers that get the same levels as in the process of the study.
 _LOGGERS = ("", "absl", "tensorflow")
 # What a run imports; that takes seconds.
-_IMPORTED_FIRST = ("tff_pcdd.training.run",)
+_IMPORTED_FIRST = ("tensorflow", "tensorflow_federated", "tff_pcdd.training.run")
 
 
 class Failure(NamedTuple):
@@ -84,7 +84,6 @@ class Surroundings:
         levels: the levels of loggers, by name.
         threads: number of clients that are computed at the same time, if neither the settings nor
             the cores of a run determine it.
-        pinned: whether runs are bound to some of the cores.
     """
 
     directory: str
@@ -92,19 +91,13 @@ class Surroundings:
     environment: Mapping[str, str | None]
     levels: Mapping[str, int]
     threads: int
-    pinned: bool = False
 
     @classmethod
     def of_this_process(
-        cls,
-        options: RunOptions,
-        environment: Mapping[str, str | None],
-        threads: int,
-        *,
-        pinned: bool,
+        cls, options: RunOptions, environment: Mapping[str, str | None], threads: int
     ) -> Surroundings:
         levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads, pinned)
+        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads)
 
     def enter(self) -> None:
         """Sets up this process; must be called before TensorFlow is imported."""
@@ -122,12 +115,6 @@ class Surroundings:
         modules.search_working_directory(missing)
         for name in missing:
             importlib.import_module(name)
-        if self.pinned:
-            # TensorFlow has as many threads as in a run without Ray, so that it computes the same
-            # numbers, but here they share fewer cores.
-            from tff_pcdd.runtime import _tf_private
-
-            _tf_private.let_idle_threads_sleep()
 
 
 def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
@@ -143,10 +130,10 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
     try:
         surroundings.enter()
         checked: Sequence[ExperimentConfig] = pickle.loads(configs)
+        heavy.own_process()
+        heavy.load(*_IMPORTED_FIRST)
         for config in checked:
             planning.check(config)
-        for name in _IMPORTED_FIRST:
-            importlib.import_module(name)
     except Exception as error:
         return Failure.of(error)
     return None

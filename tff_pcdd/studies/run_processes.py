@@ -218,12 +218,7 @@ class RunProcesses:
         self._needs: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
         self._compute: Any = self._needs(run_process.compute_on_ray)
         self._surroundings: Any = ray.put(
-            Surroundings.of_this_process(
-                self._options,
-                parallel.environment(),
-                max(1, int(cpus)),
-                pinned=bool(parallel.cores(0)),
-            )
+            Surroundings.of_this_process(self._options, parallel.environment(), max(1, int(cpus)))
         )
         self._bars = RunBars(
             len(self._runs), self._finished, parallel.parallel_runs, shown=self._options.progress

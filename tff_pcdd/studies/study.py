@@ -16,7 +16,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, files, stages
+from tff_pcdd import disks, files, heavy, stages
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -204,7 +204,8 @@ class _ThisProcess:
         return self._next is None
 
     def check(self, configs: Sequence[ExperimentConfig]) -> None:
-        stages.importing()
+        if configs:
+            heavy.load("tensorflow")
         for config in configs:
             planning.check(config)
 

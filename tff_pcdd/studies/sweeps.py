@@ -7,13 +7,20 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
+from etils import epy
+
 from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import study, sweep_plots, tables
+from tff_pcdd.studies import study, tables
 from tff_pcdd.studies.outcomes import Outcome, Point, choose
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import RunOptions, plots
+from tff_pcdd.training import RunOptions
+
+# Matplotlib is not needed before the last run.
+with epy.lazy_imports():
+    from tff_pcdd.studies import sweep_plots
+    from tff_pcdd.training import plots
 
 _CSV, _TABLE, _PICTURE, _FLAGS = "sweep.csv", "sweep.md", "sweep.png", "best.flags"
 _FILES = (_CSV, _TABLE, _PICTURE, _FLAGS)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import disks, stages
+from tff_pcdd import disks, heavy, stages
 from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory, finished_summary
@@ -59,7 +59,7 @@ def run_experiment(
             # Most data need no TensorFlow, so what is wrong with them is said at once.
             stages.enter("loading data")
             federation = config.data.build()
-        stages.importing()
+        heavy.load("tensorflow", "tensorflow_federated")
         from tff_pcdd.training.run import Run
 
         run = Run(

@@ -21,14 +21,18 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
+from etils import epy
 from scipy import special
 
 from tff_pcdd import data, federated, files
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
-from tff_pcdd.training import plots
 from tff_pcdd.training.clients_table import printable
 from tff_pcdd.training.model_evaluation import as_arrays
 from tff_pcdd.training.results import CALIBRATION, PREDICTIONS
+
+# Most runs draw no calibration.
+with epy.lazy_imports():
+    from tff_pcdd.training import plots
 
 if TYPE_CHECKING:
     from tff_pcdd.training.run import Run

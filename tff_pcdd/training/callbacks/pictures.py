@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+from etils import epy
+
 from tff_pcdd import stages
-from tff_pcdd.diagnostics import plots as diagnostic_plots
-from tff_pcdd.training import plots
 from tff_pcdd.training.callbacks import Callback
+
+# Matplotlib is not needed before the last round.
+with epy.lazy_imports():
+    from tff_pcdd.diagnostics import plots as diagnostic_plots
+    from tff_pcdd.training import plots
 
 FOLDER = "plots"
 
