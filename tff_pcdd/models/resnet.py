@@ -8,8 +8,8 @@ blocks have their stride in the 3×3 convolution. ResNet8 is the smallest of the
 CIFAR and cheap enough for studies on a CPU: one block in each of three stages of 16, 32, 64
 channels, d = 64; its shortcuts are projected, whereas the paper pads with zeros.
 
-Padding is explicit, one pixel on every side: with stride 2, "same" padding would pad on the right
-and at the bottom only, which would shift the features relative to the reference networks.
+Padding is one pixel on every side. It is explicit with stride 2: "same" padding would pad on the
+right and at the bottom only, which would shift the features relative to the reference networks.
 """
 
 from __future__ import annotations
@@ -29,14 +29,17 @@ with epy.lazy_imports():
 _EXPANSION = 4
 
 
-def _conv(filters: int, size: int, stride: int) -> tf.keras.layers.Conv2D:
+def _conv(filters: int, size: int, stride: int, padding: str = "valid") -> tf.keras.layers.Conv2D:
     he = tf.keras.initializers.VarianceScaling(2.0, "fan_out", "untruncated_normal")
     return tf.keras.layers.Conv2D(
-        filters, size, strides=stride, use_bias=False, kernel_initializer=he
+        filters, size, strides=stride, padding=padding, use_bias=False, kernel_initializer=he
     )
 
 
 def _conv3(x: tf.Tensor, filters: int, stride: int = 1) -> tf.Tensor:
+    if stride == 1:
+        # The same padding, without a gradient of the border that would be thrown away.
+        return _conv(filters, 3, stride, "same")(x)
     return _conv(filters, 3, stride)(tf.keras.layers.ZeroPadding2D(1)(x))
 
 
