@@ -57,6 +57,7 @@ _TFF_DATA = "data.sources.tff_cache"
 # Above the 300 lines that a file should have at most.
 _LONG_MODULES = {
     "diagnostics.geometry": "a catalogue of twenty short formulas over the same arrays",
+    "files": "writes, locks and checks that every writer of results shares",
     "methods.contract": "the contract of a method; most of it is documentation",
     "runtime._interpreter": "one function for each kind of building block and intrinsic",
     "settings": "the declaration, description and construction of settings depend on each other",
