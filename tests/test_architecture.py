@@ -33,7 +33,7 @@ _LAYERS = [
     {"losses"},
     {"data"},
     {"registry"},
-    {"settings", "disks"},
+    {"settings", "disks", "machine"},
     {"files"},
     {"errors", "modules", "stages", "_version"},
 ]
