@@ -6,6 +6,7 @@ Importing this package does not import TensorFlow.
 # Sections in the order in which they run; `run(plan)` of the module measures the section.
 SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
+    "precision": "tff_pcdd.benchmarks.precision",
     "actors": "tff_pcdd.benchmarks.actors",
     "studies": "tff_pcdd.benchmarks.studies",
     "methods": "tff_pcdd.benchmarks.methods",
