@@ -1,4 +1,4 @@
-"""Every combination of method, aggregator, normalization, participation, client and export.
+"""Every combination of method, aggregator, normalization, precision, participation, client, export.
 
     python -m tests.matrix
 
@@ -37,6 +37,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.export import exporter, saved_model
 from tff_pcdd.federated import SGD, aggregators, build_process, upload
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
+from tff_pcdd.models.precision import PRECISIONS
 from tff_pcdd.training import ExperimentConfig, TrainingConfig, planning, trees
 
 # Numbers of the clients of `support` with few samples.
@@ -45,6 +46,7 @@ AXES = {
     "method": methods.names(),
     "aggregator": aggregators.names(),
     "normalization": ["batch", "group", "personal"],
+    "precision": [*PRECISIONS],
     "participation": ["full", "partial"],
     "client": list(CLIENTS),
     "export": ["global", "personal"],
@@ -65,14 +67,15 @@ class Cell:
     method: str
     aggregator: str
     normalization: str
+    precision: str
     participation: str
     client: str
     export: str
 
     @property
-    def traced(self) -> tuple[str, str]:
+    def traced(self) -> tuple[str, str, str]:
         """What combinations that share their traced computations have in common."""
-        return self.method, self.normalization
+        return self.method, self.normalization, self.precision
 
     @functools.cached_property
     def pairs(self) -> frozenset[tuple]:
@@ -116,7 +119,11 @@ def config_of(cell: Cell) -> ExperimentConfig:
     return ExperimentConfig(
         method=methods.create(cell.method),
         data=data.DataConfig(partition=data.partitions.create("class", num_clients=5)),
-        model=models.ModelConfig(backbone=backbone, bn="personal" if personal else "averaged"),
+        model=models.ModelConfig(
+            backbone=backbone,
+            bn="personal" if personal else "averaged",
+            precision=cell.precision,
+        ),
         aggregator=aggregators.create(cell.aggregator),
         training=TrainingConfig(
             rounds=3,
@@ -142,7 +149,7 @@ def refusal(cell: Cell) -> SettingError | None:
 
 @functools.cache
 def _refusal(method: str, aggregator: str, normalization: str) -> SettingError | None:
-    cell = Cell(method, aggregator, normalization, "partial", "empty", "personal")
+    cell = Cell(method, aggregator, normalization, "float32", "partial", "empty", "personal")
     # Neither the network nor what clients send depends on the aggregator, and they take most of
     # the time.
     spec, sent = _planned(method, normalization)
@@ -159,7 +166,7 @@ def _refusal(method: str, aggregator: str, normalization: str) -> SettingError |
 
 @functools.cache
 def _planned(method: str, normalization: str):
-    cell = Cell(method, "mean", normalization, "partial", "empty", "personal")
+    cell = Cell(method, "mean", normalization, "float32", "partial", "empty", "personal")
     spec = planning.planned_spec(config_of(cell))
     return spec, upload.upload_of(spec)
 
@@ -261,6 +268,8 @@ class Bench:
         for leaf in map(np.asarray, tf.nest.flatten((state, clients, metrics))):
             # The state of dp also contains names.
             assert leaf.dtype.kind != "f" or np.isfinite(leaf).all(), "not finite"
+            # Whatever the backbone computes in, weights and all else that is kept are float32.
+            assert leaf.dtype != tf.bfloat16.as_numpy_dtype, "kept in bfloat16"
         assert float(metrics["included"]) == len(cohorts[2])
         assert float(metrics["step_taken"]) == 1
         return state, clients
@@ -325,7 +334,11 @@ class Bench:
         saved_model.write(model, path)
         answers = self._fresh.answers(path)
         images = tf.constant(support.TEST["x"])
-        logits = model.logits(images)
+        compute = model.logits
+        if cell.precision == "bfloat16":
+            # Operations that a graph fuses round once, and eager ones each.
+            compute = tf.function(compute, autograph=model.network.autograph)
+        logits = compute(images)
         np.testing.assert_allclose(answers["probabilities"], tf.nn.softmax(logits), atol=1e-5)
         hits = answers["class_id"] == support.TEST["y"]
         found = np.bincount(support.TEST["y"][hits], minlength=support.NUM_CLASSES)

@@ -33,7 +33,7 @@ _LAYERS = [
     {"losses"},
     {"data"},
     {"registry"},
-    {"settings", "disks"},
+    {"settings", "disks", "machine"},
     {"files"},
     {"heavy"},
     {"errors", "modules", "stages", "_version"},

@@ -1,4 +1,4 @@
-"""Combinations of method, aggregator, normalization, participation, client and export.
+"""Combinations of method, aggregator, normalization, precision, participation, client, export.
 
 By default a sample in which every pair of values occurs, and all refusals; `make matrix` trains all
 combinations.
@@ -29,9 +29,9 @@ SENDS = {
 SENDS_NO_WEIGHTS = ["fedproto", "local"]
 # A few combinations for a quick look, of different methods, aggregators and clients.
 HANDFUL = [
-    matrix.Cell("fedavg", "robust", "batch", "partial", "one class", "global"),
-    matrix.Cell("fedloge", "dp", "group", "partial", "one sample", "personal"),
-    matrix.Cell("fedmr", "mean", "personal", "full", "empty", "personal"),
+    matrix.Cell("fedavg", "robust", "batch", "float32", "partial", "one class", "global"),
+    matrix.Cell("fedloge", "dp", "group", "float32", "partial", "one sample", "personal"),
+    matrix.Cell("fedmr", "mean", "personal", "bfloat16", "full", "empty", "personal"),
 ]
 
 

@@ -51,6 +51,7 @@ def option(
     group: str = "",
     setting: str | None = None,
     path: bool = False,
+    implied: bool = False,
 ) -> Any:
     """A dataclass field that is a setting.
 
@@ -65,6 +66,9 @@ def option(
         group: heading under which `--help` lists the setting.
         setting: its flat name; by default the field's name after the prefix that the class method
             `prefix` returns, if there is one.
+        path: whether the value is a path of a file or directory that is read.
+        implied: whether settings without it mean its default. For a setting that is added when
+            there are runs already: those that have the default stay the same experiments.
 
     Returns:
         A `dataclasses.field`.
@@ -82,6 +86,7 @@ def option(
             "group": group,
             "setting": setting,
             "path": path,
+            "implied": implied,
             "default": default,
         },
     )
@@ -155,6 +160,7 @@ class Setting:
         chosen_by: the setting that chooses among components; None if this one always applies.
         applies_to: the names of the components that have this setting.
         path: whether the value is a path of a file or directory that is read.
+        implied: whether settings without it mean its default.
     """
 
     name: str
@@ -166,6 +172,7 @@ class Setting:
     chosen_by: str | None = None
     applies_to: tuple[str, ...] = ()
     path: bool = False
+    implied: bool = False
 
 
 def option_fields(cls: type) -> list[dataclasses.Field]:
@@ -231,6 +238,17 @@ def describe(cls: type) -> list[Setting]:
     return settings
 
 
+def implied_defaults(cls: type) -> dict[str, Any]:
+    """The flat settings that earlier versions did not have, with the defaults that they imply."""
+    return {setting.name: setting.default for setting in describe(cls) if setting.implied}
+
+
+def without_implied(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings as an earlier version would have written them, if it could."""
+    implied = implied_defaults(cls)
+    return {n: value for n, value in values.items() if n not in implied or value != implied[n]}
+
+
 def registries(cls: type) -> Iterator[Registry]:
     """The registries from which a dataclass has components, in the order of its fields."""
     for field in dataclasses.fields(cls):
@@ -250,6 +268,7 @@ def _describe_option(cls: type, field: dataclasses.Field) -> Setting:
         data["choices"],
         data["group"],
         path=data["path"],
+        implied=data["implied"],
     )
 
 

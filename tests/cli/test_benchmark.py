@@ -10,7 +10,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_pcdd import models
+from tff_pcdd import machine, models
 from tff_pcdd.benchmarks import (
     SECTIONS,
     actors,
@@ -59,13 +59,13 @@ def test_report_is_complete(quick_run, sections):
 
 @pytest.mark.slow
 def test_machine_is_described(quick_run):
-    machine = json.loads((quick_run / "benchmark.json").read_text())["machine"]
-    assert machine["cores"] >= 1
-    assert machine["cpu"]
-    assert machine["memory_gib"] > 0
-    assert machine["tensorflow"].startswith("2.14")
-    assert machine["tensorflow_federated"] == "0.87.0"
-    assert len(machine["load_average"]) == 3
+    described = json.loads((quick_run / "benchmark.json").read_text())["machine"]
+    assert described["cores"] >= 1
+    assert described["cpu"]
+    assert described["memory_gib"] > 0
+    assert described["tensorflow"].startswith("2.14")
+    assert described["tensorflow_federated"] == "0.87.0"
+    assert len(described["load_average"]) == 3
 
 
 @pytest.mark.slow
@@ -87,6 +87,18 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.slow
+def test_precisions_are_compared(sections):
+    """On a processor without instructions for bfloat16, only float32 is measured."""
+    rows = {row["precision"]: row for row in sections["precision"]["tables"][0]["rows"]}
+    slow = machine.slow_bfloat16()
+    assert list(rows) == ["float32", "bfloat16"][: 1 if slow else 2]
+    assert rows["float32"]["speed"] == 1
+    for row in rows.values():
+        assert row["median"] > 0
+    assert ("bfloat16 is left out" in sections["precision"]["text"]) == (slow is not None)
+
+
 def test_bytes_and_time_of_actors(sections):
     pytest.importorskip("ray")
     sent, checks, scale = (table["rows"] for table in sections["actors"]["tables"])

@@ -17,7 +17,7 @@ import tensorflow as tf
 import tree
 
 from tests.runtime import toy_rounds as toy
-from tff_pcdd import runtime, settings
+from tff_pcdd import machine, runtime, settings
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
 
@@ -89,6 +89,12 @@ def test_shares_are_cut_by_the_number_of_actors():
     assert ray_context.ranges(5, 2) == [(0, 2), (2, 5)]
     assert ray_context.ranges(1, 2) == [(0, 1)]
     assert ray_context.ranges(4, 4) == [(0, 1), (1, 2), (2, 3), (3, 4)]
+
+
+def test_actors_say_whether_they_are_fast_in_bfloat16(on_ray):
+    """They are on this machine, and use no GPU."""
+    reason = machine.slow_bfloat16(gpus=False)
+    assert on_ray.slow_bfloat16() == (reason and f"at Ray actor 0, {reason}")
 
 
 def test_what_cannot_be_divided_is_computed_here(on_ray, caplog):

@@ -7,6 +7,7 @@ Importing this package does not import TensorFlow.
 SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
     "local_step": "tff_pcdd.benchmarks.local_step",
+    "precision": "tff_pcdd.benchmarks.precision",
     "actors": "tff_pcdd.benchmarks.actors",
     "studies": "tff_pcdd.benchmarks.studies",
     "methods": "tff_pcdd.benchmarks.methods",

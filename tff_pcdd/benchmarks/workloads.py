@@ -70,23 +70,34 @@ class Workload:
         )
 
     def config(
-        self, algorithm: str = "fedavg", *, projection_dim: int | None = None, rounds: int = 30
+        self,
+        algorithm: str = "fedavg",
+        *,
+        projection_dim: int | None = None,
+        rounds: int = 30,
+        precision: str = "float32",
     ) -> ExperimentConfig:
         """An experiment with rounds of this size."""
         return ExperimentConfig(
             method=methods.create(algorithm),
             data=synthetic(self.clients * self.samples, self.clients),
-            model=models.ModelConfig(models.create(self.model), projection_dim),
+            model=models.ModelConfig(
+                models.create(self.model), projection_dim, precision=precision
+            ),
             training=TrainingConfig(
                 rounds=rounds, batch_size=self.batch_size, local_epochs=self.epochs
             ),
         )
 
     def build(
-        self, algorithm: str = "fedavg", *, projection_dim: int | None = None
+        self,
+        algorithm: str = "fedavg",
+        *,
+        projection_dim: int | None = None,
+        precision: str = "float32",
     ) -> tuple[TrainingSpec, list[data.Examples]]:
         """What a round computes, and the training examples of each client."""
-        config = self.config(algorithm, projection_dim=projection_dim)
+        config = self.config(algorithm, projection_dim=projection_dim, precision=precision)
         federation = config.data.build()
         spec = training_spec(config, federation)
         return spec, [federation.client_examples(k)[0] for k in range(self.clients)]

@@ -148,6 +148,16 @@ def _without(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
     return {name: value for name, value in given.items() if name not in names}
 
 
+def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions) -> None:
+    """Refuses a precision in which this machine is slow, if it is this machine that trains.
+
+    Raises:
+        SettingError: as `ComputeOptions.check_precision`.
+    """
+    if "parallel_runs" not in flags or flags["parallel_runs"] == 1:
+        options.compute.check_precision(config.model.precision)
+
+
 def read_seeds(flags: Flags) -> list[int]:
     """The values of `--seeds`.
 

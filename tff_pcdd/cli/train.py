@@ -24,6 +24,7 @@ def define(flags: Flags) -> None:
 def main(flags: Flags) -> None:
     """Trains, and prints the summary."""
     config, options = experiments.read_config(flags), experiments.read_run_options(flags)
+    experiments.check_precision(flags, config, options)
     output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run

@@ -36,6 +36,7 @@ def check_export(
         DataError: the data of the run are missing.
     """
     check_choice(config.method, options)
+    check_formats(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     folders = [layout.GLOBAL] * config.method.has_global_model
     if client_ids := _client_ids(Path(run_dir)):
@@ -56,6 +57,17 @@ def check_choice(method: Method, options: ExportOptions) -> None:
     if options.clients == "none" and not method.has_global_model:
         reason = f"nothing to export: {method.name} has no global model"
         raise SettingError("clients", options.clients, f"{reason}; give client ids or all")
+
+
+def check_formats(config: ExperimentConfig, options: ExportOptions) -> None:
+    """Checks that the formats have the operations of the model, before the run is restored.
+
+    Raises:
+        SettingError: TensorFlow Lite is asked for a model that computes in bfloat16.
+    """
+    if config.model.precision == "bfloat16" and "tflite" in options.formats():
+        reason = "TensorFlow Lite does not compute in bfloat16, in which the run was trained"
+        raise SettingError("format", options.format, f"{reason}; choose saved_model or keras")
 
 
 def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:

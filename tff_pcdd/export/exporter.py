@@ -16,7 +16,7 @@ import tensorflow as tf
 from tff_pcdd import data, disks, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
-from tff_pcdd.export.checks import check_choice, choose_clients
+from tff_pcdd.export.checks import check_choice, check_formats, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
@@ -82,6 +82,7 @@ def export_run(
     """
     options = options or ExportOptions()
     check_choice(config.method, options)
+    check_formats(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
     disks.check_writable(Path(export_dir), "export_dir")
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)

@@ -96,6 +96,7 @@ def text(
         "",
         f"{run.simulation.round} of {config.training.rounds} rounds of federated training.",
         *_exclusions(run),
+        f"The backbone computes in {config.model.precision}; weights and logits are float32.",
         "",
         *_table(("setting", "value"), _settings(config, leave_out=("Data",))),
         "",

@@ -23,11 +23,12 @@ class FirstValues:
     """
 
     def __init__(self) -> None:
-        self._initial: dict[Any, Any] = {}
+        # Layers in bfloat16 wrap their variables; the handle of a variable stays the same.
+        self._initial: dict[int, tuple[tf.Variable, Any]] = {}
 
     def remember(self, variable: tf.Variable, initial_value: Any) -> None:
         """Stores the initial value that a variable should have."""
-        self._initial[variable.ref()] = initial_value
+        self._initial[id(variable.handle)] = variable, initial_value
 
     def assign(self, parts: Mapping[str, tf.keras.layers.Layer], seed: int) -> None:
         """Sets all variables of a network to their initial values.
@@ -39,7 +40,8 @@ class FirstValues:
         for name, part in parts.items():
             for number, variable in enumerate(part.weights):
                 entropy = [seed, zlib.crc32(name.encode()), number]
-                value = _reseeded(self._initial[variable.ref()], entropy)
+                _, initial_value = self._initial[id(variable.handle)]
+                value = _reseeded(initial_value, entropy)
                 variable.assign(value() if callable(value) else value)
 
 

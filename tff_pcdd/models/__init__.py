@@ -41,7 +41,14 @@ from tff_pcdd.models.backbone import (
     TextBackbone,
     registry,
 )
-from tff_pcdd.models.building import dense, normalize, number_of_groups, project
+from tff_pcdd.models.building import (
+    average,
+    dense,
+    group_normalization,
+    normalize,
+    number_of_groups,
+    project,
+)
 from tff_pcdd.models.config import ModelConfig
 from tff_pcdd.models.keras_backbone import KerasBackbone
 
@@ -62,6 +69,7 @@ def build(
     vocabulary_size: int | None = None,
     normalization: str | None = None,
     weights: Sequence[np.ndarray] | None = None,
+    precision: str = "float32",
 ) -> tf.keras.Model:
     """Builds a registered backbone with fresh variables.
 
@@ -73,6 +81,7 @@ def build(
         normalization: "batch" or "group", for backbones with normalization layers; None for the
             backbone's default.
         weights: initial values of the backbone's variables, see `Backbone.build`.
+        precision: "float32" or "bfloat16", which the backbone computes in.
 
     Returns:
         A Keras model from float32 images or int32 ids [batch, *input_shape] to features, float32
@@ -88,6 +97,7 @@ def build(
         projection_dim=projection_dim,
         vocabulary_size=vocabulary_size,
         weights=weights,
+        precision=precision,
     )
 
 
@@ -98,10 +108,12 @@ __all__ = [
     "ModelConfig",
     "NormalizationOption",
     "TextBackbone",
+    "average",
     "build",
     "create",
     "dense",
     "get",
+    "group_normalization",
     "names",
     "normalize",
     "number_of_groups",

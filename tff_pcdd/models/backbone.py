@@ -13,6 +13,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.models import precision as precisions
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
@@ -34,6 +35,7 @@ class Backbone(Component):
         projection_dim: int = 0,
         vocabulary_size: int | None = None,
         weights: Sequence[np.ndarray] | None = None,
+        precision: str = "float32",
     ) -> tf.keras.Model:
         """Builds the model with fresh variables.
 
@@ -45,6 +47,8 @@ class Backbone(Component):
             vocabulary_size: number of different ids in text; None for images.
             weights: initial values of the first variables that are made, from `initial_values`;
                 the others, such as those of a projection, keep their own initializers.
+            precision: "float32" or "bfloat16", which the layers compute in. Variables, the
+                projection and the features are float32 in either case.
 
         Returns:
             A Keras model from float32 images or int32 ids [batch, *input_shape] to features,
@@ -54,8 +58,9 @@ class Backbone(Component):
             SettingError: the backbone does not take such inputs, or its output is not of shape
                 [batch, d].
         """
-        with _starting_from(weights or ()), _known_learning_phase():
+        with precisions.scope(precision), _starting_from(weights or ()), _known_learning_phase():
             model = self._make(tuple(input_shape), projection_dim, vocabulary_size)
+            model = precisions.with_float32_output(model)
         self._check_features(model)
         return model
 
@@ -108,7 +113,7 @@ def _ends_with_softmax(layer: tf.keras.layers.Layer) -> bool:
     """Whether the last layer of a model, or of a model inside it, applies softmax."""
     # The layers of a subclassed model are in no particular order; it has no outputs of its own.
     while getattr(layer, "outputs", None) and getattr(layer, "layers", None):
-        layer = layer.layers[-1]
+        layer = [x for x in layer.layers if x.name != precisions.CAST][-1]
     softmax = tf.keras.activations.softmax
     return isinstance(layer, tf.keras.layers.Softmax) or (
         getattr(layer, "activation", None) is softmax

@@ -36,11 +36,12 @@ def project(features: tf.Tensor, projection_dim: int) -> tf.Tensor:
         projection_dim: width of the layer; 0 for no layer.
 
     Returns:
-        Keras tensor [batch, projection_dim], or `features` unchanged for width 0.
+        Keras tensor [batch, projection_dim], float32 in every precision, or `features` unchanged
+        for width 0.
     """
     if not projection_dim:
         return features
-    return dense(projection_dim, name="projection")(features)
+    return dense(projection_dim, name="projection", dtype="float32")(features)
 
 
 def normalize(x: tf.Tensor, normalization: str = "batch", *, momentum: float = 0.9) -> tf.Tensor:
@@ -56,8 +57,32 @@ def normalize(x: tf.Tensor, normalization: str = "batch", *, momentum: float = 0
     """
     if normalization == "group":
         groups = number_of_groups(x.shape[-1])
-        return tf.keras.layers.GroupNormalization(groups, epsilon=1e-5)(x)
+        return group_normalization(groups)(x)
     return layers.BatchNormalization(momentum=momentum)(x)
+
+
+def group_normalization(groups: int, **options: Any) -> tf.keras.layers.GroupNormalization:
+    """A group normalization layer, which computes in float32 in every precision.
+
+    Keras' layer would round means and variances to bfloat16. That of batches does not.
+
+    Args:
+        groups: number of groups.
+        **options: further arguments of `tf.keras.layers.GroupNormalization`.
+    """
+    return tf.keras.layers.GroupNormalization(groups, epsilon=1e-5, dtype="float32", **options)
+
+
+def average(x: tf.Tensor) -> tf.Tensor:
+    """Appends global average pooling, which computes in float32 in every precision.
+
+    Args:
+        x: Keras tensor [batch, height, width, channels].
+
+    Returns:
+        Keras tensor [batch, channels], float32.
+    """
+    return tf.keras.layers.GlobalAveragePooling2D(dtype="float32")(x)
 
 
 def number_of_groups(channels: int) -> int:

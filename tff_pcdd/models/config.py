@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import dataclasses
 
+from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import Backbone, registry
+from tff_pcdd.models.precision import PRECISIONS
 from tff_pcdd.settings import check_options, choice, option
 
 
@@ -18,6 +20,8 @@ class ModelConfig:
         projection_dim: width of a linear layer between backbone and head; None for the method's
             default.
         bn: what happens to the clients' batch normalization.
+        precision: "float32" or "bfloat16", which the backbone computes in. "auto" is replaced by
+            one of them, so that a run goes on in the precision in which it was started.
         seed: seed of the initial weights; None for the common seed.
 
     Raises:
@@ -41,6 +45,15 @@ class ModelConfig:
         choices=("averaged", "personal"),
         group="Model",
     )
+    precision: str = option(
+        "float32",
+        "What the backbone computes in: float32; bfloat16 (weights, projection, heads, losses and "
+        "statistics stay float32); or auto (bfloat16 if this machine computes fast in it, or else "
+        "float32; config.json says which).",
+        choices=(*PRECISIONS, "auto"),
+        group="Model",
+        implied=True,
+    )
     seed: int | None = option(
         None,
         "Seed of the initial weights; the value of seed by default.",
@@ -55,3 +68,6 @@ class ModelConfig:
         if not isinstance(self.backbone, Backbone):
             reason = "must be a Backbone, from `models.create` or `models.KerasBackbone`"
             raise SettingError(registry.setting, self.backbone, reason)
+        if self.precision == "auto":
+            fast = machine.slow_bfloat16() is None
+            object.__setattr__(self, "precision", "bfloat16" if fast else "float32")

@@ -29,7 +29,8 @@ from etils import epy
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
-from tff_pcdd.models.building import number_of_groups, project
+from tff_pcdd.models.building import group_normalization, number_of_groups, project
+from tff_pcdd.models.precision import policy_name
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -65,7 +66,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
             raise SettingError("pretrained_weights", self.pretrained_weights, reason)
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
-        config = _network_config(input_shape, self.normalization)
+        config = _network_config(input_shape, self.normalization, policy_name())
         network = tf.keras.Model.from_config(copy.deepcopy(config))
         features = project(network.output, projection_dim)
         return tf.keras.Model(network.input, features, name=self.name)
@@ -95,8 +96,14 @@ def _keras_network(input_shape: tuple[int, ...]) -> tf.keras.Model:
 
 
 @functools.lru_cache
-def _network_config(input_shape: tuple[int, ...], normalization: str) -> dict[str, Any]:
-    """The configuration of Keras' network, with some layers replaced."""
+def _network_config(
+    input_shape: tuple[int, ...], normalization: str, policy: str
+) -> dict[str, Any]:
+    """The configuration of Keras' network, with some layers replaced.
+
+    The policy is that of the layers; it is an argument because each has a configuration of its own.
+    """
+    del policy
     # In a temporary graph, so that no initial values are drawn and no memory is kept.
     with tf.Graph().as_default():
         original = _keras_network(input_shape)
@@ -111,9 +118,11 @@ def _network_config(input_shape: tuple[int, ...], normalization: str) -> dict[st
         elif kind == "Dropout":
             settings = description["config"]
             layer = layers.StatelessDropout(settings["rate"], settings["noise_shape"], name=name)
+        elif kind == "GlobalAveragePooling2D" and description is config["layers"][-1]:
+            layer = tf.keras.layers.GlobalAveragePooling2D(dtype="float32", name=name)
         elif kind == "BatchNormalization" and normalization == "group":
             groups = number_of_groups(original.get_layer(name).gamma.shape[0])
-            layer = tf.keras.layers.GroupNormalization(groups, epsilon=1e-5, name=name)
+            layer = group_normalization(groups, name=name)
         else:
             continue
         description.update(tf.keras.layers.serialize(layer))

@@ -11,6 +11,7 @@ from etils import epy
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import Backbone, registry
 from tff_pcdd.models.building import project
+from tff_pcdd.models.precision import with_float32_output
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -62,7 +63,7 @@ class KerasBackbone(Backbone):
 
         def record(next_creator, **kwargs):
             variable = next_creator(**kwargs)
-            made.add(id(variable))
+            made.add(id(variable.handle))
             return variable
 
         with tf.variable_creator_scope(record):
@@ -73,9 +74,11 @@ class KerasBackbone(Backbone):
                 # A subclassed model, or a Sequential model without an input shape.
                 inputs = tf.keras.Input(input_shape, dtype="int32" if vocabulary_size else None)
                 model = tf.keras.Model(inputs, model(inputs), name=model.name)
-        if not all(id(variable) in made for variable in model.weights):
+        # In bfloat16, a layer wraps its variables, whose handles stay the same.
+        if not all(id(variable.handle) in made for variable in model.weights):
             raise self._error("its function must make new layers each time it is called")
         self._check_input(model, input_shape)
+        model = with_float32_output(model)
         self._check_features(model)
         if projection_dim:
             features = project(model.output, projection_dim)

@@ -21,7 +21,7 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
-from tff_pcdd.models.building import normalize, project
+from tff_pcdd.models.building import average, normalize, project
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -112,8 +112,7 @@ class ResNet(NormalizationOption, ImageBackbone):
             for number in range(count):
                 stride = 2 if stage > 0 and number == 0 else 1
                 h = self.block(h, self.width * 2**stage, stride, self.normalization)
-        h = tf.keras.layers.GlobalAveragePooling2D()(h)
-        return tf.keras.Model(inputs, project(h, projection_dim), name=self.name)
+        return tf.keras.Model(inputs, project(average(h), projection_dim), name=self.name)
 
 
 @registry.register

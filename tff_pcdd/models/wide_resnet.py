@@ -16,7 +16,7 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
-from tff_pcdd.models.building import normalize, project
+from tff_pcdd.models.building import average, normalize, project
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -73,5 +73,5 @@ class WideResNet(NormalizationOption, ImageBackbone):
                 stride = 2 if stage and not number else 1
                 h = wide_block(h, 16 * _WIDTH * 2**stage, stride, self.normalization)
         h = normalize(h, self.normalization, momentum=_LAST_MOMENTUM)
-        h = tf.keras.layers.GlobalAveragePooling2D()(tf.keras.layers.ReLU()(h))
+        h = average(tf.keras.layers.ReLU()(h))
         return tf.keras.Model(inputs, project(h, projection_dim), name=self.name)

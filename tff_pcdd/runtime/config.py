@@ -8,6 +8,7 @@ from typing import Any
 
 from etils import epy
 
+from tff_pcdd import machine
 from tff_pcdd.registry import Component, Registry
 
 with epy.lazy_imports():
@@ -34,6 +35,13 @@ class RuntimeConfig(Component):
             RuntimeStartError: the runtime cannot be started.
         """
         raise NotImplementedError
+
+    def slow_bfloat16(self) -> str | None:
+        """Why clients would not train fast in bfloat16; None if they do.
+
+        A runtime on other machines does not know; its context then has a method of this name.
+        """
+        return machine.slow_bfloat16()
 
 
 registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backends")

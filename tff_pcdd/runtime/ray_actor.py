@@ -13,6 +13,7 @@ import ray
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tff_pcdd import machine
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.runtime import _tff_private, _transport, inprocess
@@ -72,6 +73,10 @@ class ShareActor:
     def ping(self) -> tuple[str, str]:
         """Returns this package's version and the id of the node, even while a share is computed."""
         return __version__, ray.get_runtime_context().get_node_id()
+
+    def slow_bfloat16(self) -> str | None:
+        """Why this actor does not compute fast in bfloat16; None if it does."""
+        return machine.slow_bfloat16()
 
     def load(self, sources: Callable[[], Iterable[Source]]) -> frozenset[bytes] | str:
         """Loads clients' data, which then need not be sent.

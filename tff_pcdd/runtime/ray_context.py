@@ -129,6 +129,22 @@ class RayContext(tff.framework.SyncContext):
                 raise SettingError("data_placement", "local", reason)
             actor.held |= expected
 
+    def slow_bfloat16(self) -> str | None:
+        """Why an actor does not compute fast in bfloat16; None if all do.
+
+        Raises:
+            RuntimeStartError: an actor is lost.
+        """
+        asked = [actor.handle.slow_bfloat16.remote() for actor in self.actors.all]
+        for actor, answer in zip(self.actors.all, asked, strict=True):
+            try:
+                reason = ray.get(answer)
+            except ray.exceptions.RayError as error:
+                raise RuntimeStartError(f"a Ray actor was lost: {explain(error)}") from error
+            if reason:
+                return f"at Ray actor {actor.number}, {reason}"
+        return None
+
     def invoke(self, comp: tff.framework.ConcreteComputation, arg: Any) -> Any:
         """Called by TFF with a computation and its argument."""
         plan = self._plans.get(comp)

@@ -28,10 +28,10 @@ from tff_pcdd.settings import (
     option,
     part,
     selection,
+    without_implied,
 )
 
-# Widths of the projection that are tried if a method's own width is too small for the number of
-# classes: the published width for CIFAR-100, and a larger one for ImageNet and iNaturalist.
+# Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
 
 
@@ -294,5 +294,5 @@ class ExperimentConfig:
 
     def digest(self) -> str:
         """A short hash of the flat settings."""
-        text = json.dumps(self.to_settings(), sort_keys=True)
+        text = json.dumps(without_implied(type(self), self.to_settings()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

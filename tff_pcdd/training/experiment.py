@@ -54,6 +54,7 @@ def run_experiment(
     directory = Path(output_dir)
     summary = finished_result(config, directory, options, overwrite=overwrite)
     if summary is None:
+        (options or RunOptions()).compute.check_precision(config.model.precision)
         disks.check_writable(directory)
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.

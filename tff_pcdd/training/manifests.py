@@ -17,6 +17,8 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
+from tff_pcdd.settings import without_implied
+from tff_pcdd.training.config import ExperimentConfig
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the place of the
 # data, the number of rounds, to which some may be added, and the user's modules.
@@ -170,7 +172,8 @@ def newest_intact(directory: Path, settings: str) -> Manifest | None:
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Hash of the flat settings in a config.json, except for those that may change."""
-    kept = {name: value for name, value in settings.items() if name not in _MAY_CHANGE}
+    known = without_implied(ExperimentConfig, settings)
+    kept = {name: value for name, value in known.items() if name not in _MAY_CHANGE}
     return _checksum(json.dumps(kept, sort_keys=True))
 
 

@@ -108,6 +108,7 @@ def _task(
         projection_dim=config.model.projection_dim or 0,
         vocabulary_size=input_spec.vocabulary_size,
         weights=backbone.initial_values(input_spec.shape),
+        precision=config.model.precision,
     )
     _, feature_dim = backbone_size(config, input_spec)
     config.check_features(feature_dim, num_classes)

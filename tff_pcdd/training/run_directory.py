@@ -16,7 +16,7 @@ from typing import Any
 from tff_pcdd import files
 from tff_pcdd.data import sources
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import describe
+from tff_pcdd.settings import describe, implied_defaults
 from tff_pcdd.training import imports, results, signature
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
@@ -74,7 +74,9 @@ def check_directory(
     if overwrite or not occupied or is_being_deleted(directory):
         return
     check_entries(directory, "output_dir")
-    saved, wanted = _read_json(directory / CONFIG, "output_dir"), config.to_settings()
+    saved = _read_json(directory / CONFIG, "output_dir")
+    saved = {**implied_defaults(ExperimentConfig), **saved}
+    wanted = config.to_settings()
     names = [
         name
         for name in sorted({*saved, *wanted})

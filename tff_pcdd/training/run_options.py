@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import Any
 
 from tff_pcdd import runtime
 from tff_pcdd.diagnostics import names as diagnostic_names
@@ -29,12 +30,52 @@ class ComputeOptions:
         group="Runtime",
     )
     jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
+    slow_bfloat16: bool = option(
+        False,
+        "Train with precision=bfloat16 even where that is slower than float32, because a machine "
+        "has no instructions for it.",
+        group="Runtime",
+    )
     eval_batch_size: int = option(
         512, "Samples per forward pass in evaluations.", minimum=1, group="Runtime"
     )
 
     def __post_init__(self):
         check_options(self)
+
+    def check_precision(self, precision: str, context: Any = None) -> None:
+        """Refuses bfloat16 where it is slow, unless `slow_bfloat16` is set.
+
+        Args:
+            precision: what the backbone computes in.
+            context: the runtime, if it has started: other machines answer only then.
+
+        Raises:
+            SettingError: a machine that trains is slow in this precision.
+        """
+        asked = context if hasattr(context, "slow_bfloat16") else self.runtime
+        if precision == "bfloat16" and not self.slow_bfloat16 and (slow := asked.slow_bfloat16()):
+            reason = f"{slow}, so float32 is faster; use that, or set slow_bfloat16"
+            raise SettingError("precision", precision, reason)
+
+    def create_context(self, precision: str = "float32") -> Any:
+        """Starts the runtime; see `RuntimeConfig.create_context`.
+
+        Args:
+            precision: what the backbone will compute in.
+
+        Raises:
+            SettingError: as `check_precision`, or a setting cannot be used on this machine.
+            RuntimeStartError: the runtime cannot be started.
+        """
+        self.check_precision(precision)
+        context = self.runtime.create_context()
+        try:
+            self.check_precision(precision, context)
+        except BaseException:
+            context.close()
+            raise
+        return context
 
 
 @dataclasses.dataclass(frozen=True)

@@ -99,7 +99,7 @@ class Simulation:
 
     @functools.cached_property
     def _context(self) -> Any:
-        context = self._compute.runtime.create_context()
+        context = self._compute.create_context(self.config.model.precision)
         if getattr(context, "loads_data", False):
             try:
                 context.load_data(

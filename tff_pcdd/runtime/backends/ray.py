@@ -72,6 +72,9 @@ class Ray(RuntimeConfig):
             ray_cluster.check_address(self.ray_address)
         ray_cluster.check_installed("runtime", "ray")
 
+    def slow_bfloat16(self) -> str | None:
+        return None  # The actors know.
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import ray_context
 

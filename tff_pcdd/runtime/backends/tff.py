@@ -6,6 +6,7 @@ import dataclasses
 
 from etils import epy
 
+from tff_pcdd import machine
 from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.settings import option
 
@@ -26,6 +27,9 @@ class LocalWorker(RuntimeConfig):
         "interface where the system does not give it a network of its own.",
         group="Runtime",
     )
+
+    def slow_bfloat16(self) -> str | None:
+        return machine.slow_bfloat16(gpus=False)
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import worker

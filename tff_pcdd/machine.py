@@ -1,0 +1,56 @@
+"""Which precisions this machine computes fast in."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+from etils import epy
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+# Either of them makes convolutions and matrix products in bfloat16 faster than in float32.
+_CPU_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
+_CPUINFO = Path("/proc/cpuinfo")
+
+# Devices of NVIDIA's driver, on Linux and in the Linux subsystem of Windows.
+_GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
+_GPU_CAPABILITY = (8, 0)
+
+
+def slow_bfloat16(*, gpus: bool = True) -> str | None:
+    """Why this machine does not compute fast in bfloat16; None if it does.
+
+    TensorFlow is imported only where there may be a GPU.
+
+    Args:
+        gpus: whether the GPUs compute, if there are any.
+    """
+    capabilities = _gpu_capabilities() if gpus else []
+    if capabilities:
+        slow = [found for found in capabilities if found < _GPU_CAPABILITY]
+        if not slow:
+            return None
+        found, needed = (".".join(map(str, pair)) for pair in (slow[0], _GPU_CAPABILITY))
+        return f"a GPU has compute capability {found}, and {needed} is needed"
+    if _cpu_flags() & _CPU_FLAGS:
+        return None
+    return "the processor has neither AMX-BF16 nor AVX512-BF16"
+
+
+def _cpu_flags() -> frozenset[str]:
+    """The instruction sets of the first processor; none if the system does not tell."""
+    try:
+        lines = _CPUINFO.read_text().splitlines()
+    except OSError:
+        return frozenset()
+    return frozenset(next((x.split() for x in lines if x.startswith("flags")), ()))
+
+
+def _gpu_capabilities() -> list[tuple[int, int]]:
+    """The compute capabilities of the GPUs that TensorFlow uses."""
+    if not any(map(os.path.exists, _GPU_DRIVERS)):
+        return []
+    details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
+    return [each.get("compute_capability", (0, 0)) for each in details]
