@@ -116,7 +116,7 @@ def test_evaluation_counts(process, four_rounds):
     results, befores = process.evaluate_personal(*arguments), process.evaluate_before(*arguments)
     for client, result, before in zip(cohort, results, befores, strict=True):
         # What is counted before local epochs does not depend on whether they follow.
-        for name in ("total", "before", "before_masked", "predicted_before"):
+        for name in ("total", "before", "before_masked"):
             np.testing.assert_array_equal(before[name], result[name])
         np.testing.assert_array_equal(result["total"], total)
         absent = np.bincount(support.CLIENTS[client]["y"], minlength=support.NUM_CLASSES) == 0

@@ -236,9 +236,10 @@ def test_a_runtime_on_other_machines_asks_them():
     assert Elsewhere.context.closed
 
 
-def test_the_worker_of_tff_uses_no_gpu(monkeypatch):
+def test_only_devices_that_are_used_are_asked(monkeypatch):
     asked = []
     monkeypatch.setattr(machine, "slow_bfloat16", lambda *, gpus=True: asked.append(gpus))
     runtime.create("tff").slow_bfloat16()
-    runtime.create("inprocess").slow_bfloat16()
-    assert asked == [False, True]
+    for devices in (None, "CPU:0", "CPU:0,GPU:1"):
+        runtime.create("inprocess", devices=devices).slow_bfloat16()
+    assert asked == [False, True, False, True]

@@ -243,6 +243,19 @@ def test_checkpoints_of_older_versions_are_refused(saved, kind):
         load(saved, kind)
 
 
+def test_manifests_with_checksums_of_clients(saved, kind):
+    """Earlier versions wrote them into every manifest; without files of clients, there are none."""
+    path = saved / "checkpoints" / "round_000003.json"
+    content = {**json.loads(path.read_bytes())["content"], "client_checksums": {}}
+    checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    path.write_text(json.dumps({"checksum": checksum, "content": content}))
+    if kind == "memory":
+        assert load(saved, kind) == STATES[3]
+    else:
+        with pytest.raises(DataError, match=r"written by another version; use that version$"):
+            load(saved, kind)
+
+
 def test_arrays_without_a_manifest_are_no_checkpoint(tmp_path):
     """A run that is killed while it saves its first checkpoint starts anew."""
     manager = CheckpointManager(tmp_path, keep=2)

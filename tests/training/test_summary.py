@@ -57,6 +57,19 @@ def test_best_round_where_personal_models_were_not_evaluated():
     assert results["ga_best"] == 90
 
 
+def test_the_best_round_is_one_in_which_everything_was_measured():
+    """So is the accuracy on held-out samples by which a sweep chooses."""
+    measured = (
+        {"round": "2", "ga": "50", "pa": "40", "va": "60", "va_personal": "70"},
+        {"round": "4", "ga": "70", "pa": "", "va": "65", "va_personal": ""},
+    )
+    results = summary.summarize_accuracies(history(*measured), whole=True)
+    assert (results["best_round"], results["va_best"], results["ga_best"]) == (2, 60, 70)
+    # Clients without test samples have no PA in any round.
+    without = history(*({**row, "pa": ""} for row in measured))
+    assert summary.summarize_accuracies(without, whole=True)["best_round"] == 2
+
+
 def test_metrics_have_the_same_values_as_accuracies():
     measured = history(
         {"round": "2", "ga": "50", "va": "60", "worst_class_ga": "8", "worst_class_pa": "9"},

@@ -92,6 +92,10 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
             start = time.perf_counter()
             simulation.next_round()
             seconds = time.perf_counter() - start
+            # As with a checkpoint after each round; until then, the store remembers what it wrote.
+            simulation.store.snapshot()
+            simulation.store.sync()
+            simulation.store.forget_before(simulation.round)
             gc.collect()
             measured.append(
                 {

@@ -190,10 +190,10 @@ def main(flags: Flags) -> None:
     parallel = experiments.read_parallel_options(flags)
     configs, options = read_configs(flags), experiments.read_run_options(flags)
     parallel.check(options)
-    experiments.check_precision(flags, next(iter(configs.values()))[0], options)
     output_dir = flags.required("output_dir")
     overwrite = flags["overwrite"]
     if flags["dry_run"]:
+        experiments.check_precision(flags, next(iter(configs.values()))[0], options)
         from tff_pcdd.studies import dry_run
 
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))

@@ -24,9 +24,9 @@ def define(flags: Flags) -> None:
 def main(flags: Flags) -> None:
     """Trains, and prints the summary."""
     config, options = experiments.read_config(flags), experiments.read_run_options(flags)
-    experiments.check_precision(flags, config, options)
     output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
     if flags["dry_run"]:
+        experiments.check_precision(flags, config, options)
         from tff_pcdd.studies import dry_run
 
         print(dry_run.train(config, output_dir, overwrite=overwrite))

@@ -95,8 +95,13 @@ class PersonalEvaluation:
     def _evaluate_before(
         self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
     ) -> OrderedDict[str, tf.Tensor]:
-        """Like `_evaluate`, but without training, and so without what counts after it."""
-        return self._count("before", self._begin(message, state, data), data)
+        """Like `_evaluate`, but without training and what counts after it, and without predictions.
+
+        For methods without a global model, each client predicts the whole test set.
+        """
+        counts = self._count("before", self._begin(message, state, data), data)
+        del counts["predicted_before"]
+        return counts
 
     def _count(
         self,

@@ -194,11 +194,14 @@ def with_canonical_names(proto: TensorFlowProto) -> TensorFlowProto | None:
     Returns:
         A copy without unused functions; None if a graph that is called by several computations may
         return something else than a graph of their own. So it is with ops that have a seed as
-        attribute: each of their calls continues a random sequence.
+        attribute: each of their calls continues a random sequence. Also None if TensorFlow may
+        replace a function by one that no node refers to, as it does for Keras' LSTM on GPUs.
     """
     graph_def = tf.compat.v1.GraphDef()
     proto.graph_def.Unpack(graph_def)
     if graph_def.library.gradient or any("seed" in node.attr for node in _all_nodes(graph_def)):
+        return None
+    if any("api_implements" in function.attr for function in graph_def.library.function):
         return None
     library = {function.signature.name: function for function in graph_def.library.function}
     names: dict[str, str] = {}

@@ -115,6 +115,7 @@ class RunProcesses:
             ready, left = self._ray.wait(left, timeout=_PATIENCE)
             for reference in ready:
                 self._raise_failure(reference)
+        stages.leave()
 
     def _raise_failure(self, reference: Any) -> None:
         """Raises what a check has found."""

@@ -111,7 +111,8 @@ class DiskStore(ClientStateStore):
     def sync(self):
         files.sync_files(self._unsynced)
         for folder in {path.parent for path in self._unsynced}:
-            files.sync_directory(folder)
+            with files.writing(folder):
+                files.sync_directory(folder)
         self._unsynced.clear()
 
     def restore(self, description, states):

@@ -172,6 +172,14 @@ class History:
         return history
 
 
+def evaluated_in_full(row: Mapping[str, Any]) -> bool:
+    """Whether the personal models were evaluated after their local epochs.
+
+    Clients may have test samples, samples that they held out, or both.
+    """
+    return any(row.get(name) is not None for name in ("pa", "va_personal"))
+
+
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None

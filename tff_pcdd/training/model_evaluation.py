@@ -82,7 +82,6 @@ class ModelEvaluation:
         """As `personal_counts`, but only those before the local epochs."""
         simulation = self._simulation
         found = self._evaluate_clients(simulation.process.evaluate_before, simulation.own_parts)
-        del found["predicted_before"]
         return {name: np.stack(values) for name, values in found.items()}
 
     def answers(self) -> Answers:

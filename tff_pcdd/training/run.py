@@ -36,7 +36,7 @@ from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.disk_store import DiskStore
 from tff_pcdd.training.evaluation_schedule import Due, EvaluationSchedule
-from tff_pcdd.training.history import History
+from tff_pcdd.training.history import History, evaluated_in_full
 from tff_pcdd.training.more_rounds import prepare_more_rounds
 from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.run_directory import (
@@ -159,7 +159,7 @@ class Run:
         """
         current = self.simulation.round
         row = self.history[-1] if len(self.history) else {}
-        evaluated = row.get("round") == current and row.get("pa") is not None
+        evaluated = row.get("round") == current and evaluated_in_full(row)
         earliest = current if evaluated else current + 1
         self.last_round = min(self.last_round, max(round_number, earliest))
 
@@ -244,8 +244,12 @@ class Run:
         measured = self.simulation.next_round()
         # Before the evaluation, because the last round is evaluated in full.
         self._stop_if_hopeless()
+        planned = self.last_round
         results = self._evaluate()
         self._stop_if_hopeless()
+        if self.last_round < planned and not ("ga" in results and evaluated_in_full(results)):
+            # Only the evaluation has shown that this round is the last one.
+            results = self._evaluate()
         row = None
         if results:
             # Read after the evaluation, which may count the round.

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.training.accuracies import metric_columns
-from tff_pcdd.training.history import History, Row
+from tff_pcdd.training.history import History, Row, evaluated_in_full
 from tff_pcdd.training.nonfinite import is_lost
 
 if TYPE_CHECKING:
@@ -61,8 +61,9 @@ def summarize_accuracies(
     """The final and the best value of every accuracy and metric.
 
     The best value of a column is its maximum over all evaluated rounds; different columns may reach
-    it in different rounds. It cannot serve as a result, because it is chosen on the test set.
-    Rounds that were lost (see `nonfinite`) are never the best.
+    it in different rounds. It cannot serve as a result, because it is chosen on the test set. On
+    held-out samples it is the maximum over the rounds among which the best round is chosen. Rounds
+    that were lost (see `nonfinite`) are never the best.
 
     Args:
         history: the history of a run with at least one evaluated round.
@@ -81,11 +82,13 @@ def summarize_accuracies(
     last = history[-1]
     further = metric_columns(metrics)
     usable = [] if diverged else [row for row in history if not is_lost(row)]
+    eligible = [row for row in usable if evaluated_in_full(row)] if whole else usable
     summary: dict[str, Any] = {}
     for name in history.columns:
         if name.startswith(_ACCURACIES) or name in further:
             summary[f"{name}_final"] = last[name]
-            values = [row[name] for row in usable if row.get(name) is not None]
+            rows = eligible if name.startswith("va") else usable
+            values = [row[name] for row in rows if row.get(name) is not None]
             summary[f"{name}_best"] = max(values, default=None)
     for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
         if f"{name}_final" in summary:
@@ -93,7 +96,6 @@ def summarize_accuracies(
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    eligible = [row for row in usable if row.get("pa") is not None] if whole else usable
     summary |= _at_best_round(eligible, "va", "best_round", further)
     return summary | _at_best_round(eligible, "va_personal", "best_personal_round", further)
 

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 
 from etils import epy
 
+from tff_pcdd import machine
 from tff_pcdd.runtime.config import RuntimeConfig, join_names, registry, split_names
 from tff_pcdd.settings import option
 
@@ -42,6 +43,10 @@ class InProcess(RuntimeConfig):
     def __post_init__(self):
         object.__setattr__(self, "devices", join_names(self.devices))
         super().__post_init__()
+
+    def slow_bfloat16(self) -> str | None:
+        devices = split_names(self.devices)
+        return machine.slow_bfloat16(gpus=not devices or any("GPU" in name for name in devices))
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import inprocess
