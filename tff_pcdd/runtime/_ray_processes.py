@@ -121,6 +121,12 @@ def _identities(pids: Iterable[int]) -> list[str]:
     return found
 
 
+def kill_new(others: Collection[int]) -> None:
+    """Kills the descendants of this process except for some of them."""
+    for process in _identities(set(children(os.getpid())).difference(others)):
+        ray_watchdog.kill(process)
+
+
 @contextlib.contextmanager
 def watchdog(directory: pathlib.Path, others: Collection[int]) -> Iterator[None]:
     """Cleans up if this process is killed in the block; see `ray_watchdog`.

@@ -183,7 +183,12 @@ def _open(
         elif address != "auto":
             _check_reachable(address)
         others = children(os.getpid())
-        _ray_processes.initialize(address, options, variables)
+        try:
+            _ray_processes.initialize(address, options, variables)
+        except BaseException:
+            # Ctrl-C, for example, while some of Ray's processes have started.
+            _ray_processes.kill_new(others)
+            raise
         if _directory is not None:
             # It ends after Ray.
             stack.enter_context(_ray_processes.watchdog(_directory, others))
