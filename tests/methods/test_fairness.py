@@ -64,7 +64,6 @@ def batches(monkeypatch):
     def run(name):
         seen.clear()
         spec = support.training_spec(name)
-        work = ClientWork(spec)
         seed = tf.constant(support.seed_of(0, 0))
         server_state = {
             "weights": states.initial_weights(spec),
@@ -73,6 +72,8 @@ def batches(monkeypatch):
         }
         message = make_message(spec.method, server_state)
         state = states.initial_client_state(spec, seed)
+        # Last, for a Keras network that is made in a graph invalidates those made before.
+        work = ClientWork(spec)
         data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(0, 0))
         tf.config.run_functions_eagerly(True)
         try:

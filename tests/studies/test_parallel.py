@@ -316,6 +316,8 @@ def test_a_module_that_is_missing_there_is_a_failure(computed):
 
 def test_the_check_of_settings_in_a_process(monkeypatch):
     monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
+    # This process has other tests to run.
+    monkeypatch.setattr(run_process.heavy, "own_process", lambda: None)
     # The MLP has 200 features, or as many as the projection.
     narrow = ExperimentConfig.from_settings(algorithm="fedgela", model="mlp", projection_dim=5)
     failure = run_process.check_on_ray(SURROUNDINGS, pickle.dumps([CONFIGS[0], narrow]))

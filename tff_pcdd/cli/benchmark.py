@@ -25,7 +25,11 @@ def define(flags: Flags) -> None:
     """Defines the program's flags."""
     flags.add(str, "output_dir", None, "Directory of the report; required.")
     flags.add(
-        absl_flags.DEFINE_list, "sections", list(SECTIONS), "Sections to measure, in order.", _GROUP
+        absl_flags.DEFINE_list,
+        "sections",
+        None,
+        f"Sections to measure, in order; by default all: {', '.join(SECTIONS)}.",
+        _GROUP,
     )
     flags.add(int, "repeats", 5, "Number of repetitions of each measurement.", _GROUP)
     flags.add(
@@ -43,6 +47,8 @@ def read_sections(flags: Flags) -> list[str]:
     Raises:
         SettingError: a section is unknown or named twice, or none is given.
     """
+    if flags["sections"] is None:
+        return list(SECTIONS)
     chosen = flags.required("sections")
     for name in chosen:
         if name not in SECTIONS:
