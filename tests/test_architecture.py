@@ -60,6 +60,7 @@ _LONG_MODULES = {
     "files": "writes, locks and checks that every writer of results shares",
     "methods.contract": "the contract of a method; most of it is documentation",
     "runtime._interpreter": "one function for each kind of building block and intrinsic",
+    "studies.run_processes": "runs in Ray's processes, from the check of settings to the outcomes",
     "settings": "the declaration, description and construction of settings depend on each other",
 }
 

@@ -61,7 +61,7 @@ def run(plan: measure.Plan) -> Section:
     _, middle, largest = rows
     further = largest["clients"] - middle["clients"]
     growth = 1e6 * (largest["memory_mb"] - middle["memory_mb"]) / further
-    divided = _measure_partitions(_QUICK_DIVIDED if plan.quick else _DIVIDED, samples)
+    divided = _measure_partitions(_QUICK_DIVIDED if plan.quick else _DIVIDED, _SAMPLES)
     names = [f"{row['clients']:,} clients over {middle['clients']:,}" for row in rows]
     times = largest["clients"] / middle["clients"]
     targets = [

@@ -71,6 +71,7 @@ class RunProcesses:
         self._places: dict[int, int] = {}
         self._connected = False
         self._prepared = False
+        self._queue: Any = None
 
     def __enter__(self) -> RunProcesses:
         return self
@@ -111,6 +112,8 @@ class RunProcesses:
         check = self._needs(run_process.check_on_ray)
         dumps, shares = self._ray.cloudpickle.dumps, (configs[i::number] for i in range(number))
         left = [check.remote(self._surroundings, dumps(share)) for share in shares]
+        # Later, so that Ray's first processes are those that import TensorFlow.
+        self._open_queue()
         while left:
             ready, left = self._ray.wait(left, timeout=_PATIENCE)
             for reference in ready:
@@ -149,6 +152,7 @@ class RunProcesses:
             self._outcomes.append((number, outcome))
             return
         self._connect()
+        self._open_queue()
         if not self._prepared:
             tracking.prepare(self._options.tracker_names())
             self._prepared = True
@@ -202,8 +206,6 @@ class RunProcesses:
         )
         self._stack.callback(self._forget)
         import ray
-        from ray.util.queue import Queue
-        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
 
         from tff_pcdd.studies.run_bars import RunBars
 
@@ -211,11 +213,6 @@ class RunProcesses:
         if address is not None:
             cluster_nodes.check(address, self._directory, cpus=cpus, gpus=gpus)
         self._ray: Any = ray
-        # On this machine: if another one is lost, only its runs are.
-        here = NodeAffinitySchedulingStrategy(ray.get_runtime_context().get_node_id(), soft=False)
-        queue: Any = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
-        self._queue = queue.actor
-        self._news = self._queue.get.remote()
         self._needs: Any = ray.remote(num_cpus=cpus, num_gpus=gpus, max_retries=0)
         self._compute: Any = self._needs(run_process.compute_on_ray)
         self._surroundings: Any = ray.put(
@@ -226,6 +223,20 @@ class RunProcesses:
         )
         self._stack.callback(self._bars.close)
         self._connected = True
+
+    def _open_queue(self) -> None:
+        """Starts the process that passes news on, unless that has been done."""
+        if self._queue is not None:
+            return
+        from ray.util.queue import Queue
+        from ray.util.scheduling_strategies import NodeAffinitySchedulingStrategy
+
+        # On this machine: if another one is lost, only its runs are.
+        node = self._ray.get_runtime_context().get_node_id()
+        here = NodeAffinitySchedulingStrategy(node, soft=False)
+        queue: Any = Queue(actor_options={"num_cpus": 0, "scheduling_strategy": here})
+        self._queue = queue.actor
+        self._news = self._queue.get.remote()
 
     def _forget(self) -> None:
         """Drops all references to Ray's objects, which must not outlive the connection."""
