@@ -2,10 +2,7 @@
 
 from __future__ import annotations
 
-import contextlib
 import statistics
-
-import tensorflow_federated as tff
 
 from tff_pcdd import federated, machine, runtime
 from tff_pcdd.benchmarks import measure
@@ -45,12 +42,7 @@ def run(plan: measure.Plan) -> Section:
 
 def _measure(workload: Workload, plan: measure.Plan, precisions) -> dict[str, list[float]]:
     """Seconds of the rounds, by precision."""
-    previous = tff.framework.get_context_stack().current
-    with contextlib.ExitStack() as stack:
-        stack.callback(tff.framework.set_default_context, previous)
-        context = runtime.create("inprocess").create_context()
-        stack.callback(context.close)
-        tff.framework.set_default_context(context)
+    with runtime.use("inprocess"):
         contenders = {}
         for precision in precisions:
             spec, clients = workload.build(precision=precision)
