@@ -75,6 +75,9 @@ class Method(Component):
         baseline: whether it is not federated, but something to compare federated methods with.
         pools_samples: whether the samples of all clients are in one place, which trains as a single
             client without a state of its own. Nothing is sent then.
+        tuning: what fair comparisons tune besides the learning rate: the method's main coefficient,
+            one of its options, with three values to try, the default among them. Empty if it has
+            none.
         has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
             which is None otherwise. More rounds cannot be added to such a run later.
         published_weighting: the published weights of clients in means over the cohort: "samples"
@@ -88,6 +91,7 @@ class Method(Component):
     has_global_model: ClassVar[bool] = True
     baseline: ClassVar[bool] = False
     pools_samples: ClassVar[bool] = False
+    tuning: ClassVar[Mapping[str, tuple[Any, Any, Any]]] = {}
     has_schedule: ClassVar[bool] = False
     published_weighting: ClassVar[str] = "samples"
 
