@@ -17,6 +17,8 @@ from etils import epy
 with epy.lazy_imports():
     import tensorflow as tf
 
+    from tff_pcdd.models import convolution_gradients
+
 PRECISIONS = ("float32", "bfloat16")
 
 # The name of the layer that converts features to float32.
@@ -55,7 +57,10 @@ def policy_name() -> str:
 
 def with_float32_output(model: tf.keras.Model) -> tf.keras.Model:
     """The same model, whose features are converted to float32 if it is built in bfloat16."""
-    if _current.get() != "bfloat16" or getattr(model.output, "dtype", None) != tf.bfloat16:
+    if _current.get() != "bfloat16":
+        return model
+    convolution_gradients.speed_up(model)
+    if getattr(model.output, "dtype", None) != tf.bfloat16:
         return model
     cast = tf.keras.layers.Activation("linear", dtype="float32", name=CAST)
     return tf.keras.Model(model.inputs, cast(model.output), name=model.name)
