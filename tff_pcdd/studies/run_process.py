@@ -129,6 +129,7 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
     """
     try:
         surroundings.enter()
+        # Safe: the bytes come from the process of the study, and Ray itself unpickles what it says.
         checked: Sequence[ExperimentConfig] = pickle.loads(configs)
         heavy.own_process()
         heavy.load(*_IMPORTED_FIRST)
@@ -174,6 +175,7 @@ def compute(
     """
     try:
         surroundings.enter()
+        # Safe for the same reason as above.
         config, folder, options, overwrite, label, cores = pickle.loads(job)
         _stay_on(cores)
         with run_reports.reported(number, send):
