@@ -11,6 +11,8 @@ TEST_WORKERS ?= 2
 SERVING_VENV := .venv-serving
 # So does the documentation site.
 DOCS_VENV := .venv-docs
+# And the software that the benchmark sets beside this package.
+PEERS_VENV := .venv-peers
 EXPORT_DIR = exported
 HOST = 127.0.0.1
 PORT = 8501
@@ -20,7 +22,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 .PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-tracking \
-	install-ray install-serving install-docs clean
+	install-ray install-serving install-docs install-peers clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -83,6 +85,10 @@ install-serving: $(SERVING_VENV)/.installed
 
 install-docs: $(DOCS_VENV)/.installed
 
+# PyTorch, Flower and pfl-research, and FedJAX, for `tasks.benchmark --peers`; 2.3 GB. The CPU build
+# of PyTorch is not on every package index.
+install-peers: $(PEERS_VENV)-torch/.installed $(PEERS_VENV)-jax/.installed
+
 # Nothing is installed that is not in the lock, with the content that it had when it was locked.
 QUIET = --quiet --disable-pip-version-check
 LOCKED = $(QUIET) --no-deps --require-hashes
@@ -115,6 +121,12 @@ $(DOCS_VENV)/.installed: docs/requirements.lock
 	$(DOCS_VENV)/bin/python -m pip install $(LOCKED) -r docs/requirements.lock
 	@touch $@
 
+$(PEERS_VENV)-%/.installed: peers/requirements-%.lock
+	@$(CHECK_PYTHON)
+	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
+	$(@D)/bin/python -m pip install $(LOCKED) -r $<
+	@touch $@
+
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) build *.egg-info .coverage \
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) $(PEERS_VENV)-torch $(PEERS_VENV)-jax build *.egg-info .coverage \
 		.mypy_cache .pytest_cache .ruff_cache

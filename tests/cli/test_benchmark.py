@@ -17,6 +17,7 @@ from tff_pcdd.benchmarks import (
     local_step,
     measure,
     memory,
+    peers,
     processes,
     report,
     startup,
@@ -86,7 +87,6 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
     assert target["met"] == (target["value"] >= 0.9)
 
 
-@pytest.mark.slow
 @pytest.mark.slow
 def test_precisions_are_compared(sections):
     """On a processor without instructions for bfloat16, only float32 is measured."""
@@ -296,9 +296,20 @@ def test_page_says_why_a_contender_is_missing():
         (["--sections=memory,memory"], "--sections=memory,memory: memory is named twice"),
         (["--repeats=0"], "--repeats=0: must be at least 1"),
         (["--output_dir="], "--output_dir: is required"),
+        (
+            ["--peers", "--sections=memory"],
+            "--peers: is a section of its own; leave out --sections",
+        ),
+        (["--peers"], "--peers: no environment of a peer exists; run make install-peers"),
+        (["--page=p.md", "--peers"], "--page=p.md: needs all sections; leave out --peers"),
+        (
+            ["--page=p.md", "--sections=soak"],
+            "--page=p.md: needs all sections; leave out --sections",
+        ),
     ],
 )
-def test_refusals_are_one_line(tmp_path, call_here, flags, message):
+def test_refusals_are_one_line(tmp_path, call_here, monkeypatch, flags, message):
+    monkeypatch.setattr(peers, "ENVIRONMENTS", {"torch": tmp_path / "python"})
     status, out, err = call_here("benchmark", f"--output_dir={tmp_path}", *flags)
     assert status == 2
     assert out == ""

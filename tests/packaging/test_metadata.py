@@ -53,6 +53,8 @@ def test_extras_can_be_installed_together():
         "requirements-ray.lock",
         "serving/requirements.lock",
         "docs/requirements.lock",
+        "peers/requirements-torch.lock",
+        "peers/requirements-jax.lock",
     ],
 )
 def test_every_file_that_is_installed_is_checked(lock):
@@ -67,9 +69,9 @@ def test_every_file_that_is_installed_is_checked(lock):
 def test_installing_requires_the_hashes():
     makefile = (_ROOT / "Makefile").read_text()
     installs = re.findall("pip install (.+)", makefile)
-    assert len(installs) == 6
-    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 5
-    # The sixth installs the project itself, with the locked setuptools.
+    assert len(installs) == 7
+    assert sum(options.startswith("$(LOCKED) -r ") for options in installs) == 6
+    # One installs the project itself, with the locked setuptools.
     assert sum("--no-deps --no-build-isolation -e ." in options for options in installs) == 1
     assert re.search(r"^LOCKED = .*--no-deps --require-hashes$", makefile, re.M)
     names = [name for name, _, _ in _locked("requirements.lock")]

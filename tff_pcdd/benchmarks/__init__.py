@@ -8,6 +8,7 @@ SECTIONS = {
     "runtimes": "tff_pcdd.benchmarks.runtimes",
     "local_step": "tff_pcdd.benchmarks.local_step",
     "precision": "tff_pcdd.benchmarks.precision",
+    "peers": "tff_pcdd.benchmarks.peers",
     "actors": "tff_pcdd.benchmarks.actors",
     "studies": "tff_pcdd.benchmarks.studies",
     "methods": "tff_pcdd.benchmarks.methods",

@@ -1,16 +1,21 @@
-"""Runs tasks.train; also prints a line after each round, and the peak memory at the end.
+"""Runs tasks.train; also prints a line after each round and at the end, where it waits for another.
 
 python -m tff_pcdd.benchmarks.first_round --rounds=1 --output_dir=DIR
 """
 
 import atexit
-import os
+import sys
 from unittest import mock
 
 from tff_pcdd import heavy
-from tff_pcdd.benchmarks.processes import peak_memory
-from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
+from tff_pcdd.benchmarks.startup import FIRST_ROUND, LAST_LINE
 from tff_pcdd.cli import train
+
+
+def wait_at_the_end() -> None:
+    """Waits until the benchmark has looked at this process."""
+    print(LAST_LINE, flush=True)
+    sys.stdin.readline()
 
 
 def main():
@@ -27,7 +32,7 @@ def main():
         print(FIRST_ROUND, flush=True)
         return metrics
 
-    atexit.register(lambda: print(PEAK_MEMORY, peak_memory(os.getpid()), flush=True))
+    atexit.register(wait_at_the_end)
     with mock.patch.object(Simulation, "next_round", announced):
         train.run()
 

@@ -1,16 +1,12 @@
 """Section `memory`: whether memory grows over the rounds if the cohort size varies.
 
-`python -m tff_pcdd.benchmarks.memory ROUNDS` runs the rounds and prints the memory after each of
-them as JSON.
+`python -m tff_pcdd.benchmarks.memory ROUNDS` runs the rounds, and waits after each of them.
 """
 
 from __future__ import annotations
 
 import gc
-import json
-import os
 import sys
-from pathlib import Path
 
 import numpy as np
 
@@ -20,7 +16,7 @@ from tff_pcdd.benchmarks.report import Section, Table, Target
 _TEXT = """\
 {rounds} rounds of FedAvg on the runtime `inprocess` in a process of its own, with cohorts of 2 to
 12 of 12 clients, which have 16 images of 8×8 each. The table shows the resident memory of the
-process after a round (/proc/self/statm)."""
+process after a round, read from outside (/proc/PID/statm)."""
 
 _ROUNDS, _QUICK_ROUNDS = 200, 24
 _SIZES = range(2, 13)
@@ -31,7 +27,12 @@ def run(plan: measure.Plan) -> Section:
     """Runs the rounds in a new process, which has no memory of earlier sections."""
     rounds = _QUICK_ROUNDS if plan.quick else _ROUNDS
     measure.note(f"memory: {rounds} rounds")
-    sizes = processes.measured_by("tff_pcdd.benchmarks.memory", rounds)
+    measured = processes.watched(
+        "tff_pcdd.benchmarks.memory",
+        str(rounds),
+        look=lambda pid: {"memory_mb": processes.resident_memory(pid)},
+    )
+    sizes = [row["memory_mb"] for row in measured]
     early = rounds // 10
     shown = sorted({early, rounds // 4, rounds // 2, rounds})
     rows = [{"round": r, "memory_mb": sizes[r - 1]} for r in shown]
@@ -39,12 +40,6 @@ def run(plan: measure.Plan) -> Section:
     target = Target(f"memory after round {rounds} over round {early}", ratio, _LIMIT)
     table = Table("Memory", {"round": "round", "memory (MB)": "memory_mb"}, rows)
     return Section("Memory over rounds", _TEXT.format(rounds=rounds), [table], [target])
-
-
-def resident_memory(pid: int | str = "self") -> float:
-    """Resident memory of a process in MB, by default of this one."""
-    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
-    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def cohort_sizes(rounds: int) -> list[int]:
@@ -55,8 +50,8 @@ def cohort_sizes(rounds: int) -> list[int]:
     return sizes[:rounds].tolist()
 
 
-def run_rounds(rounds: int) -> list[float]:
-    """Runs FedAvg with varying cohort sizes; returns the memory after each round in MB."""
+def run_rounds(rounds: int) -> None:
+    """Runs FedAvg with varying cohort sizes, and pauses after each round."""
     from tff_pcdd.benchmarks.workloads import synthetic
     from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 
@@ -64,15 +59,13 @@ def run_rounds(rounds: int) -> list[float]:
         data=synthetic(16 * _SIZES[-1], _SIZES[-1], (8, 8, 1)),
         training=TrainingConfig(local_epochs=1, batch_size=8),
     )
-    measured = []
     with Simulation(config) as simulation:
         for size in cohort_sizes(rounds):
             simulation.cohort_size = size
             simulation.next_round()
             gc.collect()
-            measured.append(resident_memory())
-    return measured
+            processes.pause()
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_rounds(int(sys.argv[1]))))
+    run_rounds(int(sys.argv[1]))

@@ -16,7 +16,11 @@ _TEXT = """\
 A round of each method alternates with a round of FedAvg that has the same projection in front of
 its head, on the runtime `inprocess`, with the method's default settings. The first round is not
 counted, so FedMR has its prototypes. The ratio is the median of the ratios within a repeat.
-{workload}."""
+{workload}.
+
+FedRep does not backpropagate through the backbone in the epochs of its head. Ditto trains two
+models. MOON passes every batch through two more networks, without gradients. FedMR also passes the
+client's samples forward once for the prototypes."""
 
 _WORKLOAD = Workload("simple_cnn", 4, 320, 64, 2)
 _QUICK_WORKLOAD = Workload("simple_cnn", 2, 16, 8, 1)

@@ -7,12 +7,11 @@ It does what the text of section `startup` says, and no more.
 
 import argparse
 import functools
-import os
+import sys
 
 from tff_pcdd import data, methods, models
 from tff_pcdd.benchmarks import plain
-from tff_pcdd.benchmarks.processes import peak_memory
-from tff_pcdd.benchmarks.startup import FIRST_ROUND, PEAK_MEMORY
+from tff_pcdd.benchmarks.startup import FIRST_ROUND, LAST_LINE
 from tff_pcdd.federated import SGD, TrainingSpec
 
 _MODEL, _FEATURES = "simple_cnn", 84
@@ -44,7 +43,8 @@ def main() -> None:
     loop.next()
     print(FIRST_ROUND, flush=True)
     print(f"accuracy: {100 * loop.accuracy(federation.test):.2f} %")
-    print(PEAK_MEMORY, peak_memory(os.getpid()))
+    print(LAST_LINE, flush=True)
+    sys.stdin.readline()
 
 
 if __name__ == "__main__":

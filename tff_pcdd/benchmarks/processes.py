@@ -10,7 +10,7 @@ import re
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import IO, Any
 
@@ -42,6 +42,51 @@ def measured_by(module: str, *sizes: int) -> Any:
     if process.returncode:
         raise RuntimeError(f"{module} exited with {process.returncode}")
     return json.loads(output.splitlines()[-1])
+
+
+def watched(
+    module: str, *arguments: str, look: Callable[[int], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Runs `python -m module`, and looks at it from outside at every line that it prints.
+
+    The module prints JSON objects with `pause`, which waits until it has been looked at.
+
+    Args:
+        module: the module.
+        *arguments: its arguments.
+        look: returns measurements of the process with an id.
+
+    Returns:
+        For each line, its values and the measurements.
+
+    Raises:
+        RuntimeError: it fails.
+    """
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+    process, found = start_module(module, *arguments, **pipes), []
+    assert process.stdin is not None
+    with process:
+        for line in standard_output(process):
+            if not line.startswith("{"):  # Ray's workers print as well.
+                continue
+            found.append({**json.loads(line), **look(process.pid)})
+            process.stdin.write("\n")
+            process.stdin.flush()
+    if process.returncode:
+        raise RuntimeError(f"{module} exited with {process.returncode}")
+    return found
+
+
+def pause(**values: Any) -> None:
+    """Prints values, and waits until the process that started this one has looked at it."""
+    print(json.dumps(values), flush=True)
+    sys.stdin.readline()
+
+
+def resident_memory(pid: int) -> float:
+    """Resident memory of a process in MB."""
+    pages = int(Path(f"/proc/{pid}/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 def has_ray() -> bool:

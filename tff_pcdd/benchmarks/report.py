@@ -1,20 +1,34 @@
-"""The report: tables and targets as JSON, as a Markdown page and as a figure."""
+"""The report: tables and targets as JSON, as a Markdown page and as a figure.
+
+The frame of the page is templates/page.md; each section has its own text.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
+import datetime
+import hashlib
 import importlib.metadata
 import json
 import os
 import platform
+import subprocess
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import jinja2
+
 from tff_pcdd import files
+from tff_pcdd._version import __version__
+from tff_pcdd.benchmarks import SECTIONS
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+# The last line of a page.
+_DIGEST = "<!-- sha256 of the lines above: {} -->"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -107,11 +121,39 @@ def describe_machine() -> dict[str, Any]:
         "cpu": cpu,
         "memory_gib": memory,
         "system": platform.platform(terse=True),
+        "date": datetime.date.today().isoformat(),
+        "version": __version__,
+        "commit": _commit(),
         "python": platform.python_version(),
         "tensorflow": importlib.metadata.version("tensorflow"),
         "tensorflow_federated": importlib.metadata.version("tensorflow-federated"),
+        "ray": _version_of("ray"),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
+
+
+def _version_of(package: str) -> str | None:
+    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+        return importlib.metadata.version(package)
+    return None
+
+
+def _commit() -> str | None:
+    """The commit of the clone that this package lies in, and whether files differ from it."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    try:
+        commit, changes = (
+            subprocess.run(
+                [*git, *arguments], check=True, capture_output=True, text=True
+            ).stdout.strip()
+            for arguments in (
+                ("rev-parse", "--short=12", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit} with uncommitted changes" if changes else commit
 
 
 def _lines(path: str) -> list[str]:
@@ -147,38 +189,45 @@ def write(
 
 
 def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
-    """The report as a Markdown page."""
-    load = ", ".join(map(str, machine["load_average"]))
-    lines = [
-        "# Benchmark",
-        "",
-        f"{machine['cores']} cores of {machine['cpu']}, {machine['memory_gib']} GiB, "
-        f"{machine['system']}; TensorFlow {machine['tensorflow']}, "
-        f"TFF {machine['tensorflow_federated']}, Python {machine['python']}. "
-        f"Load average at the start: {load}. {settings['repeats']} repeats, "
-        f"{settings['seconds']:.0f} s in total.",
-    ]
-    if settings["quick"]:
-        lines += ["", "**Quick run: the sizes are tiny and the numbers mean nothing.**"]
+    """The report as a Markdown page, whose last line is the digest of the others."""
     targets = [target for section in sections.values() for target in section.targets]
-    if targets:
-        rows = [
-            {
-                "text": target.text,
-                "limit": f"{'≥' if target.at_least else '≤'} {target.limit:g}",
-                "value": target.value,
-                "met": {True: "met", False: "**not met**", None: "not measured"}[target.met],
-            }
-            for target in targets
-        ]
-        columns = {"target": "text", "bound": "limit", "measured": "value", "": "met"}
-        lines += ["", "## Targets", "", *_table(columns, rows)]
-    for section in sections.values():
-        lines += ["", f"## {section.title}", "", section.text]
-        for table in section.tables:
-            lines += ["", f"### {table.title}"] if len(section.tables) > 1 else []
-            lines += ["", *_table(table.columns, table.rows)]
-    return "\n".join(lines) + "\n"
+    rows = [
+        {
+            "text": target.text,
+            "limit": f"{'≥' if target.at_least else '≤'} {target.limit:g}",
+            "value": target.value,
+            "met": {True: "met", False: "**not met**", None: "not measured"}[target.met],
+        }
+        for target in targets
+    ]
+    columns = {"target": "text", "bound": "limit", "measured": "value", "": "met"}
+    # Markdown, not HTML: nothing is escaped.
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).parent / "templates"),
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+    )
+    page = environment.get_template("page.md").render(
+        machine=machine,
+        settings=settings,
+        sections=sections,
+        names=list(SECTIONS),
+        targets="\n".join(_table(columns, rows)) if rows else "",
+        table=lambda table: "\n".join(_table(table.columns, table.rows)),
+    )
+    page = f"{page.rstrip()}\n\n"
+    return f"{page}{_DIGEST.format(digest_of(page))}\n"
+
+
+def digest_of(page: str) -> str:
+    """The digest of a page without its last line, for `is_unchanged`."""
+    return hashlib.sha256(page.encode()).hexdigest()
+
+
+def is_unchanged(page: str) -> bool:
+    """Whether a page is as `to_markdown` wrote it."""
+    text, found, last = page.rstrip("\n").rpartition("\n")
+    return found != "" and last == _DIGEST.format(digest_of(text + found))
 
 
 def _table(columns: Mapping[str, str], rows) -> list[str]:

@@ -23,7 +23,15 @@ _TEXT = """\
 `inprocess` (with its default settings, and with one client at a time), `tff` (TFF's C++ worker) and
 `ray` (two actors on this machine, with one core each) run this project's computations.
 `stock` is `tff.learning.algorithms.build_weighted_fed_avg` in TFF's own default context. Seconds
-are medians; a ratio is the median of the ratios within a repeat."""
+are medians; a ratio is the median of the ratios within a repeat.
+
+All have the same clients, batches and network, and the rounds of `plain` give the same weights as
+this project's. `plain` has one Keras model and one `tf.function`, a cached `tf.data` pipeline per
+client (raw images → shuffle → batch → normalize → prefetch), this project's SGD, and a weighted
+mean in TensorFlow. It iterates over `iter(dataset)`, because TensorFlow turns `for x, y in dataset`
+into `Dataset.reduce`, which is slower; `stock`'s default loop is such a reduction.
+`stock` neither clips gradients nor decays weights, and does not average the statistics of batch
+normalization, about which TFF warns."""
 
 # By workload: contender, reference, and the lower bound on the ratio of their speeds.
 _TARGETS = {

@@ -1,15 +1,13 @@
 """Section `soak`: whether memory grows over many rounds on Ray actors.
 
-`python -m tff_pcdd.benchmarks.soak ROUNDS CLIENTS COHORT` runs the rounds and prints the memory
-after each of them as JSON.
+`python -m tff_pcdd.benchmarks.soak ROUNDS CLIENTS COHORT` runs the rounds; after each of them it
+prints seconds and the size of Ray's objects as JSON, and waits.
 """
 
 from __future__ import annotations
 
 import contextlib
 import gc
-import json
-import os
 import sys
 import tempfile
 import time
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.benchmarks import measure, processes
-from tff_pcdd.benchmarks.memory import resident_memory
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.runtime.processes import children
 
@@ -25,8 +22,8 @@ _TEXT = """\
 {rounds} rounds of FedPer on {actors} Ray actors on this machine, with a cohort of {cohort} out of
 {clients:,} clients, in a process of its own. Each client has 16 images of 8×8 and keeps its head
 between rounds, on disk (`--client_store=disk`). The table shows memory after a round: the resident
-memory of the driver and of all actors together, and the size of the objects in Ray's shared
-memory."""
+memory of the driver and of all actors together, read from outside (/proc/PID/statm), and the size
+of the objects in Ray's shared memory."""
 
 _ACTORS = 4
 _ROUNDS, _CLIENTS, _COHORT = 100, 10_000, 500
@@ -41,7 +38,8 @@ def run(plan: measure.Plan) -> Section:
     if not processes.has_ray():
         return Section("Soak", text, [processes.without_ray("Soak")])
     measure.note(f"soak: {rounds} rounds")
-    measured = processes.measured_by("tff_pcdd.benchmarks.soak", rounds, clients, cohort)
+    sizes = map(str, (rounds, clients, cohort))
+    measured = processes.watched("tff_pcdd.benchmarks.soak", *sizes, look=_memory)
     early = max(rounds // 5, 1)
     shown = sorted({early, rounds // 2, rounds})
     targets = [
@@ -63,8 +61,8 @@ def run(plan: measure.Plan) -> Section:
     return Section("Soak", text, [Table("Soak", columns, rows)], targets)
 
 
-def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
-    """Runs the rounds; returns the seconds of each, and the memory after it in MB."""
+def run_rounds(rounds: int, clients: int, cohort: int) -> None:
+    """Runs the rounds, and pauses after each with its seconds."""
     from tff_pcdd import methods, models, runtime
     from tff_pcdd.benchmarks.workloads import synthetic
     from tff_pcdd.runtime import ray_cluster
@@ -80,7 +78,6 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
         ),
     )
     compute = ComputeOptions(runtime=runtime.create("ray", ray_actors=_ACTORS))
-    measured = []
     with contextlib.ExitStack() as stack:
         # Room for all actors, even on a machine with fewer cores.
         stack.enter_context(ray_cluster.connected(None, num_cpus=_ACTORS))
@@ -97,20 +94,20 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> list[dict[str, Any]]:
             simulation.store.sync()
             simulation.store.forget_before(simulation.round)
             gc.collect()
-            measured.append(
-                {
-                    "seconds": seconds,
-                    "driver_mb": resident_memory(),
-                    "actors_mb": sum(map(resident_memory, _actor_processes())),
-                    "objects_mb": _objects(),
-                }
-            )
-    return measured
+            processes.pause(seconds=seconds, objects_mb=_objects())
 
 
-def _actor_processes() -> list[int]:
+def _memory(driver: int) -> dict[str, Any]:
+    """Memory of the driver and of its actors in MB."""
+    return {
+        "driver_mb": processes.resident_memory(driver),
+        "actors_mb": sum(map(processes.resident_memory, _actor_processes(driver))),
+    }
+
+
+def _actor_processes(driver: int) -> list[int]:
     found = []
-    for pid in children(os.getpid()):
+    for pid in children(driver):
         with contextlib.suppress(OSError):
             if b"ray::ShareActor" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 found.append(pid)
@@ -126,4 +123,4 @@ def _objects() -> float:
 
 
 if __name__ == "__main__":
-    print(json.dumps(run_rounds(*map(int, sys.argv[1:]))))
+    run_rounds(*map(int, sys.argv[1:]))

@@ -13,15 +13,16 @@ from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.runtime import launcher
 
-# Lines that `first_round` prints: the first after each round; a number follows the second.
+# Lines that `first_round` prints: the first after each round; after the second, it waits.
 FIRST_ROUND = "first round finished"
-PEAK_MEMORY = "peak memory (MB):"
+LAST_LINE = "the command ends"
 
 _TEXT = """\
 `tasks.train --rounds=1` on digits, with ten clients and five local epochs: seconds from the start
 of the process to the end of the first round, and to the end of the command (which also evaluates,
 draws and saves). Memory is the peak of the process over the whole command, and the sum of the peaks
-of its workers up to the end of the first round; those of `ray` are two actors and Ray itself.
+of its workers up to the end of the first round, both read from outside (/proc/PID/status); those of
+`ray` are two actors and Ray itself.
 
 `plain` is a plain TensorFlow program (`tff_pcdd.benchmarks.plain_program`) in a process of its own
 that imports TensorFlow, loads the same samples of the same clients, makes the same network, traces
@@ -104,7 +105,8 @@ def _run_contender(contender: str, quick: bool) -> dict[str, float]:
         if contender == "ray":
             arguments.append("--ray_actors=2")
         start = time.perf_counter()
-        process = processes.start_module(module, *arguments, stdout=subprocess.PIPE)
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        process = processes.start_module(module, *arguments, **pipes)
         first_round = memory = None
         output = processes.standard_output(process)
         for line in output:
@@ -112,8 +114,10 @@ def _run_contender(contender: str, quick: bool) -> dict[str, float]:
                 first_round = time.perf_counter() - start
                 pids = processes.children(process.pid)
                 workers_memory = sum(map(processes.peak_memory, pids))
-            elif line.startswith(PEAK_MEMORY):
-                memory = float(line.removeprefix(PEAK_MEMORY))
+            elif line.strip() == LAST_LINE:
+                memory = processes.peak_memory(process.pid)
+                assert process.stdin is not None
+                process.stdin.close()
         process.wait()
         seconds = time.perf_counter() - start
         output.close()

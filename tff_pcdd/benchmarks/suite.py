@@ -11,30 +11,43 @@ from pathlib import Path
 
 import tensorflow_federated as tff
 
-from tff_pcdd import disks
+from tff_pcdd import disks, files
 from tff_pcdd.benchmarks import SECTIONS, measure, report
 from tff_pcdd.runtime import inprocess
 
 
-def run(names: Sequence[str], plan: measure.Plan, output_dir: str | os.PathLike) -> str:
+def run(
+    names: Sequence[str],
+    plan: measure.Plan,
+    output_dir: str | os.PathLike,
+    page: str | os.PathLike | None = None,
+) -> str:
     """Measures sections and writes benchmark.json, benchmark.md and benchmark.png.
 
     The report is written after every section, so an interrupted run leaves what has been measured.
+
+    Args:
+        names: of the sections.
+        plan: how much is measured.
+        output_dir: directory of the report.
+        page: another file for the Markdown page, which is written after the last section.
 
     Returns:
         The report as a Markdown page.
 
     Raises:
-        SettingError: the directory cannot be written to.
+        SettingError: a directory cannot be written to.
         WriteError: the report cannot be written.
     """
     disks.check_writable(Path(output_dir))
+    if page is not None:
+        disks.check_writable(Path(page).parent)
     # Replaces the context that importing TFF installs, which prints an error when it is collected
     # at the end of the process.
     tff.framework.set_default_context(inprocess.create_context())
     gc.collect()
     machine, start = report.describe_machine(), time.perf_counter()
-    sections, page = {}, ""
+    sections, text = {}, ""
     for name in names:
         sections[name] = importlib.import_module(SECTIONS[name]).run(plan)
         settings = {
@@ -43,5 +56,7 @@ def run(names: Sequence[str], plan: measure.Plan, output_dir: str | os.PathLike)
             "sections": list(names),
             "seconds": time.perf_counter() - start,
         }
-        page = report.write(Path(output_dir), machine, settings, sections)
-    return page
+        text = report.write(Path(output_dir), machine, settings, sections)
+    if page is not None:
+        files.write_text(Path(page), text)
+    return text

@@ -1,10 +1,12 @@
 """Measures speed and memory: runtimes, methods, comparisons, start-up, large populations, serving.
 
     python -m tasks.benchmark --output_dir=runs/benchmark
+    python -m tasks.benchmark --peers --output_dir=runs/peers
 
 Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and
-benchmark.png, and replaces those of an earlier run. Takes about 20 minutes on 2 cores, which should
-be idle otherwise.
+benchmark.png, and replaces those of an earlier run. Takes about 40 minutes on 2 cores, which should
+be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of their own,
+which `make install-peers` makes.
 """
 
 from __future__ import annotations
@@ -31,6 +33,20 @@ def define(flags: Flags) -> None:
         f"Sections to measure, in order; by default all: {', '.join(SECTIONS)}.",
         _GROUP,
     )
+    flags.add(
+        bool,
+        "peers",
+        False,
+        "Measure the section peers only: the same rounds in other software.",
+        _GROUP,
+    )
+    flags.add(
+        str,
+        "page",
+        None,
+        "File for another copy of the report, such as docs/benchmark.md; needs all sections.",
+        _GROUP,
+    )
     flags.add(int, "repeats", 5, "Number of repetitions of each measurement.", _GROUP)
     flags.add(
         bool,
@@ -45,8 +61,19 @@ def read_sections(flags: Flags) -> list[str]:
     """The chosen sections.
 
     Raises:
-        SettingError: a section is unknown or named twice, or none is given.
+        SettingError: a section is unknown or named twice, or none is given; flags contradict each
+            other, or no peer is installed.
     """
+    for name in ("sections", "peers"):
+        if flags["page"] is not None and flags[name]:
+            raise SettingError("page", flags["page"], f"needs all sections; leave out --{name}")
+    if flags["peers"]:
+        if flags["sections"] is not None:
+            raise SettingError("peers", None, "is a section of its own; leave out --sections")
+        from tff_pcdd.benchmarks import peers
+
+        peers.check_installed()
+        return ["peers"]
     if flags["sections"] is None:
         return list(SECTIONS)
     chosen = flags.required("sections")
@@ -67,7 +94,8 @@ def main(flags: Flags) -> None:
 
     from tff_pcdd.benchmarks import measure, suite
 
-    print(suite.run(sections, measure.Plan(repeats, flags["quick"]), output_dir))
+    plan = measure.Plan(repeats, flags["quick"])
+    print(suite.run(sections, plan, output_dir, page=flags["page"]))
     print(f"report in {output_dir}")
 
 

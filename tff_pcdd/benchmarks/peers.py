@@ -1,0 +1,293 @@
+"""Section `peers`: the same rounds in PyTorch, Flower, pfl-research and FedJAX."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import statistics
+import sys
+import tempfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd import machine
+from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks.contenders import Contender, ContenderError
+from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.errors import SettingError
+
+_TEXT = """\
+The same FedAvg rounds in other software, with all clients of the workloads in every round: the same
+samples in the same order, initial weights, network, batches, epochs and optimizer (SGD with
+momentum, coupled weight decay and clipping by the global norm). Each contender has a process of its
+own with all cores, and is stopped while another one is measured; peers have environments of their
+own (`make install-peers`; their programs are in the folder `peers`).
+
+- `inprocess`: this project, with its default settings.
+- `plain`: the plain TensorFlow loop of section `runtimes`; it shuffles by itself.
+- `pytorch`: a plain PyTorch loop in the manner of PFLlib: DataLoader, `torch.optim.SGD`, the
+  clients one after the other; in PyTorch's default layout, and with `channels_last`.
+- `flower`: Flower's simulation with the same PyTorch training (`channels_last`), in one Ray worker
+  with one thread for each core.
+- `pfl`: pfl-research with the same PyTorch network (`channels_last`), in one process.
+- `fedjax`: FedJAX with the same network in JAX, in one process.
+
+In bfloat16, PyTorch's programs train under `torch.autocast`; FedJAX has no such option.
+
+*Deviation* says whether the work is the same: the distance of the weights after the first round
+from those of `inprocess`, over the distance that those have moved (Euclidean norms over all trained
+weights). Seconds are medians of {repeats} rounds after two that are not counted; the contenders
+take turns, and a ratio is the median of the ratios within a repeat. Memory is the most that a
+process and its descendants use in a further round, read from outside (proportional set size)."""
+
+_WITHOUT_BFLOAT16 = "\n\nbfloat16 is left out: {reason}."
+
+_NOT_INSTALLED = "not measured: not installed; run `make install-peers`"
+
+_PROGRAMS = processes.ROOT / "peers"
+# The environments of the peers, see `make install-peers`.
+ENVIRONMENTS = {
+    name: processes.ROOT / f".venv-peers-{name}" / "bin" / "python" for name in ("torch", "jax")
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Peer:
+    """A program in another environment.
+
+    Attributes:
+        environment: name of the environment.
+        program: file in the folder `peers`.
+        precisions: those that it offers.
+        arguments: further arguments.
+    """
+
+    environment: str
+    program: str
+    precisions: tuple[str, ...] = ("float32", "bfloat16")
+    arguments: tuple[str, ...] = ()
+
+
+PEERS = {
+    "pytorch": Peer("torch", "pytorch.py", ("float32",), ("contiguous",)),
+    "pytorch, channels_last": Peer("torch", "pytorch.py", arguments=("channels_last",)),
+    "flower": Peer("torch", "flower.py"),
+    "pfl": Peer("torch", "pfl_research.py"),
+    "fedjax": Peer("jax", "fedjax_program.py", ("float32",)),
+}
+
+_OWN = "inprocess"
+# The lower bounds on the ratio of speeds: over the faster PyTorch loop by model, and over the rest.
+_LOOP = "pytorch"
+_LOOP_LIMITS = {"simple_cnn": 1.5, "resnet18": 1.0}
+_LIMIT = 1.0
+# The rounds before those that count: one whose weights are compared, and the first of `alternate`.
+_WARM_UP = 2
+
+_ABILITIES = [
+    {
+        "name": "tff_pcdd",
+        "state": "in memory or on disk",
+        "personal": "yes",
+        "resume": "yes, with the same results",
+        "disjoint": "yes",
+        "export": "SavedModel, TensorFlow Lite, .keras",
+    },
+    {
+        "name": "PyTorch loop (PFLlib)",
+        "state": "in memory: one object and one network for each client",
+        "personal": "yes",
+        "resume": "no",
+        "disjoint": "yes",
+        "export": "torch.save",
+    },
+    {
+        "name": "Flower",
+        "state": "in memory, as records",
+        "personal": "written by the user",
+        "resume": "written by the user",
+        "disjoint": "in the package flwr-datasets",
+        "export": "written by the user",
+    },
+    {
+        "name": "pfl-research",
+        "state": "in memory or on disk, not for batch statistics",
+        "personal": "on the training samples, before and after training",
+        "resume": "yes",
+        "disjoint": "no",
+        "export": "torch.save",
+    },
+    {
+        "name": "FedJAX",
+        "state": "written by the user, in memory",
+        "personal": "written by the user",
+        "resume": "yes",
+        "disjoint": "no",
+        "export": "no",
+    },
+]
+_ABILITY_COLUMNS = {
+    "software": "name",
+    "states of clients": "state",
+    "evaluates personal models": "personal",
+    "resumes a run": "resume",
+    "partitions with disjoint classes": "disjoint",
+    "exports models": "export",
+}
+
+
+def check_installed() -> None:
+    """Checks that some peer can be measured.
+
+    Raises:
+        SettingError: none of the environments is installed.
+    """
+    if not any(python.exists() for python in ENVIRONMENTS.values()):
+        raise SettingError("peers", None, "no environment of a peer exists; run make install-peers")
+
+
+def run(plan: measure.Plan) -> Section:
+    """Measures all workloads in all precisions that this machine is fast in."""
+    from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS
+
+    slow = machine.slow_bfloat16()
+    text = _TEXT.format(repeats=plan.repeats)
+    if slow is not None:
+        text += _WITHOUT_BFLOAT16.format(reason=slow)
+    tables, targets = [], []
+    for number, workload in enumerate(QUICK_WORKLOADS if plan.quick else WORKLOADS):
+        for precision in ("float32",) if slow is not None else ("float32", "bfloat16"):
+            rows = measure_workload(number, precision, plan)
+            tables.append(Table(f"{workload}, {precision}", _COLUMNS, rows))
+            targets += targets_of(workload.model, precision, rows)
+    tables.append(Table("What else they do", _ABILITY_COLUMNS, _ABILITIES))
+    return Section("Peers", text, tables, targets)
+
+
+_COLUMNS = {
+    "contender": "contender",
+    "seconds a round": "median",
+    "time / inprocess'": "ratio",
+    "memory (MB)": "memory_mb",
+    "deviation": "deviation",
+    "version": "version",
+    "": "note",
+}
+
+
+def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[dict[str, Any]]:
+    """A row for each contender.
+
+    Args:
+        number: position of the workload in the list.
+        precision: "float32" or "bfloat16".
+        plan: how much is measured.
+    """
+    from tff_pcdd.benchmarks import peer_work
+    from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS
+
+    workload = (QUICK_WORKLOADS if plan.quick else WORKLOADS)[number]
+    label = f"peers: {workload.model}, {precision}"
+    notes: dict[str, str] = {}
+    with contextlib.ExitStack() as stack:
+        path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "work.npz"
+        peer_work.write(workload, plan.repeats + _WARM_UP + 1, path)
+        with np.load(path) as file:
+            initial = {
+                name.removeprefix("weights/"): file[name]
+                for name in file.files
+                if name.startswith("weights/")
+            }
+        running, deviations = {}, {}
+        own: Mapping[str, np.ndarray] = {}
+        for name, command in _commands(number, precision, plan.quick, path, notes).items():
+            measure.note(f"{label}: {name}, first round")
+            contender = stack.enter_context(Contender(command))
+            try:
+                contender.wait_until_ready()
+                contender.next()
+                weights = contender.weights()
+            except ContenderError as error:
+                if name == _OWN:
+                    raise
+                notes[name] = f"failed: {error}"
+                continue
+            own = own or weights
+            deviations[name] = deviation(weights, own, initial) if weights else None
+            running[name] = contender
+        calls = {name: contender.next for name, contender in running.items()}
+        seconds = measure.alternate(calls, plan.repeats, label)
+        rows: list[dict[str, Any]] = [
+            {
+                "contender": name,
+                "seconds": seconds[name],
+                "median": statistics.median(seconds[name]),
+                "ratio": measure.paired_ratio(seconds[name], seconds[_OWN]),
+                "memory_mb": contender.peak_memory(),
+                "deviation": deviations[name],
+                "version": ", ".join(f"{k} {v}" for k, v in contender.versions.items()),
+            }
+            for name, contender in running.items()
+        ]
+    return rows + [{"contender": name, "note": note} for name, note in notes.items()]
+
+
+def _commands(
+    number: int, precision: str, quick: bool, path: Path, notes: dict[str, str]
+) -> dict[str, Sequence[str]]:
+    """The commands of the contenders that can run; the others get a note."""
+    commands: dict[str, Sequence[str]] = {}
+    for name in (_OWN, "plain"):
+        arguments = (str(number), str(int(quick)), name, precision)
+        commands[name] = (sys.executable, "-m", "tff_pcdd.benchmarks.peer_work", *arguments)
+    for name, peer in PEERS.items():
+        python = ENVIRONMENTS[peer.environment]
+        if precision not in peer.precisions:
+            continue
+        if not python.exists():
+            notes[name] = _NOT_INSTALLED
+            continue
+        program = str(_PROGRAMS / peer.program)
+        commands[name] = (str(python), program, str(path), precision, *peer.arguments)
+    return commands
+
+
+def deviation(
+    weights: Mapping[str, np.ndarray],
+    own: Mapping[str, np.ndarray],
+    initial: Mapping[str, np.ndarray],
+) -> float:
+    """Distance of the trained weights from this project's, over the distance that those moved.
+
+    Args:
+        weights: of a contender after a round, by name.
+        own: this project's after the same round.
+        initial: those before the round.
+    """
+    names = [name for name in initial if "/moving_" not in name]
+
+    def norm(difference: Callable[[str], np.ndarray]) -> float:
+        return float(np.sqrt(sum(np.sum(np.square(difference(name))) for name in names)))
+
+    moved = norm(lambda name: own[name] - initial[name])
+    return norm(lambda name: weights[name] - own[name]) / moved
+
+
+def targets_of(model: str, precision: str, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
+    """The targets of a table; the PyTorch loop is that in the faster layout."""
+    ratios = {row["contender"]: row.get("ratio") for row in rows}
+    loops = [ratio for name, ratio in ratios.items() if name.startswith(_LOOP) and ratio]
+    measured = {_LOOP: min(loops, default=None)}
+    measured |= {name: ratios[name] for name in PEERS if name in ratios and _LOOP not in name}
+    return [
+        Target(
+            f"speed of inprocess over {name}, {model}, {precision}",
+            ratio,
+            _LOOP_LIMITS[model] if name == _LOOP else _LIMIT,
+            at_least=True,
+        )
+        for name, ratio in measured.items()
+    ]
