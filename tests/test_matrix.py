@@ -25,6 +25,7 @@ SENDS = {
     "fedprox_prototypes": "counts, features",
     "moon_prototypes": "counts, features",
     "ratioloss": "clients, samples",
+    "scaffold": "control",
 }
 SENDS_NO_WEIGHTS = ["fedproto", "local"]
 # A few combinations for a quick look, of different methods, aggregators and clients.

@@ -89,6 +89,27 @@ class _Prototypes(FedAvg):
         return held
 
 
+class FedDecorr(FedAvg):
+    """Features of a batch are kept from being correlated."""
+
+    def loss(self, client, x, y):
+        plain, number = super().loss(client, x, y), len(y)
+
+        def loss(v):
+            h = features(v, x, True)
+            centred = h - h.mean(axis=0)
+            products = centred.T @ centred
+            scale = np.sqrt(np.diag(products) / (number - 1) + 1e-8)
+            products = products / scale / scale[:, None]
+            if self.options.get("form") == "paper":
+                penalty = ((products / (number - 1)) ** 2).mean()
+            else:
+                penalty = (products**2)[~np.eye(WIDTH, dtype=bool)].mean() / number
+            return plain(v) + self.options["beta"] * penalty
+
+        return loss
+
+
 class FedProto(_Prototypes):
     """Nothing but prototypes is shared; every client that has a class counts once."""
 

@@ -7,9 +7,12 @@ import numpy as np
 
 from tests.methods.numpy_network import (
     BACKBONE,
+    CLASSES,
     EPOCHS,
     HEAD,
     LABELS,
+    MOMENTUM,
+    RATE,
     STATISTICS,
     counts,
     cross_entropy,
@@ -199,6 +202,77 @@ class FedRoD(FedAvg):
         return (
             self.logits(values, x, False) + features(values, x, False) @ values["V"] + values["c"]
         )
+
+
+class FedNTD(FedAvg):
+    """Pulled towards what the received model answers about the classes that are wrong."""
+
+    def loss(self, client, x, y):
+        wrong = np.arange(CLASSES) != y[:, None]
+        t, plain = self.options["temperature"], super().loss(client, x, y)
+
+        def shares(logits):
+            others = logits[wrong].reshape(len(y), CLASSES - 1)
+            return np.exp(others / t) / np.exp(others / t).sum(axis=1, keepdims=True)
+
+        target = shares(self.logits(self.server, x, False))
+
+        def loss(v):
+            gap = np.log(target) - np.log(shares(self.logits(v, x, True)))
+            return plain(v) + self.options["beta"] * (target * gap).sum(axis=1).mean()
+
+        return loss
+
+
+class LogitAdjust(FedAvg):
+    """The frequencies of the classes among all samples are added to the logits."""
+
+    def loss(self, client, x, y):
+        total = sum(counts(k) for k in range(len(LABELS)))
+        prior = np.log(total / total.sum())
+        return lambda v: cross_entropy(self.logits(v, x, True) + self.options["tau"] * prior, y)
+
+
+class Scaffold(FedAvg):
+    """Gradients are corrected by what other clients' gradients were."""
+
+    weighting = "uniform"
+
+    def __init__(self, *arguments, **options):
+        super().__init__(*arguments, **options)
+        zeros = {name: 0 * self.server[name] for name in self.averaged}
+        self.control, self.controls = zeros, [zeros for _ in LABELS]
+
+    def loss(self, client, x, y):
+        tilt = {n: self.control[n] - self.controls[client][n] for n in self.averaged}
+        plain = super().loss(client, x, y)
+        return lambda v: plain(v) + sum((tilt[n] * v[n]).sum() for n in self.averaged)
+
+    def collect(self, cohort, found):
+        # How much of each gradient is in the change: it decays with the momentum.
+        weight = sum((1 - MOMENTUM**k) / (1 - MOMENTUM) for k in range(1, EPOCHS + 1))
+        renewed = {}
+        for k in (k for k in cohort if LABELS[k]):
+            renewed[k] = {
+                n: self.controls[k][n]
+                - self.control[n]
+                + (self.server[n] - found[k][n]) / (RATE * weight)
+                for n in self.averaged
+            }
+        self.control = {
+            n: self.control[n]
+            + sum(new[n] - self.controls[k][n] for k, new in renewed.items()) / len(LABELS)
+            for n in self.averaged
+        }
+        for k, new in renewed.items():
+            self.controls[k] = new
+
+    def round(self, cohort):
+        before = dict(self.server)
+        super().round(cohort)
+        for n in self.averaged:
+            step = self.options["server_step"] * (self.server[n] - before[n])
+            self.server[n] = before[n] + step
 
 
 class Ditto(FedAvg):

@@ -158,6 +158,25 @@ def feddc(solver, weighting, alpha, control):
         yield Round(w, counter, list(drift), [solver.solve(k, w) for k in EVERYBODY])
 
 
+def scaffold(solver, weighting, server_step):
+    w, counter, common = START, 0.0, 0.0
+    controls = [0.0 for _ in EVERYBODY]
+    for cohort in COHORTS:
+        present = [k for k in cohort if SIZES[k]]
+        found, renewed = {}, list(controls)
+        for k in present:
+            tilt = common - controls[k]
+            found[k] = solver.solve(k, w, lambda x, g=tilt: g)
+            renewed[k] = (w - found[k]) / (solver.rate * solver.effective_steps(k)) - tilt
+        share = of_all(weighting(EVERYBODY), weighting)
+        common += sum(share[k] * (renewed[k] - controls[k]) for k in present)
+        controls = renewed
+        if present:
+            counter += mean({k: solver.steps(k) for k in present}, weighting(present))
+            w += server_step * (mean(found, weighting(present)) - w)
+        yield Round(w, counter, list(controls), [solver.solve(k, w) for k in EVERYBODY])
+
+
 def ditto(solver, weighting, pull):
     own, start = [START for _ in EVERYBODY], START
     for cohort, after in zip(COHORTS, _averaging(solver, weighting), strict=True):

@@ -33,6 +33,61 @@ def test_feddc_warns_of_a_large_momentum(control, momentum, warns):
         assert f"client_momentum={momentum:g}" in advice
 
 
+def test_scaffold_without_control_keeps_and_sends_nothing():
+    spec = support.training_spec("scaffold", control=False)
+    server = states.initial_server(spec)
+    assert server == {} and spec.method.broadcast(server) == {}
+    assert states.initial_client_state(spec, support.seed_of(0, 0))["own"] == {}
+
+
+def test_scaffold_broadcasts_its_control_variate_only():
+    """One for each trained variable, and none for averages of normalization layers."""
+    spec = support.training_spec("scaffold")
+    sent = spec.method.broadcast(states.initial_server(spec))
+    own = states.initial_client_state(spec, support.seed_of(0, 0))["own"]
+    shapes = [variable.shape for variable in spec.network().shared.trainable]
+    assert list(sent) == list(own) == ["control"]
+    for control in (sent["control"], own["control"]):
+        assert [value.shape for value in control] == shapes
+        assert not any(np.any(value) for value in control)
+
+
+@pytest.mark.parametrize(
+    ("name", "metric"), [("fedntd", "distillation"), ("feddecorr", "correlation")]
+)
+def test_a_term_without_weight_is_not_computed(name, metric):
+    spec = support.training_spec(name, statistics=False, beta=0.0)
+    batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
+    net = spec.network()
+    _, metrics = spec.method.loss(net, batch, None)
+    assert float(metrics[metric]) == 0
+    assert set(net.parts) == {"backbone", "head"}
+
+
+def test_fedntd_distills_the_model_that_the_round_began_with():
+    spec = support.training_spec("fedntd", statistics=False, temperature=2.0)
+    net, x, y = spec.network(), support.TEST["x"], support.TEST["y"]
+    batch = methods.Batch(tf.constant(x), tf.constant(y), None)
+    spec.method.begin(net, None)
+    before = spec.method.global_logits(net, batch.x)[""].numpy().astype(np.float64)
+    _, metrics = spec.method.loss(net, batch, None)
+    assert float(metrics["distillation"]) == 0
+    for variable in net.shared.trainable:
+        shift = 0.3 * np.cos(np.arange(np.prod(variable.shape))).reshape(variable.shape)
+        variable.assign_add(shift.astype(np.float32))
+    after = spec.method.global_logits(net, batch.x)[""].numpy().astype(np.float64)
+    wrong = np.arange(4) != y[:, None]
+
+    def shares(logits):
+        powers = np.where(wrong, np.exp(logits / 2), 0)
+        return powers / powers.sum(axis=1, keepdims=True)
+
+    gaps = np.log(shares(before), where=wrong) - np.log(shares(after), where=wrong)
+    expected = np.where(wrong, shares(before) * gaps, 0).sum(axis=1).mean()
+    _, metrics = spec.method.loss(net, batch, None)
+    assert float(metrics["distillation"]) == pytest.approx(expected, rel=1e-4)
+
+
 @pytest.mark.parametrize("name", ["fedproto", "fedproc", "fedmr"])
 def test_prototypes_are_unknown_at_first(name):
     spec = support.training_spec(name)

@@ -18,6 +18,8 @@ OPTIONS = {
     "fedbabu.finetune": ("full", ["head", "body"], ["none"]),
     "feddc.alpha": (0.01, [1e-6], [0]),
     "feddc.control": ("code", ["paper", "none"], ["scaffold"]),
+    "feddecorr.beta": (0.1, [0], [-1e-6]),
+    "feddecorr.form": ("code", ["paper"], ["frobenius"]),
     "feddyn.alpha": (0.01, [1e-6], [0]),
     "fedetf.temperature": (1.0, [1e-6], [0]),
     "fedetf.finetune_cycles": (1, [0], [-1]),
@@ -66,6 +68,8 @@ OPTIONS = {
     "fedmr.inter_samples": (0, [1], [-1]),
     "fedmr.warmup_rounds": (0, [1], [-1]),
     "fedmr.prototype_share": (1.0, [0, 1], [-1e-6, 1.01]),
+    "fedntd.beta": (1.0, [0], [-1e-6]),
+    "fedntd.temperature": (1.0, [1e-6], [0]),
     "fedproc.contrast_weight": (1.0, [0, 1], [-1e-6, 1.01]),
     "fedproc.temperature": (0.5, [1e-6], [0]),
     "fedproc.projection_width": (256, [0], [-1]),
@@ -77,6 +81,7 @@ OPTIONS = {
     "fedrod.gamma": (1.0, [0], [-1e-6]),
     "fedrs.alpha": (0.5, [0, 1], [-1e-6, 1.01]),
     "fedrs.graded": (False, [True], []),
+    "logitadjust.tau": (1.0, [0], [-1e-6]),
     "moon.mu": (5.0, [0], [-1e-6]),
     "moon.temperature": (0.5, [1e-6], [0]),
     "moon.projection_width": (256, [0], [-1]),
@@ -84,6 +89,8 @@ OPTIONS = {
     "ratioloss.beta": (0.1, [0], [-1e-6]),
     "ratioloss.cap": (5000.0, [1e-6], [0]),
     "ratioloss.auxiliary": (32, [1], [0]),
+    "scaffold.control": (True, [False], []),
+    "scaffold.server_step": (1.0, [1e-6], [0]),
 }
 
 # Methods aided by prototypes have the options of the method and one more.
@@ -135,3 +142,13 @@ def test_what_a_method_states_about_itself(name):
     assert method.baseline == (name in BASELINES)
     assert method.pools_samples == (name == "central")
     assert method.has_schedule == (name == "fedproc")
+
+
+@pytest.mark.parametrize("name", ["feddecorr", "fedntd", "logitadjust", "scaffold"])
+def test_values_that_fair_comparisons_try(name):
+    ((option, values),) = methods.get(name).tuning.items()
+    assert len(set(values)) == 3
+    default, _, _ = OPTIONS[f"{name}.{option}"]
+    assert default in values
+    for value in values:
+        assert getattr(methods.create(name, **{option: value}), option) == value

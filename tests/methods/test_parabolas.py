@@ -96,6 +96,44 @@ def test_feddc_without_control_is_feddyn(play):
         np.testing.assert_allclose(dyn.round().weights, dc.round().weights, rtol=1e-5)
 
 
+def test_scaffold_corrects_the_gradients(play):
+    """Two steps of 1/2 go three quarters of the way to a client's minimum.
+
+    In round 1 the clients move to 0 and 3, so that the mean gradients of their steps are 0 and -3,
+    of all -3/2. In round 2, from 3/2, the corrected gradients are x - 3/2 and x - 4 + 3 - 3/2: the
+    first client stays and the second moves three quarters of the way to 5/2.
+    """
+    federation = play("scaffold", [0, 4], 0.0, rate=0.5, epochs=2).round()
+    assert federation.locals == [[0], [3]] and federation.weights == [1.5]
+    assert [federation.kept(k) for k in (0, 1)] == [0, -3]
+    assert float(federation.server["server"]["control"][0]) == -1.5
+    federation.round()
+    assert federation.locals == [[0], [0.75]] and federation.weights == [1.875]
+    # (x - y)/(K·η) - (c - c_k), with K·η = 1.
+    assert [federation.kept(k) for k in (0, 1)] == [1.5, -2.25]
+    assert float(federation.server["server"]["control"][0]) == -0.375
+
+
+def test_scaffold_reaches_the_minimum_of_all(play):
+    """Of curves that all bend alike, even though the clients take different numbers of steps."""
+    settings = {"rate": 0.1, "epochs": 3, "sizes": [3, 9, 6]}
+    weights = {}
+    for name, options in (("scaffold", {}), ("fedavg", {"client_weighting": "uniform"})):
+        federation = play(name, [0, 4, 1], 3.0, **settings, **options)
+        for _ in range(60):
+            federation.round()
+        weights[name] = federation.weights[0]
+    assert weights["scaffold"] == pytest.approx(5 / 3, rel=1e-4)
+    assert abs(weights["fedavg"] - 5 / 3) > 0.1
+
+
+def test_scaffold_multiplies_the_mean_change_by_its_step(play):
+    federation = play("scaffold", [0, 4], 0.0, rate=0.5, server_step=1.5).round()
+    assert federation.locals == [[0], [2]] and federation.weights == [1.5]
+    # The averaged number of training steps is no weight.
+    assert federation.steps == 1
+
+
 def test_fedper_trains_head_and_backbone_together(play):
     federation = play("fedper", [0, 4], 0.0, 0.0, rate=0.5).round()
     assert federation.locals == [[0], [2]] and federation.weights == [1]

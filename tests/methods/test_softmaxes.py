@@ -85,6 +85,45 @@ def test_fedlc_leaves_out_the_true_class_if_asked():
     assert float(alone) == 0
 
 
+def test_logitadjust_uses_the_frequencies_of_the_federation():
+    """Every client has the same ones, even for classes that it lacks."""
+    method, net, _, logits = forward("logitadjust", tau=0.7)
+    totals = sum(np.bincount(c["y"], minlength=4) for c in support.CLIENTS)
+    expected = entropy(logits + 0.7 * np.log(totals / totals.sum())).mean()
+    for counts in (COUNTS, np.float32([0, 0, 0, 9])):
+        loss, _ = method.loss(net, BATCH, client(method, counts))
+        assert float(loss) == pytest.approx(expected, rel=1e-5)
+    np.testing.assert_allclose(method.global_logits(net, BATCH.x)[""], logits, rtol=1e-5, atol=1e-6)
+
+
+def test_logitadjust_leaves_out_a_class_that_nobody_has():
+    """The limit of the formula for a frequency that goes to zero."""
+    method, net, _, logits = forward("logitadjust")
+    task = dataclasses.replace(
+        support.training_spec("fedavg").task, class_counts=np.array([[3, 0, 5, 0], [0, 0, 2, 8]])
+    )
+    holder = client(method)._replace(constants=method.constants(tf.constant(COUNTS), task))
+    chosen = support.TEST["y"] != 1
+    labels = support.TEST["y"][chosen]
+    with tf.GradientTape() as tape:
+        loss, _ = method.loss(net, methods.Batch(BATCH.x[chosen], labels, None), holder)
+    rare = logits[chosen] + np.log([3, 1e-30, 7, 8])
+    assert float(loss) == pytest.approx(entropy(rare, labels).mean(), rel=1e-5)
+    gradient = tape.gradient(loss, net["head"].kernel).numpy()
+    np.testing.assert_array_equal(gradient[:, 1], 0)
+    assert np.all(np.any(gradient[:, [0, 2, 3]] != 0, axis=0))
+
+
+def test_logitadjust_changes_nothing_in_a_balanced_federation():
+    method, net, _, logits = forward("logitadjust", tau=2.0)
+    task = dataclasses.replace(
+        support.training_spec("fedavg").task, class_counts=np.array([[9, 9, 0, 0], [0, 0, 9, 9]])
+    )
+    holder = client(method)._replace(constants=method.constants(tf.constant(COUNTS), task))
+    loss, _ = method.loss(net, BATCH, holder)
+    assert float(loss) == pytest.approx(entropy(logits).mean(), rel=1e-5)
+
+
 def test_fedrod_trains_two_heads_for_two_purposes():
     method, net, features, logits = forward("fedrod")
     own = net["personal_head"]

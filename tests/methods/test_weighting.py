@@ -26,6 +26,7 @@ UNIFORM = [
     "feddyn_prototypes",
     "fedrep",
     "ratioloss",
+    "scaffold",
 ]
 
 MINIMA, SIZES, ABSENT = [0, 4, 1], [2, 7, 4], 5

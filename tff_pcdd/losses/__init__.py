@@ -3,7 +3,7 @@
 from tff_pcdd.losses._numerics import l2_normalize, safe_norm
 from tff_pcdd.losses.balanced import balanced_logits
 from tff_pcdd.losses.contrastive import model_contrast, prototype_contrast
-from tff_pcdd.losses.distillation import divergence, diversity
+from tff_pcdd.losses.distillation import divergence, diversity, not_true_divergence
 from tff_pcdd.losses.etf import (
     MASKED_LOGIT,
     PHI_VARIANTS,
@@ -12,6 +12,7 @@ from tff_pcdd.losses.etf import (
     phi_from_counts,
     phi_normalizer,
 )
+from tff_pcdd.losses.feddecorr import DECORRELATION_FORMS, decorrelation
 from tff_pcdd.losses.fedloge import dot_regression, equal_norm, maximal_angle
 from tff_pcdd.losses.fedmr import (
     INTER_READINGS,
@@ -23,12 +24,14 @@ from tff_pcdd.losses.fedmr import (
 )
 
 __all__ = [
+    "DECORRELATION_FORMS",
     "INTER_READINGS",
     "INTRA_FORMS",
     "MASKED_LOGIT",
     "PHI_VARIANTS",
     "balanced_logits",
     "class_sums",
+    "decorrelation",
     "divergence",
     "diversity",
     "dot_regression",
@@ -41,6 +44,7 @@ __all__ = [
     "maximal_angle",
     "merge_prototypes",
     "model_contrast",
+    "not_true_divergence",
     "phi_from_counts",
     "phi_normalizer",
     "prototype_contrast",

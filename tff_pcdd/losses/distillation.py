@@ -1,14 +1,39 @@
-"""Losses of data-free knowledge distillation (FedGen)."""
+"""Losses of knowledge distillation (FedGen, FedNTD)."""
 
 from __future__ import annotations
 
 import tensorflow as tf
+
+from tff_pcdd.losses.etf import mask_logits
 
 
 def divergence(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
     """Mean KL(softmax(teacher) ‖ softmax(student)) over rows of logits [batch, C]."""
     log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
     return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1))
+
+
+def not_true_divergence(
+    teacher: tf.Tensor, student: tf.Tensor, labels: tf.Tensor, temperature: float = 1.0
+) -> tf.Tensor:
+    """Mean KL of two softmaxes over all classes except the true one (FedNTD).
+
+    Source: Lee et al.: "Preservation of the Global Knowledge by Not-True Distillation in Federated
+    Learning", NeurIPS 2022, and its authors' code. The true class has no influence, neither by its
+    logit nor by its probability. The teacher receives no gradient.
+
+    Args:
+        teacher: logits [batch, C].
+        student: logits [batch, C].
+        labels: [batch] class indices.
+        temperature: τ, by which the logits are divided.
+
+    Returns:
+        Scalar, at least 0; exactly 0 if there are only two classes.
+    """
+    others = tf.one_hot(labels, student.shape[1], on_value=False, off_value=True, dtype=tf.bool)
+    teacher = mask_logits(tf.stop_gradient(teacher) / temperature, others)
+    return divergence(teacher, mask_logits(student / temperature, others))
 
 
 def diversity(noise: tf.Tensor, features: tf.Tensor) -> tf.Tensor:

@@ -1,0 +1,70 @@
+"""FedNTD: federated not-true distillation.
+
+Preservation of the Global Knowledge by Not-True Distillation in Federated Learning; G. Lee, M.
+Jeong, Y. Shin, S. Bae, S.-Y. Yun; NeurIPS 2022.
+
+Differs from FedAvg in a term of the local loss, cross-entropy + β·L_ntd. L_ntd is the mean over
+samples of KL(p_g ‖ p), where p and p_g are the local and the global model's softmax of the logits
+divided by τ, over all classes except the true one. Training therefore keeps what the global model
+answers about the other classes, which a client with few classes forgets otherwise. The global model
+is that of the start of the round. With β = 0 it is FedAvg.
+
+As in the authors' code, the term is not multiplied by τ², and the default settings are those of its
+configuration, β = τ = 1. Here the global model is always in eval mode; the authors' networks have
+no layers to which that matters.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import losses
+
+_GLOBAL = "global_"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedNTD(Method):
+    """FedAvg with distillation of the global model's answers about the classes that are wrong."""
+
+    name = "fedntd"
+    metric_names: ClassVar[tuple[str, ...]] = ("distillation",)
+    degenerate: ClassVar = {"beta": 0.0}
+    tuning: ClassVar = {"beta": (0.3, 1.0, 3.0)}
+
+    beta: float = option(1.0, "β, weight of the distillation.", minimum=0)
+    temperature: float = option(1.0, "τ, temperature of the distillation.", above=0)
+
+    def build(self, task):
+        parts = super().build(task)
+        if self.beta:
+            parts |= {f"{_GLOBAL}{name}": part for name, part in super().build(task).items()}
+        return parts
+
+    def placement(self, part, layer):
+        return Placement.SCRATCH if part.startswith(_GLOBAL) else Placement.SHARED
+
+    def begin(self, net, client):
+        for original, copy in net.copies(_GLOBAL):
+            copy.assign(original)
+
+    def loss(self, net, batch, client):
+        logits = net["head"](self.embed(net, batch.x, training=True))
+        loss, distillation = cross_entropy(batch.y, logits), tf.constant(0.0)
+        if self.beta:
+            features = net[f"{_GLOBAL}backbone"](batch.x, training=False)
+            teacher = net[f"{_GLOBAL}head"](features)
+            distillation = losses.not_true_divergence(teacher, logits, batch.y, self.temperature)
+            loss += self.beta * distillation
+        return loss, {"distillation": distillation}
