@@ -13,6 +13,8 @@ from tff_pcdd import methods
 
 # Methods whose clients send sums besides their weights, and what they send; or no weights at all.
 SENDS = {
+    "ccvr": "counts, features, products",
+    "creff": "gradients, holders",
     "feddc": "control, weight",
     "feddc_prototypes": "control, counts, features, weight",
     "feddyn": "weight",
@@ -21,6 +23,7 @@ SENDS = {
     "fedmr": "counts, features",
     "fednova": "steps, weight",
     "fednova_prototypes": "counts, features, steps, weight",
+    "fedpac": "biases, counts, features, kernels, present, statistics, variances",
     "fedproc": "counts, features",
     "fedprox_prototypes": "counts, features",
     "moon_prototypes": "counts, features",

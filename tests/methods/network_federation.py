@@ -69,7 +69,7 @@ def _names(net):
     names = {}
     for part, layer in net.parts.items():
         prefix, known = "", part
-        for start in ("own_", "previous_", "global_"):
+        for start in ("own_", "previous_", "global_", "received_"):
             if part.startswith(start):
                 prefix, known = start, part.removeprefix(start)
         wanted = PIECES.get(known, [])

@@ -13,6 +13,14 @@ from tff_pcdd.errors import SettingError
 
 # Option: default, values at the edge of what is accepted, values just beyond it.
 OPTIONS = {
+    "ccvr.epochs": (10, [0], [-1]),
+    "ccvr.learning_rate": (0.01, [1e-6], [0]),
+    "ccvr.virtual_features": (500, [1], [0]),
+    "creff.epochs": (300, [0], [-1]),
+    "creff.learning_rate": (0.01, [1e-6], [0]),
+    "creff.features": (100, [1], [0]),
+    "creff.matching_steps": (100, [1], [0]),
+    "creff.matching_learning_rate": (0.1, [1e-6], [0]),
     "ditto.pull": (1.0, [0], [-1e-6]),
     "fedavg.realign": (False, [True], []),
     "fedbabu.finetune": ("full", ["head", "body"], ["none"]),
@@ -70,6 +78,10 @@ OPTIONS = {
     "fedmr.prototype_share": (1.0, [0, 1], [-1e-6, 1.01]),
     "fedntd.beta": (1.0, [0], [-1e-6]),
     "fedntd.temperature": (1.0, [1e-6], [0]),
+    "fedpac.distance_weight": (1.0, [0], [-1e-6]),
+    "fedpac.collaborate": (True, [False], []),
+    "fedpac.head_epochs": (1, [2], [0]),
+    "fedpac.head_learning_rate": (0.1, [1e-6], [0]),
     "fedproc.contrast_weight": (1.0, [0, 1], [-1e-6, 1.01]),
     "fedproc.temperature": (0.5, [1e-6], [0]),
     "fedproc.projection_width": (256, [0], [-1]),
@@ -106,7 +118,7 @@ for _name in AIDED:
 # Width of the layer behind the backbone; all others have none.
 PROJECTIONS = {"fedge": 84, "fedgela": 84, "fedmr": 84}
 BASELINES = {"local", "central"}
-WITHOUT_GLOBAL_MODEL = {"fedper", "fedproto", "fedrep", "local"}
+WITHOUT_GLOBAL_MODEL = {"fedpac", "fedper", "fedproto", "fedrep", "local"}
 
 
 @pytest.mark.parametrize("option", OPTIONS)

@@ -43,7 +43,9 @@ def accuracies(
     Returns:
         For each of `ORDERS`, the accuracy in percent at each of `SHARES`.
     """
-    heads = net.replacing(backbone=lambda features, training: features)
+    # A network with several backbones evaluates several heads, of which one is needed here.
+    backbones = [name for name in net.parts if name.endswith("backbone")]
+    heads = net.replacing(**dict.fromkeys(backbones, lambda features, training: features))
     width = features.shape[1]
     ascending = np.argsort(np.abs(features).mean(axis=0), kind="stable")
     results = {}

@@ -1,0 +1,230 @@
+"""FedPAC: feature alignment and classifier collaboration.
+
+Personalized Federated Learning with Feature Alignment and Classifier Collaboration; J. Xu, X. Tong,
+S.-L. Huang; ICLR 2023.
+
+Differs from FedAvg in the heads, which stay personal, and in the loss. A client first trains its
+head on the broadcast backbone, then the backbone with that head fixed. In the second phase the loss
+is cross-entropy + λ·R, where R is the mean squared difference between a sample's feature and the
+global mean feature of its class. After the round, each client's head becomes a combination Σ_j α_j
+φ_j of the heads of the cohort. With class shares p_{j,c} and class means μ_{j,c} of the features of
+the broadcast backbone, h_{j,c} = p_{j,c} μ_{j,c} and V_j = (E‖f‖² - Σ_c ‖h_{j,c}‖²) / n_j, client
+i's weights α ≥ 0, Σ_j α_j = 1, minimize
+
+    Σ_j α_j² V_j + Σ_c ‖h_{i,c} - Σ_j α_j h_{j,c}‖²,
+
+a quadratic program. Weights below 0.001 are set to 0. There is no global model: GA is the mean over
+clients of the personal models' accuracies on all test samples.
+
+The server's message is the same for all clients. It therefore contains the heads and the statistics
+of the last cohort, which clients have sent in the rows of their `cohort_index` as in FedGen, and
+each client solves its own program at the start of its next round or evaluation; the published
+server solves it and sends only the result. The weights and heads are the same if all clients take
+part. What differs is what travels, and who sees what: every client receives the heads, class means
+and class shares of the others, and no secure sum hides them from the server.
+
+Departures from the authors' code:
+- A client that was not in the last cohort combines its own head with those of that cohort; in the
+  code, with those of the cohort in which it last took part. A client that has never taken part
+  keeps its initial head.
+- Classes without a global mean feature have no term R; in the code, R is then the distance to the
+  client's own mean before training.
+- The epoch of the head counts as one of the local epochs, the features for it are those of eval
+  mode, and its momentum and weight decay are those of the other epochs.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.combination import best_combination
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.methods.records import Phase, Upload
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import losses
+
+_RECEIVED = "received_"
+_LEAST_WEIGHT = 1e-3
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedPAC(PrototypeMethod):
+    """A shared backbone aligned to class means, and personal combinations of the heads."""
+
+    name = "fedpac"
+    metric_names = ("distance",)
+    has_global_model = False
+    tuning: ClassVar = {"distance_weight": (0.1, 1.0, 10.0)}
+
+    distance_weight: float = option(
+        1.0, "λ, weight of the distance to the global mean features.", minimum=0
+    )
+    collaborate: bool = option(True, "Combine the clients' heads; otherwise they stay apart.")
+    head_epochs: int = option(
+        1,
+        "Local epochs that train the head; the others, at least one, train the backbone.",
+        minimum=1,
+    )
+    head_learning_rate: float = option(0.1, "Learning rate of the head.", above=0)
+
+    def build(self, task):
+        parts = super().build(task)
+        if self.collaborate:
+            parts[f"{_RECEIVED}backbone"] = task.backbone()
+        return parts
+
+    def placement(self, part, layer):
+        if part.startswith(_RECEIVED):
+            return Placement.SCRATCH
+        return Placement.PERSONAL if part == "head" else Placement.SHARED
+
+    # The client.
+
+    def client_state(self, net, task, seed):
+        if not self.collaborate:
+            return {}
+        return {
+            "statistics": tf.zeros([task.num_classes, task.feature_dim]),
+            "variance": tf.constant(0.0),
+            # The last round with samples, and the client's row in that round.
+            "round": tf.constant(-1),
+            "row": tf.constant(0),
+        }
+
+    def begin(self, net, client):
+        for original, copy in net.copies(_RECEIVED):
+            copy.assign(original)
+        if self.collaborate:
+            head = net["head"]
+            for variable, value in zip(head.weights, self._combine(head, client), strict=True):
+                variable.assign(value)
+
+    def _combine(self, head, client):
+        """The client's combination of its own head with the others of the last cohort."""
+        own, cohort = client.state, client.server["cohort"]
+        known = tf.cast(tf.range(cohort["present"].shape[0]), tf.int32)
+        is_own = tf.logical_and(
+            tf.equal(own["round"] + 1, client.round), tf.equal(own["row"], known)
+        )
+        others = tf.logical_and(cohort["present"] > 0, tf.logical_not(is_own))
+        allowed = tf.concat([[True], others], axis=0)
+        differences = tf.reshape(own["statistics"] - cohort["statistics"], [known.shape[0], -1])
+        differences = tf.pad(differences, [[1, 0], [0, 0]])
+        variances = tf.concat([[own["variance"]], cohort["variances"]], axis=0)
+        matrix = tf.matmul(differences, differences, transpose_b=True) + tf.linalg.diag(variances)
+        weights = tf.cast(best_combination(matrix, allowed), tf.float32)
+        weights = tf.where(weights > _LEAST_WEIGHT, weights, 0.0)
+        weights /= tf.reduce_sum(weights)
+        trained = own["round"] >= 0
+        return [
+            tf.where(trained, weights[0] * value + tf.tensordot(weights[1:], values, 1), value)
+            for value, values in zip(
+                head.weights, (cohort["kernels"], cohort["biases"]), strict=True
+            )
+        ]
+
+    def _head_loss(self, net, batch, client):
+        features = tf.stop_gradient(self.embed(net, batch.x, training=False))
+        return cross_entropy(batch.y, net["head"](features)), {}
+
+    def loss(self, net, batch, client):
+        features = self.embed(net, batch.x, training=True)
+        prototypes, valid = client.server["prototypes"], client.server["valid"]
+        known = tf.cast(tf.gather(valid, batch.y), tf.float32)[:, None]
+        difference = known * (features - tf.gather(prototypes, batch.y))
+        distance = tf.reduce_mean(tf.square(difference))
+        loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
+        return loss, {"distance": distance}
+
+    def phases(self, net, epochs):
+        head, body_epochs = net.personal.trainable, max(1, epochs - self.head_epochs)
+        return [
+            Phase(head, self.head_epochs, self._head_loss, self.head_learning_rate),
+            Phase(net.common, body_epochs, self.loss),
+        ]
+
+    def personal_phases(self, net, epochs):
+        return self.phases(net, epochs)
+
+    def personal_logits(self, net, x, client):
+        return net["head"](self.embed(net, x, training=False))
+
+    def constants(self, class_counts, task):
+        return {"cohort": tf.zeros([task.cohort_size])}
+
+    def upload(self, net, client, reduce):
+        upload = super().upload(net, client, reduce)
+        if not self.collaborate:
+            return upload
+        statistics, variance = self._statistics(net, client, reduce)
+        cohort_size = client.constants["cohort"].shape[0]
+        row = tf.one_hot(client.cohort_index, cohort_size)
+        trained = tf.reduce_sum(client.class_counts) > 0
+        rows = {
+            "kernels": row[:, None, None] * net["head"].kernel,
+            "biases": row[:, None] * net["head"].bias,
+            "statistics": row[:, None, None] * statistics,
+            "variances": row * variance,
+            "present": row * tf.cast(trained, tf.float32),
+        }
+        new = {
+            "statistics": statistics,
+            "variance": variance,
+            "round": client.round,
+            "row": client.cohort_index,
+        }
+        state = {name: tf.where(trained, new[name], client.state[name]) for name in new}
+        in_rows, others = (
+            sum(value.shape.num_elements() for value in part.values())
+            for part in (rows, upload.sums)
+        )
+        sent = (in_rows / cohort_size + others) / (in_rows + others)
+        return Upload({**upload.sums, **rows}, state, sent)
+
+    def _statistics(self, net, client, reduce):
+        """h [C, d] and V of the client's samples, of features of the broadcast backbone."""
+        view = net.replacing(backbone=net[f"{_RECEIVED}backbone"])
+        shape = client.state["statistics"].shape
+
+        def add(totals, x, y):
+            features = tf.cast(self.embed(view, x, training=False), tf.float32)
+            sums, _ = losses.class_sums(features, y, shape[0])
+            return totals[0] + sums, totals[1] + tf.reduce_sum(tf.square(features))
+
+        sums, squares = reduce(add, (tf.zeros(shape), tf.constant(0.0)))
+        samples = tf.reduce_sum(client.class_counts)
+        statistics = tf.math.divide_no_nan(sums, samples)
+        spread = tf.math.divide_no_nan(squares, samples) - tf.reduce_sum(tf.square(statistics))
+        return statistics, tf.math.divide_no_nan(tf.maximum(spread, 0.0), samples)
+
+    # The server.
+
+    def server_state(self, net, task):
+        state = super().server_state(net, task)
+        if not self.collaborate:
+            return state
+        rows, head = task.cohort_size, net["head"]
+        cohort = {
+            "kernels": tf.zeros([rows, *head.kernel.shape]),
+            "biases": tf.zeros([rows, *head.bias.shape]),
+            "statistics": tf.zeros([rows, task.num_classes, task.feature_dim]),
+            "variances": tf.zeros([rows]),
+            "present": tf.zeros([rows]),
+        }
+        return {**state, "cohort": cohort}
+
+    def server_update(self, weights, change, server, sums, cohort_size):
+        weights, server = super().server_update(weights, change, server, sums, cohort_size)
+        if self.collaborate:
+            server["cohort"] = {name: sums[name] for name in server["cohort"]}
+        return weights, server
