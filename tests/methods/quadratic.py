@@ -115,9 +115,9 @@ class Federation(AnyFederation):
         return [float(value[0]) for value in self.state(client)["personal"]]
 
     def kept(self, client):
-        """The number that a client keeps: its dual variable, its drift, or its own model."""
+        """The number that a client keeps: its dual variable, its drift, θ, or its own model."""
         state = self.state(client)
-        values = [state["own"][name] for name in ("dual", "drift") if name in state["own"]]
+        values = [state["own"][name] for name in ("dual", "drift", "theta") if name in state["own"]]
         (first, *_) = [*values, state["personal"]]
         return float(first[0][0])
 

@@ -25,8 +25,8 @@ def weights(name):
 
 def test_methods_with_such_a_setting():
     assert set(DEGENERATE) == {
-        "ditto", "fedgen", "fedlc", "fedmr", "fedproc", "fedprox", "fedprox_prototypes", "fedrod",
-        "fedrs", "moon", "moon_prototypes", "ratioloss",
+        "apfl", "ditto", "fedala", "fedgen", "fedlc", "fedmr", "fedproc", "fedprox",
+        "fedprox_prototypes", "fedrod", "fedrs", "fedsol", "moon", "moon_prototypes", "ratioloss",
     }  # fmt: skip
 
 
