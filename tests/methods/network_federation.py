@@ -18,6 +18,8 @@ PIECES = {
     "projection": ["P", "p", "Q", "q"],
     "temperature": ["s"],
     "frame": ["F"],
+    "share": ["alpha"],
+    "weights": [f"u_{name}" for name in (*numpy_network.BACKBONE, *numpy_network.HEAD)],
 }
 
 
@@ -77,6 +79,8 @@ def _names(net):
             wanted = ["F"]
         if known == "projection":
             wanted = wanted[: len(layer.weights)]
+        if known == "weights":
+            wanted = wanted[-len(layer.weights) :]
         for name, variable in zip(wanted, layer.weights, strict=True):
             names[variable.ref()] = prefix + name
     return names

@@ -82,6 +82,14 @@ def gradient(loss, values, name):
     return result
 
 
+def move_averages(values, x, prefix=""):
+    """Moves the averages of a normalization towards the moments of a batch, in place."""
+    h = _hidden(values, x, prefix)
+    moments = {"mean": h.mean(axis=0), "variance": h.var(axis=0, ddof=1)}
+    for name, moment in moments.items():
+        values[prefix + name] = 0.9 * values[prefix + name] + 0.1 * moment
+
+
 def train(values, names, loss, epochs, statistics_of=("",), x=None, rate=RATE, plain=False):
     """Trains the named arrays; networks in `statistics_of` move their averages before each step.
 
@@ -93,10 +101,7 @@ def train(values, names, loss, epochs, statistics_of=("",), x=None, rate=RATE, p
     for _ in range(epochs if len(x) else 0):
         gradients = {name: gradient(loss, values, name) for name in names}
         for prefix in statistics_of:
-            h = _hidden(values, x, prefix)
-            moments = {"mean": h.mean(axis=0), "variance": h.var(axis=0, ddof=1)}
-            for name, moment in moments.items():
-                values[prefix + name] = 0.9 * values[prefix + name] + 0.1 * moment
+            move_averages(values, x, prefix)
         for name in names:
             velocity[name] = momentum * velocity[name] + gradients[name] + decay * values[name]
             values[name] = values[name] - rate * velocity[name]

@@ -184,3 +184,73 @@ def ditto(solver, weighting, pull):
             own[k] = solver.solve(k, own[k], lambda x, start=start: pull * (x - start))
         start = after.weight
         yield after._replace(own=list(own), tuned=list(own))
+
+
+def apfl(solver, weighting, alpha, adaptive):
+    """The client's own number v and its share α move with the local number of the same batch."""
+    own, shares, start = [START for _ in EVERYBODY], [alpha for _ in EVERYBODY], START
+    for cohort, after in zip(COHORTS, _averaging(solver, weighting), strict=True):
+        for k in cohort:
+            w, v, share, w_speed, v_speed = start, own[k], shares[k], 0.0, 0.0
+            for _ in range(solver.steps(k)):
+                slope = share * v + (1 - share) * w - MINIMA[k]
+                w_speed = solver.momentum * w_speed + w - MINIMA[k] + solver.decay * w
+                v_speed = solver.momentum * v_speed + share * slope + solver.decay * v
+                if adaptive:
+                    share = min(1.0, max(0.0, share - solver.rate * (v - w) * slope))
+                w, v = w - solver.rate * w_speed, v - solver.rate * v_speed
+            own[k], shares[k] = v, share
+        start = after.weight
+        mixed = [shares[k] * own[k] + (1 - shares[k]) * start for k in EVERYBODY]
+        yield after._replace(own=list(own), tuned=mixed)
+
+
+def pfedme(solver, weighting, pull, inner_steps, inner_learning_rate, beta):
+    """Each step on w follows some steps on θ; the statistic counts those on θ."""
+    w, counter = START, 0.0
+    own = [START for _ in EVERYBODY]
+    for cohort in COHORTS:
+        found = {}
+        for k in cohort:
+            local, theta, speed = w, w, 0.0
+            for _ in range(solver.steps(k)):
+                for _ in range(inner_steps):
+                    theta -= inner_learning_rate * (theta - MINIMA[k] + pull * (theta - local))
+                speed = solver.momentum * speed + pull * (local - theta) + solver.decay * local
+                local -= solver.rate * speed
+            found[k] = local
+            if SIZES[k]:
+                own[k] = theta
+        counter += mean({k: inner_steps * solver.steps(k) for k in cohort}, weighting(cohort)) or 0
+        new = mean(found, weighting(cohort))
+        w = w if new is None else (1 - beta) * w + beta * new
+        yield Round(w, counter, list(own), list(own))
+
+
+def fedala(solver, weighting, weight_learning_rate, weight_epochs, layers):
+    """Clients start between the received and their last number, once they have one."""
+    w, counter = START, 0.0
+    own, shares, trained = [START for _ in EVERYBODY], [1.0 for _ in EVERYBODY], set()
+
+    def begin(k, w):
+        return (own[k] if k in trained else w), shares[k]
+
+    def learn(k, w):
+        last, share = begin(k, w)
+        for _ in range(weight_epochs * solver.steps(k) // solver.epochs):
+            slope = last + share * (w - last) - MINIMA[k]
+            share = min(1.0, max(0.0, share - weight_learning_rate * slope * (w - last)))
+        return share, solver.solve(k, last + share * (w - last))
+
+    for cohort in COHORTS:
+        found = {}
+        for k in cohort:
+            shares[k], found[k] = learn(k, w)
+        for k in cohort:
+            own[k] = found[k]
+            if SIZES[k]:
+                trained.add(k)
+        counter += mean({k: solver.steps(k) for k in cohort}, weighting(cohort)) or 0
+        new = mean(found, weighting(cohort))
+        w = w if new is None else new
+        yield Round(w, counter, list(own), [learn(k, w)[1] for k in EVERYBODY])

@@ -115,9 +115,9 @@ class Federation(AnyFederation):
         return [float(value[0]) for value in self.state(client)["personal"]]
 
     def kept(self, client):
-        """The number that a client keeps: its dual variable, drift or control, or its own model."""
+        """The number that a client keeps: of its own tensors, or its own model."""
         state = self.state(client)
-        names = ("dual", "drift", "control")
+        names = ("dual", "drift", "control", "theta")
         values = [state["own"][name] for name in names if name in state["own"]]
         (first, *_) = [*values, state["personal"]]
         return float(first[0][0])

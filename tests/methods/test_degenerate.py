@@ -25,9 +25,9 @@ def weights(name):
 
 def test_methods_with_such_a_setting():
     assert set(DEGENERATE) == {
-        "ccvr", "creff", "ditto", "feddecorr", "fedgen", "fedlc", "fedmr", "fedntd", "fedproc",
-        "fedprox", "fedprox_prototypes", "fedrod", "fedrs", "logitadjust", "moon",
-        "moon_prototypes", "ratioloss", "scaffold",
+        "apfl", "ccvr", "creff", "ditto", "fedala", "feddecorr", "fedgen", "fedlc", "fedmr",
+        "fedntd", "fedproc", "fedprox", "fedprox_prototypes", "fedrod", "fedrs", "fedsol",
+        "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
     }  # fmt: skip
 
 

@@ -4,7 +4,15 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.methods import feature_oracle, network_oracle, numpy_network, parabola_oracle, quadratic
+from tests.methods import (
+    feature_oracle,
+    forgetting_oracle,
+    network_oracle,
+    numpy_network,
+    parabola_oracle,
+    personal_oracle,
+    quadratic,
+)
 from tests.methods.network_federation import (
     network_federation,
     own_values,
@@ -12,6 +20,7 @@ from tests.methods.network_federation import (
     server_values,
 )
 
+PFEDME = {"pull": 2.0, "inner_steps": 3, "inner_learning_rate": 0.2, "beta": 0.8}
 PARABOLAS = [
     ("fedavg", "samples", {}),
     ("fedavg", "uniform", {"client_weighting": "uniform"}),
@@ -29,6 +38,11 @@ PARABOLAS = [
     ("scaffold", "samples", {"server_step": 0.8, "client_weighting": "samples"}),
     ("ditto", "uniform", {"pull": 0.7}),
     ("ditto", "samples", {"pull": 0.7, "client_weighting": "samples"}),
+    ("apfl", "samples", {"alpha": 0.3, "adaptive": False}),
+    ("apfl", "samples", {"alpha": 0.3, "adaptive": True}),
+    ("pfedme", "uniform", PFEDME | {"client_weighting": "uniform"}),
+    ("pfedme", "samples", PFEDME),
+    ("fedala", "samples", {"weight_learning_rate": 0.3, "weight_epochs": 2, "layers": 1}),
 ]
 PLAIN, WITH_MOMENTUM = (0.0, 0.0), (0.9, 0.05)
 
@@ -83,6 +97,14 @@ NETWORKS = [
     ("feddecorr", feature_oracle.FedDecorr, {"beta": 0.9, "form": "paper"}),
     ("ditto", network_oracle.Ditto, {"pull": 0.7}),
     ("ditto", network_oracle.Ditto, {"pull": 0.7, "client_weighting": "samples"}),
+    ("apfl", personal_oracle.APFL, {"alpha": 0.4, "adaptive": True}),
+    ("apfl", personal_oracle.APFL, {"alpha": 0.4, "adaptive": False}),
+    ("pfedme", personal_oracle.PFedMe, PFEDME),
+    ("fedala", personal_oracle.FedALA, {"layers": 1, "share": 1.0, "weight_epochs": 2}),
+    ("fedala", personal_oracle.FedALA, {"layers": 3, "share": 1.0, "weight_epochs": 1}),
+    ("fedvls", forgetting_oracle.FedVLS, {"distillation": 0.7, "suppression": 0.4}),
+    ("fedsol", forgetting_oracle.FedSOL, {"rho": 0.8, "temperature": 2.0}),
+    ("fedsol", forgetting_oracle.FedSOL, {"rho": 0.8, "temperature": 2.0, "perturb": "head"}),
     ("fedbn", network_oracle.FedBN, {"client_weighting": "samples"}),
     ("fedavg", network_oracle.FedAvg, {"client_weighting": "uniform"}),
     ("moon", feature_oracle.Moon, {"mu": 2.0, "temperature": 0.4}),

@@ -14,6 +14,7 @@ from tff_pcdd.layers.normalization import (
     BatchNormalization,
     FeatureNormalization,
 )
+from tff_pcdd.layers.parameters import Parameters
 from tff_pcdd.layers.simplex import SimplexETFInitializer, etf_from_matrix, simplex_etf
 from tff_pcdd.layers.sparse import (
     SPARSE_ETF_INITS,
@@ -36,6 +37,7 @@ __all__ = [
     "InterClassMargin",
     "IntraClassDecorrelation",
     "MaximalAngle",
+    "Parameters",
     "SimplexETFInitializer",
     "SparseETF",
     "SparseETFInitializer",

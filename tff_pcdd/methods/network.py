@@ -81,7 +81,7 @@ class Network:
             if not part.built:
                 part.build((None, task.feature_dim))
             trainable = {id(variable) for variable in part.trainable_weights}
-            for variable, owner in _owned_weights(part):
+            for variable, owner in owned_weights(part):
                 if is_batch_norm(owner) and variable is owner.moving_variance:
                     self._variances.add(variable.ref())
                 placement = _placement(method, task, name, owner)
@@ -178,7 +178,7 @@ def _has_no_python_control_flow(owner: Any) -> bool:
     )
 
 
-def _owned_weights(
+def owned_weights(
     part: tf.keras.layers.Layer,
 ) -> Iterable[tuple[tf.Variable, tf.keras.layers.Layer]]:
     """Pairs of a weight and the innermost layer that owns it, in the order of `part.weights`."""

@@ -1,0 +1,108 @@
+"""APFL: adaptive personalized federated learning.
+
+Adaptive Personalized Federated Learning; Y. Deng, M. M. Kamani, M. Mahdavi; arXiv 2003.13461, 2020.
+
+Differs from FedAvg in a second network v_k at each client and a share α_k. The personal model is
+the mixture of weights α_k·v_k + (1 - α_k)·w. While the client trains w as in FedAvg, each batch
+also moves v_k along the gradient of the loss of the mixture, α_k·∇f_k(mixture), in which w is the
+client's local model of that moment (algorithm 1). If the share is adaptive, each batch sets α_k ←
+α_k - η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The global
+model is that of FedAvg for every α. With α = 0, fixed, the personal model is the global one.
+
+Between rounds, the personal model is the mixture with the broadcast w, without fine-tuning. v_k
+starts at the initial w. Its normalization layers have the statistics of the mixture.
+
+Departures from the authors' code, which is in FedTorch: it mixes the outputs of the two networks
+and not their weights, updates α only at the first batch of a round, and adds 0.02·α to its
+gradient. The two gradients are clipped separately, and v_k has the momentum and the weight decay of
+the clients' optimizer.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.gradients import gradients_at, with_gradients
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.records import Phase
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import layers
+
+_OWN = "own_"
+_SHARE = "share"
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class APFL(Method):
+    """FedAvg with a second network at each client, mixed with the global one."""
+
+    name = "apfl"
+    degenerate: ClassVar = {"alpha": 0.0, "adaptive": False}
+    tuning: ClassVar = {"alpha": (0.25, 0.5, 0.75)}
+
+    alpha: float = option(
+        0.5, "α, share of the client's own network in the mixture.", minimum=0, maximum=1
+    )
+    adaptive: bool = option(True, "Whether each client learns its share, starting from alpha.")
+
+    def build(self, task):
+        parts = super().build(task)
+        parts |= {f"{_OWN}{name}": part for name, part in super().build(task).items()}
+        return {**parts, _SHARE: layers.Parameters([()], self.alpha)} if self.adaptive else parts
+
+    def placement(self, part, layer):
+        own = part.startswith(_OWN) or part == _SHARE
+        return Placement.PERSONAL if own else Placement.SHARED
+
+    def initial_personal(self, net, seed):
+        originals = {copy.ref(): original for original, copy in net.copies(_OWN)}
+        return [tf.identity(originals.get(v.ref(), v)) for v in net.personal.all]
+
+    def _mixed(self, net):
+        """α, the pairs of trained variables (w, v), and the mixture of each pair."""
+        alpha = net[_SHARE].tensors[0].read_value() if self.adaptive else self.alpha
+        trained = {variable.ref() for variable in net.personal.trainable}
+        pairs = [(w, v) for w, v in net.copies(_OWN) if v.ref() in trained]
+        return alpha, pairs, [tf.stop_gradient(alpha * v + (1 - alpha) * w) for w, v in pairs]
+
+    def _own_logits(self, net, x, training):
+        return net[f"{_OWN}head"](net[f"{_OWN}backbone"](x, training=training))
+
+    def loss(self, net, batch, client):
+        loss, metrics = super().loss(net, batch, client)
+
+        def mixture_loss():
+            return cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+
+        alpha, pairs, mixture = self._mixed(net)
+        own = [v for _, v in pairs]
+        value, gradients = gradients_at(mixture, mixture_loss, own)
+        if self.adaptive:
+            slopes = [
+                tf.reduce_sum((v - w) * g) for (w, v), g in zip(pairs, gradients, strict=True)
+            ]
+            moved = alpha - client.optimizer.learning_rate * tf.add_n(slopes)
+            net[_SHARE].tensors[0].assign(tf.clip_by_value(moved, 0, 1))
+        return loss + with_gradients(value, own, [alpha * g for g in gradients]), metrics
+
+    def phases(self, net, epochs):
+        own = [v for _, v in self._mixed(net)[1]]
+        return [Phase([*net.common, *own], epochs, self.loss, apart=own)]
+
+    def personalize(self, net, client):
+        _, pairs, mixture = self._mixed(net)
+        for (_, v), value in zip(pairs, mixture, strict=True):
+            v.assign(value)
+
+    def personal_logits(self, net, x, client):
+        return self._own_logits(net, x, training=False)
+
+    def personal_phases(self, net, epochs):
+        return []

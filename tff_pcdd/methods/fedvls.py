@@ -1,0 +1,89 @@
+"""FedVLS: vacant-class distillation and logit suppression.
+
+Exploring Vacant Classes in Label-Skewed Federated Learning; K. Guo, Y. Ding, J. Liang, Z. Wang, R.
+He, T. Tan; AAAI 2025.
+
+Differs from FedAvg in the local loss, which protects the classes that a client lacks ("vacant") and
+those of which it has few samples. It is the sum of three terms:
+
+- the balanced softmax with the client's class frequencies π;
+- λ·KL(received model ‖ model), where both softmaxes are over the vacant classes only;
+- logit suppression, ν·Σ_c π_c·log mean_i exp(m_ic·(f_c(x_i) - log π_c - log C)) over the samples i
+  of a batch, where m_ic is 0 if i is of class c and 1 otherwise.
+
+The received model is in eval mode and not trained. Prediction uses the logits as they are. No
+setting makes it FedAvg.
+
+The terms are those of the authors' code, including the factor ν, the shift of the logits by log π_c
++ log C, and that a sample of class c itself counts as logit 0. Departures from it: vacant classes
+are excluded from the balanced softmax, where the code gives them a frequency of 1e-9, and the
+clients' weight decay applies.
+"""
+
+import dataclasses
+from typing import ClassVar
+
+from etils import epy
+
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.settings import option
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+    from tff_pcdd import losses
+
+_GLOBAL = "global_"
+# Keeps the logarithm of the frequency of a vacant class finite; its term has weight 0.
+_LEAST_FREQUENCY = 1e-9
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class FedVLS(Method):
+    """FedAvg with a balanced softmax that remembers the classes a client lacks."""
+
+    name = "fedvls"
+    metric_names: ClassVar[tuple[str, ...]] = ("distillation", "suppression")
+    tuning: ClassVar = {"distillation": (0.1, 0.5, 1.0)}
+
+    distillation: float = option(0.1, "λ, weight of the distillation of vacant classes.", minimum=0)
+    suppression: float = option(0.005, "ν, weight of the logit suppression.", minimum=0)
+
+    def build(self, task):
+        parts = super().build(task)
+        return {**parts, **{f"{_GLOBAL}{name}": part for name, part in super().build(task).items()}}
+
+    def placement(self, part, layer):
+        return Placement.SCRATCH if part.startswith(_GLOBAL) else Placement.SHARED
+
+    def begin(self, net, client):
+        for original, copy in net.copies(_GLOBAL):
+            copy.assign(original)
+
+    def constants(self, class_counts, task):
+        return {"frequencies": class_counts / tf.maximum(tf.reduce_sum(class_counts), 1)}
+
+    def loss(self, net, batch, client):
+        logits = net["head"](self.embed(net, batch.x, training=True))
+        received = net[f"{_GLOBAL}head"](net[f"{_GLOBAL}backbone"](batch.x, training=False))
+        vacant = tf.equal(client.class_counts, 0)
+        distillation = losses.divergence(
+            losses.mask_logits(tf.stop_gradient(received), vacant),
+            losses.mask_logits(logits, vacant),
+        )
+        suppression = _suppression(logits, batch.y, client.constants["frequencies"])
+        loss = cross_entropy(batch.y, losses.balanced_logits(logits, client.class_counts))
+        loss += self.distillation * distillation + self.suppression * suppression
+        return loss, {"distillation": distillation, "suppression": suppression}
+
+
+def _suppression(logits: tf.Tensor, labels: tf.Tensor, frequencies: tf.Tensor) -> tf.Tensor:
+    """The logit suppression of logits [batch, C], labels [batch] and frequencies [C]; a scalar."""
+    num_classes = logits.shape[1]
+    shift = tf.math.log(tf.maximum(frequencies, _LEAST_FREQUENCY) * num_classes)
+    others = 1 - tf.one_hot(labels, num_classes)
+    number = tf.cast(tf.shape(labels)[0], tf.float32)
+    means = tf.reduce_logsumexp(others * (logits - shift), axis=0) - tf.math.log(number)
+    return tf.reduce_sum(frequencies * means)

@@ -1,0 +1,64 @@
+"""Gradients at other weights than those that are trained, for methods that need them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from etils import epy
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+def gradients_of(
+    loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """The value of a loss, a scalar, and its gradients; neither has a gradient of its own.
+
+    Args:
+        loss: computes the loss with the variables as they are.
+        variables: those by which it is differentiated; one that has no influence has gradient 0.
+    """
+    with tf.GradientTape(watch_accessed_variables=False) as tape:
+        tape.watch(variables)
+        value = loss()
+    gradients = tape.gradient(value, variables, unconnected_gradients="zero")
+    return tf.stop_gradient(value), [tf.stop_gradient(gradient) for gradient in gradients]
+
+
+def gradients_at(
+    values: Sequence[tf.Tensor],
+    loss: Callable[[], tf.Tensor],
+    variables: Sequence[tf.Variable],
+    unchanged: Sequence[tf.Variable] = (),
+) -> tuple[tf.Tensor, list[tf.Tensor]]:
+    """Like `gradients_of`, while the variables have other values for a moment.
+
+    Args:
+        values: the values at which the loss is computed, one for each variable.
+        loss: computes the loss with the variables as they are.
+        variables: get these values, and then their own again.
+        unchanged: variables that computing the loss must not change, such as the statistics of
+            normalization layers; they get their own values again as well.
+    """
+    own = [tf.identity(variable) for variable in (*variables, *unchanged)]
+    _assign(variables, values)
+    result = gradients_of(loss, variables)
+    _assign((*variables, *unchanged), own)
+    return result
+
+
+def with_gradients(
+    value: tf.Tensor, variables: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]
+) -> tf.Tensor:
+    """A scalar with the given value, whose gradients by the variables are the given ones."""
+    zeros = [
+        tf.reduce_sum(gradient * (variable - tf.stop_gradient(variable)))
+        for variable, gradient in zip(variables, gradients, strict=True)
+    ]
+    return tf.stop_gradient(value) + tf.add_n(zeros)
+
+
+def _assign(variables: Sequence[tf.Variable], values: Sequence[tf.Tensor]) -> None:
+    for variable, value in zip(variables, values, strict=True):
+        variable.assign(value)
