@@ -110,6 +110,7 @@ def choice(
     *,
     group: str = "",
     suggest: Suggestion | None = None,
+    implied: bool = False,
 ) -> Any:
     """A dataclass field that is a registered component.
 
@@ -120,6 +121,7 @@ def choice(
         group: heading under which `--help` lists the setting and those of the components.
         suggest: from the fields before this one, flat settings that `build` uses where none are
             given. A default in Python cannot depend on other fields, so it does not apply there.
+        implied: see `option`.
     """
     return dataclasses.field(
         default_factory=lambda: registry.create(default),
@@ -130,6 +132,7 @@ def choice(
             "help": help,
             "group": group,
             "suggest": suggest,
+            "implied": implied,
         },
     )
 
@@ -276,14 +279,17 @@ def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
     registry, group = data["registry"], data["group"]
     names = ", ".join(registry.names())
     text = f"{data['help']} One of {names}."
-    chooser = Setting(registry.setting, text, str, data["default"], None, group)
+    chooser = Setting(
+        registry.setting, text, str, data["default"], None, group, implied=data["implied"]
+    )
     found: dict[str, Setting] = {}
     for name, cls in registry.classes().items():
         for field in option_fields(cls):
             setting = _describe_option(cls, field)
             known = found.get(setting.name, setting)
             found[setting.name] = dataclasses.replace(
-                known,
+                # Where defaults differ, the one that applies if nothing is chosen is shown.
+                setting if name == data["default"] else known,
                 group=known.group or group,
                 chosen_by=registry.setting,
                 applies_to=(*known.applies_to, name),

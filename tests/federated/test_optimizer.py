@@ -34,11 +34,11 @@ def numpy_sgd(weights, gradients, lr, momentum, decay, clip):
 
 def run(optimizer, weights, gradients, dtype=tf.float64):
     variables = [tf.Variable(w, dtype=dtype) for w in weights]
-    momenta = optimizer.momenta(variables)
+    accumulators = [optimizer.accumulators(variable) for variable in variables]
     trajectory = [[v.numpy() for v in variables]]
     for step in gradients:
         optimizer.apply(
-            [None if g is None else tf.constant(g, dtype) for g in step], variables, momenta
+            [None if g is None else tf.constant(g, dtype) for g in step], variables, accumulators
         )
         trajectory.append([v.numpy() for v in variables])
     return trajectory

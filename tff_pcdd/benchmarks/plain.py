@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import tensorflow as tf
 
 from tff_pcdd import data
@@ -37,7 +39,8 @@ class PlainLoop:
         self._model = keras_model(spec)
         self._input_spec = spec.input_spec
         self._optimizer = spec.optimizer
-        self._momenta = self._optimizer.momenta(self._model.trainable_variables)
+        variables = self._model.trainable_variables
+        self._accumulators = [self._optimizer.accumulators(variable) for variable in variables]
         self._clients = [(len(c), dataset_of(c, spec).prefetch(tf.data.AUTOTUNE)) for c in clients]
         self.weights = [tf.identity(v) for v in self._model.variables]
         # Traced now: a Keras model stops working once another one is created in a TF1 graph, and
@@ -69,15 +72,15 @@ class PlainLoop:
         model, variables = self._model, self._model.trainable_variables
         for variable, value in zip(model.variables, weights, strict=True):
             variable.assign(value)
-        for momentum in self._momenta:
-            momentum.assign(tf.zeros_like(momentum))
+        for accumulator in itertools.chain(*self._accumulators):
+            accumulator.assign(tf.zeros_like(accumulator))
         total = 0.0
         # Without `iter`, the loop would become `Dataset.reduce`, which takes twice as long.
         for x, y in iter(dataset):
             with tf.GradientTape() as tape:
                 loss = cross_entropy(y, model(x, training=True))
             gradients = tape.gradient(loss, variables)
-            self._optimizer.apply(gradients, variables, self._momenta)
+            self._optimizer.apply(gradients, variables, self._accumulators)
             total += loss
         return [tf.identity(v) for v in model.variables], total
 

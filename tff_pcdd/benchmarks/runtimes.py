@@ -15,7 +15,7 @@ from tff_pcdd import data, federated, runtime
 from tff_pcdd.benchmarks import measure, plain, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
-from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.federated import SGD, TrainingSpec
 from tff_pcdd.runtime import inprocess, launcher, worker
 
 _TEXT = """\
@@ -132,6 +132,7 @@ def stock_rounds(spec: TrainingSpec, clients: list[data.Examples]) -> Contender:
         )
 
     optimizer = spec.optimizer
+    assert isinstance(optimizer, SGD)
     process = tff.learning.algorithms.build_weighted_fed_avg(
         model_fn,
         tff.learning.optimizers.build_sgdm(optimizer.learning_rate, optimizer.momentum),

@@ -47,7 +47,10 @@ _COMPONENTS = {
     "dataset": "data sets",
     "partition": "partitions",
     "model": "models",
+    "client_optimizer": "local optimizers",
+    "schedule": "schedules",
     "aggregator": "aggregators",
+    "server_optimizer": "server optimizers",
     "metrics": "metrics",
     "runtime": "runtimes",
 }

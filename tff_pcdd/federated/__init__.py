@@ -8,13 +8,17 @@ from etils import epy
 
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.federated.aggregators import Aggregator
+    from tff_pcdd.federated.client_optimizers import ClientOptimizer
+    from tff_pcdd.federated.client_optimizers.sgd import SGD
     from tff_pcdd.federated.client_work import ClientWork
     from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
     from tff_pcdd.federated.local_training import LocalTraining
+    from tff_pcdd.federated.local_work import LocalWork
     from tff_pcdd.federated.logits import build_global_logits, build_personal_logits
-    from tff_pcdd.federated.optimizer import SGD
     from tff_pcdd.federated.personalization import build_personalization
     from tff_pcdd.federated.process import FederatedProcess, build_process
+    from tff_pcdd.federated.schedules import Schedule
+    from tff_pcdd.federated.server_optimizers import ServerOptimizer
     from tff_pcdd.federated.server_work import ServerWork
     from tff_pcdd.federated.state import make_message
     from tff_pcdd.federated.training_spec import TrainingSpec
@@ -22,11 +26,15 @@ with epy.lazy_api_imports(globals()):
 __all__ = [
     "SGD",
     "Aggregator",
+    "ClientOptimizer",
     "ClientWork",
     "FederatedProcess",
     "GlobalEvaluation",
     "LocalTraining",
+    "LocalWork",
     "PersonalEvaluation",
+    "Schedule",
+    "ServerOptimizer",
     "ServerWork",
     "TrainingSpec",
     "build_global_logits",

@@ -1,8 +1,7 @@
-"""Local training: phases of SGD on one client's samples, or on the server's own."""
+"""Local training: phases of the optimizer on one client's samples, or on the server's own."""
 
 from __future__ import annotations
 
-import dataclasses
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -13,6 +12,9 @@ import tensorflow as tf
 from tff_pcdd import layers
 from tff_pcdd.data import transforms
 from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
+from tff_pcdd.federated.client_optimizers import ClientOptimizer
+from tff_pcdd.federated.client_optimizers.sgd import SGD
+from tff_pcdd.federated.local_work import Draws
 from tff_pcdd.federated.tracing import function, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
@@ -34,16 +36,14 @@ class LocalTraining:
     Args:
         spec: what is computed in a round.
         net: the network that is trained.
-        variables: all variables that training may move; each gets a momentum variable.
+        variables: all variables that training may move; each gets accumulators.
     """
 
     def __init__(self, spec: TrainingSpec, net: Network, variables: Sequence[tf.Variable]) -> None:
         self._spec = spec
         self._net = net
-        self._momenta = {
-            variable.ref(): momentum
-            for variable in variables
-            for momentum in spec.optimizer.momenta([variable])
+        self._accumulators = {
+            variable.ref(): spec.optimizer.accumulators(variable) for variable in variables
         }
 
     def begin(
@@ -52,6 +52,7 @@ class LocalTraining:
         state: Mapping[str, Any],
         data: Mapping[str, Any],
         phases: Sequence[Phase],
+        draws: Draws | None = None,
     ) -> Client:
         """Loads into the network what the client trains or evaluates.
 
@@ -60,6 +61,7 @@ class LocalTraining:
             state: the client's state.
             data: `train` examples, `seed` int32 [2] and `cohort_index` int32.
             phases: the phases of the training that follows.
+            draws: what the client does of them; all by default.
 
         Returns:
             What is known at the client.
@@ -73,7 +75,7 @@ class LocalTraining:
             variable.assign(tf.where(fresh, mean, variable))
         labels = data["train"]["y"]
         counts = tf.cast(count_classes(labels, spec.task.num_classes), tf.float32)
-        steps = steps_per_epoch(tf.size(labels), spec.batch_size)
+        rate = spec.scheduled(spec.optimizer.learning_rate, message["round"])
         client = Client(
             class_counts=counts,
             constants=spec.method.constants(counts, spec.task),
@@ -81,13 +83,22 @@ class LocalTraining:
             state=state["own"],
             server=message["server"],
             round=message["round"],
-            steps=steps * sum(phase.epochs for phase in phases),
+            steps=self._total_steps(phases, tf.size(labels), draws),
             seed=fold_in(data["seed"], _CLIENT_DRAWS),
             cohort_index=data["cohort_index"],
-            optimizer=spec.optimizer,
+            optimizer=spec.optimizer.with_rate(rate),
         )
         spec.method.begin(net, client)
         return client
+
+    def _total_steps(
+        self, phases: Sequence[Phase], num_samples: tf.Tensor, draws: Draws | None
+    ) -> tf.Tensor:
+        """The optimizer steps that a client takes."""
+        steps = steps_per_epoch(num_samples, self._spec.batch_size)
+        if draws is not None:
+            return sum(draws.steps(phases, steps), tf.constant(0))
+        return steps * sum(phase.epochs for phase in phases)
 
     def run(
         self,
@@ -95,14 +106,16 @@ class LocalTraining:
         examples: Mapping[str, tf.Tensor],
         client: Client,
         seed: tf.Tensor,
+        draws: Draws | None = None,
     ) -> OrderedDict[str, tf.Tensor]:
-        """Runs phases of training, each with momentum from zero.
+        """Runs phases of training, each with accumulators from zero.
 
         Args:
             phases: in order.
             examples: the training samples, as stored.
             client: as returned by `begin`.
             seed: int32 [2], determines the order of samples, augmentation and dropout.
+            draws: as for `begin`.
 
         Returns:
             Float32 scalars: `loss` and the method's metrics, summed over samples, and the number of
@@ -111,13 +124,19 @@ class LocalTraining:
         names = ("loss", *self._spec.method.metric_names)
         totals = tf.zeros([len(names) + 1])
         for number, phase in enumerate(phases):
-            for momentum in self._momenta_of(phase.variables):
-                momentum.assign(tf.zeros_like(momentum))
+            for variable in phase.variables:
+                for accumulator in self._accumulators[variable.ref()]:
+                    accumulator.assign(tf.zeros_like(accumulator))
             step = self._make_step(phase, client)
             phase_seed = fold_in(seed, number)
-            totals = repeat(
-                phase.epochs, functools.partial(self._epoch, step, examples, phase_seed), totals
-            )
+            steps = steps_per_epoch(tf.size(examples["y"]), self._spec.batch_size)
+            epochs, limit = phase.epochs, None
+            if draws is not None:
+                limit = draws.steps([phase], steps)[0]
+                # An epoch of a client without samples has no steps.
+                epochs = -(-limit // tf.maximum(steps, 1))
+            epoch = functools.partial(self._epoch, step, examples, phase_seed, limit)
+            totals = repeat(epochs, epoch, totals)
         return OrderedDict(zip((*names, "samples"), tf.unstack(totals), strict=True))
 
     def _epoch(
@@ -125,10 +144,11 @@ class LocalTraining:
         step: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
         examples: Mapping[str, tf.Tensor],
         phase_seed: tf.Tensor,
+        limit: tf.Tensor | None,
         epoch: tf.Tensor,
         totals: tf.Tensor,
     ) -> tf.Tensor:
-        """Takes the steps of an epoch; returns the totals with theirs."""
+        """Takes the steps of an epoch, up to a limit of the phase; the totals with theirs."""
         batch_size = self._spec.batch_size
         num_samples = tf.size(examples["y"])
         epoch_seed = fold_in(phase_seed, epoch)
@@ -139,21 +159,25 @@ class LocalTraining:
             x, y = tf.gather(examples["x"], index), tf.gather(examples["y"], index)
             return totals + step(x, y, fold_in(epoch_seed, number))
 
-        return repeat(steps_per_epoch(num_samples, batch_size), add_step, totals)
+        steps = steps_per_epoch(num_samples, batch_size)
+        if limit is not None:
+            steps = tf.minimum(steps, limit - epoch * steps)
+        return repeat(steps, add_step, totals)
 
-    def _momenta_of(self, variables: Sequence[tf.Variable]) -> list[tf.Variable]:
-        """The momenta of variables; an empty list without momentum."""
-        return [self._momenta[v.ref()] for v in variables if self._momenta]
+    def _optimizer_of(self, phase: Phase, client: Client) -> ClientOptimizer:
+        """The optimizer of a phase, with the step size of the round."""
+        optimizer, rate = self._spec.optimizer, client.optimizer.learning_rate
+        if phase.learning_rate is not None:
+            rate = self._spec.scheduled(phase.learning_rate, client.round)
+        if phase.plain:
+            optimizer = SGD(momentum=0.0, weight_decay=0.0, clip_norm=optimizer.clip_norm)
+        return optimizer.with_rate(rate)
 
     def _make_step(
         self, phase: Phase, client: Client
     ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
         spec, method, net = self._spec.input_spec, self._spec.method, self._net
-        optimizer = self._spec.optimizer
-        if phase.learning_rate is not None:
-            optimizer = dataclasses.replace(optimizer, learning_rate=phase.learning_rate)
-        if phase.plain:
-            optimizer = dataclasses.replace(optimizer, momentum=0.0, weight_decay=0.0)
+        optimizer = self._optimizer_of(phase, client)
         groups = phase.groups
 
         def step(x, y, seed):
@@ -165,7 +189,8 @@ class LocalTraining:
                 with layers.dropout_seed(seed):
                     loss, metrics = phase.loss(net, Batch(x, y, seed), client)
             for group, gradients in zip(groups, tape.gradient(loss, groups), strict=True):
-                optimizer.apply(gradients, group, self._momenta_of(group))
+                own = [self._accumulators[variable.ref()] for variable in group]
+                optimizer.apply(gradients, group, own)
             # Fine-tuning of a personal model returns no metrics besides its loss.
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)

@@ -30,7 +30,7 @@ from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
-from tff_pcdd.federated.type_sizes import count_bytes, tensor_sizes, tensors_of
+from tff_pcdd.federated.type_sizes import count_bytes, message_bytes, tensor_sizes, tensors_of
 from tff_pcdd.federated.upload import upload_of
 from tff_pcdd.runtime import _tf_private
 
@@ -103,7 +103,8 @@ def build_process(
         A `FederatedProcess`.
 
     Raises:
-        SettingError: the `Aggregator` cannot be used with the method or the size of the cohort.
+        SettingError: the `Aggregator` cannot be used with the method or the size of the cohort, or
+            an optimizer cannot be used with the method.
     """
     stages.enter(f"tracing the computations of {spec.method.name}")
     # Tracing starts TensorFlow; afterwards it would be too late.
@@ -111,6 +112,9 @@ def build_process(
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
+    if not spec.server_optimizer.adds_change:
+        spec.server_optimizer.check(spec.method, upload_of(spec))
+    spec.optimizer.check(spec.method)
     statistics_mean: Any = tff.aggregators.MeanFactory(no_nan_division=True)
     if aggregator is None:
         aggregator = aggregators.create("mean")
@@ -140,7 +144,7 @@ def build_process(
         evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["sums"]),
-        download_bytes=_download_bytes(message_type) - fixed_bytes,
+        download_bytes=message_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
         personal_bytes=sum(map(count_bytes, kept_types)),
         personal_parameters=sum(sum(tensor_sizes(kept)) for kept in kept_types),
@@ -152,12 +156,6 @@ def build_process(
         # of graphs, such as those of diagnostics and exports.
         _ = process.evaluate_before
     return process
-
-
-def _download_bytes(message_type: tff.Type) -> int:
-    """Bytes of the server's message; without tensors, the round's number is not sent either."""
-    parts = [message_type[name] for name in ("weights", "server")]
-    return count_bytes(message_type) if any(map(tensors_of, parts)) else 0
 
 
 class _Aggregation(NamedTuple):

@@ -11,7 +11,7 @@ import tensorflow as tf
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
-from tff_pcdd.federated.state import ordered
+from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
@@ -33,7 +33,7 @@ class ServerWork:
     """
 
     def __init__(self, spec: TrainingSpec) -> None:
-        self._method = spec.method
+        self._method, self._optimizer = spec.method, spec.server_optimizer
         with spec.outline() as net:
             self._variances = {
                 "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
@@ -61,12 +61,17 @@ class ServerWork:
         Returns:
             The new weights and the server's new own tensors.
         """
-        weights, server = state["weights"], state["server"]
+        weights, server = state["weights"], without_optimizer(state["server"])
         if self._training is not None:
-            server = self._training.learn(state, change, sums)
-        trainable, server = self._method.server_update(
-            weights["trainable"], change.trainable, server, sums, cohort_size
+            server = self._training.learn({**state, "server": server}, change, sums)
+        step, own = self._optimizer.step(
+            self._method.server_change(change.trainable, sums), state["server"].get(OPTIMIZER, {})
         )
+        trainable, server = self._method.server_update(
+            weights["trainable"], step, server, sums, cohort_size
+        )
+        if own:
+            server = {**server, OPTIMIZER: own}
         num_shared = len(weights["statistics"])
         mirrored = [*change.mirrored, *change.statistics[num_shared:]]
         weights = OrderedDict(
@@ -101,7 +106,7 @@ def accept_if_finite(new: Any, old: Any) -> tuple[Any, tf.Tensor]:
 
 
 class _ServerTraining:
-    """Training at the server, with the clients' optimizer and epochs."""
+    """Training at the server, with the clients' optimizer, step size of the round and epochs."""
 
     def __init__(self, spec: TrainingSpec) -> None:
         self._spec = spec

@@ -9,7 +9,8 @@ All are ordered dicts of tensors:
 
 `participations` counts the rounds in which the client took part and had samples to train on.
 `server` and `own` are the tensors of the method, see `Method.server_state` and
-`Method.client_state`; `weights` as in `tff_pcdd.federated.weights`.
+`Method.client_state`; if a server optimizer has tensors, they are the entry `OPTIMIZER` of the
+server state's `server`, and are not sent; `weights` as in `tff_pcdd.federated.weights`.
 """
 
 from __future__ import annotations
@@ -26,6 +27,9 @@ from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read, weights_of
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
+
+# The entry of the server optimizer's tensors among those of the method at the server.
+OPTIMIZER = "server_optimizer"
 
 
 def ordered(value: Any) -> Any:
@@ -46,9 +50,14 @@ def make_message(method: Method, state: Mapping[str, Any]) -> OrderedDict[str, A
     """
     return OrderedDict(
         weights=state["weights"],
-        server=ordered(method.broadcast(state["server"])),
+        server=ordered(method.broadcast(without_optimizer(state["server"]))),
         round=state["round"],
     )
+
+
+def without_optimizer(server: Mapping[str, Any]) -> dict[str, Any]:
+    """The server's tensors of the method alone."""
+    return {name: value for name, value in server.items() if name != OPTIMIZER}
 
 
 def initial_weights(spec: TrainingSpec) -> OrderedDict[str, list[tf.Tensor]]:
@@ -58,9 +67,16 @@ def initial_weights(spec: TrainingSpec) -> OrderedDict[str, list[tf.Tensor]]:
 
 def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     """What the server keeps besides the weights before the first round."""
-    if type(spec.method).server_state is Method.server_state:
-        return OrderedDict()
-    return _with_initial_values(spec, lambda net: ordered(spec.method.server_state(net, spec.task)))
+    server: OrderedDict[str, Any] = OrderedDict()
+    if type(spec.method).server_state is not Method.server_state:
+        server = _with_initial_values(
+            spec, lambda net: ordered(spec.method.server_state(net, spec.task))
+        )
+    with spec.outline() as net:
+        shapes = [variable.shape for variable in net.shared.trainable]
+    if own := spec.server_optimizer.initial_state([tf.zeros(shape) for shape in shapes]):
+        server[OPTIMIZER] = ordered(own)
+    return ordered(server)
 
 
 def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str, Any]:

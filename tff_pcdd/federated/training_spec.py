@@ -10,7 +10,12 @@ from typing import Any
 
 from etils import epy
 
-from tff_pcdd.federated.optimizer import SGD
+from tff_pcdd.federated.client_optimizers import ClientOptimizer
+from tff_pcdd.federated.local_work import LocalWork
+from tff_pcdd.federated.schedules import Schedule
+from tff_pcdd.federated.schedules.constant import Constant
+from tff_pcdd.federated.server_optimizers import ServerOptimizer
+from tff_pcdd.federated.server_optimizers.sgd import ServerSGD
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import TaskSpec
@@ -35,17 +40,35 @@ class TrainingSpec:
         eval_batch_size: samples per forward pass in evaluation.
         jit_compile: whether the local step is compiled with XLA.
         validation: whether personal models are also evaluated on their clients' validation samples.
+        schedule: the factor of the clients' step size in each round.
+        num_rounds: planned rounds, if the schedule depends on them; else None.
+        server_optimizer: how the clients' mean change moves the shared weights.
+        local_work: how much of the local epochs the clients of a round do.
     """
 
     method: Method
     task: TaskSpec
     input_spec: Any
-    optimizer: SGD
+    optimizer: ClientOptimizer
     local_epochs: int = 5
     batch_size: int = 32
     eval_batch_size: int = 512
     jit_compile: bool = False
     validation: bool = False
+    schedule: Schedule = dataclasses.field(default_factory=Constant)
+    num_rounds: int | None = None
+    server_optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerSGD)
+    local_work: LocalWork = dataclasses.field(default_factory=LocalWork)
+
+    def scheduled(self, learning_rate: float, round_number: tf.Tensor) -> float | tf.Tensor:
+        """A step size in a round: the same number if the schedule is constant.
+
+        Args:
+            learning_rate: the step size without a schedule.
+            round_number: int32 scalar, 0 for the first round.
+        """
+        factor = self.schedule.factor(round_number, self.num_rounds)
+        return learning_rate if factor is None else learning_rate * factor
 
     def network(self) -> Network:
         """Makes the method's network with fresh variables."""

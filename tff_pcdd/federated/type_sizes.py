@@ -27,3 +27,9 @@ def count_bytes(type_spec: tff.Type) -> int:
         for tensor in tensors_of(type_spec)
         if tensor.shape is not None and None not in tensor.shape
     )
+
+
+def message_bytes(message_type: tff.Type) -> int:
+    """Bytes of the server's message; without tensors, the round's number is not sent either."""
+    parts = [message_type[name] for name in ("weights", "server")]
+    return count_bytes(message_type) if any(map(tensors_of, parts)) else 0

@@ -17,7 +17,8 @@ subclass overrides only what differs from FedAvg:
     communication               broadcast, update,      the weights; their change, weighted by
                                 weight, upload          `client_weighting`; nothing else
     server step                 server_learning,        no training at the server; the mean
-                                server_update           change is added to the weights
+                                server_change,          change is added to the weights
+                                server_update
     global model                global_logits           logits of the head
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
@@ -79,7 +80,12 @@ class Method(Component):
             one of its options, with three values to try, the default among them. Empty if it has
             none.
         has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
-            which is None otherwise. More rounds cannot be added to such a run later.
+            which is None otherwise. More rounds cannot be added to such a run later. Schedules of
+            the step size are settings for all methods and need nothing here.
+        assumes_sgd: whether formulas of the method contain the step size or the momentum of SGD, so
+            that other local optimizers are refused.
+        adds_change: whether the weights' step of this class's `server_update` is that of
+            `Method.server_update`, so that server optimizers can be used; see `adds_mean`.
         published_weighting: the published weights of clients in means over the cohort: "samples"
             (their numbers of samples) or "uniform" (equal).
         client_weighting: the weights that are used.
@@ -93,6 +99,8 @@ class Method(Component):
     pools_samples: ClassVar[bool] = False
     tuning: ClassVar[Mapping[str, tuple[Any, Any, Any]]] = {}
     has_schedule: ClassVar[bool] = False
+    assumes_sgd: ClassVar[bool] = False
+    adds_change: ClassVar[bool] = True
     published_weighting: ClassVar[str] = "samples"
 
     # The options of subclasses stay the first positional arguments.
@@ -236,6 +244,28 @@ class Method(Component):
         del net, change, sums, task, learn
         return dict(server)
 
+    @classmethod
+    def adds_mean(cls) -> bool:
+        """Whether the server's step is to add the mean change to the weights.
+
+        A class that overrides `server_update` is assumed to change that step unless it declares
+        `adds_change = True` itself. All overrides count, because they call each other.
+        """
+        overriding = (vars(base) for base in cls.__mro__ if "server_update" in vars(base))
+        return all(own.get("adds_change", False) for own in overriding)
+
+    def server_change(
+        self, change: Sequence[tf.Tensor], sums: Mapping[str, tf.Tensor]
+    ) -> list[tf.Tensor]:
+        """What the server optimizer takes for the clients' mean change.
+
+        Args:
+            change: weighted mean over the cohort of the clients' `update`.
+            sums: the clients' `Upload.sums`, summed.
+        """
+        del sums
+        return list(change)
+
     def server_update(
         self,
         weights: Sequence[tf.Tensor],
@@ -248,7 +278,7 @@ class Method(Component):
 
         Args:
             weights: shared trainable variables before the round.
-            change: weighted mean over the cohort of the clients' `update`.
+            change: what the server optimizer made of `server_change`; without one, just that.
             server: the server's own tensors, as `server_learning` returned them.
             sums: the clients' `Upload.sums`, summed.
             cohort_size: float32 scalar, number of clients in the round, without those that were
@@ -292,7 +322,7 @@ class Method(Component):
         """A warning for the start of a run, if the method is known to fail with these settings.
 
         Args:
-            optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+            optimizer: the clients' optimizer: `learning_rate`, and for sgd `momentum`, ….
 
         Returns:
             One sentence that names settings which work; None if there is nothing to warn about.

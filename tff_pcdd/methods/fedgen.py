@@ -59,6 +59,7 @@ class FedGen(Method):
     """FedAvg with features from a generator that is trained on the clients' heads."""
 
     name = "fedgen"
+    adds_change: ClassVar[bool] = True
     degenerate: ClassVar = {"generative": 0.0, "distillation": 0.0}
 
     generative: float = option(

@@ -16,6 +16,7 @@ than one, which would make a variance negative.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -49,6 +50,7 @@ class FedNova(Method):
     """FedAvg of changes that are divided by the number of effective local steps."""
 
     name = "fednova"
+    assumes_sgd: ClassVar[bool] = True
 
     def _effective_steps(self, client):
         return accumulated_weight(client.steps, client.optimizer.momentum)
@@ -62,7 +64,6 @@ class FedNova(Method):
         sums = {"weight": weight, "steps": weight * self._effective_steps(client)}
         return Upload(sums, client.state)
 
-    def server_update(self, weights, change, server, sums, cohort_size):
+    def server_change(self, change, sums):
         effective = tf.math.divide_no_nan(sums["steps"], sums["weight"])
-        stretched = [effective * delta for delta in change]
-        return super().server_update(weights, stretched, server, sums, cohort_size)
+        return [effective * delta for delta in change]

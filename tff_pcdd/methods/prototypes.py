@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -25,6 +26,8 @@ class PrototypeMethod(Method):
     number for each class. The server's prototype is the mean over all samples of the cohort; a
     class that no client of the cohort has keeps its previous prototype.
     """
+
+    adds_change: ClassVar[bool] = True
 
     def prototype_dim(self, task: TaskSpec) -> int:
         """Width of a prototype: that of the features which `embed` returns."""

@@ -70,10 +70,12 @@ class Client(NamedTuple):
         state: the client's own tensors, see `Method.client_state`.
         server: what `Method.broadcast` sent besides the weights.
         round: int32 scalar, 0 for the first round.
-        steps: int32 scalar, optimizer steps that the client takes in this round.
+        steps: int32 scalar, optimizer steps that the client takes in this round; fewer than planned
+            if local work is unequal.
         seed: int32 [2], different for every client and round; batches have seeds of their own.
         cohort_index: int32 scalar, the client's position in the cohort, from 0.
-        optimizer: the settings of local training: `learning_rate`, `momentum`, ….
+        optimizer: the clients' optimizer: `learning_rate`, the scheduled step size of the round,
+            a float or a float32 scalar; for sgd `momentum`, ….
     """
 
     class_counts: tf.Tensor
@@ -96,8 +98,8 @@ class Phase:
         variables: the variables that are trained.
         epochs: passes over the client's samples.
         loss: as `Method.loss`.
-        learning_rate: step size, if it is not that of the clients' optimizer.
-        plain: whether to train without momentum and without weight decay.
+        learning_rate: step size without a schedule, if it is not that of the clients' optimizer.
+        plain: whether to train by SGD without momentum and without weight decay.
         apart: those of the variables whose gradient is clipped to a norm of its own, so that it
             has no influence on the steps of the others.
     """

@@ -2,15 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from tff_pcdd import data
+from tff_pcdd.errors import SettingError
 
-# Separates the draw of the server's samples from other draws with the same seed.
-_SERVER_SAMPLES = 3
+# Separate other draws with the same seed from those of single rounds: of the server's samples, and
+# of the order of the clients, which no number of a round may equal.
+_SERVER_SAMPLES, _ORDER = 3, 2**32
 
 
-def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> list[int]:
+UNIFORM, BY_SAMPLES, ROUND_ROBIN = "uniform", "samples", "round_robin"
+
+
+def sample_cohort(
+    seed: int,
+    round_number: int,
+    num_clients: int,
+    size: int,
+    sampling: str = UNIFORM,
+    samples: Sequence[int] = (),
+) -> list[int]:
     """Draws the clients of a round without replacement, as a function of seed and round.
 
     Args:
@@ -18,6 +32,11 @@ def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> 
         round_number: number of rounds before this one; 0 for the first round.
         num_clients: number of clients, K.
         size: number of clients in the cohort; 0 for all.
+        sampling: `UNIFORM`; `BY_SAMPLES`, one client after the other, each time with probabilities
+            proportional to the numbers of samples of those that are left; or `ROUND_ROBIN`, the
+            next ones of all clients in an order that is drawn once.
+        samples: numbers of training samples of all clients, for `BY_SAMPLES`; at least `size` of
+            them are positive.
 
     Returns:
         Client numbers in ascending order.
@@ -28,8 +47,24 @@ def sample_cohort(seed: int, round_number: int, num_clients: int, size: int) -> 
     """
     if size in (0, num_clients):
         return list(range(num_clients))
+    if sampling == ROUND_ROBIN:
+        order = np.random.default_rng([seed, _ORDER]).permutation(num_clients)
+        return sorted(np.take(order, np.arange(size) + round_number * size, mode="wrap").tolist())
     generator = np.random.default_rng([seed, round_number])
-    return sorted(generator.choice(num_clients, size, replace=False).tolist())
+    shares = np.divide(samples, np.sum(samples)) if sampling == BY_SAMPLES else None
+    return sorted(generator.choice(num_clients, size, replace=False, p=shares).tolist())
+
+
+def check_sampling(sampling: str, samples: Sequence[int], size: int) -> None:
+    """Checks that cohorts can be drawn by samples.
+
+    Raises:
+        SettingError: fewer clients have training samples than are drawn.
+    """
+    present = int(np.count_nonzero(samples))
+    if sampling == BY_SAMPLES and present < size:
+        reason = f"only {present} clients have training samples, of which {size} are to be drawn"
+        raise SettingError("cohort_sampling", sampling, reason)
 
 
 def derive_seed(*entropy: int) -> np.ndarray:

@@ -17,7 +17,7 @@ from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
-from tff_pcdd.federated import SGD, aggregators
+from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.models import ModelConfig
 from tff_pcdd.settings import (
     build,
@@ -30,52 +30,11 @@ from tff_pcdd.settings import (
     selection,
     without_implied,
 )
+from tff_pcdd.training.cohorts import BY_SAMPLES, UNIFORM
+from tff_pcdd.training.training_config import TrainingConfig
 
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
-
-
-@dataclasses.dataclass(frozen=True)
-class TrainingConfig:
-    """Rounds, cohorts and local training.
-
-    Raises:
-        SettingError: a value is of the wrong type or out of bounds.
-    """
-
-    rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
-    clients_per_round: int = option(
-        0, "Clients drawn for each round (the cohort); 0 for all.", minimum=0, group="Training"
-    )
-    local_epochs: int = option(
-        5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
-    )
-    batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
-    optimizer: SGD = part(SGD)
-    nonfinite: str = option(
-        "stop",
-        "Client updates that are NaN or infinite are left out. stop: the run ends, as diverged, "
-        "after three rounds in a row with such values; exclude: after three without a model.",
-        choices=("stop", "exclude"),
-        group="Training",
-    )
-    cohort_seed: int | None = option(
-        None,
-        "Seed of the cohorts; the value of seed by default.",
-        type=int,
-        minimum=0,
-        group="Seeds",
-    )
-    batch_seed: int | None = option(
-        None,
-        "Seed of the order of samples; the value of seed by default.",
-        type=int,
-        minimum=0,
-        group="Seeds",
-    )
-
-    def __post_init__(self):
-        check_options(self)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -165,6 +124,14 @@ class ExperimentConfig:
         "else.",
         group="Aggregation",
     )
+    server_optimizer: server_optimizers.ServerOptimizer = choice(
+        server_optimizers.registry,
+        "sgd",
+        "How the clients' mean change moves the shared weights: sgd (it is added, times the "
+        "server's learning rate), or with momentum or adaptive steps.",
+        group="Aggregation",
+        implied=True,
+    )
     evaluation: EvaluationConfig = part(EvaluationConfig)
     seed: int = option(
         0,
@@ -189,6 +156,9 @@ class ExperimentConfig:
                 self.evaluation.early_stopping_patience,
                 "needs held-out samples; set validation_fraction above 0",
             )
+        self.training.optimizer.check(self.method)
+        self.server_optimizer.check_method(self.method)
+        self._check_sampling()
         if self.aggregator.equal_weights and self.method.client_weighting == "samples":
             raise SettingError(
                 "client_weighting",
@@ -197,6 +167,37 @@ class ExperimentConfig:
             )
         if self.model.projection_dim is None:
             self._replace("model", projection_dim=self._default_projection())
+
+    def _check_sampling(self) -> None:
+        """Checks that cohorts can be drawn in another way than uniformly."""
+        sampling = self.training.cohort_sampling
+        if sampling == UNIFORM:
+            return
+        reason = None
+        if not self.training.clients_per_round:
+            reason = "has no effect if all clients take part; set clients_per_round"
+        elif self.aggregator.uniform_cohorts:
+            reason = f"the guarantee of aggregator={self.aggregator.name} is for uniform cohorts"
+        elif sampling == BY_SAMPLES and self.method.weighting == "samples":
+            equal = self.aggregator.equal_weights
+            reason = (
+                None
+                if equal
+                else (
+                    "would count the samples twice, in the draw and in the mean; set "
+                    "client_weighting=uniform"
+                )
+            )
+        if reason:
+            raise SettingError("cohort_sampling", sampling, reason)
+
+    @property
+    def planned_by(self) -> str | None:
+        """What depends on the planned number of rounds, so that it cannot be raised later."""
+        if self.method.has_schedule:
+            return f"the training of {self.algorithm}"
+        schedule = self.training.schedule
+        return f"schedule={schedule.name}" if schedule.needs_rounds else None
 
     def _default_projection(self) -> int:
         """The width of the projection where none is given; 0 for none."""

@@ -11,12 +11,13 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.nonfinite import COUNTS
+from tff_pcdd.training.round_metrics import WORK, work_columns
 
 if TYPE_CHECKING:
     from tff_pcdd.training.simulation import Simulation
 
 # Columns of integers; all others hold floats.
-_INTEGERS = ("round", "upload_bytes", "download_bytes", *COUNTS)
+_INTEGERS = ("round", "upload_bytes", "download_bytes", *WORK, *COUNTS)
 
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]
@@ -70,6 +71,7 @@ class History:
                 *of_accuracies,
                 "train_loss",
                 *config.method.metric_names,
+                *work_columns(simulation.spec),
                 "seconds",
                 "upload_bytes",
                 "download_bytes",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from absl import logging
@@ -45,11 +46,10 @@ def training_spec(
         ),
         input_spec=federation.input_spec,
         optimizer=config.training.optimizer,
-        local_epochs=config.training.local_epochs,
-        batch_size=config.training.batch_size,
         eval_batch_size=compute.eval_batch_size,
         jit_compile=compute.jit_compile,
         validation=any(client.validation.size for client in federation.clients),
+        **_settings_of_training(config),
     )
 
 
@@ -67,7 +67,21 @@ def planned_spec(config: ExperimentConfig) -> TrainingSpec:
         _task(config, input_spec, counts),
         input_spec,
         config.training.optimizer,
+        **_settings_of_training(config),
     )
+
+
+def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
+    """The settings of rounds that a `TrainingSpec` has as they are."""
+    training = config.training
+    return {
+        "local_epochs": training.local_epochs,
+        "batch_size": training.batch_size,
+        "schedule": training.schedule,
+        "num_rounds": training.rounds if training.schedule.needs_rounds else None,
+        "server_optimizer": config.server_optimizer,
+        "local_work": training.local_work,
+    }
 
 
 def check(config: ExperimentConfig) -> TrainingSpec:
@@ -76,13 +90,16 @@ def check(config: ExperimentConfig) -> TrainingSpec:
     Raises:
         SettingError: the backbone does not accept the inputs of the data set, cannot start from the
             given weights, or has too few features; or the aggregator does not accept what the
-            clients of the method send, or a cohort of this size.
+            clients of the method send, or a cohort of this size; or the server optimizer does not
+            accept what they send.
     """
     advise(config)
     spec = planned_spec(config)
     if not config.aggregator.accepts_all:
         config.aggregator.check(config.method, upload.upload_of(spec))
         config.aggregator.check_cohort(spec.task.cohort_size)
+    if not config.server_optimizer.adds_change:
+        config.server_optimizer.check(config.method, upload.upload_of(spec))
     return spec
 
 

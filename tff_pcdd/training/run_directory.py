@@ -86,13 +86,12 @@ def check_directory(
     ]
     differing = [f"{name} (there {saved.get(name)}, here {wanted.get(name)})" for name in names]
     if names == ["rounds"] and fewer_rounds(directory, config) is not None:
-        if config.method.has_schedule:
+        if config.planned_by:
             raise SettingError(
                 "rounds",
                 config.training.rounds,
                 f"{directory} holds a run that was planned for {saved['rounds']} rounds, on which "
-                f"the training of {config.algorithm} depends; name another directory, or overwrite "
-                "it",
+                f"{config.planned_by} depends; name another directory, or overwrite it",
             )
     elif differing:
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""

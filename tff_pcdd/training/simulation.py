@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import functools
 import logging
-import math
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
@@ -27,12 +26,13 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.training import accuracies, client_arrays
 from tff_pcdd.training.accuracies import Groups
 from tff_pcdd.training.client_store import ClientStateStore, MemoryStore
-from tff_pcdd.training.cohorts import derive_seed, sample_cohort
+from tff_pcdd.training.cohorts import check_sampling, derive_seed, sample_cohort
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.planning import training_spec
 from tff_pcdd.training.pools import pooled_data
+from tff_pcdd.training.round_metrics import round_metrics
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
@@ -86,6 +86,8 @@ class Simulation:
                 f"the federation has only {num_clients} clients",
             )
         self.cohort_size = config.training.clients_per_round or num_clients
+        self._samples = [client.train.size for client in self.federation.clients]
+        check_sampling(config.training.cohort_sampling, self._samples, self.cohort_size)
         self._compute = compute or ComputeOptions()
         self.spec = training_spec(config, self.federation, self._compute)
         self.process = federated.build_process(self.spec, config.aggregator)
@@ -177,11 +179,14 @@ class Simulation:
         """Computes the next round.
 
         Returns:
-            `train_loss` and the method's own metrics, as means over the cohort's samples; the
+            what `round_metrics` returns, such as `train_loss`; the
             computing time in `seconds`; `upload_bytes` and `download_bytes` of the whole cohort.
         """
         seeds, num_clients = self.config.seeds, self.federation.num_clients
-        cohort = sample_cohort(seeds.cohorts, self.round, num_clients, self.cohort_size)
+        sampling = self.config.training.cohort_sampling
+        cohort = sample_cohort(
+            seeds.cohorts, self.round, num_clients, self.cohort_size, sampling, self._samples
+        )
         state, pooled = self.state, self.spec.method.pools_samples
         # Clients that receive and send something, and whose states are kept.
         senders = [] if pooled else cohort
@@ -203,31 +208,17 @@ class Simulation:
         self.nonfinite.begin(self.round)
         for client, own in zip(senders, states, strict=not pooled):
             self.store.put(client, own, self.round)
-        sums = {name: float(total) for name, total in metrics["sums"].items()}
-        trained_on = sums.pop("samples")
-        samples = max(trained_on, 1.0)
-        if excluded := len(clients) - round(float(metrics["included"])):
-            self.nonfinite.excluded(excluded, len(clients), lost=not trained_on)
-            # If nothing is left, there is no mean loss either.
-            samples = trained_on or math.nan
-        if not metrics["step_taken"]:
-            self.nonfinite.note("the server's step is not finite; it is not taken", lost=True)
+        means = round_metrics(metrics, len(clients), self.nonfinite)
+        finished = len(senders) - round(means.get("dropped_clients", 0))
         traffic = {
-            "upload_bytes": self.process.update_bytes * len(senders)
+            "upload_bytes": self.process.update_bytes * finished
             + round(self.process.extra_bytes * float(metrics["sent"])),
             "download_bytes": self.process.download_bytes * len(senders)
             + self.process.fixed_bytes * newcomers,
         }
         for name, size in traffic.items():
             self.totals[name] += size
-        train_loss = sums.pop("loss") / samples
-        self.nonfinite.check_loss(train_loss)
-        return {
-            "train_loss": train_loss,
-            **{name: total / samples for name, total in sums.items()},
-            "seconds": seconds,
-            **traffic,
-        }
+        return {**means, "seconds": seconds, **traffic}
 
     # Evaluation.
 

@@ -31,10 +31,12 @@ class Aggregator(Component):
         equal_weights: whether all clients have the same weight, whatever the method's weights are.
         accepts_all: whether it suits every method, because all that clients send is added up as it
             adds up their changes; `check` is not called then.
+        uniform_cohorts: whether what it promises holds only for cohorts that are drawn uniformly.
     """
 
     equal_weights: ClassVar[bool] = False
     accepts_all: ClassVar[bool] = False
+    uniform_cohorts: ClassVar[bool] = False
 
     def factory(
         self, cohort_size: int

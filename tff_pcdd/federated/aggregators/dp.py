@@ -33,6 +33,7 @@ class DP(Aggregator):
 
     name = "dp"
     equal_weights: ClassVar[bool] = True
+    uniform_cohorts: ClassVar[bool] = True
 
     noise_multiplier: float = option(
         1.0,
