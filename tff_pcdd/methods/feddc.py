@@ -51,6 +51,7 @@ class FedDC(Method):
 
     name = "feddc"
     published_weighting: ClassVar[str] = "uniform"
+    tuning: ClassVar = {"alpha": (0.001, 0.01, 0.1)}
 
     alpha: float = option(0.01, "α, weight of the drift's quadratic term.", above=0)
     control: str = option(

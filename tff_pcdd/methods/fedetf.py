@@ -16,6 +16,7 @@ each (section 4.3). The code runs 20 such cycles; the default here is 1 (`finetu
 """
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -36,6 +37,7 @@ class FedETF(Method):
     """FedAvg with a fixed ETF, a trained temperature and the balanced softmax."""
 
     name = "fedetf"
+    tuning: ClassVar = {"temperature": (1.0, 4.0, 16.0)}
 
     temperature: float = option(
         1.0, "Initial value of the temperature s, by which the cosines are multiplied.", above=0
