@@ -97,7 +97,9 @@ def read_grid(flags: Flags) -> Grid:
     """
     for name in _ONLY_METHODS:
         if flags.is_given(name):
-            raise SettingError(name, flags[name], "applies only with algorithms")
+            value = flags[name]
+            shown = ",".join(value) if isinstance(value, list) else value
+            raise SettingError(name, shown, "applies only with algorithms")
     flags.required("grid")
     return method_grids.parse(flags, [flags["algorithm"]])
 

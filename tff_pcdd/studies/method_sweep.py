@@ -95,8 +95,9 @@ def sweep_methods(
         halving=halving or Halving(),
         overwrite=overwrite,
         parallel=parallel,
-        after_each=lambda tuned: _write_csv(directory, tuned),
+        after_each=lambda tuned: _write_csv(directory, tuned, chosen=False),
     )
+    _write_csv(directory, tuned, chosen=True)
     chosen = {method.method: method.best.point for method in tuned if method.best is not None}
     _write_flags(directory, chosen)
     failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
@@ -161,8 +162,14 @@ def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[Stud
     ]
 
 
-def _write_csv(directory: Path, tuned: Sequence[Tuned]) -> None:
-    """A row for each point, without any accuracy on test data."""
+def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None:
+    """A row for each point, without any accuracy on test data.
+
+    Args:
+        directory: the directory of the sweep.
+        tuned: the trials.
+        chosen: whether they are complete, so that the best is the one that is chosen.
+    """
     rows = [
         {
             "algorithm": method.method,
@@ -172,7 +179,7 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned]) -> None:
             "stopped_after": trial.stopped,
             "diverged": trial.diverged,
             "failed": trial.failed,
-            "chosen": trial is method.best,
+            "chosen": chosen and trial is method.best,
         }
         for method in tuned
         for trial in method.trials
