@@ -1,4 +1,4 @@
-"""Ranks and tests, against figures of Demšar (JMLR 7, 2006) and short computations."""
+"""Ranks and tests, against critical values of Demšar (JMLR 7, 2006) and short computations."""
 
 import itertools
 import math
@@ -8,40 +8,37 @@ import pytest
 
 from tff_pcdd.report import ranks
 
-# Demšar, table 6: AUC of C4.5 and three variants on 14 data sets; his section 3.2.2 tests them.
-AUC = np.array(
+VALUES = np.array(
     [
-        [0.763, 0.768, 0.771, 0.798],
-        [0.599, 0.591, 0.590, 0.569],
-        [0.954, 0.971, 0.968, 0.967],
-        [0.628, 0.661, 0.654, 0.657],
-        [0.882, 0.888, 0.886, 0.898],
-        [0.936, 0.931, 0.916, 0.931],
-        [0.661, 0.668, 0.609, 0.685],
-        [0.583, 0.583, 0.563, 0.625],
-        [0.775, 0.838, 0.866, 0.875],
-        [1.000, 1.000, 1.000, 1.000],
-        [0.940, 0.962, 0.965, 0.962],
-        [0.619, 0.666, 0.614, 0.669],
-        [0.972, 0.981, 0.975, 0.975],
-        [0.957, 0.978, 0.946, 0.970],
+        [90.0, 80.0, 70.0, 60.0],
+        [50.0, 55.0, 55.0, 40.0],
+        [71.0, 70.0, 69.0, 70.0],
+        [30.0, 40.0, 20.0, 10.0],
+        [99.0, 98.0, 98.0, 98.0],
     ]
 )
+RANKS = [[1, 2, 3, 4], [3, 1.5, 1.5, 4], [1, 2.5, 4, 2.5], [2, 1, 3, 4], [1, 3, 3, 3]]
 
 
-def test_the_example_of_the_article():
-    average = ranks.ranks(AUC).mean(axis=0)
-    assert np.round(average, 3).tolist() == [3.143, 2.0, 2.893, 1.964]
-    # The article's statistic, 9.28, has no correction for ties.
-    sums = 12 * 14 / (4 * 5) * (np.sum(average**2) - 4 * 5**2 / 4)
-    assert round(sums, 2) == 9.28
-    blocks = ranks.ranks(AUC)
-    ties = sum(
-        count**3 - count for row in blocks for count in np.unique(row, return_counts=True)[1]
-    )
-    found = ranks.friedman(AUC)
-    assert found.statistic == pytest.approx(sums / (1 - ties / (14 * (4**3 - 4))))
-    assert 0.01 < found.p < 0.03
+def test_the_highest_value_has_the_first_rank():
+    assert ranks.ranks(VALUES).tolist() == RANKS
+
+
+def test_friedman():
+    """The formula of section 3.2.2, corrected for ties like in any text book."""
+    federations, methods = VALUES.shape
+    average = np.mean(RANKS, axis=0)
+    statistic = 12 * federations / (methods * (methods + 1))
+    statistic *= np.sum(average**2) - methods * (methods + 1) ** 2 / 4
+    # Two pairs and three of a kind.
+    ties = (2**3 - 2) + (2**3 - 2) + (3**3 - 3)
+    statistic /= 1 - ties / (federations * (methods**3 - methods))
+    found = ranks.friedman(VALUES)
+    assert found.statistic == pytest.approx(statistic)
+    # χ² with three degrees of freedom.
+    x = statistic
+    tail = math.erfc(math.sqrt(x / 2)) + math.sqrt(2 * x / math.pi) * math.exp(-x / 2)
+    assert found.p == pytest.approx(tail)
 
 
 @pytest.mark.parametrize(

@@ -39,7 +39,7 @@ def directories(tmp_path):
 
 
 def table(text, heading):
-    lines = text.split(f"## {heading}\n")[1].split("\n\n")[1].splitlines()
+    lines = text.split(f"## {heading}\n\n")[1].split("\n\n")[0].splitlines()
     rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
 

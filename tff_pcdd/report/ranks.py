@@ -75,9 +75,8 @@ def signed_rank(differences: Sequence[float]) -> float:
     Args:
         differences: of paired values; those that are 0 are left out.
     """
-    if not np.any(differences):
-        return 1.0
-    return float(stats.wilcoxon(differences).pvalue)
+    unequal = [difference for difference in differences if difference]
+    return float(stats.wilcoxon(unequal).pvalue) if unequal else 1.0
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

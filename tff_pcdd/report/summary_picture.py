@@ -41,16 +41,19 @@ def _panel(axes, ranking: Ranking) -> None:
         first = ranking.average[0]
         axes.axvspan(first, first + ranking.difference, color="#dddddd", zorder=0, linewidth=0)
     axes.barh(positions, ranking.average, 0.62, color="#88aacc", zorder=1)
+    number = len(ranking.federations)
     for index, name in enumerate(ranking.federations):
+        # Equal ranks on several federations would hide one another.
+        shift = 0.5 * ((index + 0.5) / number - 0.5)
         axes.plot(
             ranking.ranks[index],
-            positions,
+            [position + shift for position in positions],
             linestyle="",
             marker=_MARKERS[index % len(_MARKERS)],
             color=f"C{(index + 1) % 10}",
             markeredgecolor="white",
             markeredgewidth=0.5,
-            markersize=5.5,
+            markersize=5,
             label=name,
             zorder=2,
         )

@@ -192,5 +192,5 @@ def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
     files.make_directory(directory / BEST)
     for method, point in chosen.items():
         flags = {"algorithm": method, **point.settings}
-        text = "".join(f"--{name}={value}\n" for name, value in flags.items())
-        files.write_text(directory / BEST / f"{method}.flags", text)
+        lines = [f"--{name}={value}\n" for name, value in flags.items()]
+        files.write_text(directory / BEST / f"{method}.flags", "".join(lines))

@@ -104,7 +104,7 @@ def _panel(axes, method: Tuned, shades, norm) -> None:
         )
     names = list(method.trials[0].point.settings) or [""]
     axes.set_xticks(range(len(across)), across, fontsize=7)
-    axes.set_yticks(range(len(down)), down, fontsize=7)
+    axes.set_yticks(range(len(down)) if any(down) else [], down if any(down) else [], fontsize=7)
     axes.set_xlabel(names[0], fontsize=7)
     axes.set_ylabel(", ".join(names[1:]).removeprefix(f"{method.method}_"), fontsize=7)
     axes.set_title(method.method, fontsize=9)

@@ -76,7 +76,8 @@ def document(
         parts += [
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
             results(runs),
-            f"{comparison_notes.ACCURACY} GA over FedAvg: the mean over seeds of the difference "
+            comparison_notes.ACCURACY,
+            "GA over FedAvg: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
             "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
             "seconds. The seeds of this table had no part in the choice, and each run held out the "
@@ -134,7 +135,7 @@ def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
             headings.append(heading)
             plain = {method: tables.spread(column, 1) for method, column in values.items()}
             columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
-    lines = [["method", *headings, "GA over FedAvg", "MB", "s/round", "seeds"]]
+    lines = [["method", *headings, "GA over FedAvg", "PA epochs", "MB", "s/round", "seeds"]]
     for method, group in by_method.items():
         finished = sum(run.usable for run in group)
         lines.append(
@@ -142,6 +143,7 @@ def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
                 method if methods.get(method).has_global_model else f"{method} †",
                 *(column[method] for column in columns),
                 tables.spread(_gains(group, by_method.get(_BASELINE, ())), 1, "+"),
+                tables.number(summary_values(group, "personal_epochs"), "d"),
                 tables.number(_megabytes(group), ",.1f"),
                 tables.spread(summary_values(group, "seconds_per_round"), 3),
                 tables.count(finished, len(group), sum(run.diverged for run in group)),
