@@ -64,7 +64,7 @@ class Ranking:
         measure: the column of comparison.csv.
         methods: the ranked methods, best average rank first.
         federations: the names of the federations.
-        ranks: [federations, methods].
+        placed: the ranks, [federations, methods].
         friedman: the test of equal average ranks; None if it cannot be made.
         difference: Nemenyi's critical difference of average ranks; None with one federation.
         p_best, p_baseline: adjusted p-values by method.
@@ -74,7 +74,7 @@ class Ranking:
     measure: str
     methods: Sequence[str]
     federations: Sequence[str]
-    ranks: np.ndarray
+    placed: np.ndarray
     friedman: ranks.Friedman | None
     difference: float | None
     p_best: dict[str, float]
@@ -83,7 +83,7 @@ class Ranking:
 
     @property
     def average(self) -> np.ndarray:
-        return self.ranks.mean(axis=0)
+        return self.placed.mean(axis=0)
 
 
 def summarize(

@@ -46,7 +46,7 @@ def _panel(axes, ranking: Ranking) -> None:
         # Equal ranks on several federations would hide one another.
         shift = 0.5 * ((index + 0.5) / number - 0.5)
         axes.plot(
-            ranking.ranks[index],
+            ranking.placed[index],
             [position + shift for position in positions],
             linestyle="",
             marker=_MARKERS[index % len(_MARKERS)],

@@ -115,7 +115,7 @@ def rows(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> list
             "seeds": len(values := [*federation.values(method, ranking.measure).values()]),
             "mean": statistics.fmean(values),
             "std": tables.deviation(values),
-            "rank": float(ranking.ranks[line, column]),
+            "rank": float(ranking.placed[line, column]),
             "average_rank": float(ranking.average[column]),
             "p_best": ranking.p_best.get(method),
             "p_fedavg": ranking.p_baseline.get(method),
