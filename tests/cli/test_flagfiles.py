@@ -9,13 +9,17 @@ import re
 import pytest
 
 from tests.cli.conftest import ROOT
-from tff_pcdd.cli import compare, sweep
+from tff_pcdd import methods
+from tff_pcdd.cli import compare, method_grids, sweep
 from tff_pcdd.cli.flags import Flags
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
 FRAGMENTS = [name for name in FILES if "/common/" in name]
 SWEEPS = [name for name in FILES if name.startswith("flags/sweeps/")]
-RUNNABLE = [name for name in FILES if name not in FRAGMENTS + SWEEPS]
+COMPARISONS = [
+    name for name in FILES if name.startswith("flags/comparison/") and name not in FRAGMENTS
+]
+RUNNABLE = [name for name in FILES if name not in FRAGMENTS + SWEEPS + COMPARISONS]
 PUBLISHED = [name for name in RUNNABLE if re.match(r"flags/fed(gela|mr|loge)/", name)]
 
 # A file of weights that does not come with the project; test_presets.py has the refusal.
@@ -92,9 +96,55 @@ def test_a_sweep_says_what_to_expect(name):
         assert re.search(part, comment, re.MULTILINE), part
 
 
+def read_comparison(name):
+    data = [] if "/digits_" in name else ["--data_dir=/not/there"]
+    flags = Flags(["sweep", f"--flagfile={name}", *data])
+    sweep.define(flags)
+    flags.parse()
+    return flags
+
+
+@pytest.mark.parametrize("name", COMPARISONS)
+def test_the_methods_of_a_comparison_have_equal_budgets(name, monkeypatch):
+    """Four learning rates, and three values of the coefficient of methods that have one."""
+    monkeypatch.chdir(ROOT)
+    flags = read_comparison(name)
+    planned = method_grids.points(flags, method_grids.read(flags))
+    assert set(planned) <= set(methods.names())
+    assert len(planned) >= 12
+    for method, points in planned.items():
+        assert len(points) == (12 if methods.get(method).tuning else 4)
+        for point in points:
+            assert [config.seed for config in (*point.configs, *point.finals)] == [0, 1, 2, 3]
+            shared = {(c.training.rounds, c.data, c.model) for c in (*point.configs, *point.finals)}
+            assert {each[0] for each in shared} == {flags["rounds"]}
+            assert {each[2].projection_dim for each in shared} == {84}
+
+
+def test_the_comparisons_are_those_of_the_page():
+    names = [name.removeprefix("flags/comparison/").removesuffix(".flags") for name in COMPARISONS]
+    assert names == [
+        "cifar10_lt",
+        "cifar10_p10c2",
+        "cifar10_p50c2",
+        "digits_p10c2",
+        "digits_p5c2",
+        "fashion_dir0.1",
+        "fashion_lt",
+        "fashion_p10c2",
+        "leaf_digits",
+    ]
+
+
 def test_fragments_are_used():
     assert FRAGMENTS
-    assert set(FRAGMENTS) <= {fragment for name in FILES for fragment in included(name)}
+    used = {
+        os.path.normpath(path)
+        for name in FILES
+        for fragment in included(name)
+        for path in (fragment, os.path.join(os.path.dirname(name), fragment))
+    }
+    assert set(FRAGMENTS) <= used
 
 
 @pytest.mark.parametrize("name", PUBLISHED)

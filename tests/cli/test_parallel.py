@@ -3,6 +3,7 @@
 import csv
 import importlib.util
 import json
+import re
 import signal
 import time
 
@@ -165,6 +166,38 @@ def test_a_sweep_in_parallel_equals_a_serial_one(folder, succeed):
     assert again.replace("sweep_parallel", "sweep_serial") == printed
     names = {path.name for path in (folder / "sweep_parallel").iterdir()}
     assert {"sweep.csv", "sweep.md", "sweep.png", "best.flags"} <= names
+
+
+@pytest.mark.slow
+def test_a_sweep_over_methods_in_parallel_equals_a_serial_one(folder, start, succeed):
+    """Also one that is ended by a signal between its first and its last run, and resumed."""
+    flags = [*SMALL, "--algorithms=fedavg,fedproc,halved", "--rounds=8", "--final_seeds=1"]
+    flags += ["--validation_fraction=0.2", "--grid=client_learning_rate=0.01,0.1"]
+    flags += ["--grid=fedproc_contrast_weight=0.5,1"]
+    printed = succeed("sweep", *flags, "--output_dir=methods_serial", cwd=folder)
+    flags += ["--parallel_runs=2", "--output_dir=methods_parallel"]
+    directory = folder / "methods_parallel"
+    with start("sweep", *flags, cwd=folder) as program:
+        try:
+            # After the first rung.
+            while not (directory / "sweep.csv").exists():
+                assert program.poll() is None, program.communicate()
+                time.sleep(0.05)
+            program.send_signal(signal.SIGTERM)
+            _, err = program.communicate(timeout=60)
+        finally:
+            program.kill()
+    assert err.splitlines()[-1] == "sweep: terminated; the same command resumes it"
+    assert not (directory / "sweep.md").exists()
+    again = succeed("sweep", *flags, cwd=folder)
+    assert (directory / "sweep.csv").read_text().count("\n") == 1 + 2 + 4 + 2
+    assert_equal_studies(folder / "methods_serial", directory)
+    assert without_numbers(again).replace("parallel", "serial") == without_numbers(printed)
+
+
+def without_numbers(text):
+    """A text without what is measured, such as times."""
+    return re.sub(r"[ -]+", " ", re.sub(r"\d+\.\d+", "", text))
 
 
 def assert_equal_studies(one, other):

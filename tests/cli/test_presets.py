@@ -21,7 +21,9 @@ HERE = pathlib.Path(__file__).resolve().parent
 with open(HERE / "presets.csv", newline="", encoding="utf-8") as _file:
     PRESETS = {row["flagfile"]: row for row in csv.DictReader(_file)}
 
-RUNNABLE = sorted(path for path in FLAGS.rglob("*.flags") if path.parent.name != "common")
+RUNNABLE = sorted(
+    path for path in FLAGS.rglob("*.flags") if path.parent.name not in ("common", "comparison")
+)
 NAMES = [str(path.relative_to(FLAGS)).removesuffix(".flags") for path in RUNNABLE]
 
 # Columns that are not settings with the same name.

@@ -348,6 +348,87 @@ def test_sweep(succeed, tmp_path):
     assert [touched(run) for run in runs] == before
 
 
+STRIPES = '''
+import dataclasses
+
+import numpy as np
+
+from tff_pcdd import data
+
+
+@data.sources.register
+@dataclasses.dataclass(frozen=True)
+class Stripes(data.sources.ImageSource):
+    """Images with one bright row, which is the class; the labels of test samples are shifted."""
+
+    info = data.DatasetInfo("stripes", "image", num_classes=4, shape=(8, 8, 1))
+
+    def load(self, request):
+        labels = np.arange(160) % 4
+        images = np.random.default_rng(0).integers(0, 100, (160, 8, 8, 1)).astype(np.uint8)
+        images[np.arange(160), 2 * labels] += 100
+        train, test = data.Examples(images, labels), data.Examples(images, (labels + SHIFT) % 4)
+        return data.sources.PooledData(train, test, tuple("abcd"), self.image_spec())
+'''
+
+
+def test_sweep_over_methods(succeed, tmp_path):
+    """Wrong labels of the test samples change no decision; a second call computes nothing."""
+    results = []
+    for shift in (0, 1):
+        (tmp_path / f"stripes_{shift}.py").write_text(STRIPES.replace("SHIFT", str(shift)))
+        directory = tmp_path / f"out_{shift}"
+        flags = (
+            f"--import=stripes_{shift}",
+            "--dataset=stripes",
+            "--model=mlp",
+            # Its loss depends on the planned number of rounds.
+            "--algorithms=fedavg,fedproc",
+            "--grid=client_learning_rate=0.01,0.1",
+            "--grid=fedproc_contrast_weight=0.5,1",
+            "--num_clients=4",
+            "--local_epochs=1",
+            "--rounds=4",
+            "--final_seeds=1",
+            "--validation_fraction=0.2",
+            "--keep_checkpoints=2",
+            f"--output_dir={directory}",
+        )
+        printed = succeed("sweep", *flags, cwd=tmp_path)
+        results.append((directory / "sweep.csv").read_text())
+        assert (directory / "comparison" / "report.html").exists()
+        with open(directory / "sweep.csv", newline="") as file:
+            rows = list(csv.DictReader(file))
+        assert [row["algorithm"] for row in rows] == ["fedavg"] * 2 + ["fedproc"] * 4
+        for row in rows:
+            run = directory / "tuning" / row["algorithm"] / row["settings"] / "seed_0"
+            trained = [int(line["round"]) for line in metrics(run)]
+            assert trained == [*range(1, int(row["stopped_after"] or 4) + 1)]
+            assert (run / "summary.json").exists() == (not row["stopped_after"])
+            assert json.loads((run / "config.json").read_text())["rounds"] == 4
+        stopped = [row["stopped_after"] for row in rows]
+        assert [stopped[:2].count(n) for n in ("1", "2", "")] == [1, 0, 1]
+        assert [stopped[2:].count(n) for n in ("1", "2", "")] == [2, 1, 1]
+        # The chosen point is the one with the highest held-out accuracy of those that ended.
+        for method in ("fedavg", "fedproc"):
+            ended = [r for r in rows if r["algorithm"] == method and not r["stopped_after"]]
+            best = max(ended, key=lambda row: float(row["va"]))
+            assert best["chosen"] == "True"
+            lines = "".join(f"--{text}\n" for text in best["settings"].split(","))
+            written = (directory / "best" / f"{method}.flags").read_text()
+            assert written == f"--algorithm={method}\n{lines}"
+    before = touched(directory)
+    assert succeed("sweep", *flags, cwd=tmp_path) == printed
+    runs = [path for path in before if "seed_" in str(path)]
+    assert {path: touched(directory)[path] for path in runs} == {p: before[p] for p in runs}
+    assert results[0] == results[1]
+    accuracies = [
+        summary(tmp_path / f"out_{shift}" / "comparison" / "fedavg" / "seed_1")["ga_final"]
+        for shift in (0, 1)
+    ]
+    assert accuracies[0] != accuracies[1]
+
+
 def test_partition(succeed, tmp_path):
     printed = succeed("partition", "--num_clients=7", "--seed=4", f"--output_dir={tmp_path / 'p'}")
     assert "7 clients, 10 classes, 1438 training and 359 test samples." in printed

@@ -152,6 +152,7 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.training.run_experiment": lambda *_, **__: results,
         "tff_pcdd.studies.compare": lambda *_, **__: ("table", []),
         "tff_pcdd.studies.sweep": lambda *_, **__: ("table", None, []),
+        "tff_pcdd.studies.sweep_methods": lambda *_, **__: ("tables", {}, []),
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
         "tff_pcdd.export.export_run": lambda *_, **__: [],
         "tff_pcdd.studies.partition_report.write": lambda *_: "drawn",

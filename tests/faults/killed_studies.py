@@ -65,6 +65,7 @@ def cases(directory: Path) -> Iterator[Case]:
         ("killed comparison", _OVERWRITTEN_COMPARISON, _again, 30),
         ("killed comparison", _OVERWRITTEN_COMPARISON, _not_overwriting, 30),
         ("killed sweep", programs.SWEEP, _again, 30),
+        ("killed sweep over methods", programs.SWEEP_METHODS, _again, 30),
         ("killed sweep", _OVERWRITTEN_SWEEP, _again, 20),
         ("killed sweep", _OVERWRITTEN_SWEEP, _not_overwriting, 20),
         ("killed export", programs.EXPORT, _goes_on, 40),

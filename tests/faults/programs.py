@@ -91,6 +91,14 @@ SWEEP = Program(
     "sweep",
     (*EXPERIMENT, "--algorithm=fedavg", "--grid=batch_seed=1,2", f"--output_dir={OUT}"),
 )
+SWEEP_METHODS = Program(
+    "sweep",
+    (
+        *(*EXPERIMENT, "--algorithms=fedavg,fedproc", "--final_seeds=1,2", "--rungs=0.5"),
+        *("--grid=client_learning_rate=0.01,0.1", "--grid=fedproc_contrast_weight=0.5,1"),
+        *("--noreport", f"--output_dir={OUT}"),
+    ),
+)
 PARTITION = Program("partition", (*_DATA, f"--output_dir={OUT}"))
 _RUN = TRAIN._replace(out="run")
 EVALUATE = Program("evaluate", (f"--run_dir={RUN}",), (_RUN,), "run")

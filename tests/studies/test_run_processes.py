@@ -48,14 +48,14 @@ def test_failures_deaths_and_messages(tmp_path, monkeypatch, caplog, capsys):
         fake_training.WARNS,
     )
     listened = set()
-    write_failures = study._write_failures
+    write_failures = study.write_failures
     others, before = set(children(os.getpid())), directories(os.getpid())
 
     def look(directory, runs):
         listened.update(listening.addresses(set(children(os.getpid())) - others))
         write_failures(directory, runs)
 
-    monkeypatch.setattr(study, "_write_failures", look)
+    monkeypatch.setattr(study, "write_failures", look)
     result = compare(configs(0, fails, dies_once, dies, warns), tmp_path, OPTIONS, parallel=TWO)
 
     # The other runs have results, in the order of the runs.

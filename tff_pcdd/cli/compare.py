@@ -78,7 +78,8 @@ def read_algorithms(flags: Flags) -> list[str]:
     """
     given = flags.required("algorithms")
     baselines = [name for name in methods.names() if methods.get(name).baseline]
-    added = [name for name in baselines if flags["baselines"] and name not in given]
+    with_baselines = "baselines" in flags and flags["baselines"]
+    added = [name for name in baselines if with_baselines and name not in given]
     if given == ["all"]:
         return [name for name in methods.names() if name not in baselines] + added
     unknown = [name for name in given if name not in methods.names()]
@@ -167,7 +168,7 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     return {
         folder: [
             experiments.read_config(
-                flags, name, algorithms, seed=seed, **settings, **_without_aggregator(flags, name)
+                flags, name, algorithms, seed=seed, **settings, **without_aggregator(flags, name)
             )
             for name in algorithms
             for seed in seeds
@@ -176,7 +177,7 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     }
 
 
-def _without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
+def without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
     """Settings that reset the aggregator for a baseline, which has nothing to aggregate."""
     if not methods.get(algorithm).baseline:
         return {}

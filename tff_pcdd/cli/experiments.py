@@ -158,16 +158,16 @@ def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions)
         options.compute.check_precision(config.model.precision)
 
 
-def read_seeds(flags: Flags) -> list[int]:
-    """The values of `--seeds`.
+def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
+    """The values of `--seeds`, or of another flag with seeds.
 
     Raises:
         SettingError: a value is not a whole number from 0, or none is given.
     """
-    given = flags.required("seeds")
+    given = flags.required(name)
     # Longer ones would be refused too, but Python does not convert thousands of digits.
     if not all(seed.isdecimal() and len(seed) < 20 for seed in given):
-        raise SettingError("seeds", ",".join(given), "must be integers from 0, such as 0,1,2")
+        raise SettingError(name, ",".join(given), "must be integers from 0, such as 0,1,2")
     return [int(seed) for seed in given]
 
 

@@ -15,8 +15,8 @@ from tff_pcdd.training.run_directory import path_settings
 
 _FLAG = "flagfile"
 
-# Files that show that a directory holds results.
-_RESULTS = ("best.flags", "comparison.csv", "config.json", "sweep.csv")
+# Files that show that a directory holds results; a sweep over methods has a folder of flagfiles.
+_RESULTS = ("best.flags", "comparison.csv", "config.json", "sweep.csv", "../sweep.csv")
 
 
 def expand(arguments: Sequence[str]) -> list[str]:

@@ -2,10 +2,14 @@
 
     python -m tasks.report --run_dir=runs/fedgela
     python -m tasks.report --comparison_dir=runs/compare
+    python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --output_dir=runs/summary
 
 Writes report.html into the directory: who holds what, learning curves, a table of clients that can
 be sorted, confusion matrices, costs, settings, warnings and model cards. tasks.train and
 tasks.compare do so themselves when they have finished.
+
+The last form summarizes several comparisons, or sweeps over methods: ranks of the methods over the
+federations, with paired tests. Writes summary.md, summary.csv and summary.png.
 """
 
 from __future__ import annotations
@@ -13,10 +17,13 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from absl import flags as absl_flags
+
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
 
-_GROUP = "Report"
+_GROUP, _SUMMARY = "Report", "Summary of several comparisons"
 
 
 def define(flags: Flags) -> None:
@@ -25,6 +32,21 @@ def define(flags: Flags) -> None:
     flags.add(str, "comparison_dir", None, "Directory of a comparison.", _GROUP)
     flags.add(
         str, "output_file", None, "The page; by default report.html in the directory.", _GROUP
+    )
+    flags.add(
+        absl_flags.DEFINE_list,
+        "comparison_dirs",
+        None,
+        "Directories of comparisons, or of sweeps over methods, to summarize.",
+        _SUMMARY,
+    )
+    flags.add(str, "output_dir", None, "Directory of the summary.", _SUMMARY)
+    flags.add(
+        absl_flags.DEFINE_list,
+        "measures",
+        ["ga_final", "pa_before_final", "pa_final"],
+        "Accuracies by which the summary ranks methods: columns of comparison.csv.",
+        _SUMMARY,
     )
 
 
@@ -46,6 +68,14 @@ def write_automatically(flags: Flags, **directory: str) -> None:
 
 def main(flags: Flags) -> None:
     """Writes the report and says what is left out."""
+    if flags["comparison_dirs"] is not None:
+        _summarize(flags)
+        return
+    for name in ("output_dir", "measures"):
+        if flags.is_given(name):
+            value = flags[name]
+            shown = ",".join(value) if isinstance(value, list) else value
+            raise SettingError(name, shown, "applies only with comparison_dirs")
     from tff_pcdd import report
 
     written = report.write_report(
@@ -56,6 +86,18 @@ def main(flags: Flags) -> None:
     for line in written.left_out:
         print(f"left out: {line}")
     print(written.path)
+
+
+def _summarize(flags: Flags) -> None:
+    """Writes the summary of several comparisons and prints its tables."""
+    for name in ("run_dir", "comparison_dir", "output_file"):
+        if flags[name]:
+            raise SettingError(name, flags[name], "cannot be combined with comparison_dirs")
+    directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
+    from tff_pcdd.report import summaries
+
+    print(summaries.summarize(directories, output_dir, flags.required("measures")))
+    print(f"tables and picture in {output_dir}")
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -1,11 +1,21 @@
-"""Trains one method at every point of a grid of settings and chooses the best on held-out samples.
+"""Chooses settings on held-out samples: of one method, or of several with the same budget.
 
     python -m tasks.sweep --algorithm=fedgela --grid=fedgela_scale=1,3,10 \\
         --grid=client_learning_rate=0.01,0.05 --validation_fraction=0.2 --output_dir=runs/sweep
+    python -m tasks.sweep --algorithms=all --validation_fraction=0.2 --output_dir=runs/methods
 
-Accepts the flags of tasks.train. Each run has a folder FLAG=VALUE,…/seed_N. A finished run is not
-repeated, an interrupted one is resumed, and a failed one does not stop the others. Writes sweep.csv
-(a row per run), sweep.md, sweep.png, and best.flags, a flagfile with the chosen settings.
+Accepts the flags of tasks.train. The first form trains one method at every point of a grid of
+settings, each run in a folder FLAG=VALUE,…/seed_N, and writes sweep.csv (a row per run), sweep.md,
+sweep.png, and best.flags, a flagfile with the chosen settings.
+
+With --algorithms, every method tries four learning rates and three values of its own coefficient.
+Settings that look hopeless are stopped early (--rungs). Then the methods are trained with the
+chosen settings and --final_seeds, and compared. Writes sweep.md (the chosen settings and what they
+reach), sweep.csv (a row per point), sweep.png, best/METHOD.flags, and comparison/ with the files of
+tasks.compare.
+
+A finished run is not repeated, an interrupted one is resumed, and a failed one does not stop the
+others.
 """
 
 from __future__ import annotations
@@ -13,20 +23,18 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
-from typing import Any
 
 from absl import flags as absl_flags
 
-from tff_pcdd.cli import experiments, program
+from tff_pcdd.cli import experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import describe
-from tff_pcdd.training import ExperimentConfig
 
-_GROUP = "Sweep"
+_GROUP, _METHODS = "Sweep", "Sweep over methods"
 
-# Settings that are the same at all points.
-_COMMON = ("algorithm", "validation_fraction", "seed")
+# Flags that only a sweep over methods has.
+_ONLY_METHODS = ("final_seeds", "rungs", "reduction", "report")
 
 
 def define(flags: Flags) -> None:
@@ -36,7 +44,8 @@ def define(flags: Flags) -> None:
         "grid",
         None,
         "A flag of tasks.train with the values to try, such as client_learning_rate=0.01,0.05; "
-        "repeat --grid for further flags.",
+        "repeat --grid for further flags. With --algorithms, a flag of a method replaces the "
+        "values of its coefficient, and one that is common to all methods is tried by all.",
         _GROUP,
     )
     experiments.define_seeds(flags, _GROUP)
@@ -49,48 +58,62 @@ def define(flags: Flags) -> None:
         "epochs, on the client's held-out samples.",
         _GROUP,
     )
+    flags.add(
+        absl_flags.DEFINE_list,
+        "algorithms",
+        None,
+        "Names of methods to tune and compare, or all, which means all federated ones; instead of "
+        "--algorithm.",
+        _METHODS,
+    )
+    flags.add(
+        absl_flags.DEFINE_list,
+        "final_seeds",
+        ["1", "2", "3"],
+        "Seeds with which the methods are compared after the choice; none of --seeds.",
+        _METHODS,
+    )
+    flags.add(
+        absl_flags.DEFINE_list,
+        "rungs",
+        ["0.25", "0.5"],
+        "Shares of --rounds after which the settings of a method that are worst on held-out "
+        "samples are stopped (successive halving); with --rungs= none are.",
+        _METHODS,
+    )
+    flags.add(float, "reduction", 2.0, "One of so many settings goes on after a rung.", _METHODS)
     experiments.define_parallel(flags)
     experiments.define_output(flags)
+    report.define_automatic(flags)
     experiments.define_experiment(flags, leave_out=("seed",))
 
 
-def read_grid(flags: Flags) -> dict[str, dict[str, Any]]:
-    """The flags of the grid, each with its values by their texts.
+def read_grid(flags: Flags) -> Grid:
+    """The flags of the grid of one method, each with its values by their texts.
 
     Raises:
-        SettingError: a flag is unknown, is given twice or has to be the same at all points, or a
-            value is invalid.
+        SettingError: as `method_grids.parse`, or there is no grid, or a flag is only for sweeps
+            over methods.
     """
-    algorithm = flags["algorithm"]
-    known = {
-        setting.name
-        for setting in describe(ExperimentConfig)
-        if setting.chosen_by != "algorithm" or algorithm in setting.applies_to
-    }.difference(_COMMON)
-    grid: dict[str, dict[str, Any]] = {}
-    for text in flags.required("grid"):
-        name, _, values = text.partition("=")
-        given = [value.strip() for value in values.split(",")]
-        if name not in known or not all(given):
-            raise SettingError(
-                "grid",
-                text,
-                f"must be a flag of tasks.train that may differ between runs of {algorithm}, with "
-                "its values, such as client_learning_rate=0.01,0.05",
-            )
-        if name in grid or flags.is_given(name):
-            raise SettingError("grid", text, f"{name} is given twice")
-        try:
-            grid[name] = {value: flags.parse_value(name, value) for value in given}
-        except ValueError as error:
-            raise SettingError("grid", text, str(error)) from None
-        if len(grid[name]) < len(given):
-            raise SettingError("grid", text, "name each value once")
-    return grid
+    for name in _ONLY_METHODS:
+        if flags.is_given(name):
+            value = flags[name]
+            shown = ",".join(value) if isinstance(value, list) else value
+            raise SettingError(name, shown, "applies only with algorithms")
+    flags.required("grid")
+    return method_grids.parse(flags, [flags["algorithm"]])
 
 
 def main(flags: Flags) -> None:
     """Runs the sweep and prints its table."""
+    if flags["algorithms"] is None:
+        _sweep_settings(flags)
+    else:
+        _sweep_methods(flags)
+
+
+def _sweep_settings(flags: Flags) -> None:
+    """Tries the settings of one method."""
     grid, seeds = read_grid(flags), experiments.read_seeds(flags)
     parallel = experiments.read_parallel_options(flags)
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
@@ -105,7 +128,8 @@ def main(flags: Flags) -> None:
         ]
         for point in points
     ]
-
+    for runs in configs:
+        experiments.check_precision(flags, runs[0], options)
     if not flags["dry_run"]:
         experiments.check_data(configs[0][0], output_dir)
     from tff_pcdd.studies import Point, dry_run, sweep
@@ -115,7 +139,7 @@ def main(flags: Flags) -> None:
     if flags["dry_run"]:
         print(dry_run.sweep(planned, output_dir, overwrite=overwrite))
         return
-    report, best, failures = sweep(
+    table, best, failures = sweep(
         planned,
         output_dir,
         options,
@@ -123,13 +147,52 @@ def main(flags: Flags) -> None:
         overwrite=overwrite,
         parallel=parallel,
     )
-    print(report)
+    print(table)
     if best is not None:
         chosen = " ".join(f"--{name}={value}" for name, value in best.items())
         print(f"chosen on held-out samples: {chosen}")
     print(f"table, picture and best.flags in {output_dir}")
     if failures:
         number = len(points) * len(seeds)
+        sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
+
+
+def _sweep_methods(flags: Flags) -> None:
+    """Tunes several methods and compares them."""
+    if flags.is_given("algorithm"):
+        raise SettingError("algorithm", flags["algorithm"], "cannot be combined with algorithms")
+    parallel = experiments.read_parallel_options(flags)
+    halving = method_grids.read_halving(flags)
+    points = method_grids.points(flags, method_grids.read(flags))
+    options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
+    parallel.check(options)
+    overwrite = flags["overwrite"]
+    first = next(iter(points.values()))[0].configs[0]
+    experiments.check_precision(flags, first, options)
+    if flags["dry_run"]:
+        from tff_pcdd.studies import dry_run
+
+        print(dry_run.sweep_methods(points, output_dir, overwrite=overwrite))
+        return
+    experiments.check_data(first, output_dir)
+    from tff_pcdd.studies import method_sweep, sweep_methods
+
+    tables, _, failures = sweep_methods(
+        points,
+        output_dir,
+        options,
+        criterion=flags["criterion"],
+        halving=halving,
+        overwrite=overwrite,
+        parallel=parallel,
+    )
+    comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
+    report.write_automatically(flags, comparison_dir=comparison_dir)
+    print(tables)
+    print(f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}")
+    if failures:
+        number = sum(len(p.configs) for grid in points.values() for p in grid)
+        number += sum(len(grid[0].finals) for grid in points.values())
         sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
 
 

@@ -82,6 +82,7 @@ class AidedFedNova(Aided, FedNova):
     """FedNova with FedMR's prototypes and inter-class term."""
 
     name = f"fednova{_SUFFIX}"
+    tuning: ClassVar = {"mu2": (1e-5, 1e-4, 1e-3)}
 
 
 @register

@@ -52,6 +52,7 @@ class FedDC(Method):
     name = "feddc"
     published_weighting: ClassVar[str] = "uniform"
     assumes_sgd: ClassVar[bool] = True
+    tuning: ClassVar = {"alpha": (0.001, 0.01, 0.1)}
 
     alpha: float = option(0.01, "α, weight of the drift's quadratic term.", above=0)
     control: str = option(

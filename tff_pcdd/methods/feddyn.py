@@ -37,6 +37,7 @@ class FedDyn(Method):
 
     name = "feddyn"
     published_weighting: ClassVar[str] = "uniform"
+    tuning: ClassVar = {"alpha": (0.001, 0.01, 0.1)}
 
     alpha: float = option(0.01, "α, weight of the dynamic regularizer.", above=0)
 

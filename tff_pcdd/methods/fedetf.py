@@ -39,6 +39,7 @@ class FedETF(Method):
     name = "fedetf"
     # The step sizes of the fine-tuning are those of SGD.
     assumes_sgd: ClassVar[bool] = True
+    tuning: ClassVar = {"temperature": (1.0, 4.0, 16.0)}
 
     temperature: float = option(
         1.0, "Initial value of the temperature s, by which the cosines are multiplied.", above=0

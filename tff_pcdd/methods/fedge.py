@@ -12,6 +12,7 @@ keeps its direction in feature space.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -32,6 +33,7 @@ class FedGE(Method):
     # The frame's columns have negative entries, features after a ReLU do not, so there is a linear
     # layer between them (in the paper, of width 84 for ten classes and 512 for a hundred).
     projection_dim = 84
+    tuning: ClassVar = {"scale": (0.3, 1.0, 3.0)}
 
     scale: float = option(
         1.0,

@@ -61,6 +61,7 @@ class FedGen(Method):
     name = "fedgen"
     adds_change: ClassVar[bool] = True
     degenerate: ClassVar = {"generative": 0.0, "distillation": 0.0}
+    tuning: ClassVar = {"distillation": (0.1, 1.0, 10.0)}
 
     generative: float = option(
         10.0, "a, weight of the cross-entropy on generated features.", minimum=0

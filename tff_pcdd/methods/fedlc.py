@@ -35,6 +35,7 @@ class FedLC(Method):
 
     name = "fedlc"
     degenerate: ClassVar = {"tau": 0.0}
+    tuning: ClassVar = {"tau": (0.1, 0.5, 1.0)}
 
     tau: float = option(1.0, "τ, strength of the calibration.", minimum=0)
     denominator: str = option(

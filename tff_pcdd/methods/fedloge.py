@@ -28,6 +28,7 @@ learns in tens of rounds.
 from __future__ import annotations
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -48,6 +49,7 @@ class FedLoGe(Method):
     """FedAvg with a fixed sparse frame, an averaged and a personal auxiliary head."""
 
     name = "fedloge"
+    tuning: ClassVar = {"norm": (0.1, 1.0, 2.0)}
 
     norm: float = option(2.0, "γ, length of the frame's columns (papers: 0.1).", above=0)
     sparsity: float = option(

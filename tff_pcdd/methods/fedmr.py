@@ -50,6 +50,7 @@ class FedMR(PrototypeMethod):
     # pooled and wide.
     projection_dim = 84
     degenerate: ClassVar = {"mu1": 0.0, "mu2": 0.0}
+    tuning: ClassVar = {"mu1": (1e-5, 1e-4, 1e-3)}
 
     mu1: float = option(
         1e-4,

@@ -41,6 +41,7 @@ class FedProc(PrototypeMethod):
     metric_names = ("contrast",)
     has_schedule: ClassVar[bool] = True
     degenerate: ClassVar = {"contrast_weight": 0.0, "projection_width": 0}
+    tuning: ClassVar = {"contrast_weight": (0.1, 0.5, 1.0)}
 
     contrast_weight: float = option(
         1.0,

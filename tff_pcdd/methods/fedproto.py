@@ -24,6 +24,7 @@ epoch, and a class that no client has in a round keeps its previous prototype.
 """
 
 import dataclasses
+from typing import ClassVar
 
 from etils import epy
 
@@ -47,6 +48,7 @@ class FedProto(PrototypeMethod):
     name = "fedproto"
     metric_names = ("distance",)
     has_global_model = False
+    tuning: ClassVar = {"distance_weight": (0.1, 1.0, 4.0)}
 
     distance_weight: float = option(
         1.0, "λ, weight of the distance to prototypes (paper: 1; CIFAR-10: 0.1).", minimum=0

@@ -30,6 +30,7 @@ class FedProx(Method):
 
     name = "fedprox"
     degenerate: ClassVar = {"mu": 0.0}
+    tuning: ClassVar = {"mu": (0.001, 0.01, 0.1)}
 
     mu: float = option(0.01, "μ, weight of the proximal term.", minimum=0)
 

@@ -32,6 +32,7 @@ class FedRep(FedPer):
 
     name = "fedrep"
     published_weighting: ClassVar[str] = "uniform"
+    tuning: ClassVar = {"body_epochs": (1, 2, 4)}
 
     body_epochs: int = option(
         1,

@@ -40,6 +40,7 @@ class FedRoD(Method):
 
     name = "fedrod"
     degenerate: ClassVar = {"gamma": 0.0}
+    tuning: ClassVar = {"gamma": (0.5, 1.0, 2.0)}
 
     gamma: float = option(1.0, "γ, weight of the logarithm of the class counts.", minimum=0)
 

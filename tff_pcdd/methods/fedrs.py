@@ -31,6 +31,7 @@ class FedRS(Method):
 
     name = "fedrs"
     degenerate: ClassVar = {"alpha": 1.0}
+    tuning: ClassVar = {"alpha": (0.1, 0.5, 0.9)}
 
     alpha: float = option(0.5, "α, factor of the logits of missing classes.", minimum=0, maximum=1)
     graded: bool = option(False, "Scale logits by class frequency as well (authors' code).")

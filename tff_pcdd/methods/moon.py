@@ -38,6 +38,7 @@ class Moon(Method):
     name = "moon"
     metric_names: ClassVar[tuple[str, ...]] = ("contrast",)
     degenerate: ClassVar = {"mu": 0.0, "projection_width": 0}
+    tuning: ClassVar = {"mu": (0.1, 1.0, 5.0)}
 
     mu: float = option(
         5.0, "μ, weight of the contrastive term (CIFAR-10: 5, CIFAR-100: 1).", minimum=0

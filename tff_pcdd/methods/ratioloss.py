@@ -52,6 +52,7 @@ class RatioLoss(Method):
     name = "ratioloss"
     degenerate: ClassVar = {"alpha": 1.0, "beta": 0.0, "client_weighting": "samples"}
     published_weighting: ClassVar[str] = "uniform"
+    tuning: ClassVar = {"beta": (0.01, 0.1, 1.0)}
 
     alpha: float = option(1.0, "α, weight of every sample.", above=0)
     beta: float = option(0.1, "β, weight of the ratio of the sample's class.", minimum=0)

@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tff_pcdd import heavy, stages
-from tff_pcdd.studies import comparison, sweeps
+from tff_pcdd.studies import comparison, method_sweep, sweeps
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning
 from tff_pcdd.training.run_directory import check_directory
@@ -57,6 +57,25 @@ def sweep(
     sweeps.plan(points, output_dir, overwrite=overwrite)
     return "\n".join(
         f"{point.name}: {describe(config)}" for point in points for config in point.configs
+    )
+
+
+def sweep_methods(
+    points: Mapping[str, Sequence[Point]], output_dir: str | os.PathLike, *, overwrite: bool = False
+) -> str:
+    """Checks and describes the runs of a sweep over methods up to the choice.
+
+    Takes the arguments of `sweep_methods`.
+
+    Raises:
+        SettingError: the sweep would raise it too.
+    """
+    method_sweep.plan(points, output_dir, overwrite=overwrite)
+    return "\n".join(
+        f"{point.name or 'defaults'}: {describe(config)}"
+        for grid in points.values()
+        for point in grid
+        for config in point.configs
     )
 
 

@@ -15,10 +15,12 @@ class Point(NamedTuple):
     Attributes:
         settings: the values of the grid's settings, as written on the command line.
         configs: the experiments with these settings, one for each seed.
+        finals: what is run with these settings if they are chosen: experiments with other seeds.
     """
 
     settings: Mapping[str, str]
     configs: Sequence[ExperimentConfig]
+    finals: Sequence[ExperimentConfig] = ()
 
     @property
     def name(self) -> str:

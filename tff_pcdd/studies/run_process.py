@@ -63,6 +63,7 @@ class Job(NamedTuple):
     Attributes:
         config, folder, options, overwrite, label: as for `run_experiment`.
         cores: the CPU cores of the run; if empty, it may use all cores.
+        limits: further arguments of `run_experiment`, see `StudyRun.limits`.
     """
 
     config: ExperimentConfig
@@ -71,6 +72,7 @@ class Job(NamedTuple):
     overwrite: bool
     label: str
     cores: frozenset[int] = frozenset()
+    limits: Mapping[str, int] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -176,7 +178,7 @@ def compute(
     try:
         surroundings.enter()
         # Safe for the same reason as above.
-        config, folder, options, overwrite, label, cores = pickle.loads(job)
+        config, folder, options, overwrite, label, cores, limits = pickle.loads(job)
         _stay_on(cores)
         with run_reports.reported(number, send):
             return run_experiment(
@@ -186,6 +188,7 @@ def compute(
                 overwrite=overwrite,
                 label=label,
                 callbacks=[run_reports.Report(number, send)],
+                **(limits or {}),
             )
     except Exception as error:
         return Failure.of(error)

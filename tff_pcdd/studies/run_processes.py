@@ -144,7 +144,7 @@ class RunProcesses:
         """
         try:
             outcome: Any = finished_result(
-                run.config, run.folder, self._options, overwrite=self._overwrite
+                run.config, run.folder, self._options, overwrite=self._overwrite, **run.limits
             )
         except Exception as error:
             outcome = Failure.of(error)
@@ -159,7 +159,8 @@ class RunProcesses:
         place = min(set(range(self._parallel.parallel_runs)).difference(self._places.values()))
         self._places[number] = place
         cores = self._parallel.cores(place)
-        job = Job(run.config, run.folder, self._options, self._overwrite, label, cores)
+        limits = run.limits
+        job = Job(run.config, run.folder, self._options, self._overwrite, label, cores, limits)
         self._submit(number, job)
         self._bars.add(number, label, run.config.training.rounds)
 

@@ -22,6 +22,7 @@ from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
+from tff_pcdd.training.experiment import paused_result
 from tff_pcdd.training.history import csv_text
 from tff_pcdd.training.results import read_history
 from tff_pcdd.training.run_directory import check_directory, finished_summary
@@ -43,6 +44,7 @@ class StudyRun:
         label: the name of the run in messages.
         summary: the contents of summary.json; None until the run has finished.
         failure: the traceback if the run failed.
+        pause_after: the round after which the run pauses, see `run_experiment`; None for none.
     """
 
     config: ExperimentConfig
@@ -50,6 +52,12 @@ class StudyRun:
     label: str = ""
     summary: Mapping[str, Any] | None = None
     failure: str = ""
+    pause_after: int | None = None
+
+    @property
+    def limits(self) -> dict[str, Any]:
+        """The arguments of `run_experiment` that end a call before the last round."""
+        return {} if self.pause_after is None else {"pause_after": self.pause_after}
 
     @property
     def diverged(self) -> bool:
@@ -135,11 +143,7 @@ def run_all(
     disks.check_writable(directory)
     _remove_leftovers(directory)
     with _computer(parallel, options, directory, runs, overwrite) as computer:
-        configs = [
-            run.config
-            for run in runs
-            if overwrite or finished_summary(run.folder, run.config) is None
-        ]
+        configs = [run.config for run in runs if overwrite or not _is_done(run)]
         for config in configs:
             config.data.source.check()
         computer.check(configs)
@@ -169,13 +173,22 @@ def run_all(
                 _raise_if_general(number, outcome)
                 runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
             else:
-                runs[number] = dataclasses.replace(runs[number], summary=outcome)
+                finished = None if "paused" in outcome else outcome
+                runs[number] = dataclasses.replace(runs[number], summary=finished, failure="")
             taken = 0
             computer.count()
             files.make_directory(directory)
-            _write_failures(directory, runs)
+            write_failures(directory, runs)
             after_each(runs)
     return runs
+
+
+def _is_done(run: StudyRun) -> bool:
+    """Whether a run has been computed up to its end, or its pause."""
+    if finished_summary(run.folder, run.config) is not None:
+        return True
+    limit = run.pause_after
+    return limit is not None and paused_result(run.config, run.folder, limit) is not None
 
 
 def _raise_if_general(number: int, failure: Failure) -> None:
@@ -217,7 +230,12 @@ class _ThisProcess:
         (number, run, label), self._next = self._next, None
         try:
             return number, run_experiment(
-                run.config, run.folder, self._options, overwrite=self._overwrite, label=label
+                run.config,
+                run.folder,
+                self._options,
+                overwrite=self._overwrite,
+                label=label,
+                **run.limits,
             )
         except Exception as error:
             return number, Failure.of(error)
@@ -267,7 +285,7 @@ def failures(runs: Sequence[StudyRun]) -> list[str]:
     return [f"{run.label}: {run.failure.strip().splitlines()[-1]}" for run in runs if run.failure]
 
 
-def _write_failures(directory: Path, runs: Sequence[StudyRun]) -> None:
+def write_failures(directory: Path, runs: Sequence[StudyRun]) -> None:
     path = directory / FAILURES
     failed = [run for run in runs if run.failure]
     if failed:

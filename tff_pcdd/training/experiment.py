@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import disks, heavy, stages
 from tff_pcdd.training import results
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.run_directory import check_directory, finished_summary
+from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
 from tff_pcdd.training.run_options import RunOptions
 
 if TYPE_CHECKING:
@@ -27,11 +27,14 @@ def run_experiment(
     label: str = "",
     federation: Federation | None = None,
     callbacks: Sequence[Callback] = (),
+    pause_after: int | None = None,
 ) -> dict[str, Any]:
     """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
 
     A run of fewer rounds that has finished is continued.
     Files of the models' answers that a finished run lacks are computed from its last checkpoint.
+    With `pause_after`, a run of the planned number of rounds can be computed in several parts: a
+    later call continues it, and its results are those of a run that never paused.
 
     Args:
         config: the settings of the experiment.
@@ -41,9 +44,11 @@ def run_experiment(
         label: text in front of the progress bar; the method's name by default.
         federation: the clients and their samples; by default they are loaded as `config` says.
         callbacks: callbacks in addition to the built-in ones.
+        pause_after: the round after which training pauses, with a checkpoint, if the run does not
+            end before.
 
     Returns:
-        The summary, as in summary.json.
+        The summary, as in summary.json; only {"paused": ROUND} if the run has paused.
 
     Raises:
         SettingError: the settings cannot be used, the directory contains something else, or
@@ -52,7 +57,9 @@ def run_experiment(
         WriteError: a result cannot be written. The next call continues from the last checkpoint.
     """
     directory = Path(output_dir)
-    summary = finished_result(config, directory, options, overwrite=overwrite)
+    summary = finished_result(
+        config, directory, options, overwrite=overwrite, pause_after=pause_after
+    )
     if summary is None:
         (options or RunOptions()).compute.check_precision(config.model.precision)
         disks.check_writable(directory)
@@ -64,7 +71,13 @@ def run_experiment(
         from tff_pcdd.training.run import Run
 
         run = Run(
-            config, directory, options, federation=federation, callbacks=callbacks, label=label
+            config,
+            directory,
+            options,
+            federation=federation,
+            callbacks=callbacks,
+            label=label,
+            pause_after=pause_after,
         )
         # Also if another process has started the run in the meantime.
         with run.simulation:
@@ -79,11 +92,12 @@ def finished_result(
     options: RunOptions | None = None,
     *,
     overwrite: bool = False,
+    pause_after: int | None = None,
 ) -> dict[str, Any] | None:
-    """The summary of a run in a directory; None if there is something to compute.
+    """What `run_experiment` returns for a run in a directory; None if it has to compute something.
 
     Args:
-        config, directory, options, overwrite: as for `run_experiment`.
+        config, directory, options, overwrite, pause_after: as for `run_experiment`.
 
     Raises:
         SettingError: the directory contains something else, or another process is writing to it.
@@ -97,4 +111,19 @@ def finished_result(
     predictions = options is not None and options.predictions
     if summary is not None and results.lacks_answers(directory, predictions=predictions):
         return None
+    if summary is None and pause_after is not None:
+        return paused_result(config, directory, pause_after)
     return summary
+
+
+def paused_result(
+    config: ExperimentConfig, directory: Path, pause_after: int
+) -> dict[str, Any] | None:
+    """What a run returns that has been trained up to its pause; None if it has not been."""
+    # The checkpoint of a finished run of fewer rounds is that of an unusual round.
+    if fewer_rounds(directory, config) is not None:
+        return None
+    record = results.recorded(directory)
+    if record is None or record.round < pause_after:
+        return None
+    return {"paused": record.round}

@@ -23,13 +23,7 @@ from tff_pcdd.training import (
     planning,
     results,
 )
-from tff_pcdd.training.callbacks import Callback, tracking
-from tff_pcdd.training.callbacks.checkpoints import SaveCheckpoints
-from tff_pcdd.training.callbacks.csv_log import CsvLog
-from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
-from tff_pcdd.training.callbacks.pictures import Pictures
-from tff_pcdd.training.callbacks.progress import Progress
-from tff_pcdd.training.callbacks.tensorboard import TensorBoard
+from tff_pcdd.training.callbacks import Callback, built_in
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.config import ExperimentConfig
@@ -63,14 +57,16 @@ class Run:
         federation: the clients and their samples; by default they are loaded as `config` says.
         callbacks: callbacks in addition to the built-in ones.
         label: text in front of the progress bar; the method's name by default.
+        pause_after: the round after which training pauses, if the run does not end before.
 
     Attributes:
-        config, directory, label: as given.
+        config, directory, label, pause_after: as given.
         simulation: the computations and their state.
         diagnostics: measures the geometry of features and classifiers; None if not requested.
         history: the measurements of all rounds so far.
         last_round: the round after which the run ends.
         finished: whether the last round has been computed.
+        paused: whether training has paused, with a checkpoint, and rounds are left.
 
     Raises:
         SettingError: the settings cannot be used with the data.
@@ -87,11 +83,13 @@ class Run:
         federation: data.Federation | None = None,
         callbacks: Sequence[Callback] = (),
         label: str = "",
+        pause_after: int | None = None,
     ):
         planning.advise(config)
         self.config = config
         self.directory = Path(directory)
         self.label = label or config.algorithm
+        self.pause_after = pause_after
         self._options = options = options or RunOptions()
         store: Any = MemoryStore
         if options.client_store == "disk":
@@ -120,20 +118,7 @@ class Run:
                 "data": data_digest(self.simulation.federation),
             },
         )
-        self._callbacks = [*self._built_in_callbacks(callbacks)]
-
-    def _built_in_callbacks(self, own: Sequence[Callback]):
-        yield CsvLog()
-        if self._options.tensorboard:
-            yield TensorBoard()
-        yield from map(tracking.create, self._options.tracker_names())
-        if patience := self.config.evaluation.early_stopping_patience:
-            yield EarlyStopping(patience)
-        yield from own
-        yield SaveCheckpoints(self._checkpoints, self._options.checkpoint_every)
-        yield Pictures()
-        if self._options.progress:
-            yield Progress()
+        self._callbacks = built_in.around(callbacks, config, options, self._checkpoints)
 
     def _new_history(self) -> History:
         names = self.diagnostics.columns() if self.diagnostics else ()
@@ -146,10 +131,18 @@ class Run:
             len(self.history) and self.history[-1]["round"] == self.simulation.round
         )
 
+    @property
+    def paused(self) -> bool:
+        """Whether training has paused after `pause_after`, before the last round."""
+        return self.pause_after is not None and (
+            self.pause_after <= self.simulation.round < self.last_round
+        )
+
     def is_due(self, every: int) -> bool:
-        """Whether an action that runs every few rounds, and after the last one, is due now."""
+        """Whether an action that runs every few rounds, and before a stop, is due now."""
         current = self.simulation.round
-        return current == self.last_round or (every > 0 and current % every == 0)
+        stops = current == self.last_round or self.paused
+        return stops or (every > 0 and current % every == 0)
 
     def stop_after(self, round_number: int) -> None:
         """Ends the run after this round, unless it ends earlier.
@@ -191,13 +184,13 @@ class Run:
             self.history.append(row)
 
     def train(self, *, overwrite: bool = False) -> dict[str, Any]:
-        """Trains until the last round, from the newest checkpoint if there is one.
+        """Trains until the last round or the pause, from the newest checkpoint if there is one.
 
         Args:
             overwrite: delete earlier results in the directory and start again.
 
         Returns:
-            The summary, as in summary.json.
+            The summary, as in summary.json; only {"paused": ROUND} if the run has paused.
 
         Raises:
             SettingError: the directory contains something other than this run, or another process
@@ -215,8 +208,10 @@ class Run:
                 for callback in self._callbacks:
                     callback.on_start(self)
                     stack.callback(callback.on_end, self)
-                while self.simulation.round < self.last_round:
+                while self.simulation.round < self.last_round and not self.paused:
                     self._next_round()
+            if self.paused:
+                return {"paused": self.simulation.round}
             summary = summarize(self.simulation, self.history)
             if summary["diverged"]:
                 logging.warning("the run has diverged; its results are not usable")

@@ -1,0 +1,94 @@
+"""Summaries of several comparisons: what is read, ranked and refused."""
+
+import csv
+
+import pytest
+
+from tests.data.refusals import refuses
+from tff_pcdd.report import summaries
+
+# GA by method and federation, for seeds 1 and 2.
+GA = {
+    "fedavg": {"P10C2": (50, 60), "P5C2": (40, 50)},
+    "fedgela": {"P10C2": (70, 80), "P5C2": (60, 70)},
+    "fedprox": {"P10C2": (50, 62), "P5C2": (39, 50)},
+    # Diverged on one federation, in seed 2; not run on the other.
+    "moon": {"P10C2": (90, None)},
+}
+HEADER = ["partition", "algorithm", "seed", "diverged", "config_digest", "ga_final", "pa_final"]
+
+
+def write(directory, *partitions):
+    directory.mkdir(parents=True)
+    with open(directory / "comparison.csv", "w", newline="") as file:
+        writer = csv.writer(file)
+        writer.writerow(HEADER)
+        for method, values in GA.items():
+            for partition in partitions:
+                for seed, ga in enumerate(values.get(partition, ()), 1):
+                    row = [partition, method, seed, ga is None, "", "" if ga is None else ga]
+                    writer.writerow([*row, 80])
+
+
+@pytest.fixture
+def directories(tmp_path):
+    """A comparison, and a sweep over methods, whose comparison is in a folder."""
+    write(tmp_path / "one", "P10C2")
+    write(tmp_path / "two" / "comparison", "P5C2")
+    return [tmp_path / "one", tmp_path / "two"]
+
+
+def table(text, heading):
+    lines = text.split(f"## {heading}\n\n")[1].split("\n\n")[0].splitlines()
+    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
+
+
+def test_methods_are_ranked_over_federations(directories, tmp_path):
+    text = summaries.summarize(directories, tmp_path / "out", ["ga_final"])
+    assert (tmp_path / "out" / "summary.md").read_text() == text
+    rows = table(text, "GA")
+    assert list(rows) == ["fedgela", "fedavg", "fedprox"]
+    # FedProx: 56 against 55 on one federation, 44.5 against 45 on the other.
+    assert [row["average rank"] for row in rows.values()] == ["1.0", "2.5", "2.5"]
+    assert rows["fedgela"]["one, P10C2"] == "75.0 ± 7.1"
+    assert rows["fedgela"]["ahead"] == "4 of 4"
+    assert rows["fedprox"]["ahead"] == "1 of 4"
+    # Four pairs of one sign: 2 / 2⁴, times two tests.
+    assert rows["fedgela"]["p (FedAvg)"] == "0.250"
+    assert rows["fedavg"]["p (best)"] == "0.250"
+    assert rows["fedgela"]["p (best)"] == rows["fedavg"]["p (FedAvg)"] == "–"
+    assert "Without runs on all federations, and not ranked: moon." in text
+    with open(tmp_path / "out" / "summary.csv", newline="") as file:
+        cells = list(csv.DictReader(file))
+    assert len(cells) == 6
+    assert {row["federation"] for row in cells} == {"one, P10C2", "comparison, P5C2"}
+    assert (tmp_path / "out" / "summary.png").stat().st_size > 5_000
+
+
+def test_a_run_that_diverged_counts_as_zero(directories, tmp_path):
+    text = summaries.summarize(directories[:1], tmp_path / "out", ["ga_final"])
+    rows = table(text, "GA")
+    # The mean of 90 and 0 is below all others.
+    assert list(rows) == ["fedgela", "fedprox", "fedavg", "moon"]
+    assert rows["moon"]["one, P10C2"] == "45.0 ± 63.6"
+    assert "Nemenyi: the" not in text
+
+
+def test_equal_values_share_a_rank(directories, tmp_path):
+    text = summaries.summarize(directories, tmp_path / "out", ["pa_final"])
+    assert {row["average rank"] for row in table(text, "PA after").values()} == {"2.0"}
+    assert "Friedman: the" not in text
+
+
+def test_refusals(directories, tmp_path):
+    out = tmp_path / "out"
+    with refuses("comparison_dirs", "there is no comparison.csv"):
+        summaries.summarize([tmp_path / "none"], out)
+    with refuses("comparison_dirs", "name each directory once"):
+        summaries.summarize([directories[0], directories[0]], out)
+    with refuses("measures", "loss is not one of ga_final"):
+        summaries.summarize(directories, out, ["loss"])
+    with refuses("comparison_dirs", "at least two methods"):
+        summaries.summarize(directories, out, ["ga_second_half"])
+    assert not out.exists()

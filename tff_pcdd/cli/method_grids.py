@@ -1,0 +1,171 @@
+"""The grids of a sweep over methods, and their points, as the flags describe them."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from tff_pcdd import methods
+from tff_pcdd.cli import compare, experiments
+from tff_pcdd.cli.flags import Flags
+from tff_pcdd.errors import SettingError
+from tff_pcdd.settings import describe, flat_name, option_fields
+from tff_pcdd.studies.halving import Halving
+from tff_pcdd.studies.outcomes import Point
+from tff_pcdd.training import ExperimentConfig
+
+# What every method tries unless --grid says otherwise.
+LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03", "0.1")
+
+# Settings that are the same at all points.
+_COMMON = ("algorithm", "validation_fraction", "seed")
+
+# The values of settings, by their texts.
+Grid = dict[str, dict[str, Any]]
+
+
+def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) -> Grid:
+    """The values that `--grid` names, each by its text.
+
+    Args:
+        flags: the flags of the program.
+        algorithms: the methods that are swept.
+        fixed: further settings that have to be the same at all points.
+
+    Raises:
+        SettingError: a flag is unknown, is given twice or has to be the same at all points, or a
+            value is invalid.
+    """
+    known = {
+        setting.name
+        for setting in describe(ExperimentConfig)
+        if setting.chosen_by != "algorithm" or set(algorithms) & set(setting.applies_to)
+    }.difference(_COMMON, fixed)
+    grid: Grid = {}
+    for text in flags["grid"] or ():
+        name, _, values = text.partition("=")
+        given = [value.strip() for value in values.split(",")]
+        if name not in known or not all(given):
+            raise SettingError(
+                "grid",
+                text,
+                f"must be a flag of tasks.train that may differ between runs of "
+                f"{', '.join(algorithms)}, with its values, such as client_learning_rate=0.01,0.05",
+            )
+        if name in grid or flags.is_given(name):
+            raise SettingError("grid", text, f"{name} is given twice")
+        try:
+            grid[name] = {value: flags.parse_value(name, value) for value in given}
+        except ValueError as error:
+            raise SettingError("grid", text, str(error)) from None
+        if len(grid[name]) < len(given):
+            raise SettingError("grid", text, "name each value once")
+    return grid
+
+
+def read(flags: Flags) -> dict[str, Grid]:
+    """The grid of each method: what is common to all, and the method's own coefficient.
+
+    Raises:
+        SettingError: as `parse`, or a flag fixes what the grid varies.
+    """
+    algorithms = compare.read_algorithms(flags)
+    if len(set(algorithms)) < len(algorithms):
+        raise SettingError("algorithms", ",".join(algorithms), "name each method once")
+    given = parse(flags, algorithms, fixed=("rounds",))
+    own = {name for name in given if flags.settings[name].chosen_by == "algorithm"}
+    common = {name: values for name, values in given.items() if name not in own}
+    if LEARNING_RATE not in common:
+        _refuse_fixed(flags, LEARNING_RATE)
+        texts = LEARNING_RATES
+        rates = {text: flags.parse_value(LEARNING_RATE, text) for text in texts}
+        common = {LEARNING_RATE: rates, **common}
+    grids = {}
+    for algorithm in algorithms:
+        named = {
+            name: given[name] for name in given if name in own and _applies(flags, name, algorithm)
+        }
+        if not named:
+            named = tuning(algorithm)
+            for name in named:
+                _refuse_fixed(flags, name)
+        grids[algorithm] = {**common, **named}
+    return grids
+
+
+def tuning(algorithm: str) -> Grid:
+    """The coefficient that a method declares for fair comparisons, with its values by their texts.
+
+    Example:
+        >>> tuning("fedprox"), tuning("fedavg")
+        ({'fedprox_mu': {'0.001': 0.001, '0.01': 0.01, '0.1': 0.1}}, {})
+    """
+    cls = methods.get(algorithm)
+    names = {field.name: flat_name(cls, field) for field in option_fields(cls)}
+    return {
+        names[option]: {_text(value): value for value in values}
+        for option, values in cls.tuning.items()
+    }
+
+
+def _text(value: Any) -> str:
+    return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _applies(flags: Flags, name: str, algorithm: str) -> bool:
+    return algorithm in flags.settings[name].applies_to
+
+
+def _refuse_fixed(flags: Flags, name: str) -> None:
+    if flags.is_given(name):
+        reason = f"is varied; name the values to try with grid={name}=…"
+        raise SettingError(name, flags[name], reason)
+
+
+def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
+    """The points of each method's grid, with the experiments of the choice and the final ones.
+
+    If the global model decides, the personal models have no part in the choice, so they are only
+    evaluated after the last round, unless a flag says otherwise.
+
+    Raises:
+        SettingError: a flag cannot be used.
+    """
+    algorithms = list(grids)
+    seeds = experiments.read_seeds(flags)
+    finals = experiments.read_seeds(flags, "final_seeds")
+    name = "personal_eval_every"
+    rarely = {name: 0} if flags["criterion"] == "va" and not flags.is_given(name) else {}
+    planned: dict[str, list[Point]] = {}
+    for algorithm, grid in grids.items():
+        kept = compare.without_aggregator(flags, algorithm)
+        planned[algorithm] = []
+        for texts in itertools.product(*grid.values()):
+            point = dict(zip(grid, texts, strict=True))
+            values = {**kept, **{name: grid[name][text] for name, text in point.items()}}
+            runs, final_runs = (
+                [
+                    experiments.read_config(
+                        flags, algorithm, algorithms, seed=seed, **{**further, **values}
+                    )
+                    for seed in numbers
+                ]
+                for numbers, further in ((seeds, rarely), (finals, {}))
+            )
+            planned[algorithm].append(Point(point, runs, final_runs))
+    return planned
+
+
+def read_halving(flags: Flags) -> Halving:
+    """When settings are stopped early.
+
+    Raises:
+        SettingError: a rung is not a number, or cannot be used.
+    """
+    try:
+        rungs = tuple(map(float, flags["rungs"] or ()))
+    except ValueError:
+        reason = "must be numbers between 0 and 1, such as 0.25,0.5"
+        raise SettingError("rungs", ",".join(flags["rungs"]), reason) from None
+    return Halving(rungs, flags["reduction"])

@@ -1,0 +1,91 @@
+"""Ranks of methods over several federations, and tests of whether they differ.
+
+Statistical Comparisons of Classifiers over Multiple Data Sets; J. Demšar; Journal of Machine
+Learning Research 7, 2006. Section numbers refer to this article.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+import numpy as np
+from scipy import stats
+
+# The level of significance of all tests.
+LEVEL = 0.05
+
+
+class Friedman(NamedTuple):
+    """The test of whether all methods have the same average rank.
+
+    Attributes:
+        statistic: χ², corrected for ties.
+        p: its probability if they have.
+    """
+
+    statistic: float
+    p: float
+
+
+def ranks(values: np.ndarray) -> np.ndarray:
+    """The ranks of the methods on each federation: 1 for the highest value; ties share the mean.
+
+    Args:
+        values: [federations, methods].
+
+    Example:
+        >>> ranks(np.array([[80.0, 90.0, 80.0]])).tolist()
+        [[2.5, 1.0, 2.5]]
+    """
+    return np.apply_along_axis(stats.rankdata, 1, -values)
+
+
+def friedman(values: np.ndarray) -> Friedman | None:
+    """Friedman's test of the ranks (section 3.2.2), with federations as blocks.
+
+    Args:
+        values: [federations, methods].
+
+    Returns:
+        None with fewer than two federations or three methods, or if all ranks are equal.
+    """
+    federations, methods = values.shape
+    if federations < 2 or methods < 3 or np.all(ranks(values) == ranks(values)[0, 0]):
+        return None
+    return Friedman(*map(float, stats.friedmanchisquare(*values.T)))
+
+
+def critical_difference(methods: int, federations: int) -> float:
+    """The least difference of average ranks that is significant by Nemenyi's test (section 3.2.2).
+
+    Example:
+        >>> round(critical_difference(10, 7), 2)
+        5.12
+    """
+    quantile = stats.studentized_range.ppf(1 - LEVEL, methods, math.inf) / math.sqrt(2)
+    return float(quantile * math.sqrt(methods * (methods + 1) / (6 * federations)))
+
+
+def signed_rank(differences: Sequence[float]) -> float:
+    """The p-value of Wilcoxon's signed-rank test (section 3.1.3), two-sided.
+
+    Args:
+        differences: of paired values; those that are 0 are left out.
+    """
+    unequal = [difference for difference in differences if difference]
+    return float(stats.wilcoxon(unequal).pvalue) if unequal else 1.0
+
+
+def holm(p_values: Mapping[str, float]) -> dict[str, float]:
+    """Adjusts p-values for the number of tests by Holm's step-down procedure (section 3.2.2).
+
+    Example:
+        >>> holm({"a": 0.01, "b": 0.04, "c": 0.03})
+        {'a': 0.03, 'c': 0.06, 'b': 0.06}
+    """
+    ordered = sorted(p_values, key=lambda name: p_values[name])
+    scaled = [min(1.0, (len(ordered) - i) * p_values[name]) for i, name in enumerate(ordered)]
+    return dict(zip(ordered, itertools.accumulate(scaled, max), strict=True))

@@ -1,0 +1,196 @@
+"""Sweeps over methods: each is tuned with the same budget, then compared on other seeds.
+
+The settings of every method are chosen on held-out samples (see `tuning`). Then the methods are
+trained with the chosen settings and seeds that had no part in the choice, and compared like in
+`comparison`. The final runs hold out the same share of samples, for all methods alike: settings are
+chosen for that number of samples, and the round that is best on held-out samples is known.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import NamedTuple
+
+from etils import epy
+
+from tff_pcdd import files, stages
+from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
+from tff_pcdd.studies.halving import Halving
+from tff_pcdd.studies.outcomes import Point
+from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.tuning import Tuned
+from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training.run_directory import finished_summary
+
+# Matplotlib is not needed before the last run.
+with epy.lazy_imports():
+    from tff_pcdd.studies import method_sweep_plots
+    from tff_pcdd.training import plots
+
+# The folders of the comparison of the final runs, and of a flagfile for each method.
+COMPARISON, BEST = "comparison", "best"
+_CSV, _TABLE, _PICTURE = "sweep.csv", "sweep.md", "sweep.png"
+_FILES = (_CSV, _TABLE, _PICTURE)
+
+
+class MethodSweep(NamedTuple):
+    """The result of a sweep over methods.
+
+    Attributes:
+        report: the tables, in Markdown.
+        chosen: the chosen settings of each method, without those for which nothing could be chosen.
+        failures: a line for each run that failed.
+    """
+
+    report: str
+    chosen: Mapping[str, Mapping[str, str]]
+    failures: list[str]
+
+
+def sweep_methods(
+    points: Mapping[str, Sequence[Point]],
+    output_dir: str | os.PathLike,
+    options: RunOptions | None = None,
+    *,
+    criterion: str = "va",
+    halving: Halving | None = None,
+    overwrite: bool = False,
+    parallel: ParallelOptions | None = None,
+) -> MethodSweep:
+    """Chooses the settings of every method on held-out samples and compares the methods.
+
+    A finished run is not repeated, and an interrupted one is resumed. If a run fails, the others
+    continue; nothing is chosen for its method until the next call has repeated the run.
+
+    Args:
+        points: for each method, the points of its grid with their `finals`.
+        output_dir: the directory of sweep.md (the chosen settings, and the results with them),
+            sweep.csv (a row for each point of each grid), sweep.png, best/METHOD.flags, the folder
+            comparison/ with the final runs and the files that `compare` writes, and the folder
+            tuning/METHOD/SETTING=VALUE,…/seed_N with the other runs.
+        options: how and where the experiments are computed.
+        criterion: the accuracy on held-out samples that decides, `va` or `va_personal`.
+        halving: when settings are stopped early.
+        overwrite: delete earlier results in these folders and start again.
+        parallel: how many runs are computed at the same time; by default one, in this process.
+
+    Raises:
+        SettingError: no samples are held out, runs would share a folder, a final run has a seed of
+            the choice, or the first run cannot be computed.
+        DataError: the data of the first experiment cannot be read.
+        RuntimeStartError: the runtime cannot be started.
+        WriteError: a result cannot be written. The next call continues from there.
+    """
+    directory = Path(output_dir)
+    tuned = tuning.tune(
+        plan(points, directory, overwrite=overwrite),
+        directory,
+        options,
+        criterion=criterion,
+        halving=halving or Halving(),
+        overwrite=overwrite,
+        parallel=parallel,
+        after_each=lambda tuned: _write_csv(directory, tuned, chosen=False),
+    )
+    _write_csv(directory, tuned, chosen=True)
+    chosen = {method.method: method.best.point for method in tuned if method.best is not None}
+    _write_flags(directory, chosen)
+    failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
+    runs: list[StudyRun] = []
+    if configs := [config for point in chosen.values() for config in point.finals]:
+        compared = comparison.compare(
+            configs, directory / COMPARISON, options, overwrite=overwrite, parallel=parallel
+        )
+        failures += compared.failures
+        runs = _finished(configs, directory / COMPARISON)
+    first = next(iter(points.values()))[0].configs[0]
+    files.write_text(
+        directory / _TABLE, method_sweep_tables.document(first, tuned, runs, criterion)
+    )
+    stages.enter("drawing the picture")
+    plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / _PICTURE)
+    stages.leave()
+    return MethodSweep(
+        method_sweep_tables.report(first, tuned, runs),
+        {method: point.settings for method, point in chosen.items()},
+        failures,
+    )
+
+
+def plan(
+    points: Mapping[str, Sequence[Point]], output_dir: str | os.PathLike, *, overwrite: bool = False
+) -> list[Tuned]:
+    """Lists the trials of a sweep over methods without computing them; arguments as there.
+
+    Raises:
+        SettingError: no samples are held out, runs would share a folder, a final run has a seed of
+            the choice, or a folder contains something else.
+    """
+    every = [point for grid in points.values() for point in grid]
+    configs = [config for point in every for config in (*point.configs, *point.finals)]
+    if not all(config.data.validation_fraction for config in configs):
+        raise SettingError(
+            "validation_fraction", 0, "a sweep chooses on held-out samples; set a share such as 0.2"
+        )
+    for point in every:
+        seeds, finals = ([config.seed for config in part] for part in (point.configs, point.finals))
+        for setting, given in (("seeds", seeds), ("final_seeds", finals)):
+            if len(set(given)) < len(given):
+                raise SettingError(setting, ",".join(map(str, given)), "name each seed once")
+        if shared := sorted({*seeds} & {*finals}):
+            reason = f"settings are chosen with seed {shared[0]}; name other seeds"
+            raise SettingError("final_seeds", ",".join(map(str, finals)), reason)
+    directory = Path(output_dir)
+    tuned = tuning.plan(points, directory)
+    runs = [run for method in tuned for trial in method.trials for run in trial.runs]
+    if len({run.folder for run in runs}) < len(runs):
+        raise SettingError("grid", None, "name each method and each value once")
+    study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
+    return tuned
+
+
+def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[StudyRun]:
+    """The final runs with their summaries."""
+    return [
+        dataclasses.replace(run, summary=finished_summary(run.folder, run.config))
+        for run in comparison.plan(configs, directory)
+    ]
+
+
+def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None:
+    """A row for each point, without any accuracy on test data.
+
+    Args:
+        directory: the directory of the sweep.
+        tuned: the trials.
+        chosen: whether they are complete, so that the best is the one that is chosen.
+    """
+    rows = [
+        {
+            "algorithm": method.method,
+            "settings": trial.point.name,
+            "va": tuning.known_score(trial),
+            "rounds": trial.rounds,
+            "stopped_after": trial.stopped,
+            "diverged": trial.diverged,
+            "failed": trial.failed,
+            "chosen": chosen and trial is method.best,
+        }
+        for method in tuned
+        for trial in method.trials
+    ]
+    study.write_csv(directory / _CSV, rows)
+
+
+def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
+    """A flagfile for each method, with the chosen settings."""
+    files.make_directory(directory / BEST)
+    for method, point in chosen.items():
+        flags = {"algorithm": method, **point.settings}
+        lines = [f"--{name}={value}\n" for name, value in flags.items()]
+        files.write_text(directory / BEST / f"{method}.flags", "".join(lines))

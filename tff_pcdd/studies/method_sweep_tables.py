@@ -1,0 +1,171 @@
+"""The tables of a sweep over methods, in Markdown: what was chosen, and what it reaches."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+from tff_pcdd import methods
+from tff_pcdd.studies import comparison_notes, tables
+from tff_pcdd.studies.run_groups import (
+    baseline_names,
+    diverged_labels,
+    group_by_method,
+    summary_values,
+)
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.tuning import Tuned, known_score
+from tff_pcdd.training import ExperimentConfig
+
+# The method that the others are compared with.
+_BASELINE = "fedavg"
+
+# Columns of accuracies: the key in a summary, and the heading. The last six are empty unless the
+# classes differ in size.
+_ACCURACIES = {
+    "va_best": "VA, best round",
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+    "ga_many_final": "GA, many",
+    "ga_medium_final": "GA, medium",
+    "ga_few_final": "GA, few",
+    "pa_many_final": "PA after, many",
+    "pa_medium_final": "PA after, medium",
+    "pa_few_final": "PA after, few",
+}
+
+_CHOICE = {
+    "va": "VA: accuracy of the global model on the samples that all clients held out",
+    "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
+    "epochs, on the samples that the client held out",
+}
+
+
+def report(first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun]) -> str:
+    """Both tables without bold and underlining, for a terminal."""
+    parts = [first.describe(), choices(tuned)]
+    return "\n\n".join([*parts, results(runs, marked=False)] if runs else parts)
+
+
+def document(
+    first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun], criterion: str
+) -> str:
+    """The text of sweep.md.
+
+    Args:
+        first: the settings of a run, for the title.
+        tuned: the trials of all methods.
+        runs: the final runs; none if nothing could be chosen.
+        criterion: as for `sweep_methods`.
+    """
+    seeds = _seeds(config for m in tuned for trial in m.trials for config in trial.point.configs)
+    parts = [
+        f"# {first.describe()}",
+        "## Chosen settings",
+        choices(tuned),
+        f"{_CHOICE[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
+        "of the grid that were stopped early, because others had a higher VA. Rounds: what all "
+        "points of the method have trained together; a method without a coefficient of its own has "
+        "fewer points. Every decision is made on held-out samples.",
+    ]
+    if runs:
+        parts += [
+            f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
+            results(runs),
+            comparison_notes.ACCURACY,
+            "GA over FedAvg: the mean over seeds of the difference "
+            "between runs with the same seed, in percentage points. MB: what all clients send and "
+            "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
+            "seconds. The seeds of this table had no part in the choice, and each run held out the "
+            "same share of samples as in the choice. Learning curves and costs are in comparison/.",
+        ]
+    if diverged := diverged_labels(runs):
+        parts.append(f"{comparison_notes.DIVERGED} Diverged: {diverged}.")
+    return "\n\n".join(parts) + "\n"
+
+
+def _seeds(configs) -> str:
+    return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
+
+
+def choices(tuned: Sequence[Tuned]) -> str:
+    """The chosen settings of each method, and how they were found."""
+    lines = [["method", "chosen settings", "VA", "best round", "points", "stopped", "rounds"]]
+    for method in tuned:
+        best, trials = method.best, method.trials
+        settings, score, rounds = tables.NO_VALUE, tables.NO_VALUE, tables.NO_VALUE
+        if best is not None and known_score(best) is not None:
+            settings = best.point.name.replace(",", ", ") or "defaults"
+            score = f"{best.score:.1f}"
+            rounds = ", ".join(map(str, best.best_rounds))
+        elif method.failed:
+            settings = "runs failed"
+        stopped = sum(not trial.active and not trial.diverged for trial in trials)
+        diverged = sum(trial.diverged for trial in trials)
+        lines.append(
+            [
+                method.method,
+                settings,
+                score,
+                rounds,
+                f"{len(trials)}, {diverged} diverged" if diverged else str(len(trials)),
+                str(stopped),
+                str(sum(trial.rounds for trial in trials)),
+            ]
+        )
+    return tables.markdown(lines)
+
+
+def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
+    """Accuracies, bytes and time of the final runs, mean ± sample standard deviation over seeds.
+
+    Args:
+        runs: the final runs.
+        marked: whether the best value of a column is bold and the second best underlined.
+    """
+    by_method = group_by_method(runs)
+    headings, columns = [], []
+    for key, heading in _ACCURACIES.items():
+        values = {method: summary_values(group, key) for method, group in by_method.items()}
+        if any(values.values()):
+            headings.append(heading)
+            plain = {method: tables.spread(column, 1) for method, column in values.items()}
+            columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
+    lines = [["method", *headings, "GA over FedAvg", "PA epochs", "MB", "s/round", "seeds"]]
+    for method, group in by_method.items():
+        finished = sum(run.usable for run in group)
+        lines.append(
+            [
+                method if methods.get(method).has_global_model else f"{method} †",
+                *(column[method] for column in columns),
+                tables.spread(_gains(group, by_method.get(_BASELINE, ())), 1, "+"),
+                tables.number(summary_values(group, "personal_epochs"), "d"),
+                tables.number(_megabytes(group), ",.1f"),
+                tables.spread(summary_values(group, "seconds_per_round"), 3),
+                tables.count(finished, len(group), sum(run.diverged for run in group)),
+            ]
+        )
+    return tables.markdown(lines)
+
+
+def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float]:
+    """By how much GA exceeds that of the baseline's run with the same seed."""
+    if not runs or runs[0].config.algorithm == _BASELINE:
+        return []
+    known = {run.config.seed: _value(run, "ga_final") for run in baseline}
+    pairs = [(_value(run, "ga_final"), known.get(run.config.seed)) for run in runs]
+    return [own - other for own, other in pairs if own is not None and other is not None]
+
+
+def _megabytes(runs: Sequence[StudyRun]) -> list[float]:
+    """What all clients send and receive in each usable run."""
+    sent, received = (summary_values(runs, f"{way}_bytes") for way in ("upload", "download"))
+    return [math.fsum(pair) / 1e6 for pair in zip(sent, received, strict=False)]
+
+
+def _value(run: StudyRun, key: str) -> Any:
+    return (run.summary or {}).get(key) if run.usable else None

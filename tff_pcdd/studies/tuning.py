@@ -1,0 +1,208 @@
+"""Tuning: for each of several methods, the settings that are best on held-out samples.
+
+Every method tries the points of its grid with successive halving. A point that is stopped after a
+rung is a run of the planned number of rounds that has paused, so it can go on at any time, also if
+its training depends on that number. No decision reads an accuracy on test data.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from tff_pcdd.studies import study
+from tff_pcdd.studies.halving import Halving, best_held_out
+from tff_pcdd.studies.outcomes import Point
+from tff_pcdd.studies.parallel import ParallelOptions
+from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.training import RunOptions
+
+# The folder of the runs, in the directory of a sweep.
+FOLDER = "tuning"
+
+
+@dataclasses.dataclass(frozen=True)
+class Trial:
+    """A point of a method's grid, and how far it has come.
+
+    Attributes:
+        point: its settings and experiments.
+        runs: the runs of its experiments, with their results so far.
+        stopped: the round after which it was stopped; None if it was not.
+        score: the best accuracy on held-out samples, in %, averaged over its runs; None if a run
+            has diverged or failed, -inf before the first measurement.
+        best_rounds: the rounds in which the runs reached their best accuracy.
+        rounds: the rounds that its runs have trained, in total.
+    """
+
+    point: Point
+    runs: Sequence[StudyRun]
+    stopped: int | None = None
+    score: float | None = -math.inf
+    best_rounds: Sequence[int] = ()
+    rounds: int = 0
+
+    @property
+    def failed(self) -> bool:
+        return any(run.failure for run in self.runs)
+
+    @property
+    def diverged(self) -> bool:
+        return any(run.diverged for run in self.runs)
+
+    @property
+    def active(self) -> bool:
+        """Whether it has not been stopped."""
+        return self.stopped is None
+
+    def measured(self, criterion: str, until: int | None) -> Trial:
+        """The trial with its score after the round `until`, or after the last round."""
+        if self.failed:
+            return dataclasses.replace(self, score=None)
+        histories = [run.history() for run in self.runs]
+        best = [best_held_out(history, criterion, until) for history in histories]
+        values = [value for _, value in best]
+        return dataclasses.replace(
+            self,
+            score=None if self.diverged else statistics.fmean(values),
+            best_rounds=[number for number, _ in best],
+            rounds=sum(history[-1]["round"] if len(history) else 0 for history in histories),
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """The trials of a method.
+
+    Attributes:
+        method: its name.
+        trials: in the order of the grid.
+    """
+
+    method: str
+    trials: Sequence[Trial]
+
+    @property
+    def failed(self) -> bool:
+        """Whether a run failed; then nothing is chosen until the run has been repeated."""
+        return any(trial.failed for trial in self.trials)
+
+    @property
+    def best(self) -> Trial | None:
+        """The trial with the best score of those that were not stopped; of equal ones the first."""
+        if self.failed:
+            return None
+        scored = [
+            trial
+            for trial in self.trials
+            if trial.active and trial.score is not None and trial.score != -math.inf
+        ]
+        return max(scored, key=lambda trial: trial.score or 0.0, default=None)
+
+
+def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
+    """The trials of all methods, before their first round, in METHOD/SETTING=VALUE,…/seed_N."""
+    tuned = []
+    for method, grid in points.items():
+        trials = []
+        for point in grid:
+            folder = directory / FOLDER / method / (point.name or "default")
+            runs = [
+                StudyRun(
+                    config,
+                    folder / f"seed_{config.seed}",
+                    " ".join(filter(None, [method, point.name, f"seed {config.seed}"])),
+                )
+                for config in point.configs
+            ]
+            trials.append(Trial(point, runs))
+        tuned.append(Tuned(method, trials))
+    return tuned
+
+
+def tune(
+    tuned: Sequence[Tuned],
+    directory: Path,
+    options: RunOptions | None,
+    *,
+    criterion: str,
+    halving: Halving,
+    overwrite: bool,
+    parallel: ParallelOptions | None,
+    after_each: Callable[[Sequence[Tuned]], None],
+) -> list[Tuned]:
+    """Runs all trials, up to the rungs at which they are stopped.
+
+    A method of which a run fails goes no further than that rung, because its choice would depend
+    on what failed; the others go on.
+
+    Args:
+        tuned: what `plan` returns.
+        directory: the directory of the sweep.
+        options, overwrite, parallel: as for `study.run_all`.
+        criterion: the column of the history by which trials are compared.
+        halving: when trials are stopped.
+        after_each: called after each rung and at the end, with the results so far.
+    """
+    planned = tuned[0].trials[0].point.configs[0].training.rounds
+    failed: list[StudyRun] = []
+    for position, rung in enumerate([*halving.rounds(planned), None]):
+        runs = [
+            dataclasses.replace(run, pause_after=rung)
+            for method in tuned
+            if not method.failed
+            for trial in method.trials
+            if trial.active
+            for run in trial.runs
+        ]
+        done = study.run_all(
+            runs,
+            directory,
+            options,
+            # What was computed up to an earlier rung is of this call.
+            overwrite=overwrite and position == 0,
+            parallel=parallel,
+            after_each=lambda _: None,
+        )
+        failed += [run for run in done if run.failure]
+        results = {run.folder: run for run in done}
+        tuned = [_after_rung(method, results, rung, criterion, halving) for method in tuned]
+        after_each(tuned)
+    # The last call has written only those of the last rung.
+    study.write_failures(directory, failed)
+    return list(tuned)
+
+
+def _after_rung(
+    method: Tuned,
+    results: Mapping[Path, StudyRun],
+    rung: int | None,
+    criterion: str,
+    halving: Halving,
+) -> Tuned:
+    """The trials of a method with their results up to a rung, and which of them stop there."""
+    trials = [
+        dataclasses.replace(
+            trial, runs=[results.get(run.folder, run) for run in trial.runs]
+        ).measured(criterion, rung)
+        if trial.active and not method.failed
+        else trial
+        for trial in method.trials
+    ]
+    after = Tuned(method.method, trials)
+    if rung is None or after.failed:
+        return after
+    active = [index for index, trial in enumerate(trials) if trial.active]
+    kept = {active[place] for place in halving.kept([trials[index].score for index in active])}
+    for index in active:
+        if index not in kept:
+            trials[index] = dataclasses.replace(trials[index], stopped=rung)
+    return Tuned(method.method, trials)
+
+
+def known_score(trial: Trial) -> float | None:
+    """The score of a trial; None if it was not measured."""
+    return None if trial.score == -math.inf else trial.score
