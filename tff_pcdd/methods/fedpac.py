@@ -64,6 +64,7 @@ class FedPAC(PrototypeMethod):
     name = "fedpac"
     metric_names = ("distance",)
     has_global_model = False
+    adds_change: ClassVar[bool] = True
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 10.0)}
 
     distance_weight: float = option(

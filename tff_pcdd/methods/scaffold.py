@@ -49,6 +49,8 @@ class Scaffold(Method):
     degenerate: ClassVar = {"control": False, "client_weighting": "samples"}
     tuning: ClassVar = {"server_step": (0.5, 1.0, 1.5)}
     published_weighting: ClassVar[str] = "uniform"
+    assumes_sgd: ClassVar[bool] = True
+    adds_change: ClassVar[bool] = True
 
     server_step: float = option(
         1.0, "Server's step η_g, by which the mean change of the cohort is multiplied.", above=0
@@ -103,9 +105,11 @@ class Scaffold(Method):
         ]
         return Upload({"control": [weight * change for change in moved]}, {"control": controls})
 
+    def server_change(self, change, sums):
+        return [self.server_step * delta for delta in change]
+
     def server_update(self, weights, change, server, sums, cohort_size):
-        stretched = [self.server_step * delta for delta in change]
-        new, server = super().server_update(weights, stretched, server, sums, cohort_size)
+        new, server = super().server_update(weights, change, server, sums, cohort_size)
         if self.control:
             server["control"] = [
                 mean + moved / server["total_weight"]
