@@ -79,11 +79,13 @@ class Contender:
     def wait_until_ready(self) -> None:
         """Waits for the first line, which states versions.
 
+        The process is not stopped before its first request is answered: Ray, which still starts in
+        the background, would then wait for its timeouts.
+
         Raises:
             ContenderError: the process ended.
         """
         self.versions = self._answer()["versions"]
-        self._signal(signal.SIGSTOP)
 
     def next(self) -> None:
         """Computes a round.
