@@ -1,6 +1,7 @@
 """Peers do the same work as this project, and the report shows those that could not be measured."""
 
 import pathlib
+import re
 import sys
 import time
 
@@ -10,7 +11,8 @@ import pytest
 from tff_pcdd import machine
 from tff_pcdd.benchmarks import contenders, measure, peers, processes
 
-# A peer that "trains" by adding 1 to every weight, and takes 20 MB more while it does.
+# A peer that "trains" by adding 1 to every weight, and takes 40 MB more while it does, which
+# glibc gives back at once.
 _FAKE = """
 import json, sys, time
 import numpy as np
@@ -20,9 +22,9 @@ with np.load(sys.argv[1]) as file:
 for line in sys.stdin:
     request, _, path = line.strip().partition(" ")
     if request == "round":
-        ballast = np.ones(20_000_000, np.uint8)
+        ballast = np.ones(40_000_000, np.uint8)
         weights = {name: value + 1 for name, value in weights.items()}
-        time.sleep(0.2)
+        time.sleep(0.5)
         del ballast
     else:
         np.savez(path, **weights)
@@ -58,7 +60,7 @@ def test_a_contender_computes_rounds_and_rests_in_between(fake):
             time.sleep(0.01)
         assert _state(pid) == "T"
         rest = contenders.proportional_memory(pid)
-        assert contender.peak_memory() > rest + 10
+        assert contender.peak_memory() > rest + 30
     np.testing.assert_array_equal(weights["dense_0/kernel"], initial["dense_0/kernel"] + 2)
     assert not pathlib.Path(f"/proc/{pid}").exists()
 
@@ -144,5 +146,5 @@ def test_programs_of_peers_do_not_import_the_package():
     folder = processes.ROOT / "peers"
     assert all((folder / peer.program).is_file() for peer in peers.PEERS.values())
     for path in folder.glob("*.py"):
-        lines = path.read_text(encoding="utf-8").splitlines()
-        assert not [line for line in lines if "import" in line.split() and "tff_pcdd" in line], path
+        code = path.read_text(encoding="utf-8")
+        assert not re.findall(r"^\s*(?:import|from) tff_pcdd", code, re.M), path

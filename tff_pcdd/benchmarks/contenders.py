@@ -25,6 +25,8 @@ from tff_pcdd.runtime.processes import children
 
 # Seconds between two looks at the memory of processes.
 _INTERVAL = 0.02
+# Seconds in which a process has to end.
+_PATIENCE = 20
 # The most characters of a failed process' last line that are reported.
 _SHOWN = 300
 
@@ -58,12 +60,12 @@ class Contender:
     def __enter__(self) -> Contender:
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
+    def __exit__(self, kind: type[BaseException] | None, *_: object) -> None:
         descendants = children(self.pid)
-        self._signal(signal.SIGCONT)
+        self._signal(signal.SIGCONT if kind is None else signal.SIGKILL)
         # At the end of its input, the process ends; libraries may wait for threads of theirs.
         try:
-            self._process.communicate(timeout=20)
+            self._process.communicate(timeout=_PATIENCE)
         except subprocess.TimeoutExpired:
             self._process.kill()
             self._process.communicate()
@@ -79,11 +81,13 @@ class Contender:
     def wait_until_ready(self) -> None:
         """Waits for the first line, which states versions.
 
+        The process is not stopped before its first request is answered: Ray, which still starts in
+        the background, would then wait for its timeouts.
+
         Raises:
             ContenderError: the process ended.
         """
         self.versions = self._answer()["versions"]
-        self._signal(signal.SIGSTOP)
 
     def next(self) -> None:
         """Computes a round.
