@@ -387,7 +387,9 @@ def test_sweep_over_methods(succeed, tmp_path):
             "--grid=client_learning_rate=0.01,0.1",
             "--grid=fedproc_contrast_weight=0.5,1",
             "--num_clients=4",
-            "--local_epochs=1",
+            "--partition=iid",
+            "--local_epochs=5",
+            "--batch_size=4",
             "--rounds=4",
             "--final_seeds=1",
             "--validation_fraction=0.2",
@@ -426,7 +428,7 @@ def test_sweep_over_methods(succeed, tmp_path):
         summary(tmp_path / f"out_{shift}" / "comparison" / "fedavg" / "seed_1")["ga_final"]
         for shift in (0, 1)
     ]
-    assert accuracies[0] != accuracies[1]
+    assert accuracies[0] > 50 > accuracies[1]
 
 
 def test_partition(succeed, tmp_path):
