@@ -14,10 +14,10 @@ authors' code, which the published β belong to, takes the mean of the off-diago
 this is about N times as large. The default is that of the code; `form=paper` is the other.
 
 The published β, 0.1 (0.05 for CIFAR-100), is that for MobileNetV2. It is too large for a small
-network and clients with two classes, where what tells the two classes apart is a correlation too:
-on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the GA was 39.6 % with β = 0.1 and 69.6 %
-with 0.01, and 69.4 % with FedAvg. With 84 linear features (`projection_dim=84`), as FedMR has them,
-it was 51.8 %, 75.5 % and 64.6 %.
+network and clients with two classes: on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the
+GA was 39.6 % with β = 0.1 and 69.6 % with 0.01, and 69.4 % with FedAvg. With 84 linear features
+(`projection_dim=84`), as FedMR has them, it was 51.8 %, 75.5 % and 64.6 %. What tells two classes
+apart is a correlation too, which may be the reason.
 """
 
 from __future__ import annotations
