@@ -114,8 +114,8 @@ _ABILITIES = [
     },
     {
         "name": "pfl-research",
-        "state": "in memory or on disk, not for batch statistics",
-        "personal": "on the training samples, before and after training",
+        "state": "in memory or on disk",
+        "personal": "yes, in its personalized algorithms",
         "resume": "yes",
         "disjoint": "no",
         "export": "torch.save",
@@ -123,7 +123,7 @@ _ABILITIES = [
     {
         "name": "FedJAX",
         "state": "written by the user, in memory",
-        "personal": "written by the user",
+        "personal": "in its APFL",
         "resume": "yes",
         "disjoint": "no",
         "export": "no",
