@@ -1,10 +1,20 @@
-"""The clients' SGD against NumPy and the golden trajectory."""
+"""The clients' optimizers against NumPy, and SGD against the golden trajectory."""
+
+import contextlib
+import dataclasses
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd.federated import SGD
+from tests import support
+from tests.data.refusals import refuses
+from tff_pcdd import methods
+from tff_pcdd.federated import SGD, ClientWork, client_optimizers, schedules
+from tff_pcdd.federated import state as states
+from tff_pcdd.training import ExperimentConfig
+
+none = contextlib.nullcontext
 
 
 def sgd(learning_rate, momentum, weight_decay, clip_norm):
@@ -80,3 +90,76 @@ def test_a_variable_without_gradient_does_not_move_under_decay_and_momentum():
 def test_a_zero_gradient_is_not_clipped_to_nan():
     trajectory = run(sgd(0.1, 0.9, 0.0, 1.0), [np.ones(2)], [[np.zeros(2)]])
     np.testing.assert_array_equal(trajectory[-1][0], np.ones(2))
+
+
+def numpy_adam(weights, gradients, decoupled, lr, b1, b2, epsilon, decay, clip):
+    """Kingma and Ba, algorithm 1; with decoupled decay Loshchilov and Hutter, algorithm 2."""
+    m, v = [np.zeros_like(w) for w in weights], [np.zeros_like(w) for w in weights]
+    trajectory = [weights]
+    for t, step in enumerate(gradients, 1):
+        norm = np.sqrt(sum(np.sum(g**2) for g in step))
+        new = []
+        for i, (w, g) in enumerate(zip(weights, step, strict=True)):
+            g = g * min(1.0, clip / (norm + 1e-6)) + (0 if decoupled else decay * w)
+            m[i] = b1 * m[i] + (1 - b1) * g
+            v[i] = b2 * v[i] + (1 - b2) * g**2
+            mean, square = m[i] / (1 - b1**t), v[i] / (1 - b2**t)
+            shrunk = w - lr * decay * w if decoupled else w
+            new.append(shrunk - lr * mean / (np.sqrt(square) + epsilon))
+        weights = new
+        trajectory.append(weights)
+    return trajectory
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw"])
+@pytest.mark.parametrize("epsilon", [1e-8, 0.5])
+def test_adam_matches_numpy(name, epsilon):
+    """A large ε shows that it is added after the correction of the bias."""
+    generator = np.random.default_rng(0)
+    weights = [generator.normal(size=(3, 2)), generator.normal(size=4)]
+    gradients = [[generator.normal(size=w.shape) for w in weights] for _ in range(6)]
+    options = {"beta1": 0.8, "beta2": 0.95, "epsilon": epsilon, "clip_norm": 1.5}
+    optimizer = client_optimizers.create(name, learning_rate=0.1, weight_decay=0.2, **options)
+    actual = run(optimizer, weights, gradients, tf.float32)
+    expected = numpy_adam(weights, gradients, name == "adamw", 0.1, 0.8, 0.95, epsilon, 0.2, 1.5)
+    for a, e in zip(tf.nest.flatten(actual), tf.nest.flatten(expected), strict=True):
+        np.testing.assert_allclose(a, e, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", client_optimizers.names())
+def test_a_variable_without_gradient_does_not_move(name):
+    optimizer = client_optimizers.create(name, weight_decay=0.5)
+    trajectory = run(optimizer, [np.ones(2), np.ones(2)], [[np.ones(2), None]] * 3, tf.float32)
+    np.testing.assert_array_equal(trajectory[-1][1], np.ones(2))
+    assert np.all(trajectory[-1][0] != 1)
+
+
+@pytest.mark.parametrize("name", [n for n in client_optimizers.names() if n != "sgd"])
+def test_methods_that_assume_sgd_refuse_others(name):
+    refusing = {n for n in methods.names() if methods.get(n).assumes_sgd}
+    assert refusing == {"feddc", "feddc_prototypes", "fedetf", "fednova", "fednova_prototypes"}
+    for method in methods.names():
+        with refuses("client_optimizer", "for the steps of SGD") if method in refusing else none():
+            ExperimentConfig.from_settings(algorithm=method, client_optimizer=name)
+
+
+@pytest.mark.parametrize("name", client_optimizers.names())
+@pytest.mark.parametrize("jit_compile", [False, True])
+def test_what_accumulates_starts_afresh_in_each_round(name, jit_compile):
+    """The same client trains twice alike; with a scheduled step size as well, and with XLA."""
+    spec = dataclasses.replace(
+        support.training_spec("fedavg"),
+        optimizer=client_optimizers.create(name),
+        schedule=schedules.create("exponential", decay=0.5),
+        jit_compile=jit_compile,
+    )
+    weights = states.initial_weights(spec)
+    own = states.initial_client_state(spec, tf.constant([1, 2]))
+    work = ClientWork(spec)
+    message = {"weights": weights, "server": {}, "round": tf.constant(0)}
+    data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(0, 0))
+    first = work.update(message, own, data)["update"].trainable
+    again = work.update(message, own, data)["update"].trainable
+    later = work.update({**message, "round": tf.constant(1)}, own, data)["update"].trainable
+    support.assert_trees_equal(first, again)
+    assert 0 < tf.linalg.global_norm(later) < 0.8 * tf.linalg.global_norm(first)
