@@ -23,7 +23,7 @@ _COHORTS = [[0, 1, 2], [3, 4, 0], [1, 0, 3]]
 
 # What refuses a server optimizer: a step of one's own, samples in one place, no shared weights.
 _WITHOUT_SERVER_OPTIMIZER = {
-    *("feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"),
+    *("ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes", "pfedme"),
     *("central", "fedproto", "local"),
 }
 

@@ -11,6 +11,7 @@ import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import tensorflow as tf
@@ -44,7 +45,9 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
     names = weight_names(spec)
     with runtime.use("inprocess"):
         state = federated.build_process(spec).initialize()
-    inputs, optimizer = spec.input_spec, spec.optimizer
+    inputs = spec.input_spec
+    # The workloads train by SGD, the default.
+    optimizer: Any = spec.optimizer
     channels = inputs.shape[-1]
     settings = {
         "model": workload.model,

@@ -20,6 +20,8 @@ are excluded from the balanced softmax, where the code gives them a frequency of
 clients' weight decay applies.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import ClassVar
 
