@@ -106,15 +106,15 @@ def build_process(
         SettingError: the `Aggregator` cannot be used with the method or the size of the cohort, or
             an optimizer cannot be used with the method.
     """
+    if not spec.server_optimizer.adds_change:
+        spec.server_optimizer.check(spec.method, upload_of(spec))
+    spec.optimizer.check(spec.method)
     stages.enter(f"tracing the computations of {spec.method.name}")
     # Tracing starts TensorFlow; afterwards it would be too late.
     _tf_private.avoid_thread_switches()
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
     update_bytes = count_bytes(result_type["update"])
-    if not spec.server_optimizer.adds_change:
-        spec.server_optimizer.check(spec.method, upload_of(spec))
-    spec.optimizer.check(spec.method)
     statistics_mean: Any = tff.aggregators.MeanFactory(no_nan_division=True)
     if aggregator is None:
         aggregator = aggregators.create("mean")
