@@ -22,7 +22,6 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.server_optimizers import ServerOptimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read, weights_of
@@ -73,11 +72,12 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
         server = _with_initial_values(
             spec, lambda net: ordered(spec.method.server_state(net, spec.task))
         )
-    optimizer = spec.server_optimizer
-    if type(optimizer).initial_state is not ServerOptimizer.initial_state:
+    # A network that is made in a graph invalidates others, so it is only made if it is needed.
+    if not spec.server_optimizer.adds_change:
         with spec.outline() as net:
             shapes = [variable.shape for variable in net.shared.trainable]
-        server[OPTIMIZER] = ordered(optimizer.initial_state([tf.zeros(s) for s in shapes]))
+        if own := spec.server_optimizer.initial_state([tf.zeros(shape) for shape in shapes]):
+            server[OPTIMIZER] = ordered(own)
     return ordered(server)
 
 
