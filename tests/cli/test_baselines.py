@@ -30,3 +30,8 @@ def test_they_have_no_aggregator(aggregator, call_here, tmp_path):
     """They have nothing to aggregate, and do not prevent the comparison."""
     flags = ("--algorithms=fedavg", f"--aggregator={aggregator}", "--noaggregator_zeroing")
     assert len(planned(call_here, tmp_path, *flags, "--baselines")) == 3
+
+
+def test_they_have_no_server_optimizer(call_here, tmp_path):
+    flags = ("--algorithms=fedavg", "--server_optimizer=fedadam", "--server_tau=0.01")
+    assert len(planned(call_here, tmp_path, *flags, "--baselines")) == 3

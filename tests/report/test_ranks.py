@@ -49,18 +49,28 @@ def test_the_critical_values_of_the_article(methods, quantile):
     assert ranks.critical_difference(methods, 14) == pytest.approx(expected, abs=1e-3)
 
 
-def test_the_signed_rank_test_counts_signs():
-    """Exact for few pairs: the share of all signs with a sum of ranks at least as extreme."""
-    differences = [3.0, 1.0, 7.0, -2.0, 5.0, 4.0]
-    magnitudes = np.argsort(np.argsort(np.abs(differences))) + 1
-    sums = [
-        sum(rank for rank, sign in zip(magnitudes, signs, strict=True) if sign)
-        for signs in itertools.product((0, 1), repeat=6)
-    ]
-    own = sum(rank for rank, d in zip(magnitudes, differences, strict=True) if d > 0)
+@pytest.mark.parametrize(
+    ("differences", "magnitudes"),
+    [
+        ([3.0, 1.0, 7.0, -2.0, 5.0, 4.0], [3, 1, 6, 2, 5, 4]),
+        # Ties share their mean rank, also if rounding errors separate them; 0 has none.
+        ([0.3, 0.0, 0.1 + 0.2, -0.1, 0.5, 0.5, 0.5], [2.5, 0, 2.5, 1, 5, 5, 5]),
+        ([1.0, -1.0, 1.0, 1.0, -2.0, 3.0], [2.5, 2.5, 2.5, 2.5, 5, 6]),
+    ],
+)
+def test_the_signed_rank_test_counts_signs(differences, magnitudes):
+    """Exact: twice the share of all signs with a sum of ranks at least as extreme."""
+    every = itertools.product((0, 1), repeat=len(magnitudes))
+    sums = [np.dot(signs, magnitudes) for signs in every]
+    own = np.dot(np.greater(differences, 0), magnitudes)
     tail = np.mean([total >= own for total in sums])
     assert ranks.signed_rank(differences) == pytest.approx(2 * tail)
-    assert ranks.signed_rank([0.0, 0.0]) == 1.0
+    assert ranks.signed_rank(np.negative(differences)) == pytest.approx(2 * tail)
+
+
+def test_equal_values_do_not_differ():
+    assert ranks.signed_rank([0.0, 0.0]) == ranks.signed_rank([]) == 1.0
+    assert ranks.signed_rank([1.0, -1.0]) == 1.0
 
 
 def test_holm_is_never_below_the_step_before():

@@ -37,11 +37,12 @@ class Training:
         test: accuracy on test data by seed; no choice may depend on it.
         trained: the rounds that were computed, by the folder of the run.
         fails, dies: folders whose run raises an error, and with which the process ends.
+        diverges: the round in which a run ends because it has diverged, by its folder.
     """
 
     def __init__(self, directory, test=lambda seed: 50 + seed):
         self.directory, self.test = directory, test
-        self.trained, self.fails, self.dies = {}, set(), set()
+        self.trained, self.fails, self.dies, self.diverges = {}, set(), set(), {}
 
     def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None):
         name = str(folder.relative_to(self.directory))
@@ -50,8 +51,12 @@ class Training:
         if name in self.fails:
             raise ArithmeticError("no")
         path = folder / "metrics.csv"
+        if (folder / "summary.json").exists() and not overwrite:
+            return json.loads((folder / "summary.json").read_text())
+        (folder / "summary.json").unlink(missing_ok=True)
+        end = self.diverges.get(name, ROUNDS)
         known = path.read_text().splitlines()[1:] if path.exists() and not overwrite else []
-        last = min(pause_after or ROUNDS, ROUNDS)
+        last = min(pause_after or end, end)
         self.trained[name] = self.trained.get(name, 0) + max(0, last - len(known))
         rate = f"{config.training.optimizer.learning_rate:g}"
         mu = (f"{config.method.mu:g}",) if config.algorithm == "fedprox" else ()
@@ -64,13 +69,13 @@ class Training:
         folder.mkdir(parents=True, exist_ok=True)
         path.write_text("\n".join([HEADER, *known, *rows]) + "\n")
         (folder / "config.json").write_text(json.dumps(config.to_settings()))
-        if last < ROUNDS:
+        if last < end:
             return {"paused": last}
         summary = {
             "algorithm": config.algorithm,
             "seed": config.seed,
-            "rounds": ROUNDS,
-            "diverged": False,
+            "rounds": end,
+            "diverged": name in self.diverges,
             "va_best": curve[2],
             "ga_final": self.test(config.seed) + (config.algorithm == "fedprox") * config.seed,
             "upload_bytes": 3_000_000,
@@ -203,6 +208,16 @@ def test_an_interrupted_sweep_repeats_nothing(where, training, tmp_path):
     tuned = {f"tuning/fedprox/{name(texts)}/seed_0": r for texts, r in TRAINED.items()}
     assert tuned.items() <= training.trained.items()
     assert set(training.trained.values()) == {2, 4, 8}
+
+
+def test_a_sweep_that_is_repeated_decides_as_before(training, tmp_path):
+    """A run that diverged after a rung had not diverged at that rung."""
+    training.diverges[f"tuning/fedprox/{name(CHOSEN)}/seed_0"] = 6
+    first = sweep_methods(points(), tmp_path)
+    assert first.chosen["fedprox"] == {"client_learning_rate": "0.01", "fedprox_mu": "0.01"}
+    trained = dict(training.trained)
+    assert sweep_methods(points(), tmp_path) == first
+    assert training.trained == trained
 
 
 def test_nothing_is_chosen_while_a_run_of_the_method_lacks(training, tmp_path):

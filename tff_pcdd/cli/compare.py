@@ -23,7 +23,7 @@ from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError, one_of
-from tff_pcdd.federated import aggregators
+from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
 
@@ -178,12 +178,15 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
 
 
 def without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
-    """Settings that reset the aggregator for a baseline, which has nothing to aggregate."""
+    """Settings that reset aggregator and server optimizer for a baseline.
+
+    It has nothing to aggregate, and no server that takes a step.
+    """
     if not methods.get(algorithm).baseline:
         return {}
-    chooser = aggregators.registry.setting
-    options = (setting for setting in flags.settings.values() if setting.chosen_by == chooser)
-    return dict.fromkeys([chooser, *(setting.name for setting in options)])
+    choosers = (aggregators.registry.setting, server_optimizers.registry.setting)
+    options = (setting for setting in flags.settings.values() if setting.chosen_by in choosers)
+    return dict.fromkeys([*choosers, *(setting.name for setting in options)])
 
 
 def main(flags: Flags) -> None:

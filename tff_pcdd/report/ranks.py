@@ -70,13 +70,26 @@ def critical_difference(methods: int, federations: int) -> float:
 
 
 def signed_rank(differences: Sequence[float]) -> float:
-    """The p-value of Wilcoxon's signed-rank test (section 3.1.3), two-sided.
+    """The p-value of Wilcoxon's signed-rank test (section 3.1.3), two-sided and exact.
+
+    Ties share their mean rank. SciPy's exact test assumes that there are none.
 
     Args:
         differences: of paired values; those that are 0 are left out.
     """
-    unequal = [difference for difference in differences if difference]
-    return float(stats.wilcoxon(unequal).pvalue) if unequal else 1.0
+    # Accuracies are multiples of 1 / samples; rounding errors must not separate equal ones.
+    unequal = np.array([d for d in np.round(differences, 9) if d])
+    # Doubled, so that mean ranks are integers as well.
+    doubled = np.rint(2 * stats.rankdata(np.abs(unequal))).astype(int)
+    # The probability of each sum of the ranks with a positive sign, if both signs are as likely.
+    probabilities = np.ones(1)
+    for rank in doubled:
+        none = np.zeros(rank)
+        either = np.append(probabilities, none) + np.append(none, probabilities)
+        probabilities = either / 2
+    own = doubled[unequal > 0].sum()
+    tails = probabilities[: own + 1].sum(), probabilities[own:].sum()
+    return float(min(1.0, 2 * min(tails)))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:

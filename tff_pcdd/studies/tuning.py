@@ -33,7 +33,7 @@ class Trial:
         runs: the runs of its experiments, with their results so far.
         stopped: the round after which it was stopped; None if it was not.
         score: the best accuracy on held-out samples, in %, averaged over its runs; None if a run
-            has diverged or failed, -inf before the first measurement.
+            has diverged by then or failed, -inf before the first measurement.
         best_rounds: the rounds in which the runs reached their best accuracy.
         rounds: the rounds that its runs have trained, in total.
     """
@@ -65,9 +65,14 @@ class Trial:
         histories = [run.history() for run in self.runs]
         best = [best_held_out(history, criterion, until) for history in histories]
         values = [value for _, value in best]
+        # Of a sweep that is repeated, runs may have diverged later than in this round.
+        diverged = any(
+            run.diverged and (until is None or history[-1]["round"] <= until)
+            for run, history in zip(self.runs, histories, strict=True)
+        )
         return dataclasses.replace(
             self,
-            score=None if self.diverged else statistics.fmean(values),
+            score=None if diverged else statistics.fmean(values),
             best_rounds=[number for number, _ in best],
             rounds=sum(history[-1]["round"] if len(history) else 0 for history in histories),
         )

@@ -178,15 +178,14 @@ class ExperimentConfig:
             reason = "has no effect if all clients take part; set clients_per_round"
         elif self.aggregator.uniform_cohorts:
             reason = f"the guarantee of aggregator={self.aggregator.name} is for uniform cohorts"
-        elif sampling == BY_SAMPLES and self.method.weighting == "samples":
-            equal = self.aggregator.equal_weights
+        elif (
+            sampling == BY_SAMPLES
+            and self.method.weighting == "samples"
+            and not self.aggregator.equal_weights
+        ):
             reason = (
-                None
-                if equal
-                else (
-                    "would count the samples twice, in the draw and in the mean; set "
-                    "client_weighting=uniform"
-                )
+                "would count the samples twice, in the draw and in the mean; set "
+                "client_weighting=uniform"
             )
         if reason:
             raise SettingError("cohort_sampling", sampling, reason)

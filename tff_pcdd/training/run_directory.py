@@ -75,8 +75,9 @@ def check_directory(
         return
     check_entries(directory, "output_dir")
     saved = _read_json(directory / CONFIG, "output_dir")
-    saved = {**implied_defaults(ExperimentConfig), **saved}
     wanted = config.to_settings()
+    implied = implied_defaults(ExperimentConfig)
+    saved = {**{name: implied[name] for name in implied if name in wanted}, **saved}
     names = [
         name
         for name in sorted({*saved, *wanted})

@@ -179,8 +179,8 @@ class Simulation:
         """Computes the next round.
 
         Returns:
-            what `round_metrics` returns, such as `train_loss`; the
-            computing time in `seconds`; `upload_bytes` and `download_bytes` of the whole cohort.
+            What `round_metrics` returns, such as `train_loss`; the computing time in `seconds`;
+            `upload_bytes` and `download_bytes` of the whole cohort.
         """
         seeds, num_clients = self.config.seeds, self.federation.num_clients
         sampling = self.config.training.cohort_sampling
