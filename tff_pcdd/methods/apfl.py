@@ -7,10 +7,12 @@ the mixture of weights α_k·v_k + (1 - α_k)·w. While the client trains w as i
 also moves v_k along the gradient of the loss of the mixture, α_k·∇f_k(mixture), in which w is the
 client's local model of that moment (algorithm 1). If the share is adaptive, each batch sets α_k ←
 α_k - η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The global
-model is that of FedAvg for every α. With α = 0, fixed, the personal model is the global one.
+model is that of FedAvg for every α. With α = 0, fixed, the personal model has the weights of the
+global one.
 
 Between rounds, the personal model is the mixture with the broadcast w, without fine-tuning. v_k
-starts at the initial w. Its normalization layers have the statistics of the mixture.
+starts at the initial w. The statistics of normalization layers are not mixed: those of the personal
+model are averages over the client's own batches in the mixture, from its last rounds of training.
 
 Departures from the authors' code, which is in FedTorch: it mixes the outputs of the two networks
 and not their weights, updates α only at the first batch of a round, and adds 0.02·α to its
