@@ -76,7 +76,7 @@ class FedPAC(FedPer):
         self.prototypes, self.table, self.known = {}, [], {}
         self.weights = {}
 
-    def statistics(self, k, values):
+    def moments(self, k, values):
         """h [C, d] and V of a client with the given backbone."""
         f, y = features(values, inputs(k), False), np.array(LABELS[k], int)
         share = counts(k) / len(y)
@@ -129,7 +129,7 @@ class FedPAC(FedPer):
         held = [k for k in cohort if LABELS[k]]
         self.table = []
         for k in held:
-            h, variance = self.statistics(k, self.received)
+            h, variance = self.moments(k, self.received)
             head = {name: found[k][name] for name in HEAD}
             self.table.append((k, h, variance, head))
             self.known[k] = (h, variance, head)
