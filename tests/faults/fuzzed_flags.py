@@ -156,7 +156,7 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
         "tff_pcdd.export.export_run": lambda *_, **__: [],
         "tff_pcdd.studies.partition_report.write": lambda *_: "drawn",
-        "tff_pcdd.benchmarks.suite.run": lambda *_: "measured",
+        "tff_pcdd.benchmarks.suite.run": lambda *_, **__: "measured",
     }
     with contextlib.ExitStack() as stack:
         for target, replacement in patches.items():

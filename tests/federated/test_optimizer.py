@@ -137,7 +137,9 @@ def test_a_variable_without_gradient_does_not_move(name):
 @pytest.mark.parametrize("name", [n for n in client_optimizers.names() if n != "sgd"])
 def test_methods_that_assume_sgd_refuse_others(name):
     refusing = {n for n in methods.names() if methods.get(n).assumes_sgd}
-    assert refusing == {"feddc", "feddc_prototypes", "fedetf", "fednova", "fednova_prototypes"}
+    assert refusing == {
+        *("feddc", "feddc_prototypes", "fedetf", "fednova", "fednova_prototypes", "scaffold"),
+    }
     for method in methods.names():
         with refuses("client_optimizer", "for the steps of SGD") if method in refusing else none():
             ExperimentConfig.from_settings(algorithm=method, client_optimizer=name)

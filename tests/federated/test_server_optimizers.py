@@ -122,7 +122,10 @@ def test_its_tensors_are_part_of_the_state_and_are_not_sent(simulation):
     assert process.update_bytes == expected.update_bytes
 
 
-REFUSED = {"feddc", "feddyn", "feddc_prototypes", "feddyn_prototypes", "central"}
+REFUSED = {
+    *("ccvr", "central", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"),
+    "pfedme",
+}
 
 
 @pytest.mark.parametrize("name", methods.names())
