@@ -21,8 +21,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -30,12 +31,10 @@ with epy.lazy_imports():
 
     from tff_pcdd import losses
 
-_GLOBAL = "global_"
-
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedNTD(Method):
+class FedNTD(ReceivedModelMethod):
     """FedAvg with distillation of the global model's answers about the classes that are wrong."""
 
     name = "fedntd"
@@ -46,25 +45,15 @@ class FedNTD(Method):
     beta: float = option(1.0, "β, weight of the distillation.", minimum=0)
     temperature: float = option(1.0, "τ, temperature of the distillation.", above=0)
 
-    def build(self, task):
-        parts = super().build(task)
-        if self.beta:
-            parts |= {f"{_GLOBAL}{name}": part for name, part in super().build(task).items()}
-        return parts
-
-    def placement(self, part, layer):
-        return Placement.SCRATCH if part.startswith(_GLOBAL) else Placement.SHARED
-
-    def begin(self, net, client):
-        for original, copy in net.copies(_GLOBAL):
-            copy.assign(original)
+    @property
+    def compares(self):
+        return self.beta > 0
 
     def loss(self, net, batch, client):
         logits = net["head"](self.embed(net, batch.x, training=True))
         loss, distillation = cross_entropy(batch.y, logits), tf.constant(0.0)
         if self.beta:
-            features = net[f"{_GLOBAL}backbone"](batch.x, training=False)
-            teacher = net[f"{_GLOBAL}head"](features)
+            teacher = self.received_logits(net, batch.x)
             distillation = losses.not_true_divergence(teacher, logits, batch.y, self.temperature)
             loss += self.beta * distillation
         return loss, {"distillation": distillation}

@@ -20,9 +20,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.gradients import gradients_at, gradients_of, with_gradients
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -30,14 +31,13 @@ with epy.lazy_imports():
 
     from tff_pcdd import losses
 
-_GLOBAL = "global_"
 # Keeps the direction finite where both models say the same.
 _TINY = 1e-12
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedSOL(Method):
+class FedSOL(ReceivedModelMethod):
     """FedAvg with gradients at weights that depart from the received model."""
 
     name = "fedsol"
@@ -51,23 +51,14 @@ class FedSOL(Method):
         "all", "Weights that are perturbed: all or those of the head.", choices=("all", "head")
     )
 
-    def build(self, task):
-        parts = super().build(task)
-        if self.rho:
-            parts |= {f"{_GLOBAL}{name}": part for name, part in super().build(task).items()}
-        return parts
-
-    def placement(self, part, layer):
-        return Placement.SCRATCH if part.startswith(_GLOBAL) else Placement.SHARED
-
-    def begin(self, net, client):
-        for original, copy in net.copies(_GLOBAL):
-            copy.assign(original)
+    @property
+    def compares(self):
+        return self.rho > 0
 
     def loss(self, net, batch, client):
         if not self.rho:
             return (*super().loss(net, batch, client)[:1], {"divergence": tf.constant(0.0)})
-        received = net[f"{_GLOBAL}head"](net[f"{_GLOBAL}backbone"](batch.x, training=False))
+        received = self.received_logits(net, batch.x)
 
         def logits():
             return net["head"](self.embed(net, batch.x, training=True))
@@ -78,7 +69,7 @@ class FedSOL(Method):
         def local_loss():
             return cross_entropy(batch.y, logits())
 
-        originals = {original.ref(): copy for original, copy in net.copies(_GLOBAL)}
+        originals = self.received_values(net)
         variables = net.common
         divergence, directions = gradients_of(departure, variables)
         if self.perturb == "head":

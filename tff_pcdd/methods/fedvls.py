@@ -27,8 +27,9 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -36,14 +37,13 @@ with epy.lazy_imports():
 
     from tff_pcdd import losses
 
-_GLOBAL = "global_"
 # Keeps the logarithm of the frequency of a vacant class finite; its term has weight 0.
 _LEAST_FREQUENCY = 1e-9
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedVLS(Method):
+class FedVLS(ReceivedModelMethod):
     """FedAvg with a balanced softmax that remembers the classes a client lacks."""
 
     name = "fedvls"
@@ -53,23 +53,12 @@ class FedVLS(Method):
     distillation: float = option(0.1, "λ, weight of the distillation of vacant classes.", minimum=0)
     suppression: float = option(0.005, "ν, weight of the logit suppression.", minimum=0)
 
-    def build(self, task):
-        parts = super().build(task)
-        return {**parts, **{f"{_GLOBAL}{name}": part for name, part in super().build(task).items()}}
-
-    def placement(self, part, layer):
-        return Placement.SCRATCH if part.startswith(_GLOBAL) else Placement.SHARED
-
-    def begin(self, net, client):
-        for original, copy in net.copies(_GLOBAL):
-            copy.assign(original)
-
     def constants(self, class_counts, task):
         return {"frequencies": class_counts / tf.maximum(tf.reduce_sum(class_counts), 1)}
 
     def loss(self, net, batch, client):
         logits = net["head"](self.embed(net, batch.x, training=True))
-        received = net[f"{_GLOBAL}head"](net[f"{_GLOBAL}backbone"](batch.x, training=False))
+        received = self.received_logits(net, batch.x)
         vacant = tf.equal(client.class_counts, 0)
         distillation = losses.divergence(
             losses.mask_logits(tf.stop_gradient(received), vacant),
