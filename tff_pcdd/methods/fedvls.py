@@ -18,6 +18,11 @@ The terms are those of the authors' code, including the factor ν, the shift of 
 + log C, and that a sample of class c itself counts as logit 0. Departures from it: vacant classes
 are excluded from the balanced softmax, where the code gives them a frequency of 1e-9, and the
 clients' weight decay applies.
+
+If clients hold few classes and share none, the balanced softmax keeps the global model far behind
+FedAvg's: on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the GA was 39.0 % with λ = ν = 0,
+as that of FedRoD's generic head, 35.9 % with the defaults, 42.3 % with λ = 1, and 69.4 % with
+FedAvg.
 """
 
 from __future__ import annotations
