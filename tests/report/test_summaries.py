@@ -1,6 +1,7 @@
 """Summaries of several comparisons: what is read, ranked and refused."""
 
 import csv
+import shutil
 
 import pytest
 
@@ -87,6 +88,10 @@ def test_refusals(directories, tmp_path):
         summaries.summarize([tmp_path / "none"], out)
     with refuses("comparison_dirs", "name each directory once"):
         summaries.summarize([directories[0], directories[0]], out)
+    sweep = tmp_path / "sweep"
+    shutil.copytree(directories[0], sweep / "comparison")
+    with refuses("comparison_dirs", "name each directory once"):
+        summaries.summarize([sweep, sweep / "comparison"], out)
     with refuses("measures", "loss is not one of ga_final"):
         summaries.summarize(directories, out, ["loss"])
     with refuses("comparison_dirs", "at least two methods"):

@@ -137,14 +137,12 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
         DamagedFileError: comparison.csv is damaged.
     """
     paths = [Path(path) for path in comparison_dirs]
-    if len({path.resolve() for path in paths}) < len(paths):
+    if len({_comparison_in(path).resolve() for path in paths}) < len(paths):
         shown = ",".join(map(str, paths))
         raise SettingError("comparison_dirs", shown, "name each directory once")
     found: list[tuple[Path, Federation]] = []
     for path in paths:
-        inner = path / COMPARISON
-        holds = (inner / comparison_results.FILE).is_file()
-        directory = Directory(inner if holds else path, compared=False)
+        directory = Directory(_comparison_in(path), compared=False)
         try:
             results = comparison_results.read(directory)
         except FileNotFoundError:
@@ -160,6 +158,12 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
         else dataclasses.replace(federation, name=f"{federation.name} ({path.name})")
         for path, federation in found
     ]
+
+
+def _comparison_in(path: Path) -> Path:
+    """The directory of the comparison, if the path is that of a sweep over methods."""
+    inner = path / COMPARISON
+    return inner if (inner / comparison_results.FILE).is_file() else path
 
 
 def _name(directory: Directory, results: Sequence[Result], partition: str) -> str:

@@ -104,11 +104,12 @@ class RunBars:
 
     def end(self, run: int) -> None:
         """Moves the bar of a run above the others."""
-        bar = self._bars.pop(run)
-        del self._places[run]
-        bar.set_postfix_str(self._texts.pop(run), refresh=False)
+        bar = self._bars[run]
+        bar.set_postfix_str(self._texts[run], refresh=False)
         line = str(bar)
+        # A signal may end the program here. A bar that nobody closes would be drawn at its exit.
         bar.close()
+        del self._bars[run], self._places[run], self._texts[run]
         if self._shown:
             tqdm.tqdm.write(line, file=sys.stderr)
 
