@@ -173,6 +173,16 @@ def test_files_with_values_that_no_program_writes(tmp_path, seed):
             assert "\n" not in str(error)
 
 
+def test_unequal_work_is_not_reported_as_full_work(tmp_path):
+    for name, settings, words in (
+        ("full", {}, "trained for 5 local epochs in each round"),
+        ("unequal", {"straggler_share": 0.5}, "trained for up to 5 local epochs in each round"),
+    ):
+        make_run(tmp_path / name, **settings)
+        text = write_report(run_dir=tmp_path / name).path.read_text()
+        assert words in " ".join(text.split())
+
+
 def test_a_report_takes_less_than_two_seconds(tmp_path):
     """Also of a large run, and in a process that has imported nothing yet."""
     clients = [f"client {i}" for i in range(50)]

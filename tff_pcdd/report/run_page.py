@@ -40,6 +40,9 @@ _FIGURES = {
     "pa_before_final": ("PA before local steps", "mean over clients"),
 }
 
+# Settings with which clients do only a part of their local epochs.
+_UNEQUAL_WORK = ("min_local_epochs", "straggler_share", "dropped_share")
+
 
 def content(directory: Directory) -> dict[str, Any]:
     """The values of the template run.html.
@@ -128,10 +131,12 @@ def _sentence(
         everyone = held is not None and cohort == len(held.sites)
         who = "all of which" if everyone else f"{text.whole(cohort)} of which"
         who = who if held else text.plural(cohort, "client")
+        unequal = any(settings.get(name) for name in _UNEQUAL_WORK)
+        work = f"{'up to ' if unequal else ''}{text.plural(epochs, 'local epoch')}"
         parts.append(
-            f", {who} trained for {text.plural(epochs, 'local epoch')} in each round"
+            f", {who} trained for {work} in each round"
             if held
-            else f", with {who} and {text.plural(epochs, 'local epoch')} in each"
+            else f", with {who} and {work} in each"
         )
     return "".join(parts) + f" (seed {name_of(settings.get('seed', '?'))})."
 
