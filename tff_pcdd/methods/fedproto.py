@@ -69,10 +69,7 @@ class FedProto(PrototypeMethod):
 
     def loss(self, net, batch, client):
         features = self.embed(net, batch.x, training=True)
-        prototypes, valid = client.server["prototypes"], client.server["valid"]
-        known = tf.cast(tf.gather(valid, batch.y), tf.float32)[:, None]
-        difference = known * (features - tf.gather(prototypes, batch.y))
-        distance = tf.reduce_mean(tf.square(difference))
+        distance = self.prototype_distance(features, batch.y, client)
         loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
         return loss, {"distance": distance}
 

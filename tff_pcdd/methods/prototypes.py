@@ -8,7 +8,7 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.records import TaskSpec, Upload
+from tff_pcdd.methods.records import Client, TaskSpec, Upload
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -32,6 +32,17 @@ class PrototypeMethod(Method):
     def prototype_dim(self, task: TaskSpec) -> int:
         """Width of a prototype: that of the features which `embed` returns."""
         return task.feature_dim
+
+    def prototype_distance(
+        self, features: tf.Tensor, labels: tf.Tensor, client: Client
+    ) -> tf.Tensor:
+        """Mean squared difference between features [batch, d] and the prototypes of their classes.
+
+        Samples of classes without a prototype count as 0.
+        """
+        prototypes, valid = client.server["prototypes"], client.server["valid"]
+        known = tf.cast(tf.gather(valid, labels), tf.float32)[:, None]
+        return tf.reduce_mean(tf.square(known * (features - tf.gather(prototypes, labels))))
 
     def server_state(self, net, task):
         return {

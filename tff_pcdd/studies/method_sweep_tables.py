@@ -15,6 +15,7 @@ from tff_pcdd.studies.run_groups import (
     summary_values,
 )
 from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import Tuned, known_score
 from tff_pcdd.training import ExperimentConfig
 
@@ -36,12 +37,6 @@ _ACCURACIES = {
     "pa_many_final": "PA after, many",
     "pa_medium_final": "PA after, medium",
     "pa_few_final": "PA after, few",
-}
-
-_CHOICE = {
-    "va": "VA: accuracy of the global model on the samples that all clients held out",
-    "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
-    "epochs, on the samples that the client held out",
 }
 
 
@@ -67,7 +62,7 @@ def document(
         f"# {first.describe()}",
         "## Chosen settings",
         choices(tuned),
-        f"{_CHOICE[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
+        f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
         "of the grid that were stopped early, because others had a higher VA. Rounds: what all "
         "points of the method have trained together; a method without a coefficient of its own has "
         "fewer points. Every decision is made on held-out samples.",

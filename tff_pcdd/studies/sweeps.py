@@ -29,7 +29,8 @@ _FILES = (_CSV, _TABLE, _PICTURE, _FLAGS)
 # that holds the round with the best value.
 CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
 
-_NOTES = {
+# What the accuracy in the tables is.
+NOTES = {
     "va": "VA: accuracy of the global model on the samples that all clients held out",
     "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
     "epochs, on the samples that the client held out",
@@ -90,7 +91,7 @@ def sweep(
     best = choose(outcomes)
     title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"
     report = table(outcomes, best)
-    note = f"{_NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
+    note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
         "over seeds (n - 1 in the denominator)."
