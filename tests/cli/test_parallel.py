@@ -187,6 +187,7 @@ def test_a_sweep_over_methods_in_parallel_equals_a_serial_one(folder, start, suc
             _, err = program.communicate(timeout=60)
         finally:
             program.kill()
+    assert program.returncode == 128 + signal.SIGTERM, err
     assert err.splitlines()[-1] == "sweep: terminated; the same command resumes it"
     assert not (directory / "sweep.md").exists()
     again = succeed("sweep", *flags, cwd=folder)

@@ -126,6 +126,47 @@ def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
     assert err == f"train: {_WORDS[number]}; the same command resumes it\n"
 
 
+_RAY_PROGRAM = """
+import os, signal, sys, time
+import ray
+from tff_pcdd.cli import program
+from tff_pcdd.runtime import ray_cluster
+
+name = sys.argv.pop()
+original = getattr(ray, name)
+
+def call(*args, **options):
+    original(*args, **options)
+    # Here, the program has not restored its handlers yet.
+    os.kill(os.getpid(), signal.SIGTERM)
+    time.sleep(60)
+
+def main(flags):
+    setattr(ray, name, call)
+    ray_cluster.connect(None, num_cpus=1)
+    ray_cluster.release()
+
+sys.argv[0] = "train"
+program.run("doc", lambda flags: None, main)
+"""
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize("name", ["init", "shutdown"])
+def test_a_signal_is_noticed_while_ray_starts_and_ends(name):
+    """Ray would replace the handlers of signals when it starts, and remove them when it ends."""
+    pytest.importorskip("ray")
+    process = subprocess.run(
+        [sys.executable, "-c", _RAY_PROGRAM, name],
+        cwd=_ROOT,
+        capture_output=True,
+        text=True,
+        timeout=120,
+    )
+    assert process.stderr == "train: terminated; the same command resumes it\n"
+    assert process.returncode == 128 + signal.SIGTERM
+
+
 def test_a_program_within_a_process_leaves_its_handlers():
     before = {number: signal.getsignal(number) for number in _WORDS}
     hook = sys.unraisablehook

@@ -48,8 +48,14 @@ def initialize(
         # used another cluster, with a token.
         internals._raylet.Config.initialize("")
         internals._raylet.AuthenticationTokenLoader.instance().reset_cache()
-        enabled, ray_constants.ENABLE_RAY_CLUSTER = ray_constants.ENABLE_RAY_CLUSTER, False
-        try:
+        with (
+            _replaced(
+                ray_constants, ENABLE_RAY_CLUSTER=False, RAY_DISABLE_FAILURE_SIGNAL_HANDLER=True
+            ),
+            # Ray would end the process without a message on a SIGTERM before `init` has returned,
+            # and, with its handler of failures, while it shuts down.
+            _replaced(internals._private.utils, set_sigterm_handler=lambda _: None),
+        ):
             for attempt in range(_MOST_ATTEMPTS):
                 try:
                     ray.init(**options, log_to_driver=False, configure_logging=False)
@@ -62,8 +68,6 @@ def initialize(
                         reason = " ".join(str(error).split())[:300]
                         where = f"connect to {address}" if address else "start on this machine"
                         raise RuntimeStartError(f"Ray cannot {where}: {reason}") from error
-        finally:
-            ray_constants.ENABLE_RAY_CLUSTER = enabled
 
 
 def private_environment() -> dict[str, str]:
@@ -121,8 +125,16 @@ def _identities(pids: Iterable[int]) -> list[str]:
     return found
 
 
-def kill_new(others: Collection[int]) -> None:
-    """Kills the descendants of this process except for some of them."""
+def give_up(others: Collection[int]) -> None:
+    """Ends a start or a connection that has been interrupted.
+
+    Args:
+        others: the descendants of this process that are not of the cluster.
+    """
+    ray: Any = sys.modules.get("ray")
+    # Ray's threads would report the loss of their connections.
+    if getattr(ray, "is_initialized", bool)():
+        shut_down()
     for process in _identities(set(children(os.getpid())).difference(others)):
         ray_watchdog.kill(process)
 
@@ -154,6 +166,17 @@ def watchdog(directory: pathlib.Path, others: Collection[int]) -> Iterator[None]
 def _log_message(data: Mapping[str, Any], *_: object, **__: object) -> None:
     """Takes what Ray would print, such as that a process has died; whoever waits for it knows."""
     logging.debug("ray: %s", data.get("lines"))
+
+
+@contextlib.contextmanager
+def _replaced(module: Any, **values: Any) -> Iterator[None]:
+    """Replaces attributes of a module for a block."""
+    before = {name: getattr(module, name) for name in values}
+    vars(module).update(values)
+    try:
+        yield
+    finally:
+        vars(module).update(before)
 
 
 @contextlib.contextmanager

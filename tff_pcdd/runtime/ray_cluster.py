@@ -187,7 +187,7 @@ def _open(
             _ray_processes.initialize(address, options, variables)
         except BaseException:
             # Ctrl-C, for example, while some of Ray's processes have started.
-            _ray_processes.kill_new(others)
+            _ray_processes.give_up(others)
             raise
         if _directory is not None:
             # It ends after Ray.
