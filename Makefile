@@ -21,7 +21,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test matrix faults mutation lint format notebooks serve docs install install-tracking \
+.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs install install-tracking \
 	install-ray install-serving install-docs install-peers clean
 
 demo: install
@@ -33,6 +33,10 @@ check: lint
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
 test: install install-tracking install-ray install-serving install-docs lint
+	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal
+
+# The lines that the tests run. Tracing them takes as long again as the tests.
+coverage: install install-tracking install-ray install-serving install-docs
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
