@@ -1,4 +1,4 @@
-"""Unequal local work: what clients draw, the steps they take, and what remains of those lost."""
+"""Unequal local work: what clients draw, and the steps they take."""
 
 import dataclasses
 
@@ -15,12 +15,12 @@ from tff_pcdd.methods import Phase
 
 
 def draws_of(work, local_epochs, number=2000):
-    """The draws of many clients: epochs, parts of 65,536, dropped."""
+    """The draws of many clients: epochs, parts of 65,536."""
 
     @tf.function(input_signature=[tf.TensorSpec([2], tf.int32)])
     def draw(seed):
         drawn = work.draw(seed, local_epochs)
-        return drawn.epochs, drawn.parts, drawn.dropped
+        return drawn.epochs, drawn.parts
 
     return [np.array(column) for column in zip(*(draw([7, k]) for k in range(number)), strict=True)]
 
@@ -32,16 +32,16 @@ def test_full_work_draws_nothing():
 
 
 def test_epochs_are_drawn_uniformly():
-    epochs, parts, dropped = draws_of(LocalWork(min_local_epochs=2), 5)
+    epochs, parts = draws_of(LocalWork(min_local_epochs=2), 5)
     counts = np.bincount(epochs, minlength=6)
     assert counts[:2].sum() == 0
     # Four standard deviations of a count with probability 1/4.
     assert np.all(np.abs(counts[2:] - 500) < 4 * np.sqrt(2000 * 0.25 * 0.75))
-    assert set(parts) == {65536} and not dropped.any()
+    assert set(parts) == {65536}
 
 
 def test_stragglers_finish_a_uniform_share():
-    epochs, parts, _ = draws_of(LocalWork(straggler_share=0.4), 5)
+    epochs, parts = draws_of(LocalWork(straggler_share=0.4), 5)
     slow = parts[parts < 65536] / 65536
     assert set(epochs) == {5}
     assert abs(len(slow) - 800) < 4 * np.sqrt(2000 * 0.4 * 0.6)
@@ -50,8 +50,14 @@ def test_stragglers_finish_a_uniform_share():
 
 
 def test_clients_drop_out():
-    *_, dropped = draws_of(LocalWork(dropped_share=0.3), 5)
-    assert abs(dropped.sum() - 600) < 4 * np.sqrt(2000 * 0.3 * 0.7)
+    work = LocalWork(dropped_share=0.3)
+    dropped = [work.drops_out([7, k]) for k in range(2000)]
+    assert abs(sum(dropped) - 600) < 4 * np.sqrt(2000 * 0.3 * 0.7)
+    assert not any(LocalWork(straggler_share=1.0).drops_out([7, k]) for k in range(20))
+    # A larger share adds clients to the same ones.
+    more = [LocalWork(dropped_share=0.6).drops_out([7, k]) for k in range(200)]
+    assert sum(more) > sum(dropped[:200])
+    assert all(np.greater_equal(more, dropped[:200]))
 
 
 @pytest.mark.parametrize(
@@ -68,18 +74,16 @@ def test_clients_drop_out():
 def test_every_phase_is_shortened_alike(epochs, share, planned, expected):
     """Of four steps per epoch, ⌈n·e/E⌉ and then ⌈n·share⌉ remain."""
     parts = tf.constant(round(share * 65536), tf.int64)
-    draws = Draws(tf.constant(epochs, tf.int64), parts, tf.constant(False), 5)
+    draws = Draws(tf.constant(epochs, tf.int64), parts, 5)
     phases = [Phase([], number, None) for number in planned]
     assert [int(steps) for steps in draws.steps(phases, tf.constant(4))] == expected
-    gone = draws._replace(dropped=tf.constant(True))
-    assert [int(steps) for steps in gone.steps(phases, tf.constant(4))] == [0] * len(planned)
     assert [int(steps) for steps in draws.steps(phases, tf.constant(0))] == [0] * len(planned)
 
 
 @pytest.mark.parametrize("name", ["fedavg", "fednova"])
 def test_rounds_with_unequal_work_match_numpy(monkeypatch, name):
-    """FedNova divides by the steps that were taken; lost clients count in no mean."""
-    work = LocalWork(min_local_epochs=1, straggler_share=0.5, dropped_share=0.3)
+    """FedNova divides by the steps that were taken."""
+    work = LocalWork(min_local_epochs=1, straggler_share=0.5)
     spec = quadratic.training_spec(
         monkeypatch, name, oracle.START, rate=0.1, epochs=4, sizes=oracle.SIZES, momentum=0.5
     )
@@ -92,11 +96,10 @@ def test_rounds_with_unequal_work_match_numpy(monkeypatch, name):
         federation.round(cohort)
         weights, changes, lengths = {}, {}, {}
         for k, result in zip(cohort, federation.results, strict=True):
-            dropped, epochs, share = fate(work, k, number)
-            fates.append((dropped, epochs, share < 1))
-            assert bool(result["metrics"]["dropped"]) == dropped
+            epochs, share = fate(work, k, number)
+            fates.append((epochs, share < 1))
             full = oracle.Solver(0.1, 1, 0.5, 0.0).steps(k)
-            steps = int(np.ceil(full * epochs * share)) if not dropped else 0
+            steps = int(np.ceil(full * epochs * share))
             assert int(result["metrics"]["steps"]) == steps
             position, velocity, effective = w, 0.0, 0.0
             for step in range(steps):
@@ -104,8 +107,7 @@ def test_rounds_with_unequal_work_match_numpy(monkeypatch, name):
                 position -= 0.1 * velocity
                 effective += sum(0.5**later for later in range(steps - step))
             changes[k], lengths[k] = position - w, effective
-            weights[k] = 0 if dropped else oracle.SIZES[k]
-            assert float(result["weight"]) == weights[k]
+            weights[k] = oracle.SIZES[k]
         if any(weights.values()):
             if name == "fednova":
                 slopes = {k: changes[k] / (lengths[k] or 1) for k in cohort}
@@ -114,30 +116,14 @@ def test_rounds_with_unequal_work_match_numpy(monkeypatch, name):
                 w += oracle.mean(changes, weights)
         np.testing.assert_allclose(federation.weights, [w], rtol=1e-5, atol=1e-6)
     # All fates occur, otherwise the test would say nothing.
-    assert {dropped for dropped, *_ in fates} == {True, False}
-    assert len({epochs for _, epochs, _ in fates}) == 4
-    assert {slow for *_, slow in fates} == {True, False}
+    assert len({epochs for epochs, _ in fates}) == 4
+    assert {slow for _, slow in fates} == {True, False}
 
 
 def fate(work, client, round_number):
     """The draws of a client, whose seed in `quadratic.Federation` is (client, round)."""
     drawn = work.draw(tf.constant([client, round_number]), 4)
-    return bool(drawn.dropped), int(drawn.epochs), int(drawn.parts) / 65536
-
-
-def test_a_client_that_drops_out_keeps_its_state_and_sends_nothing(simulation):
-    """All drop out here, so that the server keeps its weights as well."""
-    work = LocalWork(dropped_share=0.9999)
-    process = build_process(dataclasses.replace(support.training_spec("feddc"), local_work=work))
-    state = process.initialize()
-    clients = {k: process.initial_client_state(support.seed_of(0, k)) for k in (0, 1, 3)}
-    before = dict(clients)
-    after, clients, metrics = support.run_rounds(process, state, clients, [[0, 1, 3]])
-    support.assert_trees_equal(after["weights"], state["weights"])
-    support.assert_trees_equal(after["server"], state["server"])
-    support.assert_trees_equal(clients, before)
-    assert float(metrics["sums"]["dropped"]) == 3
-    assert float(metrics["included"]) == float(metrics["sums"]["steps"]) == 0
+    return int(drawn.epochs), int(drawn.parts) / 65536
 
 
 def test_stragglers_see_the_first_batches_of_full_work(monkeypatch):
@@ -148,7 +134,7 @@ def test_stragglers_see_the_first_batches_of_full_work(monkeypatch):
         LocalWork,
         "draw",
         lambda self, seed, epochs: Draws(
-            tf.constant(epochs, tf.int64), tf.constant(65536, tf.int64), tf.constant(False), epochs
+            tf.constant(epochs, tf.int64), tf.constant(65536, tf.int64), epochs
         ),
     )
     process, same = build_process(spec), build_process(unequal)
@@ -159,8 +145,8 @@ def test_stragglers_see_the_first_batches_of_full_work(monkeypatch):
 
 def test_pooled_samples_have_no_clients_that_could_do_less(simulation):
     spec = dataclasses.replace(
-        support.training_spec("central"), local_work=LocalWork(dropped_share=0.9999)
+        support.training_spec("central"), local_work=LocalWork(straggler_share=1.0)
     )
     assert ClientWork(spec) is not None
     process = build_process(spec)
-    assert "dropped" not in dir(process.next.type_signature.result[2].member["sums"])
+    assert "steps" not in dir(process.next.type_signature.result[2].member["sums"])

@@ -35,7 +35,7 @@ def build(name, optimizer, server_optimizer):
         server_optimizer=server_optimizers.create(server_optimizer),
         schedule=schedules.create("cosine", warmup_rounds=1),
         num_rounds=4,
-        local_work=LocalWork(min_local_epochs=1, straggler_share=0.5, dropped_share=0.2),
+        local_work=LocalWork(min_local_epochs=1, straggler_share=0.5),
     )
     return build_process(spec)
 

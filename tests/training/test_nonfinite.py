@@ -11,7 +11,7 @@ import tensorflow as tf
 from tests.training.runs import CONFIG, metrics, rows, summary
 from tff_pcdd import export
 from tff_pcdd.errors import DataError
-from tff_pcdd.federated import aggregators
+from tff_pcdd.federated import LocalWork, aggregators
 from tff_pcdd.training import History, Simulation, plots, run_experiment
 from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.summary import summarize_accuracies
@@ -139,6 +139,26 @@ def test_the_others_can_go_on_without_the_bad_client(options, tmp_path, compute)
     assert f"{simulation.evaluate_global()['ga']:.9g}" == f"{result['ga_final']:.9g}"
 
 
+def test_a_bad_client_may_be_the_only_one_that_is_left(compute, monkeypatch, caplog):
+    """The model is as good as before: only several such rounds in a row mark the run."""
+    config = ONE_BAD.with_settings(nonfinite="exclude", dropped_share=0.5)
+    simulation = Simulation(config, with_bad_client(config), compute=compute)
+    simulation.next_round()
+    before = leaves(simulation.state["weights"])
+    bad = simulation.client_data(1)["seed"].tolist()
+    monkeypatch.setattr(LocalWork, "drops_out", lambda self, seed: seed.tolist() != bad)
+    caplog.clear()
+    measured = simulation.next_round()
+    assert caplog.messages == [
+        "round 2: what 1 of 1 clients that did not drop out computed is not finite; they are "
+        "excluded"
+    ]
+    assert measured["dropped_clients"] == 4 and np.isnan(measured["train_loss"])
+    assert not simulation.nonfinite.diverged
+    for old, new in zip(before, leaves(simulation.state["weights"]), strict=True):
+        np.testing.assert_array_equal(old, new)
+
+
 @pytest.mark.parametrize("nonfinite", ["stop", "exclude"])
 def test_a_nan_in_the_test_set(nonfinite, options, tmp_path):
     """Noticed although ReLU would turn it into 0: such a sample has no answer."""
@@ -177,12 +197,20 @@ def test_a_model_with_such_answers_is_not_exported(compute):
 
 
 def play(action, *rounds):
-    """The totals after rounds of which each is "" (finite), "bad" or "lost"."""
+    """The totals after rounds of which each is one of these.
+
+    "" (finite), "bad", "lost", "gone" (all clients dropped out), "rest" (some dropped out, and all
+    others were excluded).
+    """
     totals = {}
     log = NonfiniteLog(action, totals)
     for number, kind in enumerate(rounds, 1):
         log.begin(number)
-        if kind:
+        if kind == "gone":
+            log.all_dropped(3)
+        elif kind == "rest":
+            log.excluded(2, 2, 1, everyone=True)
+        elif kind:
             # Twice, as when the clients and an answer are not finite.
             log.note(kind, lost=False)
             log.note(kind, lost=kind == "lost")
@@ -203,12 +231,19 @@ def play(action, *rounds):
         ("exclude", ["", "lost"], False, True),
         ("exclude", ["lost", ""], False, False),
         ("stop", [""] * 5, False, False),
+        ("stop", ["bad", "gone", "bad", "bad"], True, True),
+        ("exclude", ["gone"] * 5, False, False),
+        ("exclude", ["lost", "lost", "gone", "lost"], True, True),
+        ("exclude", ["lost", "lost", "gone"], False, False),
+        ("exclude", ["rest", "rest"], False, False),
+        ("exclude", ["rest", "gone", "rest", "rest"], True, True),
+        ("exclude", ["rest", "bad", "rest", "rest"], False, False),
     ],
 )
 def test_when_a_run_has_diverged(action, rounds, hopeless, diverged):
     totals, log = play(action, *rounds)
     assert (log.hopeless, log.diverged) == (hopeless, diverged)
-    assert totals["nonfinite_rounds"] == sum(map(bool, rounds))
+    assert totals["nonfinite_rounds"] == len([kind for kind in rounds if kind not in ("", "gone")])
     lost = [number for number, kind in enumerate(rounds, 1) if kind == "lost"]
     assert totals["last_lost_round"] == max(lost, default=0)
 

@@ -60,13 +60,11 @@ class ClientWork:
                 sums: the other tensors that the client sends; the server receives their sums.
                 state: the client's new state.
                 metrics: loss and metrics summed over samples, and the number of `samples`; if local
-                    work is unequal, also the number of `steps`, and `dropped`, 1 if the client
-                    dropped out of the round, else 0.
+                    work is unequal, also the number of `steps`.
                 sent: float32 scalar, the share of `sums` that is not zero.
-                included: float32 scalar, 1 if all of these values can be summed, all samples are
-                    finite, and the client did not drop out, else 0. Then the client is excluded: it
-                    has its earlier state, and the other values are 0, like those of a client
-                    without samples.
+                included: float32 scalar, 1 if all of these values can be summed and all samples are
+                    finite, else 0. Then the client is excluded: it has its earlier state, and the
+                    other values are 0, like those of a client without samples.
         """
         method, net, work = self._spec.method, self._net, self._spec.local_work
         # What is in one place has no clients that could do less.
@@ -98,12 +96,9 @@ class ClientWork:
             included = tf.logical_and(included, all_finite(data["train"]["x"]))
         if draws is not None:
             totals["steps"] = tf.cast(client.steps, tf.float32)
-            included = tf.logical_and(included, tf.logical_not(draws.dropped))
         # A branch and not a choice by value, which would copy the tensors of every client.
         result = tf.cond(included, lambda: result, lambda: _without_effect(result, state))
         result["included"] = tf.cast(included, tf.float32)
-        if draws is not None:
-            result["metrics"]["dropped"] = tf.cast(draws.dropped, tf.float32)
         return result
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:

@@ -4,13 +4,15 @@ Federated Optimization in Heterogeneous Networks; T. Li, A. K. Sahu, M. Zaheer, 
 Talwalkar, V. Smith; MLSys 2020; section 5.2, in which stragglers do a random part of their epochs.
 
 All draws are functions of the client's seed of the round, and thus of (seed, round, client), so
-that they are the same on every runtime.
+that they are the same on every runtime. Epochs and shares of steps are drawn where a client trains.
+Who drops out is drawn before the round: its computations have a cohort without those clients, so
+that whatever the aggregator counts, they count like clients that were not drawn.
 """
 
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epy
 
@@ -77,52 +79,56 @@ class LocalWork:
         return not (self.min_local_epochs or self.straggler_share or self.dropped_share)
 
     def draw(self, seed: tf.Tensor, local_epochs: int) -> Draws:
-        """What a client does in a round.
+        """What a client that does not drop out does in a round.
 
         Args:
             seed: the client's seed of the round, int32 [2].
             local_epochs: E, the most epochs.
         """
-        keys = [
-            tf.random.experimental.stateless_fold_in(seed, _DRAWS + number) for number in range(4)
-        ]
 
         def uniform(number):
-            return tf.random.stateless_uniform([], keys[number])
+            return tf.random.stateless_uniform([], _key(seed, number))
 
         def whole(number, least, most):
-            return tf.random.stateless_uniform([], keys[number], least, most + 1, tf.int64)
+            key = _key(seed, number)
+            return tf.random.stateless_uniform([], key, least, most + 1, tf.int64)
 
         epochs, parts = tf.constant(local_epochs, tf.int64), tf.constant(_PARTS, tf.int64)
         if self.min_local_epochs:
             epochs = whole(0, self.min_local_epochs, local_epochs)
         if self.straggler_share:
             parts = tf.where(uniform(1) < self.straggler_share, whole(2, 1, _PARTS), parts)
-        dropped = uniform(3) < self.dropped_share if self.dropped_share else tf.constant(False)
-        return Draws(epochs, parts, dropped, local_epochs)
+        return Draws(epochs, parts, local_epochs)
+
+    def drops_out(self, seed: Any) -> bool:
+        """Whether a client drops out of a round.
+
+        Args:
+            seed: the client's seed of the round, int32 [2].
+        """
+        if not self.dropped_share:
+            return False
+        return float(tf.random.stateless_uniform([], _key(seed, 3))) < self.dropped_share
 
 
 class Draws(NamedTuple):
-    """What a client does in a round.
+    """How much a client trains in a round.
 
     Attributes:
         epochs: its number of local epochs, int64 scalar.
         parts: how many of 65,536 equal parts of its steps it finishes, int64 scalar.
-        dropped: whether it drops out of the round, bool scalar.
         local_epochs: E, the most epochs.
     """
 
     epochs: tf.Tensor
     parts: tf.Tensor
-    dropped: tf.Tensor
     local_epochs: int
 
     def steps(self, phases: Sequence[Phase], steps_per_epoch: tf.Tensor) -> list[tf.Tensor]:
         """The steps that the client takes in each phase of its local training.
 
         Every phase is shortened by the same factor, and rounded up: a client that did only the
-        first phases would send no change of what the others train. A client that drops out takes
-        none, because nothing of them would remain.
+        first phases would send no change of what the others train.
 
         Args:
             phases: the phases, as planned.
@@ -135,9 +141,13 @@ class Draws(NamedTuple):
         for phase in phases:
             count = tf.cast(steps_per_epoch * phase.epochs, tf.int64)
             count = _ceil_div(count * self.epochs, self.local_epochs)
-            count = tf.cast(_ceil_div(count * self.parts, _PARTS), tf.int32)
-            counts.append(tf.where(self.dropped, 0, count))
+            counts.append(tf.cast(_ceil_div(count * self.parts, _PARTS), tf.int32))
         return counts
+
+
+def _key(seed: Any, number: int) -> tf.Tensor:
+    """The seed of one of a client's draws."""
+    return tf.random.experimental.stateless_fold_in(seed, _DRAWS + number)
 
 
 def _ceil_div(dividend: tf.Tensor, divisor: int) -> tf.Tensor:

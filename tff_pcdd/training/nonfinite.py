@@ -6,6 +6,11 @@ the clients' states become NaN. A round is *not finite* if this happened in it, 
 model was NaN or infinite. It is *lost* if it gave no usable model: all clients with samples were
 excluded, the server's step was not taken, answers of the global model were not finite, or the loss
 was beyond all measure.
+
+Clients that drop out of a round say nothing about it. A round in which all do is not counted, and
+does not interrupt a row. If all clients that remain are excluded, the round counts in a row like a
+lost one, but it is not lost: with the others it might have gone well, and the model is still that
+of the round before.
 """
 
 from __future__ import annotations
@@ -37,7 +42,8 @@ class NonfiniteLog:
     """Warns of rounds that are not finite, and decides whether a run has diverged.
 
     Args:
-        action: `STOP` counts rounds in a row that are not finite, `EXCLUDE` those that are lost.
+        action: `STOP` counts rounds in a row that are not finite, `EXCLUDE` those that are lost
+            or count like it.
         totals: receives the counts: `nonfinite_rounds`, the number of rounds that were not finite;
             `excluded_clients`, how often clients were excluded; `last_lost_round`, the last round
             that was lost, 0 if none was; `nonfinite_in_a_row`, the number of consecutive rounds up
@@ -65,24 +71,41 @@ class NonfiniteLog:
         self._rounds = self._totals["nonfinite_rounds"] - counted
         self._in_a_row = self._totals["nonfinite_in_a_row"] - counted
 
-    def excluded(self, clients: int, cohort_size: int, *, lost: bool) -> None:
-        """Counts clients that were excluded from the current round."""
-        computed = f"what {clients} of {cohort_size} clients computed is not finite"
-        self.note(f"{computed}; they are excluded", lost=lost)
+    def all_dropped(self, clients: int) -> None:
+        """Warns that all clients dropped out of the current round, which is not counted."""
+        everybody = "the only client" if clients == 1 else f"all {clients} clients"
+        logging.warning(
+            "round %d: %s dropped out; the server's model stays as it was", self._round, everybody
+        )
+        self._totals["nonfinite_in_a_row"] = self._in_a_row
+
+    def excluded(self, clients: int, cohort_size: int, dropped: int, *, everyone: bool) -> None:
+        """Counts clients that were excluded from the current round.
+
+        Args:
+            clients: number of them.
+            cohort_size: number of clients that did not drop out of the round.
+            dropped: number of clients that did.
+            everyone: whether no client with samples is left.
+        """
+        left = " that did not drop out" if dropped else ""
+        computed = f"what {clients} of {cohort_size} clients{left} computed is not finite"
+        self.note(f"{computed}; they are excluded", lost=everyone and not dropped, counts=everyone)
         self._totals["excluded_clients"] += clients
 
-    def note(self, what: str, *, lost: bool) -> None:
+    def note(self, what: str, *, lost: bool, counts: bool = False) -> None:
         """Counts the current round as one that is not finite or has diverged, and warns.
 
         Args:
             what: a sentence that says what is wrong.
             lost: whether the round gave no usable model for this reason.
+            counts: whether it counts in a row like a lost one, even if it is not.
         """
         logging.warning("round %d: %s", self._round, what)
         self._totals["nonfinite_rounds"] = self._rounds + 1
         if lost:
             self._totals["last_lost_round"] = self._round
-        if lost or self._action == STOP:
+        if lost or counts or self._action == STOP:
             self._totals["nonfinite_in_a_row"] = self._in_a_row + 1
 
     def check_loss(self, loss: float) -> None:

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd.training.nonfinite import NonfiniteLog
 
 if TYPE_CHECKING:
-    from tff_pcdd.federated import TrainingSpec
+    from tff_pcdd.federated import FederatedProcess, TrainingSpec
 
 # Columns of a run in which local work is unequal: how many clients of the round dropped out of it,
 # and the local steps of all others together.
@@ -22,28 +22,39 @@ def work_columns(spec: TrainingSpec) -> tuple[str, ...]:
 
 
 def round_metrics(
-    metrics: Mapping[str, Any], num_clients: int, nonfinite: NonfiniteLog
+    spec: TrainingSpec,
+    metrics: Mapping[str, Any] | None,
+    num_clients: int,
+    num_dropped: int,
+    nonfinite: NonfiniteLog,
 ) -> dict[str, float]:
     """The means over the cohort's samples, and the counts of clients and steps.
 
     Args:
-        metrics: what `FederatedProcess.next` returned.
+        spec: what is computed in a round.
+        metrics: what `FederatedProcess.next` returned; None if all clients dropped out.
         num_clients: number of clients that computed the round.
+        num_dropped: number of clients that dropped out of it.
         nonfinite: receives what is not finite.
 
     Returns:
-        `train_loss` and the method's own metrics; with unequal local work also `WORK`.
+        `train_loss` and the method's own metrics, NaN if there is nothing to average; with unequal
+        local work also `WORK`.
     """
+    if metrics is None:
+        nonfinite.all_dropped(num_dropped)
+        names = ("train_loss", *spec.method.metric_names)
+        work = dict(zip(WORK, (num_dropped, 0), strict=True))
+        return {**dict.fromkeys(names, math.nan), **work}
     sums = {name: float(total) for name, total in metrics["sums"].items()}
     trained_on = sums.pop("samples")
     work = {}
-    if "dropped" in sums:
-        work = dict(zip(WORK, (round(sums.pop("dropped")), round(sums.pop("steps"))), strict=True))
-    dropped = work.get("dropped_clients", 0)
+    if "steps" in sums:
+        work = dict(zip(WORK, (num_dropped, round(sums.pop("steps"))), strict=True))
     # If nothing is left, there is no mean loss either.
-    samples = trained_on or (math.nan if dropped else 1.0)
-    if excluded := num_clients - dropped - round(float(metrics["included"])):
-        nonfinite.excluded(excluded, num_clients, lost=not trained_on)
+    samples = trained_on or (math.nan if num_dropped else 1.0)
+    if excluded := num_clients - round(float(metrics["included"])):
+        nonfinite.excluded(excluded, num_clients, num_dropped, everyone=not trained_on)
         samples = trained_on or math.nan
     if not metrics["step_taken"]:
         nonfinite.note("the server's step is not finite; it is not taken", lost=True)
@@ -53,4 +64,27 @@ def round_metrics(
         "train_loss": train_loss,
         **{name: total / samples for name, total in sums.items()},
         **work,
+    }
+
+
+def traffic(
+    process: FederatedProcess,
+    metrics: Mapping[str, Any] | None,
+    senders: int,
+    receivers: int,
+    newcomers: int,
+) -> dict[str, int]:
+    """The bytes that all clients of a round together send and receive.
+
+    Args:
+        process: the computations.
+        metrics: what `process.next` returned; None if nobody sends anything.
+        senders: number of clients that send their change.
+        receivers: number of clients that receive the server's message.
+        newcomers: number of those that also receive the fixed variables.
+    """
+    sent = 0.0 if metrics is None else float(metrics["sent"])
+    return {
+        "upload_bytes": process.update_bytes * senders + round(process.extra_bytes * sent),
+        "download_bytes": process.download_bytes * receivers + process.fixed_bytes * newcomers,
     }

@@ -32,7 +32,7 @@ from tff_pcdd.training.model_evaluation import Answers, ModelEvaluation, as_arra
 from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.planning import training_spec
 from tff_pcdd.training.pools import pooled_data
-from tff_pcdd.training.round_metrics import round_metrics
+from tff_pcdd.training.round_metrics import round_metrics, traffic
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Separate the seeds that are derived from the same numbers for different purposes.
@@ -178,6 +178,9 @@ class Simulation:
     def next_round(self) -> dict[str, Any]:
         """Computes the next round.
 
+        Clients that drop out are left out of the computations. If all do, the server and all
+        clients stay as they are.
+
         Returns:
             What `round_metrics` returns, such as `train_loss`; the computing time in `seconds`;
             `upload_bytes` and `download_bytes` of the whole cohort.
@@ -188,37 +191,40 @@ class Simulation:
             seeds.cohorts, self.round, num_clients, self.cohort_size, sampling, self._samples
         )
         state, pooled = self.state, self.spec.method.pools_samples
-        # Clients that receive and send something, and whose states are kept.
-        senders = [] if pooled else cohort
-        states = [self.store.get(client) for client in senders]
-        clients = [self.client_data(client, index) for index, client in enumerate(senders)]
+        # Clients that receive something, and whose states are kept.
+        receivers = [] if pooled else cohort
+        states = [self.store.get(client) for client in receivers]
+        clients = [self.client_data(client, index) for index, client in enumerate(receivers)]
         # Clients without samples do not need the fixed variables.
         newcomers = sum(
             int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
             for own, data in zip(states, clients, strict=True)
         )
+        lost = [self.spec.local_work.drops_out(data["seed"]) for data in clients]
+        senders, states, clients = (
+            [each for each, gone in zip(column, lost, strict=True) if not gone]
+            for column in (receivers, states, clients)
+        )
         if pooled:
             states = [self.initial_client_state(0)]
             clients = [pooled_data(self.federation, seeds, self.round, cohort)]
         start = time.perf_counter()
-        self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
+        metrics = None
+        if clients:
+            self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
+        else:
+            self._state = OrderedDict(state, round=np.int32(self.round + 1))
         seconds = time.perf_counter() - start
         self.round += 1
         self._evaluation.forget()
         self.nonfinite.begin(self.round)
         for client, own in zip(senders, states, strict=not pooled):
             self.store.put(client, own, self.round)
-        means = round_metrics(metrics, len(clients), self.nonfinite)
-        finished = len(senders) - round(means.get("dropped_clients", 0))
-        traffic = {
-            "upload_bytes": self.process.update_bytes * finished
-            + round(self.process.extra_bytes * float(metrics["sent"])),
-            "download_bytes": self.process.download_bytes * len(senders)
-            + self.process.fixed_bytes * newcomers,
-        }
-        for name, size in traffic.items():
+        means = round_metrics(self.spec, metrics, len(clients), sum(lost), self.nonfinite)
+        sent = traffic(self.process, metrics, len(senders), len(receivers), newcomers)
+        for name, size in sent.items():
             self.totals[name] += size
-        return {**means, "seconds": seconds, **traffic}
+        return {**means, "seconds": seconds, **sent}
 
     # Evaluation.
 

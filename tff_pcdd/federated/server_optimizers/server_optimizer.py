@@ -89,8 +89,8 @@ class ServerOptimizer(Component):
     def step(self, change: Sequence[tf.Tensor], state: State) -> tuple[list[tf.Tensor], State]:
         """The change of the weights, and the optimizer's new tensors.
 
-        A cohort of which no client sends a change, because none has samples or all have dropped
-        out, changes neither of them.
+        A cohort of which no client sends a change, because none has samples or all were excluded,
+        changes neither of them.
 
         Args:
             change: Δ, the clients' mean change of each weight.
