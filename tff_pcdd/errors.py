@@ -52,6 +52,10 @@ def one_of(value: Any, names: Iterable[str]) -> str:
     return f"choose one of {', '.join(names)}{question}"
 
 
+class OtherRunError(SettingError):
+    """A directory that holds a run with different settings."""
+
+
 class LockedError(SettingError):
     """A directory to which another process is writing."""
 

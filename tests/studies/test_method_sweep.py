@@ -6,114 +6,17 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies import Halving, Point, study, sweep_methods
-from tff_pcdd.training import ExperimentConfig
-
-ROUNDS = 8
-RATES, MUS = ("0.01", "0.1"), ("0.001", "0.01", "1")
-
-# Held-out accuracy in rounds 2, 4 and 8 by learning rate and μ. With rungs after rounds 2 and 4,
-# three of six go on, then two; the best after 8 rounds of these is not the best of any rung before,
-# and settings that would have been better were stopped.
-PROX = {
-    ("0.01", "0.001"): (30, 40, 50),
-    ("0.01", "0.01"): (50, 61, 62),
-    ("0.01", "1"): (40, 60, 70),
-    ("0.1", "0.001"): (35, 90, 95),
-    ("0.1", "0.01"): (45, 50, 99),
-    ("0.1", "1"): (10, 20, 98),
-}
-CHOSEN = ("0.01", "1")
-TRAINED = {**dict.fromkeys(PROX, 2), ("0.1", "0.01"): 4, ("0.01", "0.01"): 8, CHOSEN: 8}
-AVG = {("0.01",): (20, 30, 40), ("0.1",): (10, 50, 60)}
-
-HEADER = "round,ga,pa,pa_before,pa_before_masked,va,last_lost_round,seconds"
-
-
-class Training:
-    """Stands in for `run_experiment`: writes histories with the accuracies above.
-
-    Attributes:
-        test: accuracy on test data by seed; no choice may depend on it.
-        trained: the rounds that were computed, by the folder of the run.
-        fails, dies: folders whose run raises an error, and with which the process ends.
-        diverges: the round in which a run ends because it has diverged, by its folder.
-    """
-
-    def __init__(self, directory, test=lambda seed: 50 + seed):
-        self.directory, self.test = directory, test
-        self.trained, self.fails, self.dies, self.diverges = {}, set(), set(), {}
-
-    def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None):
-        name = str(folder.relative_to(self.directory))
-        if name in self.dies:
-            raise KeyboardInterrupt
-        if name in self.fails:
-            raise ArithmeticError("no")
-        path = folder / "metrics.csv"
-        if (folder / "summary.json").exists() and not overwrite:
-            return json.loads((folder / "summary.json").read_text())
-        (folder / "summary.json").unlink(missing_ok=True)
-        end = self.diverges.get(name, ROUNDS)
-        known = path.read_text().splitlines()[1:] if path.exists() and not overwrite else []
-        last = min(pause_after or end, end)
-        self.trained[name] = self.trained.get(name, 0) + max(0, last - len(known))
-        rate = f"{config.training.optimizer.learning_rate:g}"
-        mu = (f"{config.method.mu:g}",) if config.algorithm == "fedprox" else ()
-        curve = (PROX if mu else AVG)[rate, *mu]
-        rows = [
-            f"{r},{self.test(config.seed)},{self.test(config.seed)},,,"
-            f"{curve[0 if r <= 2 else 1 if r <= 4 else 2]},0,1"
-            for r in range(len(known) + 1, last + 1)
-        ]
-        folder.mkdir(parents=True, exist_ok=True)
-        path.write_text("\n".join([HEADER, *known, *rows]) + "\n")
-        (folder / "config.json").write_text(json.dumps(config.to_settings()))
-        if last < end:
-            return {"paused": last}
-        summary = {
-            "algorithm": config.algorithm,
-            "seed": config.seed,
-            "rounds": end,
-            "diverged": name in self.diverges,
-            "va_best": curve[2],
-            "ga_final": self.test(config.seed) + (config.algorithm == "fedprox") * config.seed,
-            "upload_bytes": 3_000_000,
-            "download_bytes": 1_000_000,
-            "seconds_per_round": 0.5,
-        }
-        (folder / "summary.json").write_text(json.dumps(summary))
-        return summary
-
-
-def configs(seeds, **settings):
-    return [
-        ExperimentConfig.from_settings(
-            rounds=ROUNDS, seed=seed, **{"validation_fraction": 0.2, **settings}
-        )
-        for seed in seeds
-    ]
-
-
-def point(algorithm, names, texts, **further):
-    given = dict(zip(names, texts, strict=True))
-    values = {name: float(text) for name, text in given.items()}
-    settings = {"algorithm": algorithm, **values, **further}
-    return Point(given, configs([0], **settings), configs([1, 2, 3], **settings))
-
-
-def points(**further):
-    both = ("client_learning_rate", "fedprox_mu")
-    return {
-        "fedavg": [point("fedavg", both[:1], texts, **further) for texts in AVG],
-        "fedprox": [point("fedprox", both, texts, **further) for texts in PROX],
-    }
-
-
-def name(texts):
-    return ",".join(
-        f"{n}={t}" for n, t in zip(("client_learning_rate", "fedprox_mu"), texts, strict=False)
-    )
+from tests.studies.fake_sweep import (
+    CHOSEN,
+    PROX,
+    ROUNDS,
+    TRAINED,
+    Training,
+    configs,
+    name,
+    points,
+)
+from tff_pcdd.studies import Halving, study, sweep_methods
 
 
 @pytest.fixture
@@ -247,6 +150,42 @@ def test_overwriting_starts_every_run_once_again(training, tmp_path):
     first = dict(training.trained)
     sweep_methods(points(), tmp_path, overwrite=True)
     assert training.trained == {folder: 2 * rounds for folder, rounds in first.items()}
+
+
+def test_another_choice_replaces_the_final_runs_and_the_flagfiles(training, tmp_path):
+    """What was computed is moved, not lost: it is there again if it is chosen again."""
+    sweep_methods(points(), tmp_path)
+    first = dict(training.trained)
+    final = tmp_path / "comparison/fedprox/seed_2"
+    earlier = (final / "metrics.csv").read_bytes()
+    # Without the learning rate of the best point.
+    fewer = {"fedprox": [p for p in points()["fedprox"] if "learning_rate=0.1," in p.name]}
+    again = sweep_methods(fewer, tmp_path)
+    assert again.chosen["fedprox"]["client_learning_rate"] == "0.1"
+    assert json.loads((final / "config.json").read_text())["client_learning_rate"] == 0.1
+    assert training.trained["comparison/fedprox/seed_2"] == 2 * ROUNDS
+    (kept,) = (tmp_path / "earlier_choices").glob("*/fedprox/seed_2/metrics.csv")
+    assert kept.read_bytes() == earlier
+    # The flagfile and the results of a method that is no longer in the list are not shown.
+    assert [path.name for path in (tmp_path / "best").iterdir()] == ["fedprox.flags"]
+    assert {row["algorithm"] for row in read(tmp_path / "comparison/comparison.csv")} == {"fedprox"}
+    sweep_methods(points(), tmp_path)
+    assert (final / "metrics.csv").read_bytes() == earlier
+    assert training.trained["comparison/fedprox/seed_2"] == 2 * ROUNDS
+    computed = {name for name in training.trained if training.trained[name] != first.get(name)}
+    assert {name.split("/")[0] for name in computed} == {"comparison", "tuning"}
+    assert sorted(path.name for path in (tmp_path / "best").iterdir()) == [
+        "fedavg.flags",
+        "fedprox.flags",
+    ]
+
+
+def test_what_is_not_a_final_run_is_not_moved(training, tmp_path):
+    sweep_methods(points(), tmp_path)
+    (tmp_path / "comparison/fedprox/seed_2/config.json").write_text("{")
+    with refuses("output_dir", "config.json is damaged"):
+        sweep_methods(points(), tmp_path)
+    assert not (tmp_path / "earlier_choices").exists()
 
 
 @pytest.mark.parametrize(

@@ -121,6 +121,11 @@ class Flags:
 
     # Values.
 
+    @property
+    def arguments(self) -> list[str]:
+        """The command line as it was typed, without the program."""
+        return self._argv[1:]
+
     def parse(self) -> None:
         """Reads the command line.
 

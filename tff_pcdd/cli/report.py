@@ -3,13 +3,18 @@
     python -m tasks.report --run_dir=runs/fedgela
     python -m tasks.report --comparison_dir=runs/compare
     python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --output_dir=runs/summary
+    python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --publish_dir=docs/comparison
 
 Writes report.html into the directory: who holds what, learning curves, a table of clients that can
 be sorted, confusion matrices, costs, settings, warnings and model cards. tasks.train and
 tasks.compare do so themselves when they have finished.
 
-The last form summarizes several comparisons, or sweeps over methods: ranks of the methods over the
-federations, with paired tests. Writes summary.md, summary.csv and summary.png.
+With --output_dir, several comparisons, or sweeps over methods, are summarized: ranks of the methods
+over the federations, with paired tests. Writes summary.md, summary.csv and summary.png.
+
+With --publish_dir, what a page needs of finished sweeps over methods is written to a folder for
+each, and the page, docs/comparison.md, is made from all folders; without --comparison_dirs, only
+the page is made.
 """
 
 from __future__ import annotations
@@ -48,6 +53,14 @@ def define(flags: Flags) -> None:
         "Accuracies by which the summary ranks methods: columns of comparison.csv.",
         _SUMMARY,
     )
+    flags.add(
+        str,
+        "publish_dir",
+        None,
+        "Directory of published results, in which each sweep gets a folder of its name, instead of "
+        "--output_dir. The page beside it, with the suffix .md, is made from all folders.",
+        _SUMMARY,
+    )
 
 
 def define_automatic(flags: Flags) -> None:
@@ -68,6 +81,9 @@ def write_automatically(flags: Flags, **directory: str) -> None:
 
 def main(flags: Flags) -> None:
     """Writes the report and says what is left out."""
+    if flags["publish_dir"] is not None:
+        _publish(flags)
+        return
     if flags["comparison_dirs"] is not None:
         _summarize(flags)
         return
@@ -88,11 +104,34 @@ def main(flags: Flags) -> None:
     print(written.path)
 
 
+def _refuse_with(flags: Flags, other: str, *names: str) -> None:
+    """Refuses flags that another one excludes."""
+    for name in names:
+        if flags.is_given(name):
+            value = flags[name]
+            shown = ",".join(value) if isinstance(value, list) else value
+            raise SettingError(name, shown, f"cannot be combined with {other}")
+
+
+def _publish(flags: Flags) -> None:
+    """Publishes sweeps over methods, and makes the page about all that have been published."""
+    _refuse_with(
+        flags, "publish_dir", "run_dir", "comparison_dir", "output_file", "output_dir", "measures"
+    )
+    publish_dir = flags.required("publish_dir")
+    from tff_pcdd.report import publication, published_page
+
+    for sweep_dir in flags["comparison_dirs"] or ():
+        print(publication.publish(sweep_dir, publish_dir))
+    page, missing = published_page.write(publish_dir)
+    for line in missing:
+        print(f"not explained: {line}", file=sys.stderr)
+    print(page)
+
+
 def _summarize(flags: Flags) -> None:
     """Writes the summary of several comparisons and prints its tables."""
-    for name in ("run_dir", "comparison_dir", "output_file"):
-        if flags[name]:
-            raise SettingError(name, flags[name], "cannot be combined with comparison_dirs")
+    _refuse_with(flags, "comparison_dirs", "run_dir", "comparison_dir", "output_file")
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
     from tff_pcdd.report import summaries
 

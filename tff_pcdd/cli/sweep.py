@@ -23,10 +23,11 @@ from __future__ import annotations
 import itertools
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags as absl_flags
 
-from tff_pcdd.cli import experiments, method_grids, program, report
+from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
@@ -53,7 +54,8 @@ def define(flags: Flags) -> None:
         "criterion",
         "va",
         ("va", "va_personal"),
-        "Criterion of the choice: va, the accuracy of the global model on all held-out samples; "
+        "Criterion of the choice: va, the accuracy of the global model on all held-out samples (of "
+        "a method without one, the mean over clients of the personal model's accuracy on them); "
         "or va_personal, the mean over clients of the personal model's accuracy, after its local "
         "epochs, on the client's held-out samples.",
         _GROUP,
@@ -177,15 +179,21 @@ def _sweep_methods(flags: Flags) -> None:
     experiments.check_data(first, output_dir)
     from tff_pcdd.studies import method_sweep, sweep_methods
 
-    tables, _, failures = sweep_methods(
-        points,
-        output_dir,
-        options,
-        criterion=flags["criterion"],
-        halving=halving,
-        overwrite=overwrite,
-        parallel=parallel,
-    )
+    directory = Path(output_dir)
+    # Nothing is written to a directory that is refused.
+    method_sweep.plan(points, directory, overwrite=overwrite)
+    resumed = (directory / method_sweep.CSV).exists() and not overwrite
+    budget = {name: flags[name] for name in ("criterion", "rungs", "reduction")}
+    with calls.recorded(directory / method_sweep.CALLS, flags.arguments, resumed=resumed, **budget):
+        tables, _, failures = sweep_methods(
+            points,
+            directory,
+            options,
+            criterion=flags["criterion"],
+            halving=halving,
+            overwrite=overwrite,
+            parallel=parallel,
+        )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
     report.write_automatically(flags, comparison_dir=comparison_dir)
     print(tables)

@@ -38,12 +38,15 @@ def main(flags: Flags) -> None:
     report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
     ga, best, pa, before = (experiments.percent(summary[name]) for name in names)
+    mark = "" if config.method.has_global_model else " †"
     print(
-        f"{config.algorithm}: GA {ga} (best {best}), PA {pa} (before local steps {before}) % "
+        f"{config.algorithm}: GA{mark} {ga} (best {best}), PA {pa} (before local steps {before}) % "
         f"after {experiments.rounds(summary['rounds'])}, {summary['seconds_per_round']:.3g} s a "
         f"round; "
         f"results in {output_dir}"
     )
+    if mark:
+        print("† no global model: GA is the mean accuracy of the personal models on all test data")
     if summary.get("diverged"):
         sys.exit(
             f"train: error: the run has diverged: in {summary['nonfinite_rounds']} of "

@@ -133,10 +133,13 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
     """The results of comparisons, by data and partition.
 
     Raises:
-        SettingError: a directory holds no comparison, or is named twice.
+        SettingError: a directory does not exist, holds no comparison, or is named twice.
         DamagedFileError: comparison.csv is damaged.
     """
     paths = [Path(path) for path in comparison_dirs]
+    for path in paths:
+        if not path.is_dir():
+            raise SettingError("comparison_dirs", path, "is not a directory")
     if len({_comparison_in(path).resolve() for path in paths}) < len(paths):
         shown = ",".join(map(str, paths))
         raise SettingError("comparison_dirs", shown, "name each directory once")

@@ -22,19 +22,24 @@ MEASURES = {
     "pa_final": "PA after",
 }
 
-_NOTE = """\
+_NOTE_ON_RANKS = """\
 Accuracies in %, mean ± sample standard deviation over seeds. Rank: the methods' ranks by these
 means on each federation (1 is the best), averaged over federations. Only methods with runs on all
-federations are ranked. A run that diverged counts as an accuracy of 0.
+federations are ranked. A run that diverged counts as an accuracy of 0."""
 
-Friedman's test asks whether the average ranks could be equal, with federations as blocks; if not,
-Nemenyi's critical difference is the least difference of two average ranks that is significant.
-p (best), p (FedAvg): Wilcoxon's signed-rank test of the differences to the method with the best
-rank, and to FedAvg, over all pairs of runs with the same federation and seed, which share clients,
-cohorts, batches and initial weights; two-sided, adjusted by Holm for the number of methods. Ahead:
-in how many of these pairs the method is better than FedAvg. The level is 0.05. Seeds of one
-federation have the same data set, so pairs are not fully independent, and the best method was
-selected by the same figures: small p-values are optimistic. Demšar, JMLR 7, 2006."""
+NOTE_ON_TESTS = """\
+The tests ask two questions. Over federations: does the order of the methods hold on other
+federations too? Friedman's test asks whether the average ranks could all be equal; if not,
+Nemenyi's critical difference is the least difference of two average ranks that is significant. It
+needs many federations. Over pairs of runs: is a method better on these federations?
+p (best), p (FedAvg): Wilcoxon's signed-rank test of the differences in accuracy to the method with
+the best rank, and to FedAvg, over all pairs of runs with the same federation and seed, which share
+clients, cohorts, batches and initial weights; two-sided, exact, adjusted by Holm for the number of
+methods. There are more pairs than federations, so the second test finds smaller differences; where
+the two disagree, a difference is there on these federations, and may not be on others. Ahead: in
+how many pairs the method is better than FedAvg. The level is 0.05. Seeds of one federation have the
+same data set, so pairs are not fully independent, and the best method was selected by the same
+figures: small p-values are optimistic. Demšar, JMLR 7, 2006."""
 
 
 def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> str:
@@ -42,11 +47,11 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
     number = len(federations)
     parts = [f"# {number} federations" if number > 1 else f"# {federations[0].name}"]
     for ranking in rankings:
-        parts += [f"## {MEASURES[ranking.measure]}", _table(federations, ranking), _tests(ranking)]
+        parts += [f"## {MEASURES[ranking.measure]}", _table(federations, ranking), tests(ranking)]
         every = dict.fromkeys(result.method for f in federations for result in f.results)
         if missing := [method for method in every if method not in ranking.methods]:
             parts.append(f"Without runs on all federations, and not ranked: {', '.join(missing)}.")
-    return "\n\n".join([*parts, "## What the columns mean", _NOTE]) + "\n"
+    return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, NOTE_ON_TESTS]) + "\n"
 
 
 def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
@@ -76,16 +81,36 @@ def _probability(p: float | None) -> str:
     return "<0.001" if p < 0.001 else f"{p:.3f}"
 
 
-def _tests(ranking: Ranking) -> str:
+def rank_table(ranking: Ranking) -> str:
+    """The ranks of the methods on each federation, without accuracies."""
+    lines = [["method", "average rank", *ranking.federations, "p (best)", "p (FedAvg)", "ahead"]]
+    for index, method in enumerate(ranking.methods):
+        won, pairs = ranking.ahead.get(method, (0, 0))
+        lines.append(
+            [
+                method,
+                f"{ranking.average[index]:.1f}",
+                *(f"{rank:g}" for rank in ranking.placed[:, index]),
+                _probability(ranking.p_best.get(method)),
+                _probability(ranking.p_baseline.get(method)),
+                f"{won} of {pairs}" if pairs else tables.NO_VALUE,
+            ]
+        )
+    return tables.markdown(lines)
+
+
+def tests(ranking: Ranking) -> str:
     """What the tests say, in a few sentences."""
     best, level = ranking.methods[0], ranks.LEVEL
+    number = len(ranking.federations)
     sentences = []
     if ranking.friedman is not None:
         p = ranking.friedman.p
         differ = "differ" if p < level else "do not differ significantly"
         sentences.append(
-            f"Friedman: the average ranks {differ} (χ² = {ranking.friedman.statistic:.1f}, "
-            f"p = {p:.2g}; {len(ranking.methods)} methods, {len(ranking.federations)} federations)."
+            f"Over federations: the average ranks {differ} (Friedman: "
+            f"χ² = {ranking.friedman.statistic:.1f}, p = {p:.2g}; {len(ranking.methods)} methods, "
+            f"{number} federations)."
         )
     if ranking.difference is not None:
         near = [
@@ -94,15 +119,36 @@ def _tests(ranking: Ranking) -> str:
             if method != best and average - ranking.average[0] < ranking.difference
         ]
         sentences.append(
-            f"Nemenyi: the critical difference is {ranking.difference:.1f} ranks; not "
-            f"distinguishable from {best} by it: {', '.join(near) or 'none'}."
+            f"Average ranks that differ by less than {ranking.difference:.1f} cannot be told apart "
+            f"(Nemenyi): {best} and {_listed(near, ranking)}."
         )
     tied = [method for method, p in ranking.p_best.items() if p >= level]
     ordered = [method for method in ranking.methods if method in tied]
-    sentences.append(
-        f"Wilcoxon: not significantly different from {best}: {', '.join(ordered) or 'none'}."
-    )
+    pairs = max((pairs for _, pairs in ranking.ahead.values()), default=0)
+    compared = len(ranking.p_best)
+    if pairs and 2 * 0.5**pairs * compared >= level:
+        sentences.append(
+            f"Over pairs of runs: {pairs} pairs are too few for Wilcoxon's test of {compared} "
+            f"methods to reach the level of {level:g}, whatever the accuracies are."
+        )
+    else:
+        sentences.append(
+            "Over pairs of runs: the accuracies do not differ significantly (Wilcoxon) between "
+            f"{best} and {_listed(ordered, ranking)}."
+        )
     return " ".join(sentences)
+
+
+def _listed(names: Sequence[str], ranking: Ranking) -> str:
+    """Names of methods; most of them are said by those that are left out."""
+    others = [name for name in ranking.methods[1:] if name not in names]
+    if not names:
+        return "none of the others"
+    if not others:
+        return "any other method"
+    if len(names) > len(others):
+        return f"all others but {', '.join(others)}"
+    return ", ".join(names)
 
 
 def rows(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> list[dict]:

@@ -9,23 +9,25 @@ chosen for that number of samples, and the round that is best on held-out sample
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from etils import epy
 
 from tff_pcdd import files, stages
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.halving import Halving
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.tuning import Tuned
-from tff_pcdd.training import ExperimentConfig, RunOptions
-from tff_pcdd.training.run_directory import finished_summary
+from tff_pcdd.training import ExperimentConfig, RunOptions, manifests
+from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.run_directory import check_directory, finished_summary
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
@@ -34,8 +36,12 @@ with epy.lazy_imports():
 
 # The folders of the comparison of the final runs, and of a flagfile for each method.
 COMPARISON, BEST = "comparison", "best"
-_CSV, _TABLE, _PICTURE = "sweep.csv", "sweep.md", "sweep.png"
-_FILES = (_CSV, _TABLE, _PICTURE)
+# The folder of final runs with settings that were chosen once, but are not any more.
+EARLIER = "earlier_choices"
+CSV, _TABLE, _PICTURE = "sweep.csv", "sweep.md", "sweep.png"
+# What each call of the program has recorded: a line of JSON.
+CALLS = "calls.jsonl"
+_FILES = (CSV, _TABLE, _PICTURE, CALLS)
 
 
 class MethodSweep(NamedTuple):
@@ -103,6 +109,8 @@ def sweep_methods(
     failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
     runs: list[StudyRun] = []
     if configs := [config for point in chosen.values() for config in point.finals]:
+        if not overwrite:
+            _set_aside(configs, directory)
         compared = comparison.compare(
             configs, directory / COMPARISON, options, overwrite=overwrite, parallel=parallel
         )
@@ -154,6 +162,35 @@ def plan(
     return tuned
 
 
+def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
+    """Moves final runs whose settings are no longer chosen, and those that are chosen again back.
+
+    The choice changes if a sweep is repeated with more rounds or with other points.
+    """
+    for config in configs:
+        part = Path(config.algorithm, f"seed_{config.seed}")
+        current = directory / COMPARISON / part
+        try:
+            check_directory(current, config, overwrite=False, shared=True)
+        except OtherRunError:
+            # A process that computes it would not notice that it was moved.
+            files.refuse_locked(current)
+            aside = _aside(directory, json.loads((current / CONFIG).read_bytes())) / part
+            files.make_directory(aside.parent)
+            if aside.exists():
+                files.remove(aside)
+            files.rename(current, aside)
+        earlier = _aside(directory, config.to_settings()) / part
+        if earlier.exists() and not current.exists():
+            files.make_directory(current.parent)
+            files.rename(earlier, current)
+
+
+def _aside(directory: Path, settings: Mapping[str, Any]) -> Path:
+    """Where final runs with these settings are while others are chosen."""
+    return directory / EARLIER / manifests.settings_digest(settings)[:12]
+
+
 def _finished(configs: Sequence[ExperimentConfig], directory: Path) -> list[StudyRun]:
     """The final runs with their summaries."""
     return [
@@ -184,12 +221,15 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None
         for method in tuned
         for trial in method.trials
     ]
-    study.write_csv(directory / _CSV, rows)
+    study.write_csv(directory / CSV, rows)
 
 
 def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
-    """A flagfile for each method, with the chosen settings."""
+    """A flagfile for each method with the chosen settings, and for no other method."""
     files.make_directory(directory / BEST)
+    for path in sorted((directory / BEST).glob("*.flags")):
+        if path.stem not in chosen:
+            files.remove(path)
     for method, point in chosen.items():
         flags = {"algorithm": method, **point.settings}
         lines = [f"--{name}={value}\n" for name, value in flags.items()]

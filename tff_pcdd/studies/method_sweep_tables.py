@@ -83,6 +83,11 @@ def document(
     return "\n\n".join(parts) + "\n"
 
 
+def _name(method: str) -> str:
+    """The name of a method, marked if it has no global model."""
+    return method if methods.get(method).has_global_model else f"{method} †"
+
+
 def _seeds(configs) -> str:
     return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
 
@@ -103,7 +108,7 @@ def choices(tuned: Sequence[Tuned]) -> str:
         diverged = sum(trial.diverged for trial in trials)
         lines.append(
             [
-                method.method,
+                _name(method.method),
                 settings,
                 score,
                 rounds,
@@ -135,7 +140,7 @@ def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
         finished = sum(run.usable for run in group)
         lines.append(
             [
-                method if methods.get(method).has_global_model else f"{method} †",
+                _name(method),
                 *(column[method] for column in columns),
                 tables.spread(_gains(group, by_method.get(_BASELINE, ())), 1, "+"),
                 tables.number(summary_values(group, "personal_epochs"), "d"),

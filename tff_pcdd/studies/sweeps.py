@@ -31,7 +31,8 @@ CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
 
 # What the accuracy in the tables is.
 NOTES = {
-    "va": "VA: accuracy of the global model on the samples that all clients held out",
+    "va": "VA: accuracy of the global model on the samples that all clients held out; if there is "
+    "no global model (†), the mean over clients of the personal model's accuracy on all of them",
     "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
     "epochs, on the samples that the client held out",
 }

@@ -25,6 +25,7 @@ _LABELS = {
     "pa_before": "PA before any local step",
     "pa_before_masked": "PA before, own classes only",
 }
+_WITHOUT_GLOBAL_MODEL = "GA: mean of the personal models, whole test set"
 
 
 # A heat map has room for this many clients, with one or two rows of pixels each.
@@ -55,11 +56,12 @@ def percent_axis(axes) -> None:
     axes.xaxis.get_major_locator().set_params(integer=True, min_n_ticks=1)
 
 
-def accuracy_curves(history: History, title: str):
-    """GA and PA over the rounds of one run."""
+def accuracy_curves(history: History, title: str, *, has_global_model: bool = True):
+    """GA and PA over the rounds of one run, whose method may have no global model."""
     figure = Figure(figsize=(7, 4.2))
     axes = figure.subplots()
-    for column, label in _LABELS.items():
+    labels = _LABELS if has_global_model else {**_LABELS, "ga": _WITHOUT_GLOBAL_MODEL}
+    for column, label in labels.items():
         points = history.points(column)
         if points:
             style = "--" if column.endswith("masked") else "-"

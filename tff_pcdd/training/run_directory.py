@@ -15,7 +15,7 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.data import sources
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.settings import describe, implied_defaults
 from tff_pcdd.training import imports, results, signature
 from tff_pcdd.training.config import ExperimentConfig
@@ -64,7 +64,7 @@ def check_directory(
         shared: whether another process may be computing this run.
 
     Raises:
-        SettingError: the directory contains something other than this run.
+        SettingError: the directory contains something else; `OtherRunError` if it is another run.
         LockedError: another process is writing to it.
     """
     known = (CONFIG, _OVERWRITTEN)
@@ -96,7 +96,7 @@ def check_directory(
             )
     elif differing:
         more = f" and {len(differing) - _SHOWN} more" if len(differing) > _SHOWN else ""
-        raise SettingError(
+        raise OtherRunError(
             "output_dir",
             directory,
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "

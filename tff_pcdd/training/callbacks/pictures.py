@@ -28,7 +28,9 @@ class Pictures(Callback):
             title += " (diverged)"
         elif excluded := run.simulation.totals["excluded_clients"]:
             title += f"\nclients excluded because of NaN or infinities: {excluded} times"
-        figure, _ = plots.accuracy_curves(run.history, title)
+        figure, _ = plots.accuracy_curves(
+            run.history, title, has_global_model=config.method.has_global_model
+        )
         plots.save(figure, folder / "accuracy.png")
         figure, _ = plots.class_counts(
             federation.class_counts(), federation.class_names, config.data.describe()

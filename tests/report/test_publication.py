@@ -1,0 +1,328 @@
+"""Published sweeps over methods: what is published, what the page says, and what is refused."""
+
+import csv
+import hashlib
+import json
+import pathlib
+import shutil
+
+import numpy as np
+import pytest
+
+from tests.data.refusals import refuses
+from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.report import publication, published, published_page
+from tff_pcdd.studies import study, sweep_methods
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+# GA over FedAvg's 50 + seed, by method and seed.
+GAINS = {"fedprox": {1: 9, 2: 3, 3: 0}, "moon": {1: -30, 2: -20, 3: -16}, "fedper": {1: -40}}
+
+
+def sweep(directory, monkeypatch, gains=GAINS, **settings):
+    """Makes the directory of a finished sweep."""
+    training = Training(directory)
+    training.gains = {m: lambda seed, g=gains[m]: g.get(seed, min(g.values())) for m in gains}
+    monkeypatch.setattr(study, "run_experiment", training)
+    rates = [("0.01",), ("0.1",)]
+    planned = points(**settings)
+    for method in ("moon", "fedper"):
+        names = ("client_learning_rate",)
+        planned[method] = [point(method, names, texts, **settings) for texts in rates]
+    sweep_methods(planned, directory)
+    return directory
+
+
+@pytest.fixture
+def finished(monkeypatch, tmp_path):
+    return sweep(tmp_path / "runs/digits", monkeypatch)
+
+
+def rows(path):
+    with open(path, newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def table(page, column, heading=""):
+    """The rows of the first table of a page after a heading that has a column, by their names."""
+    lines = page[page.index(heading) :].splitlines()
+    start = next(i for i, line in enumerate(lines) if line.startswith("|") and column in line)
+    found = []
+    for line in lines[start:]:
+        if not line.startswith("|"):
+            break
+        found.append([cell.strip().strip("*") for cell in line.strip("|").split("|")])
+    return {row[0]: dict(zip(found[0], row, strict=True)) for row in found[2:]}
+
+
+def expected(values):
+    """Mean ± sample standard deviation."""
+    return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
+
+
+def test_what_is_published(finished, tmp_path):
+    folder = publication.publish(finished, tmp_path / "docs")
+    assert folder == tmp_path / "docs" / "digits"
+    final = rows(folder / "final.csv")
+    assert [(row["algorithm"], row["seed"]) for row in final] == [
+        (method, seed) for method in ("fedavg", "fedprox", "moon", "fedper") for seed in "123"
+    ]
+    assert [float(row["ga_final"]) for row in final[3:6]] == [60, 55, 53]
+    assert [row["global_model"] for row in final] == ["True"] * 9 + ["False"] * 3
+    tuning = {row["settings"]: row for row in rows(folder / "tuning.csv")[2:8]}
+    # The held-out accuracies of the points up to where they were stopped.
+    assert float(tuning[name(("0.01", "1"))]["va"]) == 70
+    assert {text for text, row in tuning.items() if row["chosen"] == "True"} == {
+        name(("0.01", "1"))
+    }
+    assert len(tuning) == len(PROX)
+    curve = rows(folder / "curves.csv")[4]
+    assert (curve["algorithm"], curve["seed"], curve[str(ROUNDS)]) == ("fedprox", "2", "52.00")
+    record = json.loads((folder / "federation.json").read_text())
+    assert record["settings"]["rounds"] == ROUNDS
+    assert not {"seed", "algorithm", "data_dir"} & set(record["settings"])
+    assert (record["seeds"], record["final_seeds"]) == ([0], [1, 2, 3])
+    # A second for each round: 26 of FedProx (see TRAINED), 10 of each other method, 12 final runs.
+    assert record["seconds_of_rounds"] == 26 + 3 * 10 + 12 * ROUNDS
+    for file, digest in record["sha256"].items():
+        assert hashlib.sha256((folder / file).read_bytes()).hexdigest() == digest
+
+
+def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_path):
+    publish_dir = tmp_path / "docs"
+    publication.publish(finished, publish_dir)
+    path, _ = published_page.write(publish_dir)
+    assert path == tmp_path / "docs.md"
+    page = path.read_text()
+    found = table(page, "GA over FedAvg")
+    # Best first; methods without a global model last.
+    assert list(found) == ["fedprox", "fedavg", "moon", "fedper †"]
+    assert found["fedavg"]["GA"].strip("<ins>/") == expected([51, 52, 53])
+    assert found["fedprox"]["GA"] == expected([60, 55, 53])
+    assert found["fedprox"]["GA over FedAvg"] == f"+{expected([9, 3, 0])}"
+    assert found["fedprox"]["ahead"] == "2 of 3"
+    assert found["fedper †"]["GA over FedAvg"] == "–"
+    assert (found["fedavg"]["MB"], found["fedavg"]["s/round"]) == ("4.0", "0.500")
+    short = table(page, "you want")
+    assert short["one global model"]["best"] == f"fedprox ({expected([60, 55, 53])})"
+    assert short["one global model"]["FedAvg"] == f"({expected([51, 52, 53])})"
+    chosen = table(page, "chosen settings")
+    assert chosen["fedprox"]["chosen settings"] == "client_learning_rate=0.01, fedprox_mu=1"
+    assert chosen["fedprox"]["at the edge"] == "client_learning_rate, fedprox_mu"
+    assert (chosen["fedprox"]["VA"], chosen["fedprox"]["rounds"]) == ("70.0", "26")
+    # Nothing but the published files is read.
+    pictures = {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")}
+    assert set(pictures) == {"curves.png"}
+    shutil.rmtree(finished)
+    path.unlink()
+    published_page.write(publish_dir)
+    assert path.read_text() == page
+    assert {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")} == pictures
+
+
+def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):
+    publish_dir = tmp_path / "docs"
+    publication.publish(finished, publish_dir)
+    path, missing = published_page.write(publish_dir)
+    # 52 - 22 points; PA is equal, and GA of FedPer is not that of a global model.
+    reason = "GA is 22.0 points below FedAvg's"
+    assert missing == [f"explanations.digits.moon ({reason})"]
+    assert f"- **moon**: {reason}. Not explained yet." in path.read_text()
+    (publish_dir / "notes.toml").write_text(
+        '[explanations.digits]\nmoon = "Its features collapse."\n[texts]\nnot_seen = "No gain."\n'
+        '[federations]\nlater = "Another one"\ndigits = "Some digits"\n'
+    )
+    path, missing = published_page.write(publish_dir)
+    assert missing == []
+    page = path.read_text()
+    assert f"- **moon**: {reason}. Its features collapse." in page
+    assert "## What was not seen\n\nNo gain." in page
+    listed = table(page, "what it is")
+    assert listed["later"]["methods"] == "not run yet"
+    assert listed["[digits](#digits-p10c10)"]["what it is"] == "Some digits"
+
+
+def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
+    directory = tmp_path / "digits"
+    training = Training(directory, test=lambda seed: 18.0)
+    training.gains = {"fedprox": lambda seed: -4}
+    training.diverges = {"comparison/fedavg/seed_3": 6}
+    monkeypatch.setattr(study, "run_experiment", training)
+    sweep_methods(points(), directory)
+    publication.publish(directory, tmp_path / "docs")
+    _, missing = published_page.write(tmp_path / "docs")
+    assert missing == [
+        "explanations.digits.fedavg (1 of its runs diverged)",
+        "explanations.digits.fedprox (GA is 14.0 %, and guessing gives 10.0 %)",
+    ]
+    assert table((tmp_path / "docs.md").read_text(), "ahead")["fedavg"]["seeds"] == "2, 1 diverged"
+
+
+def test_several_federations_are_ranked(monkeypatch, tmp_path):
+    for number, gain in enumerate((9, -5)):
+        directory = sweep(
+            tmp_path / f"runs/f{number}",
+            monkeypatch,
+            {"fedprox": {1: gain}, "moon": {1: 1}, "fedper": {1: 30}},
+            classes_per_client=2 + number,
+        )
+        publication.publish(directory, tmp_path / "docs")
+    page = published_page.write(tmp_path / "docs")[0].read_text()
+    found = table(page, "average rank", "### GA")
+    # Ranks 1 and 3 of FedProx, 3 and 2 of FedAvg, 2 and 1 of MOON; FedPer has no global model.
+    assert {m: row["average rank"] for m, row in found.items()} == {
+        "moon": "1.5",
+        "fedprox": "2.0",
+        "fedavg": "2.5",
+    }
+    assert found["fedprox"]["ahead"] == "3 of 6"
+    assert table(page, "you want")["one global model"]["best"] == "moon (rank 1.5)"
+    assert (tmp_path / "docs/ranks.png").stat().st_size > 5_000
+    # 6 pairs: 2 / 2⁶ · 2 tests is above 0.05.
+    assert "6 pairs are too few for Wilcoxon's test of 2 methods" in page
+
+
+def test_a_page_without_results_says_what_is_planned(tmp_path):
+    (tmp_path / "docs").mkdir()
+    (tmp_path / "docs/notes.toml").write_text('[federations]\ndigits = "Some digits"\n')
+    page = published_page.write(tmp_path / "docs")[0].read_text()
+    assert table(page, "what it is")["digits"]["methods"] == "not run yet"
+    assert "In one minute" not in page
+
+
+def test_what_the_calls_recorded(finished, tmp_path):
+    machine = {
+        "version": "1",
+        "commit": "abc",
+        "cpu": "a processor",
+        "cores": 2,
+        "memory_gib": 23.5,
+        "python": "3.11",
+        "tensorflow": "2.14",
+        "tensorflow_federated": "0.87",
+    }
+    lines = [
+        {
+            "started": "2026-01-01T00:00:00",
+            "process": 7,
+            "arguments": ["--data_dir", "/home/me/data", "--output_dir=/home/me/x", "--rounds=8"],
+            "resumed": False,
+            **machine,
+        },
+        {"ended": "2026-01-01T00:01:00", "process": 7, "seconds": 60.0, "completed": False},
+        {
+            "started": "2026-01-01T00:02:00",
+            "process": 7,
+            "arguments": ["--output_dir=y"],
+            "resumed": True,
+            **machine,
+        },
+    ]
+    path = finished / "calls.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    folder = publication.publish(finished, tmp_path / "docs")
+    first, second = json.loads((folder / "federation.json").read_text())["calls"]
+    assert first["arguments"] == ["--data_dir", "DATA_DIR", "--output_dir=OUTPUT_DIR", "--rounds=8"]
+    assert first["seconds"] == 60
+    assert "seconds" not in second
+    page = published_page.write(tmp_path / "docs")[0].read_text()
+    assert "it was not recorded completely" in page
+    with open(path, "a") as file:
+        file.write('{"ended": "2026-01-01T00:04:00", "process": 7, "seconds": 120.0}\n')
+    publication.publish(finished, tmp_path / "docs")
+    page = published_page.write(tmp_path / "docs")[0].read_text()
+    assert "the command took 3 min" in page
+    assert "on 2 cores of a processor with 23.5 GiB" in page
+    path.write_text('{"process": 1}\n')
+    with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):
+        publication.publish(finished, tmp_path / "docs")
+
+
+def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
+    out = tmp_path / "docs"
+    with refuses("comparison_dirs", "is not a directory"):
+        publication.publish(tmp_path / "none", out)
+    with refuses("comparison_dirs", "holds no sweep over methods: there is no sweep.csv"):
+        publication.publish(finished / "comparison", out)
+    with refuses("comparison_dirs", "the name of a directory to publish must consist of"):
+        publication.publish(shutil.copytree(finished, tmp_path / "a b"), out)
+    shutil.rmtree(finished / "comparison/moon/seed_2")
+    with refuses("comparison_dirs", "the directory of moon seed 2"):
+        publication.publish(finished, out)
+    comparison = finished / "comparison/comparison.csv"
+    lines = comparison.read_text().splitlines(keepends=True)
+    comparison.write_text("".join(line for line in lines if ",moon,2," not in line))
+    with refuses("comparison_dirs", "has not finished: it lacks moon seed 2; the same command"):
+        publication.publish(finished, out)
+    path = finished / "sweep.csv"
+    path.write_text(path.read_text().replace("True\n", "False\n", 1))
+    with refuses("comparison_dirs", "it lacks fedavg, for which nothing is chosen"):
+        publication.publish(finished, out)
+    path.write_text("client_learning_rate,va\n0.1,5\n")
+    with refuses("comparison_dirs", "sweep.csv is of another sweep"):
+        publication.publish(finished, out)
+    assert not out.exists()
+
+
+def test_changed_files_are_noticed(finished, tmp_path):
+    out = tmp_path / "docs"
+    with refuses("publish_dir", "is not a directory"):
+        published.read(out)
+    folder = publication.publish(finished, out)
+    for file, old, new, reason in (
+        ("final.csv", "52.0000", "62.0000", r"final\.csv is not what was published"),
+        ("federation.json", '"schema": 1', '"schema": 9', "has schema 9 instead of 1"),
+        ("federation.json", '"sha256"', '"sha257"', "digits is damaged"),
+    ):
+        content = (folder / file).read_text()
+        assert old in content
+        (folder / file).write_text(content.replace(old, new))
+        with pytest.raises(DamagedFileError, match=reason):
+            published.read(out)
+        (folder / file).write_text(content)
+    (folder / "curves.csv").unlink()
+    with pytest.raises(DamagedFileError, match=r"curves\.csv is missing"):
+        published.read(out)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ("[texts", "Expected"),
+        ("[others]", "there is no table others"),
+        ("[texts]\nnot_seen = 3", "all values must be texts"),
+        ("explanations = 3", "cannot be used"),
+    ],
+)
+def test_notes_that_cannot_be_used(text, reason, tmp_path):
+    (tmp_path / "notes.toml").write_text(text)
+    with pytest.raises(DamagedFileError, match=rf"notes\.toml cannot be used.*{reason}|{reason}"):
+        published.read_notes(tmp_path)
+
+
+# What this repository publishes.
+
+
+def test_the_page_is_what_its_files_say():
+    directory = ROOT / "docs" / "comparison"
+    notes = published.read_notes(directory)
+    results = published.read(directory, list(notes.federations))
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    assert published_page.document(results, notes, "comparison") == page
+    assert published_page.missing_explanations(results, notes) == []
+
+
+def test_each_flagfile_is_on_the_page():
+    notes = published.read_notes(ROOT / "docs" / "comparison")
+    flagfiles = {path.stem for path in (ROOT / "flags" / "comparison").glob("*.flags")}
+    assert set(notes.federations) == flagfiles
+
+
+def test_what_is_published_is_small():
+    for folder in (ROOT / "docs" / "comparison").iterdir():
+        if folder.is_dir():
+            texts = [path for path in folder.iterdir() if path.suffix != ".png"]
+            assert sum(path.stat().st_size for path in texts) <= 100_000
+            assert (folder / "curves.png").stat().st_size <= 200_000

@@ -1,0 +1,312 @@
+"""Publishes a sweep over methods: the few files that a page about it needs, small enough to review.
+
+`published` reads them.
+"""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import json
+import math
+import os
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import files, methods
+from tff_pcdd._version import __version__
+from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.report import comparison_results, settings_table
+from tff_pcdd.report.comparison_results import Result
+from tff_pcdd.report.published import CURVES, FINAL, RECORD, SCHEMA, TUNING
+from tff_pcdd.report.reading import Directory
+from tff_pcdd.studies import method_sweep, tuning
+from tff_pcdd.studies.method_sweep import COMPARISON
+from tff_pcdd.training import manifests
+from tff_pcdd.training.history import History
+from tff_pcdd.training.results import CHECKPOINTS, METRICS
+from tff_pcdd.training.run_directory import path_settings
+
+# The most points of a published curve.
+_POINTS = 30
+
+# Columns of comparison.csv that are published, with the number of digits after the point.
+_ACCURACIES = (
+    *("va_best", "ga_final", "ga_second_half"),
+    *("pa_before_final", "pa_before_masked_final", "pa_final"),
+    *("ga_many_final", "ga_medium_final", "ga_few_final"),
+    *("pa_many_final", "pa_medium_final", "pa_few_final"),
+)
+_NUMBERS = (
+    *("rounds", "best_round", "personal_epochs", "personal_parameters_per_client"),
+    *("upload_bytes", "download_bytes", "excluded_clients"),
+)
+_DIGITS = {**dict.fromkeys(_ACCURACIES, 4), **dict.fromkeys(_NUMBERS, 0), "seconds_per_round": 6}
+
+# The name of a federation is that of its folder, and part of addresses.
+_NAME = re.compile(r"[\w.-]*\w[\w.-]*", re.ASCII)
+
+
+def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Path:
+    """Writes the results of a finished sweep over methods to a folder of the sweep's name.
+
+    Args:
+        sweep_dir: the directory of the sweep.
+        publish_dir: the directory of the folders of all published sweeps.
+
+    Returns:
+        The folder. An earlier publication in it is replaced.
+
+    Raises:
+        SettingError: the directory holds no finished sweep over methods.
+        DamagedFileError: a file of the sweep is damaged.
+        WriteError: a file cannot be written.
+    """
+    path = Path(sweep_dir)
+    if not path.is_dir():
+        raise SettingError("comparison_dirs", path, "is not a directory")
+    name = path.resolve().name
+    if not _NAME.fullmatch(name):
+        reason = "the name of a directory to publish must consist of letters, digits, - and _"
+        raise SettingError("comparison_dirs", path, reason)
+    trials = _trials(path)
+    directory = Directory(path / COMPARISON, compared=False)
+    results = _finals(path, directory, trials)
+    settings = _settings(path, directory, results)
+    config = settings_table.configuration(settings[0])
+    if config is None:
+        reason = f"config.json in {results[0].folder} cannot be used"
+        raise SettingError("comparison_dirs", path, reason)
+    tables = {FINAL: _final(results), TUNING: _csv(trials), CURVES: _curves(directory, results)}
+    record = {
+        "schema": SCHEMA,
+        "version": __version__,
+        "federation": config.data.describe(),
+        "model": config.model.backbone.name,
+        "num_classes": config.data.source.least_classes(),
+        "rounds": config.training.rounds,
+        "seeds": _tuning_seeds(path, trials),
+        "final_seeds": sorted({int(result.seed) for result in results}),
+        "seconds_of_rounds": round(_seconds(path, directory, trials, results), 1),
+        "calls": _calls(path),
+        "data_sha256": _data(results, settings),
+        "settings": _common(settings),
+        "sha256": {file: _sha256(text) for file, text in tables.items()},
+    }
+    folder = Path(publish_dir) / name
+    files.make_directory(folder)
+    for file, text in tables.items():
+        files.write_text(folder / file, text)
+    # Last, because it has the checksums of the others.
+    files.write_text(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
+    return folder
+
+
+def _sha256(text: str) -> str:
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _trials(path: Path) -> list[dict[str, str]]:
+    """The rows of sweep.csv: the points of each method's grid."""
+    file = method_sweep.CSV
+    try:
+        header, rows = Directory(path).table(file)
+    except FileNotFoundError:
+        reason = f"holds no sweep over methods: there is no {file}"
+        raise SettingError("comparison_dirs", path, reason) from None
+    if not {"algorithm", "settings", "va", "chosen"} <= set(header):
+        reason = f"holds no sweep over methods: {file} is of another sweep"
+        raise SettingError("comparison_dirs", path, reason)
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]]) -> list[Result]:
+    """The final runs of the methods for which settings were chosen."""
+    chosen = [trial["algorithm"] for trial in trials if trial["chosen"] == "True"]
+    try:
+        every = comparison_results.read(directory)
+    except FileNotFoundError:
+        every = []
+    found = [result for result in every if result.method in chosen]
+    known = {(result.method, result.seed) for result in found}
+    seeds = dict.fromkeys(result.seed for result in found)
+    unfinished = sorted({trial["algorithm"] for trial in trials} - {*chosen})
+    missing = [f"{m} seed {s}" for m in chosen for s in seeds if (m, s) not in known]
+    lacking = [f"{name}, for which nothing is chosen" for name in unfinished] + missing
+    if lacking or not found:
+        more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
+        reason = f"the sweep has not finished: it lacks {', '.join(lacking[:3]) or 'all'}{more}"
+        raise SettingError("comparison_dirs", path, f"{reason}; the same command continues it")
+    return found
+
+
+def _settings(
+    path: Path, directory: Directory, results: Sequence[Result]
+) -> list[Mapping[str, Any]]:
+    """The settings of all final runs."""
+    found = comparison_results.settings(directory, results)
+    if len(found) < len(results):
+        lost = next((result.label for result in results if result.folder is None), None)
+        reason = f"the directory of {lost} is missing" if lost else directory.damaged()[0]
+        raise SettingError("comparison_dirs", path, reason)
+    return [settings for _, settings in found]
+
+
+def _final(results: Sequence[Result]) -> str:
+    """final.csv: a row for each method and seed."""
+    known = methods.names()
+    rows = []
+    for result in results:
+        cls = methods.get(result.method) if result.method in known else None
+        row: dict[str, Any] = {
+            "algorithm": result.method,
+            "seed": result.seed,
+            "diverged": result.diverged,
+            "global_model": cls is None or cls.has_global_model,
+        }
+        for column, digits in _DIGITS.items():
+            value = result.values.get(column)
+            row[column] = "" if value is None else f"{value:.{digits}f}"
+        rows.append({**row, "config_digest": result.digest})
+    return _csv(_without_empty(rows))
+
+
+def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Rows without the columns that no row has."""
+    kept = [column for column in rows[0] if any(row[column] != "" for row in rows)]
+    return [{column: row[column] for column in kept} for row in rows]
+
+
+def _curves(directory: Directory, results: Sequence[Result]) -> str:
+    """curves.csv: GA after some of the rounds, a row for each method and seed."""
+    rows = []
+    for result in results:
+        history = comparison_results.history(directory, result)
+        if history is None:
+            lines = directory.damaged()
+            raise DamagedFileError(lines[0] if lines else f"{result.folder}: no {METRICS}")
+        points = dict(history.points("ga"))
+        shown = {str(n): f"{points[n]:.2f}" for n in points if n in _thinned(list(points))}
+        rows.append({"algorithm": result.method, "seed": result.seed, **shown})
+    rounds = sorted({int(name) for row in rows for name in row if name.isdigit()})
+    names = ["algorithm", "seed", *map(str, rounds)]
+    return _csv([{name: row.get(name, "") for name in names} for row in rows])
+
+
+def _thinned(rounds: Sequence[int]) -> set[int]:
+    """Rounds at equal distances, with the first and the last one."""
+    step = math.ceil(len(rounds) / _POINTS)
+    return {rounds[0], *rounds[::-1][::step]} if rounds else set()
+
+
+def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
+    text = io.StringIO()
+    writer = csv.DictWriter(text, list(rows[0]), lineterminator="\n")
+    writer.writeheader()
+    writer.writerows(rows)
+    return text.getvalue()
+
+
+def _tuning_folders(path: Path, trials: Sequence[Mapping[str, str]]) -> list[Path]:
+    """The directories of the runs in which settings were tried."""
+    return [
+        folder
+        for trial in trials
+        for folder in sorted(
+            (path / tuning.FOLDER / trial["algorithm"] / (trial["settings"] or "default")).glob(
+                "seed_*"
+            )
+        )
+    ]
+
+
+def _tuning_seeds(path: Path, trials: Sequence[Mapping[str, str]]) -> list[int]:
+    numbers = {folder.name.removeprefix("seed_") for folder in _tuning_folders(path, trials)}
+    return sorted(int(number) for number in numbers if number.isdecimal())
+
+
+def _seconds(
+    path: Path,
+    directory: Directory,
+    trials: Sequence[Mapping[str, str]],
+    results: Sequence[Result],
+) -> float:
+    """The time of the rounds of all runs, without start-up and evaluation."""
+    histories = [comparison_results.history(directory, result) for result in results]
+    for folder in _tuning_folders(path, trials):
+        histories.append(History.read(folder / METRICS))
+    return math.fsum(
+        row["seconds"] or 0.0 for history in histories if history is not None for row in history
+    )
+
+
+def _calls(path: Path) -> list[dict[str, Any]]:
+    """What the calls of the program have recorded; none for sweeps of earlier versions.
+
+    A call that was killed has no `seconds`.
+    """
+    directory, file = Directory(path), method_sweep.CALLS
+    try:
+        lines = [json.loads(line) for line in directory.text(file).splitlines()]
+        calls: list[dict[str, Any]] = []
+        for line in lines:
+            process = line.pop("process")
+            if "started" in line:
+                arguments = _without_paths(line["arguments"])
+                calls.append({**line, "arguments": arguments, "process": process})
+                continue
+            (own,) = [c for c in calls if c["process"] == process and "ended" not in c][-1:]
+            own.update(line)
+    except FileNotFoundError:
+        return []
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        raise DamagedFileError(f"{path / file} is damaged ({error})") from None
+    return [{k: v for k, v in call.items() if k != "process"} for call in calls]
+
+
+def _without_paths(arguments: Sequence[str]) -> list[str]:
+    """Arguments in which paths of this machine are replaced by the names of their flags.
+
+    Example:
+        >>> _without_paths(["--data_dir=/home/me/data", "--output_dir", "runs/a", "--rounds=60"])
+        ['--data_dir=DATA_DIR', '--output_dir', 'OUTPUT_DIR', '--rounds=60']
+    """
+    paths, shown = {*path_settings(), "output_dir"}, []
+    previous = ""
+    for argument in arguments:
+        name, equals, _ = argument.lstrip("-").partition("=")
+        if previous in paths:
+            shown.append(previous.upper())
+        elif equals and name in paths:
+            shown.append(f"--{name}={name.upper()}")
+        else:
+            shown.append(argument)
+        previous = name if argument.startswith("-") and not equals else ""
+    return shown
+
+
+def _data(
+    results: Sequence[Result], settings: Sequence[Mapping[str, Any]]
+) -> dict[str, str | None]:
+    """The digest of the data of each final seed, from the checkpoints; None without one."""
+    digests: dict[str, str | None] = {}
+    for result, values in zip(results, settings, strict=True):
+        if result.folder is not None and digests.get(result.seed) is None:
+            digest = manifests.settings_digest(values)
+            manifest = manifests.newest_intact(result.folder / CHECKPOINTS, digest)
+            digests[result.seed] = None if manifest is None else manifest.run.get("data")
+    return digests
+
+
+def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The settings that all final runs share, without paths."""
+    first, *others = settings
+    return {
+        name: value
+        for name, value in first.items()
+        if name not in path_settings()
+        and all(name in other and other[name] == value for other in others)
+    }

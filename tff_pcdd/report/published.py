@@ -1,0 +1,192 @@
+"""Published results of sweeps over methods, as `publication` writes them.
+
+Each sweep has a folder with four files:
+
+- federation.json: what was compared, with which settings, how it was computed, and checksums
+- final.csv: a row for each method and seed, with the chosen settings
+- tuning.csv: a row for each point of each method's grid, with its accuracy on held-out samples
+- curves.csv: GA after some of the rounds of each run in final.csv
+
+Texts that people write about them are in a file beside the folders, notes.toml.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import os
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.report.comparison_results import Result
+from tff_pcdd.report.reading import Directory, number
+
+SCHEMA = 1
+
+RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
+NOTES = "notes.toml"
+
+
+@dataclasses.dataclass(frozen=True)
+class Curve:
+    """GA over the rounds of a run.
+
+    Attributes:
+        method, seed: which run it is.
+        points: the pairs of round and GA, in %.
+    """
+
+    method: str
+    seed: str
+    points: Sequence[tuple[int, float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Published:
+    """The published results of a sweep over methods.
+
+    Attributes:
+        name: the name of its folder.
+        record: the contents of federation.json.
+        results: the final runs.
+        without_global_model: the methods among them that have no global model.
+        trials: the points of the grids, by column.
+        curves: the learning curves of the final runs.
+    """
+
+    name: str
+    record: Mapping[str, Any]
+    results: Sequence[Result]
+    without_global_model: Sequence[str]
+    trials: Sequence[Mapping[str, str]]
+    curves: Sequence[Curve]
+
+    @property
+    def title(self) -> str:
+        return str(self.record["federation"])
+
+    @property
+    def methods(self) -> list[str]:
+        return list(dict.fromkeys(result.method for result in self.results))
+
+    def values(self, method: str, column: str) -> list[float]:
+        """A column of the usable runs of a method; empty if one of them lacks it."""
+        found = [
+            result.values.get(column)
+            for result in self.results
+            if result.method == method and not result.diverged
+        ]
+        values = [value for value in found if value is not None]
+        return values if len(values) == len(found) else []
+
+
+@dataclasses.dataclass(frozen=True)
+class Notes:
+    """What people have written about published results.
+
+    Attributes:
+        federations: a description of each federation of the comparison by its name, in the order
+            of the page, whether its results have been published or not.
+        texts: further paragraphs, by their place.
+        explanations: why methods fail, by federation and method.
+    """
+
+    federations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+
+def read_notes(publish_dir: str | os.PathLike) -> Notes:
+    """Reads notes.toml; empty without such a file.
+
+    Raises:
+        DamagedFileError: it cannot be read, or contains something else.
+    """
+    directory = Directory(Path(publish_dir))
+    try:
+        values = tomllib.loads(directory.text(NOTES))
+        if unknown := sorted({*values} - {field.name for field in dataclasses.fields(Notes)}):
+            raise ValueError(f"there is no table {unknown[0]}")
+        notes = Notes(**values)
+        texts = [*notes.federations.values(), *notes.texts.values()]
+        texts += [text for group in notes.explanations.values() for text in group.values()]
+        if not all(isinstance(text, str) for text in texts):
+            raise ValueError("all values must be texts")
+    except FileNotFoundError:
+        return Notes()
+    except (ValueError, AttributeError) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        path = directory.path / NOTES
+        raise DamagedFileError(f"{path} cannot be used ({error})") from None
+    return notes
+
+
+def read(publish_dir: str | os.PathLike, order: Sequence[str] = ()) -> list[Published]:
+    """Reads all published results of a directory.
+
+    Args:
+        publish_dir: the directory.
+        order: names of folders that come first, in this order; the others are sorted by name.
+
+    Raises:
+        SettingError: the directory does not exist.
+        DamagedFileError: a file is missing, or is not what was published.
+    """
+    path = Path(publish_dir)
+    if not path.is_dir():
+        raise SettingError("publish_dir", path, "is not a directory")
+    names = [folder.name for folder in Directory(path).folders(f"*/{RECORD}")]
+    first = [name for name in order if name in names]
+    return [_read(path / name) for name in [*first, *(name for name in names if name not in first)]]
+
+
+def _read(path: Path) -> Published:
+    directory = Directory(path, compared=False)
+    record = directory.json(RECORD)
+    if record.get("schema") != SCHEMA:
+        reason = f"has schema {record.get('schema')} instead of {SCHEMA}; publish the sweep again"
+        raise DamagedFileError(f"{path / RECORD} {reason}")
+    try:
+        for file, digest in record["sha256"].items():
+            if hashlib.sha256(directory.text(file).encode()).hexdigest() != digest:
+                reason = f"is not what was published (its checksum in {RECORD} differs)"
+                raise DamagedFileError(f"{path / file} {reason}")
+        final, trials = (_rows(*directory.table(file)) for file in (FINAL, TUNING))
+        lacking = [row["algorithm"] for row in final if row["global_model"] == "False"]
+        results = [_result(path.name, row) for row in final]
+        curves = _curves(*directory.table(CURVES))
+    except FileNotFoundError as error:
+        raise DamagedFileError(f"{error.args[0]} is missing; publish the sweep again") from None
+    except (AttributeError, KeyError, ValueError) as error:
+        if isinstance(error, DamagedFileError):
+            raise
+        raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
+    return Published(path.name, record, results, list(dict.fromkeys(lacking)), trials, curves)
+
+
+def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def _result(partition: str, row: Mapping[str, str]) -> Result:
+    texts = ("algorithm", "seed", "diverged", "global_model", "config_digest")
+    return Result(
+        partition=partition,
+        method=row["algorithm"],
+        seed=row["seed"],
+        digest=row["config_digest"],
+        diverged=row["diverged"] == "True",
+        values={name: number(cell) for name, cell in row.items() if name not in texts},
+    )
+
+
+def _curves(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Curve]:
+    found = []
+    for method, seed, *cells in rows:
+        pairs = [(int(name), number(cell)) for name, cell in zip(header[2:], cells, strict=True)]
+        found.append(Curve(method, seed, [(n, value) for n, value in pairs if value is not None]))
+    return found

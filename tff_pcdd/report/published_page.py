@@ -1,0 +1,289 @@
+"""The page about published results: tables, tests and pictures of what `published` reads."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from tff_pcdd import files
+from tff_pcdd.report import (
+    published_pictures,
+    published_tables,
+    summaries,
+    summary_picture,
+    summary_tables,
+)
+from tff_pcdd.report.published import (
+    CURVES,
+    FINAL,
+    RECORD,
+    TUNING,
+    Notes,
+    Published,
+    read,
+    read_notes,
+)
+from tff_pcdd.report.published_tables import BELOW, CHANCE
+from tff_pcdd.report.summaries import Ranking
+from tff_pcdd.studies import tables
+from tff_pcdd.training import plots
+
+# The pictures: of all federations, and in the folder of each.
+_RANKS, _CURVES = "ranks.png", "curves.png"
+
+# The accuracies by which methods are ranked; GA only among methods with a global model.
+_RANKED = ("ga_final", "pa_before_final", "pa_final")
+
+# A federation on which fewer of the methods were compared than this share does not count for ranks.
+_MOST = 0.8
+
+_INTRO = """\
+Which method should you take, and what was it compared with? Here, every method was tuned with the
+same budget on held-out training samples, and then compared on other seeds. The figures come from
+the files in [{folder}/]({folder}), which `tasks.report` turns into this page."""
+
+_HOW = """\
+- **Budget.** Every method tries the same learning rates{rates} × three values of its own main
+  coefficient, with seed {seeds}; methods without a coefficient try the learning rates only. Twice
+  before the last round, the settings of a method that are worse on held-out samples are stopped
+  (successive halving).
+- **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
+  are {share} of every client's training samples; for methods without a global model (†), the mean
+  over clients of the personal model's accuracy on the held-out samples of all clients. Accuracies
+  on the test set have no part in the choice.
+- **Comparison.** The chosen settings are trained with seeds {finals}, which had no part in the
+  choice, and evaluated after the last round. With the same seed, all methods have the same clients,
+  cohorts, batches and initial weights.
+- **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
+  is the accuracy of the global model, so methods that only promise personal models were not tuned
+  for those."""
+
+_COLUMNS = f"""\
+GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
+model's accuracy on the client's own test samples, before any local step (with "own classes", only
+classes of the client are possible answers) and after local epochs. A method marked † has no global
+model; its GA is the mean over clients of the personal model's accuracy on the whole test set, and
+is not compared. Many, medium, few: the largest classes with 75 % of all training samples, the next
+ones up to 95 %, and the rest. Accuracies in %, mean ± sample standard deviation over seeds; the
+best value of a column is bold, the second best underlined. GA over FedAvg: mean difference to the
+run of FedAvg with the same seed, in percentage points; ahead: for how many seeds it is positive.
+MB: what all clients send and receive in a run, in units of 1,000,000 bytes. s/round: median time of
+a round in seconds. VA: the held-out accuracy of the chosen settings in their best round. At the
+edge: settings whose chosen value is the least or the greatest that was tried, so a wider grid might
+be better. Points: settings that were tried; rounds: what they trained together.
+
+A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
+GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged."""
+
+
+def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
+    """Writes the page beside the directory of the published results, and the pictures into it.
+
+    Args:
+        publish_dir: the directory; the page has its name, with the suffix .md.
+
+    Returns:
+        The page, and a line for each failing method that lacks an explanation.
+
+    Raises:
+        SettingError: the directory does not exist.
+        DamagedFileError: a file is damaged, or was changed by hand.
+        WriteError: a file cannot be written.
+    """
+    directory = Path(publish_dir)
+    notes = read_notes(directory)
+    published = read(directory, list(notes.federations))
+    for one in published:
+        plots.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
+    if rankings := _rankings(published):
+        named = {ranking.measure: summary_tables.MEASURES[ranking.measure] for ranking in rankings}
+        plots.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
+    path = directory.with_name(f"{directory.name}.md")
+    files.write_text(path, document(published, notes, directory.name))
+    return path, missing_explanations(published, notes)
+
+
+def missing_explanations(published: Sequence[Published], notes: Notes) -> list[str]:
+    """A line for each method that fails on a federation and is not explained."""
+    return [
+        f"explanations.{one.name}.{method} ({reason})"
+        for one in published
+        for method, reason in published_tables.failing(one).items()
+        if method not in notes.explanations.get(one.name, {})
+    ]
+
+
+def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
+    """The text of the page.
+
+    Args:
+        published: the results.
+        notes: what people have written.
+        folder: the name of the directory of the results, beside the page.
+    """
+    parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
+    if published:
+        parts += ["## In one minute", _basis(published), published_tables.in_short(published)]
+        parts += _text(notes, "which_method")
+    parts += ["## Federations", _federations(published, notes)]
+    parts += ["## How methods were compared", _how(published)]
+    if rankings := _rankings(published):
+        parts += ["## Ranks over federations", f"![Ranks of all methods]({folder}/{_RANKS})"]
+        for ranking in rankings:
+            heading = summary_tables.MEASURES[ranking.measure]
+            parts += [f"### {heading}", summary_tables.rank_table(ranking)]
+            parts += [summary_tables.tests(ranking)]
+        parts += [summary_tables.NOTE_ON_TESTS]
+    for one in published:
+        parts += _federation(one, notes, folder)
+    if seen := _text(notes, "not_seen"):
+        parts += ["## What was not seen", *seen]
+    if published:
+        parts += ["## What the columns mean", _COLUMNS]
+    return "\n\n".join(parts) + "\n"
+
+
+def _text(notes: Notes, name: str) -> list[str]:
+    text = notes.texts.get(name, "").strip()
+    return [text] if text else []
+
+
+def _basis(published: Sequence[Published]) -> str:
+    if len(published) == 1:
+        finals = published[0].record["final_seeds"]
+        return (
+            f"On {published[0].title}, the only federation so far: mean ± sample standard "
+            f"deviation over {len(finals)} seeds, in %. No test can tell methods apart on one "
+            "federation with so few seeds; read differences of the size of the deviations as ties."
+        )
+    return (
+        f"Average ranks over {len(published)} federations; 1 is the best. Only methods with runs "
+        "on all of them are ranked."
+    )
+
+
+def _federations(published: Sequence[Published], notes: Notes) -> str:
+    done = {one.name: one for one in published}
+    lines = [["federation", "what it is", "methods", "seeds", "rounds", "time of all rounds"]]
+    for name in dict.fromkeys([*notes.federations, *done]):
+        one = done.get(name)
+        if one is None:
+            lines.append([name, notes.federations[name], "**not run yet**", "", "", ""])
+            continue
+        seeds = ", ".join(map(str, one.record["final_seeds"]))
+        link = f"[{name}](#{_anchor(one)})"
+        what = notes.federations.get(name, one.title)
+        numbers = [str(len(one.methods)), seeds, str(one.record["rounds"])]
+        lines.append([link, what, *numbers, _hours(one.record["seconds_of_rounds"])])
+    command = (
+        "```\n.venv/bin/python -m tasks.sweep --flagfile=flags/comparison/NAME.flags \\\n"
+        "    --output_dir=runs/comparison/NAME\n"
+        ".venv/bin/python -m tasks.report --comparison_dirs=runs/comparison/NAME \\\n"
+        "    --publish_dir=docs/comparison\n```"
+    )
+    return (
+        f"{tables.markdown(lines)}\n\nThese commands run a federation, publish its results, and "
+        "make this page again (for images, add `--data_dir`; an interrupted sweep continues where "
+        f"it was):\n\n{command}"
+    )
+
+
+def _hours(seconds: float) -> str:
+    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
+
+
+def _how(published: Sequence[Published]) -> str:
+    def listed(key: str, otherwise: str) -> str:
+        every = dict.fromkeys(number for one in published for number in one.record[key])
+        return ", ".join(map(str, every)) or otherwise
+
+    shares = {100 * one.record["settings"]["validation_fraction"] for one in published}
+    rates = published_tables.learning_rates(published)
+    return _HOW.format(
+        rates=f" ({', '.join(rates)})" if rates else "",
+        share=" or ".join(f"{share:g} %" for share in sorted(shares)) or "20 %",
+        seeds=listed("seeds", "0"),
+        finals=listed("final_seeds", "1, 2, 3"),
+    )
+
+
+def _rankings(published: Sequence[Published]) -> list[Ranking]:
+    """The ranks by each measure over the federations on which most methods were compared."""
+    most = max((len(one.methods) for one in published), default=0)
+    complete = [one for one in published if len(one.methods) >= _MOST * most]
+    if len(complete) < 2:
+        return []
+    found = []
+    for measure in _RANKED:
+        fits = (
+            (lambda one, method: method not in one.without_global_model)
+            if measure.startswith("ga")
+            else (lambda *_: True)
+        )
+        groups = [published_tables.federation(one, fits) for one in complete]
+        found.append(summaries.rank(groups, measure))
+    return [ranking for ranking in found if ranking is not None]
+
+
+def _federation(one: Published, notes: Notes, folder: str) -> list[str]:
+    """The section of a federation."""
+    parts = [
+        f"## {one.title}",
+        *([notes.federations[one.name] + "."] if one.name in notes.federations else []),
+        published_tables.results(one),
+        f"![GA over the rounds, a panel for each method]({folder}/{one.name}/{_CURVES})",
+    ]
+    if failing := published_tables.failing(one):
+        explained = notes.explanations.get(one.name, {})
+        parts.append("### Methods that fail here")
+        parts.append(
+            "\n".join(
+                f"- **{method}**: {reason}. {explained.get(method, 'Not explained yet.').strip()}"
+                for method, reason in failing.items()
+            )
+        )
+    parts += ["### Chosen settings", published_tables.choices(one)]
+    parts += ["### How it was computed", _provenance(one, folder)]
+    return parts
+
+
+def _provenance(one: Published, folder: str) -> str:
+    record, calls = one.record, one.record["calls"]
+    lines = []
+    if calls:
+        command = " ".join(["tasks.sweep", *calls[-1]["arguments"]])
+        lines.append(f"- Command: `.venv/bin/python -m {command}`")
+    else:
+        lines.append("- Command, machine and commit were not recorded.")
+    for call in {(c["commit"], c["cpu"], c["cores"]): c for c in calls}.values():
+        lines.append(
+            f"- Commit {call['commit'] or 'unknown'}, version {call['version']}, on "
+            f"{call['cores']} cores of {call['cpu']} with {call['memory_gib']:g} GiB; TensorFlow "
+            f"{call['tensorflow']}, TFF {call['tensorflow_federated']}, Python {call['python']}"
+        )
+    whole = calls and not calls[0]["resumed"] and all("seconds" in call for call in calls)
+    wall = f"; the command took {_hours(sum(c['seconds'] for c in calls))}" if whole else ""
+    if calls and not whole:
+        wall = "; of the command, it was not recorded completely"
+    lines.append(
+        f"- Time: {_hours(record['seconds_of_rounds'])} for the rounds of all runs, added up"
+        f"{wall}. Runs: {len(one.trials)} settings × {len(record['seeds'])} seeds, of which some "
+        f"were stopped early, and {len(one.results)} final ones"
+    )
+    digests = ", ".join(
+        f"seed {seed} `{digest[:16]}…`" for seed, digest in record["data_sha256"].items() if digest
+    )
+    if digests:
+        lines.append(f"- SHA-256 of the data and their division among clients: {digests}")
+    linked = ", ".join(
+        f"[{file}]({folder}/{one.name}/{file})" for file in (RECORD, FINAL, TUNING, CURVES)
+    )
+    lines.append(f"- Files: {linked}")
+    return "\n".join(lines)
+
+
+def _anchor(one: Published) -> str:
+    """The fragment of the heading of a federation, as Markdown programs make it."""
+    kept = [c for c in one.title.lower() if c.isalnum() or c in " -_"]
+    return "".join(kept).replace(" ", "-")

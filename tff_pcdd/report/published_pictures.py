@@ -1,0 +1,83 @@
+"""The pictures of the page about published results. Each function returns (figure, panels)."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+from matplotlib.figure import Figure
+
+from tff_pcdd.report.published import Published
+from tff_pcdd.report.published_tables import BASELINE
+
+_COLUMNS = 6
+
+
+def curves(published: Published):
+    """GA over the rounds: a panel for each method, the best one first, with FedAvg in grey.
+
+    A line is the mean over seeds, and its band reaches from the lowest to the highest.
+    """
+    means = {
+        method: band
+        for method in published.methods
+        if (band := _band(published, method)) is not None
+    }
+    lacking = published.without_global_model
+    order = sorted(means, key=lambda name: (name in lacking, -means[name][1][-1]))
+    columns = min(_COLUMNS, len(order))
+    lines = math.ceil(len(order) / columns)
+    figure = Figure(figsize=(2.05 * columns, 0.7 + 1.5 * lines), layout="constrained")
+    panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+    for axes, method in zip(panels, order, strict=False):
+        _panel(axes, method, means)
+        mark = " †" if method in lacking else ""
+        axes.set_title(f"{method}{mark}  {means[method][1][-1]:.1f}", fontsize=8)
+    for index, axes in enumerate(panels):
+        if index >= len(order):
+            axes.remove()
+        elif index + columns >= len(order):
+            # The panel below may have been removed, and with it the labels of this column.
+            axes.tick_params(labelbottom=True)
+    figure.supxlabel("round", fontsize=9)
+    figure.supylabel("GA (%)", fontsize=9)
+    title = f"{published.title}: GA over the rounds, mean over seeds and range"
+    title += "\nafter the name: GA after the last round; grey: FedAvg"
+    if any(method in lacking for method in order):
+        title += "; †: mean of the personal models"
+    figure.suptitle(title, fontsize=10)
+    return figure, panels[: len(order)]
+
+
+def _band(
+    published: Published, method: str
+) -> tuple[list[int], np.ndarray, np.ndarray, np.ndarray] | None:
+    """Rounds, mean, lowest and highest GA of the usable runs; None without any."""
+    diverged = {(r.method, r.seed) for r in published.results if r.diverged}
+    found: list[Mapping[int, float]] = [
+        dict(curve.points)
+        for curve in published.curves
+        if curve.method == method and (method, curve.seed) not in diverged
+    ]
+    rounds = [n for n in (found[0] if found else ()) if all(n in curve for curve in found)]
+    if not rounds:
+        return None
+    values = [[curve[n] for curve in found] for n in rounds]
+    mean, low, high = ([f(row) for row in values] for f in (statistics.fmean, min, max))
+    return rounds, np.array(mean), np.array(low), np.array(high)
+
+
+def _panel(axes, method: str, bands: Mapping[str, Sequence]) -> None:
+    if BASELINE in bands:
+        rounds, mean, *_ = bands[BASELINE]
+        axes.plot(rounds, mean, color="#999999", linewidth=1.2)
+    if method != BASELINE:
+        rounds, mean, low, high = bands[method]
+        axes.fill_between(rounds, low, high, color="C0", alpha=0.25, linewidth=0)
+        axes.plot(rounds, mean, color="C0", linewidth=1.4)
+    axes.set_ylim(0, 100)
+    axes.set_yticks([0, 50, 100])
+    axes.tick_params(labelsize=7)
+    axes.grid(alpha=0.3)
