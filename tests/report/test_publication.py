@@ -141,7 +141,7 @@ def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path)
     assert "## What was not seen\n\nNo gain." in page
     listed = table(page, "what it is")
     assert listed["later"]["methods"] == "not run yet"
-    assert listed["[digits](#digits-p10c10)"]["what it is"] == "Some digits"
+    assert listed["[digits](#digits-p10c2)"]["what it is"] == "Some digits"
 
 
 def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
@@ -157,7 +157,10 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
         "explanations.digits.fedavg (1 of its runs diverged)",
         "explanations.digits.fedprox (GA is 14.0 %, and guessing gives 10.0 %)",
     ]
-    assert table((tmp_path / "docs.md").read_text(), "ahead")["fedavg"]["seeds"] == "2, 1 diverged"
+    assert (
+        table((tmp_path / "docs.md").read_text(), "ahead")["fedavg"]["seeds"]
+        == "2 of 3, 1 diverged"
+    )
 
 
 def test_several_federations_are_ranked(monkeypatch, tmp_path):

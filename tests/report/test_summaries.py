@@ -84,8 +84,11 @@ def test_equal_values_share_a_rank(directories, tmp_path):
 
 def test_refusals(directories, tmp_path):
     out = tmp_path / "out"
-    with refuses("comparison_dirs", "there is no comparison.csv"):
+    with refuses("comparison_dirs", "is not a directory"):
         summaries.summarize([tmp_path / "none"], out)
+    (tmp_path / "empty").mkdir()
+    with refuses("comparison_dirs", "there is no comparison.csv"):
+        summaries.summarize([tmp_path / "empty"], out)
     with refuses("comparison_dirs", "name each directory once"):
         summaries.summarize([directories[0], directories[0]], out)
     sweep = tmp_path / "sweep"

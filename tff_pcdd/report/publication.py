@@ -19,7 +19,7 @@ from typing import Any
 from tff_pcdd import files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.report import comparison_results, settings_table
+from tff_pcdd.report import comparison_results, recorded_calls, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.published import CURVES, FINAL, RECORD, SCHEMA, TUNING
 from tff_pcdd.report.reading import Directory
@@ -91,7 +91,7 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
         "seeds": _tuning_seeds(path, trials),
         "final_seeds": sorted({int(result.seed) for result in results}),
         "seconds_of_rounds": round(_seconds(path, directory, trials, results), 1),
-        "calls": _calls(path),
+        "calls": recorded_calls.read(path),
         "data_sha256": _data(results, settings),
         "settings": _common(settings),
         "sha256": {file: _sha256(text) for file, text in tables.items()},
@@ -241,51 +241,6 @@ def _seconds(
     return math.fsum(
         row["seconds"] or 0.0 for history in histories if history is not None for row in history
     )
-
-
-def _calls(path: Path) -> list[dict[str, Any]]:
-    """What the calls of the program have recorded; none for sweeps of earlier versions.
-
-    A call that was killed has no `seconds`.
-    """
-    directory, file = Directory(path), method_sweep.CALLS
-    try:
-        lines = [json.loads(line) for line in directory.text(file).splitlines()]
-        calls: list[dict[str, Any]] = []
-        for line in lines:
-            process = line.pop("process")
-            if "started" in line:
-                arguments = _without_paths(line["arguments"])
-                calls.append({**line, "arguments": arguments, "process": process})
-                continue
-            (own,) = [c for c in calls if c["process"] == process and "ended" not in c][-1:]
-            own.update(line)
-    except FileNotFoundError:
-        return []
-    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
-        raise DamagedFileError(f"{path / file} is damaged ({error})") from None
-    return [{k: v for k, v in call.items() if k != "process"} for call in calls]
-
-
-def _without_paths(arguments: Sequence[str]) -> list[str]:
-    """Arguments in which paths of this machine are replaced by the names of their flags.
-
-    Example:
-        >>> _without_paths(["--data_dir=/home/me/data", "--output_dir", "runs/a", "--rounds=60"])
-        ['--data_dir=DATA_DIR', '--output_dir', 'OUTPUT_DIR', '--rounds=60']
-    """
-    paths, shown = {*path_settings(), "output_dir"}, []
-    previous = ""
-    for argument in arguments:
-        name, equals, _ = argument.lstrip("-").partition("=")
-        if previous in paths:
-            shown.append(previous.upper())
-        elif equals and name in paths:
-            shown.append(f"--{name}={name.upper()}")
-        else:
-            shown.append(argument)
-        previous = name if argument.startswith("-") and not equals else ""
-    return shown
 
 
 def _data(

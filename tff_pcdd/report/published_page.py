@@ -177,15 +177,15 @@ def _federations(published: Sequence[Published], notes: Notes) -> str:
         numbers = [str(len(one.methods)), seeds, str(one.record["rounds"])]
         lines.append([link, what, *numbers, _hours(one.record["seconds_of_rounds"])])
     command = (
-        "```\n.venv/bin/python -m tasks.sweep --flagfile=flags/comparison/NAME.flags \\\n"
-        "    --output_dir=runs/comparison/NAME\n"
-        ".venv/bin/python -m tasks.report --comparison_dirs=runs/comparison/NAME \\\n"
+        "```\n.venv/bin/python -m tasks.sweep --flagfile=flags/comparison/digits_p10c2.flags \\\n"
+        "    --parallel_runs=2 --output_dir=runs/comparison/digits_p10c2\n"
+        ".venv/bin/python -m tasks.report --comparison_dirs=runs/comparison/digits_p10c2 \\\n"
         "    --publish_dir=docs/comparison\n```"
     )
     return (
         f"{tables.markdown(lines)}\n\nThese commands run a federation, publish its results, and "
-        "make this page again (for images, add `--data_dir`; an interrupted sweep continues where "
-        f"it was):\n\n{command}"
+        "make this page again. For another one, replace its name, and for images add `--data_dir`. "
+        f"An interrupted sweep continues where it was.\n\n{command}"
     )
 
 
