@@ -41,7 +41,7 @@ _MOST = 0.8
 _INTRO = """\
 Which method should you take, and what was it compared with? Here, every method was tuned with the
 same budget on held-out training samples, and then compared on other seeds. The figures come from
-the files in [{folder}/]({folder}), which `tasks.report` turns into this page."""
+the files in the folder `{folder}` beside this page, which `tasks.report` makes from them."""
 
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
