@@ -27,7 +27,6 @@ from tff_pcdd.report.published import (
 from tff_pcdd.report.published_tables import BELOW, CHANCE
 from tff_pcdd.report.summaries import Ranking
 from tff_pcdd.studies import tables
-from tff_pcdd.training import plots
 
 # The pictures: of all federations, and in the folder of each.
 _RANKS, _CURVES = "ranks.png", "curves.png"
@@ -95,10 +94,10 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
     notes = read_notes(directory)
     published = read(directory, list(notes.federations))
     for one in published:
-        plots.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
+        published_pictures.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
     if rankings := _rankings(published):
         named = {ranking.measure: summary_tables.MEASURES[ranking.measure] for ranking in rankings}
-        plots.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
+        published_pictures.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
     path = directory.with_name(f"{directory.name}.md")
     files.write_text(path, document(published, notes, directory.name))
     return path, missing_explanations(published, notes)
