@@ -56,8 +56,8 @@ _HOW = """\
   cohorts, batches and initial weights.
 - **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
   is the accuracy of the global model, so methods that only promise personal models were not tuned
-  for those, and of a coefficient that acts on personal models alone, such as APFL's and Ditto's, all
-  values are equally good and the first one was taken."""
+  for those, and of a coefficient that acts on personal models alone, such as APFL's and Ditto's,
+  all values are equally good and the first one was taken."""
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
