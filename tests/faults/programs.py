@@ -32,7 +32,7 @@ from tff_pcdd.evaluation import calibration
 from tff_pcdd.export import exporter, saved_model
 from tff_pcdd.runtime import inprocess
 from tff_pcdd.runtime.backends.inprocess import InProcess
-from tff_pcdd.studies import study
+from tff_pcdd.studies import method_sweep, study
 from tff_pcdd.training import simulation
 
 _DATA = (
@@ -227,12 +227,15 @@ def assert_same_files(directory: Path, wanted: Path) -> None:
 
 
 def results(directory: Path) -> dict[str, bytes]:
-    """The contents of all files below a directory, without those from which runs are resumed."""
+    """The contents of all files below a directory that do not depend on when they were written.
+
+    So without those from which runs are resumed, and without the record of the calls.
+    """
     return {
         path.relative_to(directory).as_posix(): path.read_bytes()
         for path in sorted(directory.rglob("*"))
         if path.is_file()
-        and path.name != ".lock"
+        and path.name not in (".lock", method_sweep.CALLS)
         and ({"checkpoints", "client_states"}.isdisjoint(path.parts) or path.suffix == ".tmp")
     }
 

@@ -138,3 +138,18 @@ def test_description(values, text):
     config = ExperimentConfig.from_settings(**values)
     assert config.describe() == text
     assert config.with_settings(rounds=3).describe() == text
+
+
+@pytest.mark.parametrize(
+    ("has_global_model", "label"),
+    [
+        (True, "GA: global model, whole test set"),
+        (False, "GA: mean of the personal models, whole test set"),
+    ],
+)
+def test_curves_say_which_models_ga_is_of(has_global_model, label):
+    _, axes = plots.accuracy_curves(
+        history(3, ga=50, pa=60), "a run", has_global_model=has_global_model
+    )
+    shown = [text.get_text() for text in axes.get_legend().get_texts()]
+    assert shown == [label, "PA: personal models after local epochs"]

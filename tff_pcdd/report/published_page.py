@@ -27,7 +27,6 @@ from tff_pcdd.report.published import (
 from tff_pcdd.report.published_tables import BELOW, CHANCE
 from tff_pcdd.report.summaries import Ranking
 from tff_pcdd.studies import tables
-from tff_pcdd.training import plots
 
 # The pictures: of all federations, and in the folder of each.
 _RANKS, _CURVES = "ranks.png", "curves.png"
@@ -57,7 +56,8 @@ _HOW = """\
   cohorts, batches and initial weights.
 - **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
   is the accuracy of the global model, so methods that only promise personal models were not tuned
-  for those."""
+  for those, and of a coefficient that acts on personal models alone, such as APFL's and Ditto's,
+  all values are equally good and the first one was taken."""
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
@@ -95,10 +95,10 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
     notes = read_notes(directory)
     published = read(directory, list(notes.federations))
     for one in published:
-        plots.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
+        published_pictures.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
     if rankings := _rankings(published):
         named = {ranking.measure: summary_tables.MEASURES[ranking.measure] for ranking in rankings}
-        plots.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
+        published_pictures.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
     path = directory.with_name(f"{directory.name}.md")
     files.write_text(path, document(published, notes, directory.name))
     return path, missing_explanations(published, notes)

@@ -1,0 +1,42 @@
+"""Records of calls: what is written, also when a call fails or the disk is full."""
+
+import errno
+import json
+
+import pytest
+
+from tff_pcdd import files
+from tff_pcdd.cli import calls
+from tff_pcdd.errors import WriteError
+
+
+def records(path):
+    return [json.loads(line) for line in path.read_text().splitlines()]
+
+
+def test_a_call_has_a_line_at_its_begin_and_one_at_its_end(tmp_path):
+    path = tmp_path / "new" / "calls.jsonl"
+    with calls.recorded(path, ["--rounds=3"], resumed=False):
+        (started,) = records(path)
+    assert (started["arguments"], started["resumed"]) == (["--rounds=3"], False)
+    assert started["cores"] >= 1
+    with pytest.raises(KeyboardInterrupt), calls.recorded(path, []):
+        raise KeyboardInterrupt
+    first, ended, second, interrupted = records(path)
+    assert (first, ended["completed"], interrupted["completed"]) == (started, True, False)
+    assert ended["process"] == started["process"] == second["process"]
+    assert ended["seconds"] >= 0
+
+
+def test_the_error_of_a_call_is_not_hidden_by_a_full_disk(monkeypatch, tmp_path):
+    path = tmp_path / "calls.jsonl"
+
+    def full(path, text):
+        raise WriteError(errno.ENOSPC, "No space left on device", str(path))
+
+    with pytest.raises(ArithmeticError), calls.recorded(path, []):
+        monkeypatch.setattr(files, "write_text", full)
+        raise ArithmeticError
+    assert len(records(path)) == 1
+    with pytest.raises(WriteError), calls.recorded(path, []):
+        pytest.fail("the call has begun without a record")
