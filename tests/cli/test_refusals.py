@@ -260,7 +260,7 @@ OTHERS = [
         "--algorithms=fedavg,fedavg: name each method once",
     ),
     ("report", ["--run_dir=x"], "applies only with comparison_dirs"),
-    ("report", ["--comparison_dirs=x,y"], "--comparison_dirs=x: holds no comparison"),
+    ("report", ["--comparison_dirs=x,y"], "--comparison_dirs=x: is not a directory"),
     (
         "report",
         ["--comparison_dirs=x", "--run_dir=y"],
