@@ -283,9 +283,11 @@ def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
         registry.setting, text, str, data["default"], None, group, implied=data["implied"]
     )
     found: dict[str, Setting] = {}
+    defaults: dict[str, dict[str, Any]] = {}
     for name, cls in registry.classes().items():
         for field in option_fields(cls):
             setting = _describe_option(cls, field)
+            defaults.setdefault(setting.name, {})[name] = setting.default
             known = found.get(setting.name, setting)
             found[setting.name] = dataclasses.replace(
                 # Where defaults differ, the one that applies if nothing is chosen is shown.
@@ -294,7 +296,25 @@ def _describe_choice(data: Mapping[str, Any]) -> list[Setting]:
                 chosen_by=registry.setting,
                 applies_to=(*known.applies_to, name),
             )
-    return [chooser, *found.values()]
+    return [
+        chooser,
+        *(
+            dataclasses.replace(s, help=s.help + _other_defaults(registry, s, defaults[s.name]))
+            for s in found.values()
+        ),
+    ]
+
+
+def _other_defaults(registry: Registry, setting: Setting, defaults: Mapping[str, Any]) -> str:
+    """A sentence about the components with another default than the one that is shown."""
+    others: dict[Any, list[str]] = {}
+    for name, default in defaults.items():
+        if default != setting.default:
+            others.setdefault(default, []).append(name)
+    return "".join(
+        f" With {registry.setting}={'|'.join(names)}, the default is {default}."
+        for default, names in others.items()
+    )
 
 
 def build(cls: type[T], values: Mapping[str, Any]) -> T:

@@ -68,6 +68,25 @@ def test_a_topic_is_a_group_a_component_or_a_flag(help_of):
     assert "Class of the same" not in help_of("train", "--help=digits")
 
 
+def test_defaults_that_differ_between_components_are_all_shown(help_of):
+    for flag, shown, sentence in (
+        (
+            "client_learning_rate",
+            "0.01",
+            "With client_optimizer=adam|adamw, the default is 0.001.",
+        ),
+        (
+            "server_learning_rate",
+            "1.0",
+            "With server_optimizer=fedadagrad|fedadam|fedyogi, the default is 0.01.",
+        ),
+    ):
+        text = help_of("train", f"--help={flag}")
+        assert text.startswith(f"  --{flag} [{shown}]")
+        assert sentence in " ".join(text.split())
+    assert "the default is" not in help_of("train", "--help=client_momentum")
+
+
 @pytest.mark.parametrize(
     ("topic", "hint"),
     [("fedgella", "did you mean fedgela"), ("lr", "did you mean client_learning_rate?"), ("x", "")],

@@ -122,6 +122,22 @@ TRAIN = [
 OTHERS = [
     ("train", ["--nooutput_dir"], "output_dir"),
     ("compare", ["--algorithms=fedavg,fedsgd"], "fedavg,fedsgd: there is no fedsgd; choose one"),
+    (
+        "compare",
+        ["--algorithms=feddc,fedavg,fednova,fedetf", "--client_optimizer=adam"],
+        "--client_optimizer=adam: cannot be used with feddc, fednova, fedetf (feddc is defined for",
+    ),
+    (
+        "compare",
+        [
+            "--algorithms=fednova,fedavg,feddyn,creff",
+            "--client_optimizer=adam",
+            "--server_optimizer=fedadam",
+        ],
+        "--client_optimizer=adam: cannot be used with fednova (fednova is defined for the steps of "
+        "SGD; choose client_optimizer=sgd or another method); server_optimizer=fedadam cannot be "
+        "used with feddyn, creff (feddyn has a server step of its own; choose",
+    ),
     ("compare", ["--seeds=0,x"], "--seeds=0,x: must be integers from 0"),
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
@@ -205,6 +221,15 @@ OTHERS = [
         "--algorithm=fedgela: cannot be combined with algorithms",
     ),
     ("sweep", ["--algorithms=fedavg"], "--validation_fraction=0: a sweep chooses on held-out"),
+    (
+        "sweep",
+        [
+            "--algorithms=feddyn,fedavg,feddc",
+            "--validation_fraction=0.2",
+            "--server_learning_rate=0.5",
+        ],
+        "--server_learning_rate=0.5: cannot be used with feddyn, feddc (feddyn has a server step",
+    ),
     ("sweep", ["--algorithms=fedavg", "--grid=rounds=2,3"], "--grid=rounds=2,3: must be a flag"),
     (
         "sweep",

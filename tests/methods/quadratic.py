@@ -20,14 +20,15 @@ _NUM_CLASSES = 5
 class Shift(tf.keras.layers.Layer):
     """Adds a trained number to the mean of what it gets."""
 
-    def __init__(self, start: float | None):
+    def __init__(self, start: float | None, statistics: bool = True):
         super().__init__()
-        self._start = start
+        self._start, self._statistics = start, statistics
 
     def build(self, input_shape):
         if self._start is not None:
             initializer = tf.keras.initializers.Constant(self._start)
             self.shift = self.add_weight(shape=(1,), initializer=initializer)
+        if self._start is not None and self._statistics:
             self.steps = self.add_weight(shape=(1,), initializer="zeros", trainable=False)
         super().build(input_shape)
 
@@ -35,7 +36,7 @@ class Shift(tf.keras.layers.Layer):
         mean = tf.reduce_mean(inputs, axis=tuple(range(1, len(inputs.shape))))[:, None]
         if self._start is None:
             return mean
-        if training:
+        if training and self._statistics:
             self.steps.assign_add([1.0])
         return mean + self.shift
 
@@ -52,14 +53,18 @@ def training_spec(
     sizes=None,
     momentum=0.0,
     decay=0.0,
+    statistics=True,
     **options,
 ):
-    """The training spec of a method on parabolas; without `v` the head has no variable."""
+    """The training spec of a method on parabolas.
+
+    Without `v` the head has no variable; without `statistics` nothing counts the steps.
+    """
     sizes = [_NUM_CLASSES] * clients if sizes is None else sizes
 
     def backbone():
         inputs = tf.keras.Input((1, 1, 1))
-        return tf.keras.Model(inputs, Shift(u)(inputs))
+        return tf.keras.Model(inputs, Shift(u, statistics)(inputs))
 
     def squared(labels, outputs):
         return 0.5 * tf.reduce_mean(tf.square(outputs[:, 0] - tf.cast(labels, tf.float32)))
@@ -68,7 +73,7 @@ def training_spec(
     base = sys.modules["tff_pcdd.methods.contract"]
     for place in (module, base):
         monkeypatch.setattr(place, "cross_entropy", squared, raising=False)
-        monkeypatch.setattr(place, "linear_head", lambda *_: Shift(v), raising=False)
+        monkeypatch.setattr(place, "linear_head", lambda *_: Shift(v, statistics), raising=False)
     task = methods.TaskSpec(
         num_classes=_NUM_CLASSES,
         feature_dim=1,

@@ -31,8 +31,26 @@ RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
             "fedavg seed 0: fashion_mnist, Dirichlet(0.5), 10 clients, imbalance factor 100, "
             f"30 rounds, resnet18, {RESNET18 - 2 * 9 * 64:,} parameters before the head",
         ),
+        (
+            {
+                "dataset": "cifar10",
+                "model": "resnet18",
+                "rounds": 4,
+                "local_epochs": 2,
+                "client_optimizer": "adam",
+                "client_learning_rate": 0.01,
+                "schedule": "cosine",
+                "server_optimizer": "fedadam",
+                "server_learning_rate": 0.01,
+                "straggler_share": 0.5,
+            },
+            # 0.01 is the default of the server optimizer, but not of Adam.
+            f"fedavg seed 0: cifar10, P10C2, 4 rounds, resnet18, {RESNET18:,} parameters before "
+            "the head, local_epochs=2, client_optimizer=adam, client_learning_rate=0.01, "
+            "schedule=cosine, straggler_share=0.5, server_optimizer=fedadam",
+        ),
     ],
-    ids=["projection", "grey images"],
+    ids=["projection", "grey images", "training"],
 )
 def test_a_run_in_one_line(settings, line):
     assert (
@@ -114,6 +132,20 @@ def test_what_the_backbone_refuses(settings, setting, reason):
         dry_run.describe(config)
     if setting in settings:
         assert caught.value.value == settings[setting]
+
+
+def test_all_refused_methods_are_named(tmp_path):
+    """By what their clients send, which only the network can tell."""
+    configs = [
+        ExperimentConfig.from_settings(algorithm=name, aggregator="secure", seed=seed)
+        for name in ("fedavg", "fedproto", "fedmr")
+        for seed in (0, 1)
+    ]
+    with refuses(
+        "aggregator",
+        r"^cannot be used with fedproto, fedmr \(clients of fedproto send no weights\)$",
+    ):
+        dry_run.compare(configs, tmp_path)
 
 
 def test_directories(tmp_path):

@@ -67,6 +67,51 @@ def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
     assert is_about_momentum(text)
 
 
+@pytest.mark.parametrize(
+    ("settings", "expected"),
+    [
+        ({"warmup_rounds": 4}, "warmup_rounds=4: the whole step size is not reached in 4 rounds"),
+        (
+            {"warmup_rounds": 1, "rounds": 1},
+            "warmup_rounds=1: the whole step size is not reached in 1 round",
+        ),
+        (
+            {"schedule": "step", "schedule_milestones": "2,4,9"},
+            "schedule_milestones=2,4,9: the step size does not drop after round 4, because "
+            "rounds=4",
+        ),
+        (
+            {"schedule": "step", "schedule_milestones": "0.5,0.9"},
+            "schedule_milestones=0.5,0.9: the step size does not drop after round 4, because "
+            "rounds=4",
+        ),
+        (
+            {"min_local_epochs": 3, "local_epochs": 3},
+            "min_local_epochs=3: has no effect, because local_epochs is 3 too; all clients train "
+            "for as many epochs",
+        ),
+    ],
+)
+def test_settings_of_training_without_effect_are_warned_of_once(warned, settings, expected):
+    for seed in (0, 1):
+        planning.check(ExperimentConfig.from_settings(**{"rounds": 4, "seed": seed, **settings}))
+    assert warned == [expected]
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"warmup_rounds": 3},
+        {"schedule": "step", "schedule_milestones": "2,3"},
+        {"schedule": "step"},
+        {"min_local_epochs": 2, "local_epochs": 3},
+    ],
+)
+def test_settings_of_training_with_an_effect_are_not(warned, settings):
+    planning.check(ExperimentConfig.from_settings(**{"rounds": 4, **settings}))
+    assert not warned
+
+
 @pytest.mark.parametrize("settings", [{"client_momentum": 0.0}, {"feddc_control": "none"}])
 def test_settings_that_work_give_no_warning(warned, settings):
     planning.check(feddc(**settings))

@@ -49,13 +49,18 @@ def test_an_unfinished_run_goes_on_too(unbroken, options, tmp_path):
 
 
 @pytest.mark.parametrize("evaluation", [{"eval_every": 3}, {"personal_eval_every": 0}])
-def test_the_old_last_round_is_evaluated_like_any_other(evaluation, options, tmp_path):
+def test_the_old_last_round_is_evaluated_like_any_other(evaluation, options, tmp_path, caplog):
     """Also if the process is stopped right after the run has become an unfinished one."""
     longer = CONFIG.with_settings(**evaluation)
     run_experiment(longer, tmp_path / "whole", options)
     run_experiment(longer.with_settings(rounds=2), tmp_path / "run", options)
+    assert "computed again" not in caplog.text
     with stopped_in_round(3):
         run_experiment(longer, tmp_path / "run", options)
+    assert (
+        "round 2, the last one of 2 planned rounds, is computed again: in 4 rounds it is evaluated "
+        "differently"
+    ) in caplog.text
     assert not (tmp_path / "run" / "summary.json").exists()
     run_experiment(longer, tmp_path / "run", options)
     assert_same_results(tmp_path / "run", tmp_path / "whole")

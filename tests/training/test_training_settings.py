@@ -121,8 +121,27 @@ def test_help_shows_the_defaults_of_the_default_components():
         ),
         ({"algorithm": "fednova", "client_optimizer": "adam"}, "client_optimizer", "fednova is"),
         ({"algorithm": "feddyn", "server_optimizer": "fedadam"}, "server_optimizer", "of its own"),
-        ({"algorithm": "feddc", "server_learning_rate": 0.5}, "server_optimizer", "of its own"),
+        (
+            {"algorithm": "feddc", "server_learning_rate": 0.5},
+            "server_learning_rate",
+            "a server step of its own; choose server_learning_rate=1, or another method$",
+        ),
         ({"algorithm": "central", "server_optimizer": "fedavgm"}, "server_optimizer", "one place"),
+        (
+            {"algorithm": "central", "server_learning_rate": 2.0},
+            "server_learning_rate",
+            "one place",
+        ),
+        (
+            {"schedule": "step", "rounds": 1},
+            "schedule_milestones",
+            "a share of rounds=1 is rounded",
+        ),
+        (
+            {"schedule": "step", "schedule_milestones": "0.1,0.5"},
+            "schedule_milestones",
+            "a share of rounds=4 is rounded to no round",
+        ),
     ],
 )
 def test_settings_that_do_not_fit_are_refused(settings, setting, reason):
@@ -133,6 +152,11 @@ def test_settings_that_do_not_fit_are_refused(settings, setting, reason):
 def test_methods_without_shared_weights_are_refused_before_data_are_loaded():
     with refuses("server_optimizer", "clients of fedproto send no weights"):
         planning.check(config(algorithm="fedproto", server_optimizer="fedavgm"))
+
+
+def test_the_step_size_is_named_if_it_is_what_is_refused_before_data_are_loaded():
+    with refuses("server_learning_rate", "clients of fedproto send no weights"):
+        planning.check(config(algorithm="fedproto", server_learning_rate=0.5))
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training.refusals import Refusals
 
 _GROUP = "Comparison"
 
@@ -162,19 +163,22 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     """The runs of the comparison, by the folder of their partition.
 
     Raises:
-        SettingError: a flag cannot be used.
+        SettingError: a flag cannot be used; names all methods with which it cannot.
     """
     algorithms, seeds = read_algorithms(flags), experiments.read_seeds(flags)
-    return {
-        folder: [
-            experiments.read_config(
-                flags, name, algorithms, seed=seed, **settings, **without_aggregator(flags, name)
-            )
-            for name in algorithms
-            for seed in seeds
-        ]
-        for folder, settings in read_partitions(flags).items()
-    }
+    configs: dict[str, list[ExperimentConfig]] = {}
+    refusals = Refusals()
+    for folder, settings in read_partitions(flags).items():
+        configs[folder] = []
+        for name in algorithms:
+            values = {**settings, **without_aggregator(flags, name)}
+            with refusals.of(name):
+                configs[folder] += [
+                    experiments.read_config(flags, name, algorithms, seed=seed, **values)
+                    for seed in seeds
+                ]
+    refusals.check()
+    return configs
 
 
 def without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:

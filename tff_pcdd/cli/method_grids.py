@@ -10,12 +10,14 @@ from tff_pcdd import methods
 from tff_pcdd.cli import compare, experiments
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
+from tff_pcdd.federated import client_optimizers
 from tff_pcdd.settings import describe, flat_name, option_fields
 from tff_pcdd.studies.halving import Halving
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training.refusals import Refusals
 
-# What every method tries unless --grid says otherwise.
+# What every method tries unless --grid says otherwise; scaled for optimizers with another default.
 LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03", "0.1")
 
 # Settings that are the same at all points.
@@ -78,9 +80,7 @@ def read(flags: Flags) -> dict[str, Grid]:
     common = {name: values for name, values in given.items() if name not in own}
     if LEARNING_RATE not in common:
         _refuse_fixed(flags, LEARNING_RATE)
-        texts = LEARNING_RATES
-        rates = {text: flags.parse_value(LEARNING_RATE, text) for text in texts}
-        common = {LEARNING_RATE: rates, **common}
+        common = {LEARNING_RATE: _learning_rates(flags), **common}
     grids = {}
     for algorithm in algorithms:
         named = {
@@ -92,6 +92,30 @@ def read(flags: Flags) -> dict[str, Grid]:
                 _refuse_fixed(flags, name)
         grids[algorithm] = {**common, **named}
     return grids
+
+
+def _learning_rates(flags: Flags) -> dict[str, float]:
+    """The step sizes to try: as far around the default of the clients' optimizer as for SGD."""
+    chosen = client_optimizers.get(flags[client_optimizers.registry.setting])
+    return learning_rates(_default_rate(chosen) / _default_rate(client_optimizers.get("sgd")))
+
+
+def learning_rates(scale: float) -> dict[str, float]:
+    """`LEARNING_RATES` times a factor, by their texts.
+
+    Example:
+        >>> list(learning_rates(0.1))
+        ['0.0003', '0.001', '0.003', '0.01']
+    """
+    # Rounded, because products of floats have digits that nobody asked for.
+    texts = [_text(float(rate) * scale) for rate in LEARNING_RATES]
+    return {text: float(text) for text in texts}
+
+
+def _default_rate(optimizer: type[client_optimizers.ClientOptimizer]) -> float:
+    """The default step size of an optimizer."""
+    (field,) = (field for field in option_fields(optimizer) if field.name == "learning_rate")
+    return field.metadata["default"]
 
 
 def tuning(algorithm: str) -> Grid:
@@ -130,30 +154,37 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
     evaluated after the last round, unless a flag says otherwise.
 
     Raises:
-        SettingError: a flag cannot be used.
+        SettingError: a flag cannot be used; names all methods with which it cannot.
     """
     algorithms = list(grids)
     seeds = experiments.read_seeds(flags)
     finals = experiments.read_seeds(flags, "final_seeds")
     name = "personal_eval_every"
     rarely = {name: 0} if flags["criterion"] == "va" and not flags.is_given(name) else {}
+
+    def read_point(algorithm: str, point: Mapping[str, str]) -> Point:
+        values = {name: grids[algorithm][name][text] for name, text in point.items()}
+        values = {**compare.without_aggregator(flags, algorithm), **values}
+        runs, final_runs = (
+            [
+                experiments.read_config(
+                    flags, algorithm, algorithms, seed=seed, **{**further, **values}
+                )
+                for seed in numbers
+            ]
+            for numbers, further in ((seeds, rarely), (finals, {}))
+        )
+        return Point(point, runs, final_runs)
+
     planned: dict[str, list[Point]] = {}
+    refusals = Refusals()
     for algorithm, grid in grids.items():
-        kept = compare.without_aggregator(flags, algorithm)
-        planned[algorithm] = []
-        for texts in itertools.product(*grid.values()):
-            point = dict(zip(grid, texts, strict=True))
-            values = {**kept, **{name: grid[name][text] for name, text in point.items()}}
-            runs, final_runs = (
-                [
-                    experiments.read_config(
-                        flags, algorithm, algorithms, seed=seed, **{**further, **values}
-                    )
-                    for seed in numbers
-                ]
-                for numbers, further in ((seeds, rarely), (finals, {}))
-            )
-            planned[algorithm].append(Point(point, runs, final_runs))
+        with refusals.of(algorithm):
+            planned[algorithm] = [
+                read_point(algorithm, dict(zip(grid, texts, strict=True)))
+                for texts in itertools.product(*grid.values())
+            ]
+    refusals.check()
     return planned
 
 

@@ -8,7 +8,8 @@ Accepts the flags of tasks.train. The first form trains one method at every poin
 settings, each run in a folder FLAG=VALUE,…/seed_N, and writes sweep.csv (a row per run), sweep.md,
 sweep.png, and best.flags, a flagfile with the chosen settings.
 
-With --algorithms, every method tries four learning rates and three values of its own coefficient.
+With --algorithms, every method tries four learning rates, around the default of --client_optimizer,
+and three values of its own coefficient.
 Settings that look hopeless are stopped early (--rungs). Then the methods are trained with the
 chosen settings and --final_seeds, and compared. Writes sweep.md (the chosen settings and what they
 reach), sweep.csv (a row per point), sweep.png, best/METHOD.flags, and comparison/ with the files of

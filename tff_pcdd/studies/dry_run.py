@@ -9,14 +9,21 @@ divided as requested, or a device that is missing.
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from tff_pcdd import heavy, stages
+from tff_pcdd.settings import Setting, flat_name, option_fields
+from tff_pcdd.settings import describe as describe_settings
 from tff_pcdd.studies import comparison, method_sweep, sweeps
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning
+from tff_pcdd.training.refusals import Refusals
 from tff_pcdd.training.run_directory import check_directory
+
+# Headings of the settings that say how is trained.
+_GROUPS = ("Training", "Aggregation")
 
 
 def train(
@@ -43,7 +50,7 @@ def compare(
         SettingError: the comparison would raise it too.
     """
     runs = comparison.plan(configs, output_dir, overwrite=overwrite)
-    return "\n".join(describe(run.config) for run in runs)
+    return _describe_all(("", run.config) for run in runs)
 
 
 def sweep(
@@ -71,16 +78,34 @@ def sweep_methods(
         SettingError: the sweep would raise it too.
     """
     method_sweep.plan(points, output_dir, overwrite=overwrite)
-    return "\n".join(
-        f"{point.name or 'defaults'}: {describe(config)}"
+    return _describe_all(
+        (f"{point.name or 'defaults'}: ", config)
         for grid in points.values()
         for point in grid
         for config in point.configs
     )
 
 
+def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
+    """Checks and describes runs, a line for each after its prefix.
+
+    Raises:
+        SettingError: as `planning.check`; names all methods that are refused.
+    """
+    refusals, lines = Refusals(), []
+    for prefix, config in runs:
+        # Other runs of a refused method are most likely refused for the same reason.
+        if config.algorithm not in refusals:
+            with refusals.of(config.algorithm):
+                lines.append(f"{prefix}{describe(config)}")
+    refusals.check()
+    return "\n".join(lines)
+
+
 def describe(config: ExperimentConfig) -> str:
     """Describes a run in one line: method, seed, data, partition, rounds, backbone, parameters.
+
+    Settings of training and aggregation follow if they are not the defaults.
 
     Raises:
         SettingError: as `planning.check`.
@@ -92,5 +117,34 @@ def describe(config: ExperimentConfig) -> str:
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {config.model.backbone.name}, "
-        f"{parameters:,} parameters before the head"
+        f"{parameters:,} parameters before the head{_training(config)}"
     )
+
+
+def _training(config: ExperimentConfig) -> str:
+    """The settings of training and aggregation that differ from their defaults."""
+    settings = config.to_settings()
+    changed = [
+        f"{setting.name}={settings[setting.name]}"
+        for setting in describe_settings(ExperimentConfig)
+        if setting.group in _GROUPS
+        and setting.name in settings
+        and setting.name != "rounds"
+        and settings[setting.name] != _default(config, setting)
+    ]
+    return "".join(f", {text}" for text in changed)
+
+
+def _default(config: ExperimentConfig, setting: Setting) -> Any:
+    """The default of a setting of the component that is chosen."""
+    components = (
+        config.training.optimizer,
+        config.training.schedule,
+        config.aggregator,
+        config.server_optimizer,
+    )
+    for component in components:
+        for field in option_fields(type(component)):
+            if flat_name(type(component), field) == setting.name:
+                return field.metadata["default"]
+    return setting.default

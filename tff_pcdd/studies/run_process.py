@@ -135,8 +135,7 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
         checked: Sequence[ExperimentConfig] = pickle.loads(configs)
         heavy.own_process()
         heavy.load(*_IMPORTED_FIRST)
-        for config in checked:
-            planning.check(config)
+        planning.check_all(checked)
     except Exception as error:
         return Failure.of(error)
     return None

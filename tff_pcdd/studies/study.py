@@ -219,8 +219,7 @@ class _ThisProcess:
     def check(self, configs: Sequence[ExperimentConfig]) -> None:
         if configs:
             heavy.load("tensorflow")
-        for config in configs:
-            planning.check(config)
+        planning.check_all(configs)
 
     def start(self, number: int, run: StudyRun, label: str) -> None:
         self._next = (number, run, label)

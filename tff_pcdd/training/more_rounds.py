@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 from pathlib import Path
 
+from absl import logging
+
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import manifests
@@ -49,6 +51,13 @@ def prepare_more_rounds(
                 f"the only checkpoint in {directory} is that of round {planned}, which was "
                 "evaluated as the last one; overwrite the run",
             )
+        logging.warning(
+            "round %d, the last one of %d planned rounds, is computed again: in %d rounds it is "
+            "evaluated differently",
+            planned,
+            planned,
+            config.training.rounds,
+        )
         checkpoints.forget_after(saved[-2] if len(saved) > 1 else 0)
     # What else the shorter run has measured is not of the longer one either.
     for name in (SUMMARY, *answer_files(predictions=True)):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from tff_pcdd.methods import TaskSpec
 from tff_pcdd.models import Backbone
 from tff_pcdd.training.cohorts import server_samples
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.refusals import Refusals
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Settings must be readable without TensorFlow, which takes seconds to import.
@@ -103,9 +105,30 @@ def check(config: ExperimentConfig) -> TrainingSpec:
     return spec
 
 
+def check_all(configs: Sequence[ExperimentConfig]) -> list[TrainingSpec]:
+    """Checks several experiments, and returns their planned specs.
+
+    Raises:
+        SettingError: as `check`; names all methods that are refused.
+    """
+    refusals, specs = Refusals(), []
+    for config in configs:
+        # Other runs of a refused method are most likely refused for the same reason.
+        if config.algorithm not in refusals:
+            with refusals.of(config.algorithm):
+                specs.append(check(config))
+    refusals.check()
+    return specs
+
+
 def advise(config: ExperimentConfig) -> None:
-    """Warns of settings with which the method is known to fail; of the same problem only once."""
+    """Warns of settings with which the method is known to fail, or that have no effect.
+
+    Of the same problem only once.
+    """
     if advice := config.method.advice(config.training.optimizer):
+        _warn(advice)
+    for advice in config.training.advice():
         _warn(advice)
 
 

@@ -16,7 +16,7 @@ class TrainingConfig:
     """Rounds, cohorts and local training.
 
     Raises:
-        SettingError: a value is of the wrong type or out of bounds.
+        SettingError: a value is of the wrong type or out of bounds, or does not fit the others.
     """
 
     rounds: int = option(30, "Rounds of federated training.", minimum=1, group="Training")
@@ -79,3 +79,16 @@ class TrainingConfig:
         if least > self.local_epochs:
             reason = f"must be at most local_epochs={self.local_epochs}"
             raise SettingError("min_local_epochs", least, reason)
+        self.schedule.check_rounds(self.rounds)
+
+    def advice(self) -> list[str]:
+        """Warnings of settings that have no effect."""
+        least = self.local_work.min_local_epochs
+        equal = (
+            f"min_local_epochs={least}: has no effect, because local_epochs is {least} too; all "
+            "clients train for as many epochs"
+        )
+        return [
+            *self.schedule.advice(self.rounds),
+            *([equal] if least == self.local_epochs else []),
+        ]

@@ -45,6 +45,30 @@ class Schedule(Component):
         """Whether factors depend on the planned number of rounds, as for `Method.has_schedule`."""
         return False
 
+    def check_rounds(self, num_rounds: int) -> None:
+        """Refuses planned numbers of rounds with which the schedule makes no sense; none here.
+
+        Args:
+            num_rounds: planned rounds.
+
+        Raises:
+            SettingError: the settings cannot be used with so many rounds.
+        """
+        del num_rounds
+
+    def advice(self, num_rounds: int) -> list[str]:
+        """Warnings of settings whose effect begins after the last planned round.
+
+        Args:
+            num_rounds: planned rounds.
+        """
+        if self.warmup_rounds < num_rounds:
+            return []
+        return [
+            f"warmup_rounds={self.warmup_rounds}: the whole step size is not reached in "
+            f"{_rounds(num_rounds)}"
+        ]
+
     def factor(self, round_number: tf.Tensor, num_rounds: int | None) -> tf.Tensor | None:
         """The factor of the step size in a round.
 
@@ -65,6 +89,10 @@ class Schedule(Component):
     def _factor(self, number: tf.Tensor, num_rounds: int | None) -> tf.Tensor | None:
         """The factor without warm-up; `number` is t as float32. None if it is always 1."""
         raise NotImplementedError
+
+
+def _rounds(number: int) -> str:
+    return "1 round" if number == 1 else f"{number} rounds"
 
 
 registry: Registry[Schedule] = Registry("schedule", "tff_pcdd.federated.schedules")

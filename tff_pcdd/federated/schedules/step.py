@@ -60,7 +60,30 @@ class Step(Schedule):
     def needs_rounds(self):
         return any(number < 1 for number in self._read())
 
+    def _rounds(self, num_rounds: int) -> list[float]:
+        """The numbers of rounds after which the step size drops."""
+        return [n if n >= 1 else float(round(n * num_rounds)) for n in self._read()]
+
+    def check_rounds(self, num_rounds):
+        if not all(self._rounds(num_rounds)):
+            raise SettingError(
+                "schedule_milestones",
+                self.milestones,
+                f"a share of rounds={num_rounds} is rounded to no round at all, so that the step "
+                "size would be smaller from the start; give more rounds or larger shares",
+            )
+
+    def advice(self, num_rounds):
+        late = [n for n in self._rounds(num_rounds) if n >= num_rounds]
+        if not late:
+            return super().advice(num_rounds)
+        return [
+            *super().advice(num_rounds),
+            f"schedule_milestones={self.milestones}: the step size does not drop after round "
+            f"{late[0]:g}, because rounds={num_rounds}",
+        ]
+
     def _factor(self, number, num_rounds):
-        rounds = [n if n >= 1 else float(round(n * num_rounds)) for n in self._read()]
+        rounds = self._rounds(num_rounds)
         passed = tf.reduce_sum(tf.cast(number >= tf.constant(rounds), tf.float32))
         return tf.pow(self.drop, passed)

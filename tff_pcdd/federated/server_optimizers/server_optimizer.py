@@ -53,13 +53,12 @@ class ServerOptimizer(Component):
             return
         if method.pools_samples:
             reason = f"{method.name} trains on all samples in one place; the server takes no step"
-            raise SettingError(registry.setting, self.name, reason)
+            raise SettingError(*self._refused, reason)
         if not method.adds_mean():
             raise SettingError(
-                registry.setting,
-                self.name,
-                f"{method.name} has a server step of its own; choose {registry.setting}=sgd with "
-                "server_learning_rate=1, or another method",
+                *self._refused,
+                f"{method.name} has a server step of its own; choose {self._without_effect}, or "
+                "another method",
             )
 
     def check(self, method: Method, upload: UploadSizes) -> None:
@@ -75,7 +74,17 @@ class ServerOptimizer(Component):
         self.check_method(method)
         if not self.adds_change and not upload.trainable:
             reason = f"clients of {method.name} send no weights"
-            raise SettingError(registry.setting, self.name, reason)
+            raise SettingError(*self._refused, reason)
+
+    @property
+    def _refused(self) -> tuple[str, Any]:
+        """The setting that makes the step another one than that of FedAvg, and its value."""
+        return registry.setting, self.name
+
+    @property
+    def _without_effect(self) -> str:
+        """The settings that have to be chosen instead."""
+        return f"{registry.setting}=sgd with server_learning_rate=1"
 
     def initial_state(self, weights: Sequence[tf.Tensor]) -> State:
         """The optimizer's tensors before the first round; none by default.

@@ -22,5 +22,13 @@ class ServerSGD(ServerOptimizer):
     def adds_change(self):
         return self.learning_rate == 1
 
+    @property
+    def _refused(self):
+        return "server_learning_rate", self.learning_rate
+
+    @property
+    def _without_effect(self):
+        return "server_learning_rate=1"
+
     def _step(self, change, state):
         return [self.learning_rate * delta for delta in change], state

@@ -1,0 +1,39 @@
+"""The step sizes that sweeps over methods try, by the clients' optimizer."""
+
+import pytest
+
+from tff_pcdd.cli import method_grids, sweep
+from tff_pcdd.cli.flags import Flags
+
+
+def rates(*arguments):
+    """The learning rates of every point, as the runs have them, and their texts."""
+    flags = Flags(["sweep", "--algorithms=fedavg,fedprox", "--validation_fraction=0.2", *arguments])
+    sweep.define(flags)
+    flags.parse()
+    points = method_grids.points(flags, method_grids.read(flags))
+    assert set(points) == {"fedavg", "fedprox"}
+    for point in [*points["fedavg"], *points["fedprox"]]:
+        text = point.settings["client_learning_rate"]
+        for config in (*point.configs, *point.finals):
+            assert config.training.optimizer.learning_rate == float(text)
+    tried = [point.settings["client_learning_rate"] for point in points["fedavg"]]
+    assert {point.settings["client_learning_rate"] for point in points["fedprox"]} == set(tried)
+    return tried
+
+
+@pytest.mark.parametrize(
+    ("optimizer", "expected"),
+    [
+        ("sgd", ["0.003", "0.01", "0.03", "0.1"]),
+        ("adam", ["0.0003", "0.001", "0.003", "0.01"]),
+        ("adamw", ["0.0003", "0.001", "0.003", "0.01"]),
+    ],
+)
+def test_learning_rates_lie_around_the_default_of_the_optimizer(optimizer, expected):
+    assert rates(f"--client_optimizer={optimizer}") == expected
+
+
+def test_named_learning_rates_are_taken_as_they_are():
+    named = rates("--client_optimizer=adam", "--grid=client_learning_rate=0.02,0.05")
+    assert named == ["0.02", "0.05"]

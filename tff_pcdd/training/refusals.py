@@ -1,0 +1,74 @@
+"""Refusals of several methods by the same settings, in one error."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+
+from tff_pcdd.errors import SettingError
+
+
+class Refusals:
+    """Collects why methods are refused, so that the user learns of all of them at once.
+
+    Example:
+        >>> refusals = Refusals()
+        >>> for name in ("fedavg", "feddc", "fednova"):
+        ...     with refusals.of(name):
+        ...         if name != "fedavg":
+        ...             raise SettingError("client_optimizer", "adam", f"{name} needs SGD")
+        >>> print(refusals.error())
+        client_optimizer=adam: cannot be used with feddc, fednova (feddc needs SGD)
+    """
+
+    def __init__(self) -> None:
+        self._tried: dict[str, None] = {}
+        self._errors: dict[str, SettingError] = {}
+
+    @contextlib.contextmanager
+    def of(self, method: str) -> Iterator[None]:
+        """Collects the first refusal of a method that is raised inside."""
+        self._tried[method] = None
+        try:
+            yield
+        except SettingError as error:
+            self._errors.setdefault(method, error)
+
+    def __contains__(self, method: str) -> bool:
+        """Whether a method has been refused."""
+        return method in self._errors
+
+    def error(self) -> SettingError | None:
+        """One error for all refusals; None if there are none.
+
+        It is the first one if that is the only one, or if all methods are refused for the same
+        reason, which then has nothing to do with them.
+        """
+        if not self._errors:
+            return None
+        first = next(iter(self._errors.values()))
+        reasons = {str(error) for error in self._errors.values()}
+        if len(reasons) == 1 and len(self._errors) in (1, len(self._tried)):
+            return first
+        groups: dict[tuple[str, str], list[str]] = {}
+        for method, error in self._errors.items():
+            groups.setdefault((error.setting, str(error.value)), []).append(method)
+        texts: list[str] = []
+        for names in groups.values():
+            error = self._errors[names[0]]
+            text = f"cannot be used with {', '.join(names)} ({error.reason})"
+            texts.append(text if not texts else f"{_given(error)} {text}")
+        return SettingError(first.setting, first.value, "; ".join(texts))
+
+    def check(self) -> None:
+        """Raises the error, if there is one.
+
+        Raises:
+            SettingError: a method has been refused.
+        """
+        if (error := self.error()) is not None:
+            raise error
+
+
+def _given(error: SettingError) -> str:
+    return error.setting if error.value is None else f"{error.setting}={error.value}"
