@@ -29,9 +29,9 @@ Every machine receives the weights of W bytes and returns sums of this size, and
 the sums. The constants are measured on this machine: t is the time that an actor with one core
 needs to train a client, m the time to merge a byte, and c the remaining time of a round. The driver
 becomes the bottleneck where its part, A · W · (2 / B + m), takes as long as that of the actors, at
-A* = √(n · t / (W · (2 / B + m))) machines. Client states are left out: states of S bytes per client
-add n · S / B. The table `Model and measurement` compares the model with rounds on this machine,
-which does not use a network: 2 / B is 0 there."""
+A* = √(n · t / (W · (2 / B + m))) machines, or one. Client states are left out: states of S bytes
+per client add n · S / B. The table `Model and measurement` compares the model with rounds on this
+machine, which does not use a network: 2 / B is 0 there."""
 
 _ACTORS = 2
 # A method without client states, and one whose client states are as large as the weights.
@@ -65,8 +65,8 @@ class RoundTime:
         return self.rest + training + actors * self._driver(bandwidth)
 
     def most_actors(self, clients: int, bandwidth: float) -> float:
-        """The number of actors above which the driver takes longer than the actors."""
-        return math.sqrt(clients * self.client / self._driver(bandwidth))
+        """The number of actors above which the driver takes longer than the actors; at least 1."""
+        return max(1.0, math.sqrt(clients * self.client / self._driver(bandwidth)))
 
     def _driver(self, bandwidth: float) -> float:
         """Seconds that the driver needs for each actor."""
