@@ -21,8 +21,8 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
-.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs install install-tracking \
-	install-ray install-serving install-docs install-peers clean
+.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs install \
+	install-tracking install-ray install-serving install-docs install-peers clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -35,7 +35,8 @@ check: lint
 test: install install-tracking install-ray install-serving install-docs lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-# The lines that the tests run. Tracing them takes as long again as the tests.
+# All tests, and the share of lines that they run. Every call within TFF and AutoGraph is traced, so
+# tests that train take about twice as long as in `make test`.
 coverage: install install-tracking install-ray install-serving install-docs
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
