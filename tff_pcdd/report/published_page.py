@@ -266,10 +266,11 @@ def _provenance(one: Published, folder: str) -> str:
     wall = f"; the command took {_hours(sum(c['seconds'] for c in calls))}" if whole else ""
     if calls and not whole:
         wall = "; of the command, it was not recorded completely"
+    seeds = ", ".join(map(str, record["seeds"]))
     lines.append(
         f"- Time: {_hours(record['seconds_of_rounds'])} for the rounds of all runs, added up"
-        f"{wall}. Runs: {len(one.trials)} settings × {len(record['seeds'])} seeds, of which some "
-        f"were stopped early, and {len(one.results)} final ones"
+        f"{wall}. Runs: {len(one.trials)} settings with seed {seeds}, of which some were stopped "
+        f"early, and {len(one.results)} final ones"
     )
     digests = ", ".join(
         f"seed {seed} `{digest[:16]}…`" for seed, digest in record["data_sha256"].items() if digest
