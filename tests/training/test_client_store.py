@@ -225,6 +225,24 @@ def test_folders_of_rounds_go_with_their_last_state(tmp_path):
     assert [value(again.get(client)) for client in range(5)] == [3, 4, 2, 3, -4]
 
 
+def test_a_folder_that_was_only_emptied_goes_in_the_next_process(tmp_path):
+    """A process was killed between removing the last state of a round and its list."""
+    directory = tmp_path / "client_states"
+    store = DiskStore(lambda client: state(-client), directory)
+    for number in (1, 2):
+        store.put(0, state(number), number)
+        description = store.snapshot()[0]
+    (directory / "round_000001" / "client_000000.npz").unlink()
+    store = DiskStore(lambda client: state(-client), directory)
+    store.restore(description, [])
+    # Whoever only reads removes nothing.
+    assert (directory / "round_000001" / "states.json").exists()
+    store.put(0, state(3), 3)
+    store.forget_before(2)
+    assert sorted(path.name for path in directory.iterdir()) == ["round_000002", "round_000003"]
+    assert value(store.get(0)) == 3
+
+
 def test_a_state_can_be_added_to_a_round_that_is_listed(tmp_path):
     store = DiskStore(lambda client: state(-client), tmp_path / "client_states")
     store.put(0, state(1), 1)

@@ -59,6 +59,8 @@ class DiskStore(ClientStateStore):
         # States that are not the newest: the round of the next state, the client, and the round.
         self._superseded: collections.deque[tuple[int, int, int]] = collections.deque()
         self._unsynced: list[Path] = []
+        # Rounds of whose folders a process that was killed has removed the states only.
+        self._emptied: list[int] = []
 
     def _folder(self, version: int) -> Path:
         return self._directory / f"round_{version:06d}"
@@ -143,10 +145,15 @@ class DiskStore(ClientStateStore):
     def _find_superseded(self) -> None:
         """Finds the files that older checkpoints need; newer ones belong to other checkpoints."""
         self._files.clear()
+        self._emptied.clear()
         following = dict(self._newest)
+        last = max(following.values(), default=-1)
         found = []
         for version in sorted(self._rounds(), reverse=True):
-            for client in self._clients(version):
+            clients = self._clients(version)
+            if not clients and version < last:
+                self._emptied.append(version)
+            for client in clients:
                 if version > self._newest.get(client, -1):
                     continue
                 self._files[version] += 1
@@ -156,6 +163,8 @@ class DiskStore(ClientStateStore):
         self._superseded = collections.deque(sorted(found))
 
     def forget_before(self, version):
+        while self._emptied:
+            self._remove_folder(self._emptied.pop())
         while self._superseded and self._superseded[0][0] <= version:
             _, client, earlier = self._superseded.popleft()
             files.remove(self._path(client, earlier))
