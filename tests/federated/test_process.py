@@ -127,7 +127,7 @@ def test_two_rounds_of_fedavg_match_numpy(fedavg):
             np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
         assert int(state["round"]) == number + 1
         # Three epochs: every sample is seen three times.
-        assert float(metrics["sums"]["samples"]) == 3  # epochs * sum(SIZES)
+        assert float(metrics["sums"]["samples"]) == 3 * sum(SIZES)
         loss = np.average([loss for _, loss in results], weights=SIZES)
         assert float(metrics["sums"]["loss"]) / float(metrics["sums"]["samples"]) == pytest.approx(
             loss, rel=1e-5
