@@ -29,11 +29,14 @@ class SettingError(ValueError):
         self.value = value
         self.reason = reason
 
+    @property
+    def given(self) -> str:
+        """The setting as it was given."""
+        name = shown(self.setting)
+        return name if self.value is None else f"{name}={shown(self.value)}"
+
     def __str__(self) -> str:
-        given = shown(self.setting)
-        if self.value is not None:
-            given = f"{given}={shown(self.value)}"
-        return f"{given}: {self.reason}"
+        return f"{self.given}: {self.reason}"
 
 
 def one_of(value: Any, names: Iterable[str]) -> str:

@@ -55,24 +55,15 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
 
 
 def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
-    names = [federation.name for federation in federations]
-    lines = [["method", "average rank", *names, "p (best)", "p (FedAvg)", "ahead"]]
-    for method, average in zip(ranking.methods, ranking.average, strict=True):
-        won, pairs = ranking.ahead.get(method, (0, 0))
-        lines.append(
-            [
-                method,
-                f"{average:.1f}",
-                *(
-                    tables.spread([*federation.values(method, ranking.measure).values()], 1)
-                    for federation in federations
-                ),
-                _probability(ranking.p_best.get(method)),
-                _probability(ranking.p_baseline.get(method)),
-                f"{won} of {pairs}" if pairs else tables.NO_VALUE,
-            ]
-        )
-    return tables.markdown(lines)
+    """The accuracies of the methods on each federation, beside their average ranks."""
+    cells = [
+        [
+            tables.spread([*federation.values(method, ranking.measure).values()], 1)
+            for federation in federations
+        ]
+        for method in ranking.methods
+    ]
+    return _beside_ranks(ranking, [federation.name for federation in federations], cells)
 
 
 def _probability(p: float | None) -> str:
@@ -83,14 +74,22 @@ def _probability(p: float | None) -> str:
 
 def rank_table(ranking: Ranking) -> str:
     """The ranks of the methods on each federation, without accuracies."""
-    lines = [["method", "average rank", *ranking.federations, "p (best)", "p (FedAvg)", "ahead"]]
-    for index, method in enumerate(ranking.methods):
+    cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
+    return _beside_ranks(ranking, ranking.federations, cells)
+
+
+def _beside_ranks(
+    ranking: Ranking, federations: Sequence[str], cells: Sequence[Sequence[str]]
+) -> str:
+    """A table with a column for each federation, between the average ranks and the tests."""
+    lines = [["method", "average rank", *federations, "p (best)", "p (FedAvg)", "ahead"]]
+    for method, average, own in zip(ranking.methods, ranking.average, cells, strict=True):
         won, pairs = ranking.ahead.get(method, (0, 0))
         lines.append(
             [
                 method,
-                f"{ranking.average[index]:.1f}",
-                *(f"{rank:g}" for rank in ranking.placed[:, index]),
+                f"{average:.1f}",
+                *own,
                 _probability(ranking.p_best.get(method)),
                 _probability(ranking.p_baseline.get(method)),
                 f"{won} of {pairs}" if pairs else tables.NO_VALUE,

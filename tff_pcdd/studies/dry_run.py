@@ -18,8 +18,7 @@ from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
 from tff_pcdd.studies import comparison, method_sweep, sweeps
 from tff_pcdd.studies.outcomes import Point
-from tff_pcdd.training import ExperimentConfig, planning
-from tff_pcdd.training.refusals import Refusals
+from tff_pcdd.training import ExperimentConfig, planning, refusals
 from tff_pcdd.training.run_directory import check_directory
 
 # Headings of the settings that say how is trained.
@@ -92,13 +91,9 @@ def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
     Raises:
         SettingError: as `planning.check`; names all methods that are refused.
     """
-    refusals, lines = Refusals(), []
-    for prefix, config in runs:
-        # Other runs of a refused method are most likely refused for the same reason.
-        if config.algorithm not in refusals:
-            with refusals.of(config.algorithm):
-                lines.append(f"{prefix}{describe(config)}")
-    refusals.check()
+    lines = refusals.for_all(
+        lambda run: f"{run[0]}{describe(run[1])}", runs, lambda run: run[1].algorithm
+    )
     return "\n".join(lines)
 
 

@@ -16,9 +16,9 @@ from tff_pcdd import data
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.methods import TaskSpec
 from tff_pcdd.models import Backbone
+from tff_pcdd.training import refusals
 from tff_pcdd.training.cohorts import server_samples
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.refusals import Refusals
 from tff_pcdd.training.run_options import ComputeOptions
 
 # Settings must be readable without TensorFlow, which takes seconds to import.
@@ -111,14 +111,7 @@ def check_all(configs: Sequence[ExperimentConfig]) -> list[TrainingSpec]:
     Raises:
         SettingError: as `check`; names all methods that are refused.
     """
-    refusals, specs = Refusals(), []
-    for config in configs:
-        # Other runs of a refused method are most likely refused for the same reason.
-        if config.algorithm not in refusals:
-            with refusals.of(config.algorithm):
-                specs.append(check(config))
-    refusals.check()
-    return specs
+    return refusals.for_all(check, configs, lambda config: config.algorithm)
 
 
 def advise(config: ExperimentConfig) -> None:

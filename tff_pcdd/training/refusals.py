@@ -3,9 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
+from typing import TypeVar
 
 from tff_pcdd.errors import SettingError
+
+_Item = TypeVar("_Item")
+_Result = TypeVar("_Result")
 
 
 class Refusals:
@@ -57,7 +61,7 @@ class Refusals:
         for names in groups.values():
             error = self._errors[names[0]]
             text = f"cannot be used with {', '.join(names)} ({error.reason})"
-            texts.append(text if not texts else f"{_given(error)} {text}")
+            texts.append(text if not texts else f"{error.given} {text}")
         return SettingError(first.setting, first.value, "; ".join(texts))
 
     def check(self) -> None:
@@ -70,5 +74,30 @@ class Refusals:
             raise error
 
 
-def _given(error: SettingError) -> str:
-    return error.setting if error.value is None else f"{error.setting}={error.value}"
+def for_all(
+    action: Callable[[_Item], _Result], runs: Iterable[_Item], method: Callable[[_Item], str]
+) -> list[_Result]:
+    """Applies a function to runs, but to no further run of a method that has been refused.
+
+    Those are most likely refused for the same reason.
+
+    Args:
+        action: the function, which may raise a SettingError.
+        runs: the runs.
+        method: the name of the method of a run.
+
+    Returns:
+        What the function returned for each run.
+
+    Raises:
+        SettingError: as the function; names all methods that are refused.
+    """
+    refusals = Refusals()
+    results: list[_Result] = []
+    for run in runs:
+        name = method(run)
+        if name not in refusals:
+            with refusals.of(name):
+                results.append(action(run))
+    refusals.check()
+    return results
