@@ -25,6 +25,15 @@ def test_steps_per_epoch(batch_size):
         assert actual.dtype == tf.int32
 
 
+def test_steps_in_the_graphs_of_tff():
+    """There, == between tensors compares Python objects."""
+    with tf.Graph().as_default(), tf.compat.v1.Session() as session:
+        sizes = tf.compat.v1.placeholder(tf.int32, [])
+        steps = tf.function(batches.steps_per_epoch, autograph=False)(sizes, 4)
+        found = [session.run(steps, {sizes: size}) for size in range(7)]
+    assert found == [0, 1, 1, 1, 1, 1, 2]
+
+
 def test_counts_of_classes_and_correct_answers():
     logits = tf.constant([[0.0, 2, 1], [3, 0, 0], [0, 0, 1], [0, 1, 0]])
     labels = tf.constant([1, 2, 2, 0])

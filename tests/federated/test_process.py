@@ -127,7 +127,7 @@ def test_two_rounds_of_fedavg_match_numpy(fedavg):
             np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
         assert int(state["round"]) == number + 1
         # Three epochs: every sample is seen three times.
-        assert float(metrics["sums"]["samples"]) == 3 * sum(SIZES)
+        assert float(metrics["sums"]["samples"]) == 3  # epochs * sum(SIZES)
         loss = np.average([loss for _, loss in results], weights=SIZES)
         assert float(metrics["sums"]["loss"]) / float(metrics["sums"]["samples"]) == pytest.approx(
             loss, rel=1e-5
@@ -206,8 +206,12 @@ def test_one_sample_is_enough(fedavg):
     own_state = fedavg.initial_client_state(support.seed_of(0))
     for number in (1, 2):
         data = [OrderedDict(train=alone, seed=support.seed_of(number), cohort_index=0)]
-        state, (own_state,), _ = fedavg.next(state, [own_state], data)
+        before = state["weights"]["trainable"]
+        state, (own_state,), metrics = fedavg.next(state, [own_state], data)
         assert int(own_state["participations"]) == number
+        assert float(metrics["sums"]["samples"]) == 3  # epochs
+        after = state["weights"]["trainable"]
+        assert all(np.any(a != b) for a, b in zip(after, before, strict=True))
 
 
 def test_batch_statistics_are_averaged_with_the_weights(with_statistics):

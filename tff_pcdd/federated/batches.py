@@ -18,7 +18,8 @@ def steps_per_epoch(num_samples: tf.Tensor, batch_size: int) -> tf.Tensor:
     no variance to normalize it by.
     """
     full, rest = num_samples // batch_size, num_samples % batch_size
-    keep = tf.logical_or(rest > 1, tf.logical_and(rest == 1, full == 0))
+    # tf.equal, because TFF traces in graphs where == between tensors compares Python objects.
+    keep = tf.logical_or(rest > 1, tf.logical_and(tf.equal(rest, 1), tf.equal(full, 0)))
     return full + tf.cast(keep, num_samples.dtype)
 
 
@@ -103,7 +104,7 @@ def count_correct(predicted: tf.Tensor, labels: tf.Tensor, num_classes: int) -> 
         labels: int32 [n].
         num_classes: number of classes, C.
     """
-    # tf.equal, because TFF traces in graphs where == between tensors compares Python objects.
+    # tf.equal as above.
     correct = tf.cast(tf.equal(predicted, labels), tf.int32)
     return tf.math.unsorted_segment_sum(correct, labels, num_classes)
 
