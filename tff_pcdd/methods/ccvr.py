@@ -21,6 +21,11 @@ Departures from the paper:
   the calibration. A class that has never been in a cohort has no virtual features.
 - Epochs and learning rate of the calibration are not the authors', whose code is not public.
   Implementations by others train for 1 to 10 epochs on 100 to 2000 virtual features per class.
+
+The server decomposes the covariances in every round. On two cores, with 10 and 100 classes, this
+took 0.01 and 0.04 s for 84 features, and 0.4 and 3.5 s for 512; training the head took 0.1 and 1.3
+s, and 0.2 and 3.0 s. Cholesky factors would need a tenth of the time, but give other virtual
+features, and they do not exist for classes with fewer samples than features.
 """
 
 from __future__ import annotations

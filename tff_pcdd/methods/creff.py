@@ -14,6 +14,23 @@ is FedAvg.
 
 A client sends C·(1 + (d + 1)·C) numbers in addition to the weights.
 
+In few rounds, re-training gains little with the published settings, because the federated features
+hardly move. They start as standard normal noise, the gradient of the distance is divided among all
+features of a class, and only directions are matched. On digits (P10C2, learning rate 0.01, seed 0),
+after 20 rounds of 100 steps, the class means had length 1.7 where those of real features had 9.7,
+and the head classified 31 % of the federated features correctly. The authors train for 200 rounds,
+on federations whose clients share classes. Ten times the steps had the effect of ten times
+`matching_learning_rate`, which takes no longer. GA in % after 20 rounds (mean of rounds 16 to 20,
+because it varies from round to round):
+
+    clients' learning rate                         0.01           0.05
+    FedAvg                                         42.9 (45.0)    69.4 (59.5)
+    CReFF, matching_learning_rate=0.1, published   49.3 (40.7)    61.8 (64.4)
+    CReFF, matching_learning_rate=1                63.8 (54.6)    79.4 (74.5)
+    CReFF, matching_learning_rate=10               74.1 (66.9)    76.9 (78.2)
+    a head trained on the real features            77.2 (72.8)    81.6 (78.4)
+    CCVR, which starts from FedAvg's head          79.9 (74.8)    87.5 (85.5)
+
 This follows the authors' code. Departures from it:
 - The global model is the backbone for which the head was re-trained, as in `RetrainingMethod`; the
   code combines the head with the backbone that follows from the round.
