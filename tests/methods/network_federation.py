@@ -20,6 +20,7 @@ PIECES = {
     "frame": ["F"],
     "share": ["alpha"],
     "weights": [f"u_{name}" for name in (*numpy_network.BACKBONE, *numpy_network.HEAD)],
+    "previous": [f"previous_{name}" for name in (*numpy_network.BACKBONE, *numpy_network.HEAD)],
 }
 
 
@@ -79,7 +80,7 @@ def _names(net):
             wanted = ["F"]
         if known == "projection":
             wanted = wanted[: len(layer.weights)]
-        if known == "weights":
+        if known in ("weights", "previous"):
             wanted = wanted[-len(layer.weights) :]
         for name, variable in zip(wanted, layer.weights, strict=True):
             names[variable.ref()] = prefix + name

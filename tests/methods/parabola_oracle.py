@@ -230,7 +230,7 @@ def pfedme(solver, weighting, pull, inner_steps, inner_learning_rate, beta):
 def fedala(solver, weighting, weight_learning_rate, weight_epochs, layers):
     """Clients start between the received and their last number, once they have one."""
     w, counter = START, 0.0
-    own, shares, trained = [START for _ in EVERYBODY], [1.0 for _ in EVERYBODY], set()
+    own, shares, trained = [0.0 for _ in EVERYBODY], [1.0 for _ in EVERYBODY], set()
 
     def begin(k, w):
         return (own[k] if k in trained else w), shares[k]

@@ -121,14 +121,13 @@ class FedALA(FedAvg):
 
     def __init__(self, *arguments, **options):
         self.upper = {1: HEAD, 3: TRAINED}[options["layers"]]
-        self.copied = (*TRAINED, *STATISTICS)
-        self.kept = (*(f"previous_{n}" for n in self.copied), *(f"u_{n}" for n in self.upper))
+        self.kept = (*(f"previous_{n}" for n in self.upper), *(f"u_{n}" for n in self.upper))
         super().__init__(*arguments, **options)
 
     def start(self, name, drawn):
         if name.startswith("u_"):
             return np.ones(drawn.shape)
-        return self.server[name.removeprefix("previous_")]
+        return np.zeros(drawn.shape)
 
     def frozen(self):
         return self.kept
@@ -143,7 +142,7 @@ class FedALA(FedAvg):
     def values(self, client):
         v = super().values(client)
         if client not in self.began:
-            v |= {f"previous_{n}": self.server[n] for n in self.copied}
+            v |= {f"previous_{n}": self.server[n] for n in self.upper}
         return v | self.between(v)
 
     def local(self, client, values, x, y):
@@ -158,6 +157,6 @@ class FedALA(FedAvg):
                 v[f"u_{n}"] = np.clip(moved, 0, 1)
             v |= self.between(v)
         v = train(v, TRAINED, self.loss(client, x, y), EPOCHS, x=x)
-        return v | {f"previous_{n}": v[n] for n in self.copied}
+        return v | {f"previous_{n}": v[n] for n in self.upper}
 
     tune = local

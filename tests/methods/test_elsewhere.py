@@ -106,8 +106,9 @@ def fedala(**options):
     spec = support.training_spec("fedala", statistics=False, **options)
     net, method = spec.network(), spec.method
     known = client(method, net, state={"trained": tf.constant(1.0)})
-    for original, copy in net.copies("previous_"):
-        copy.assign(original + 1)
+    upper = net.shared.trainable[-len(net["previous"].tensors) :]
+    for previous, received in zip(net["previous"].tensors, upper, strict=True):
+        previous.assign(received + 1)
     method.begin(net, known)
     return method, net, known
 
@@ -137,6 +138,9 @@ def test_fedala_takes_at_least_one_sample():
 def test_fedala_counts_layers_from_the_head(layers, mixed):
     """Three dense layers; the weights of all others are as received."""
     method, net, known = fedala(layers=layers)
+    # Of the client's own layers, no others are kept.
+    kept = [variable.shape for variable in net.kept]
+    assert kept == 2 * [variable.shape for variable in net.shared.trainable[-mixed:]]
     assert len(net["weights"].tensors) == mixed
     for weight in net["weights"].tensors:
         weight.assign(tf.zeros_like(weight))
@@ -203,6 +207,49 @@ def test_the_first_step_of_fedsol_is_that_of_fedavg():
         found.append([loss, *tape.gradient(loss, net.common), *averages])
     for a, b in zip(*found, strict=True):
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-6)
+
+
+def test_strengths_of_fedsol_in_depthwise_convolutions():
+    """They have length 1 along all channels, for which the last axis alone is not enough."""
+
+    def network():
+        inputs = tf.keras.Input(support.IMAGE)
+        h = tf.keras.layers.Conv2D(3, 3, activation="relu")(inputs)
+        h = tf.keras.layers.DepthwiseConv2D(2, depth_multiplier=2)(h)
+        return tf.keras.Model(inputs, tf.keras.layers.Flatten()(h))
+
+    tf.keras.utils.set_random_seed(0)
+    spec = support.training_spec("fedsol", rho=5.0)
+    task = dataclasses.replace(spec.task, backbone=network, feature_dim=6)
+    spec = dataclasses.replace(spec, task=task)
+    net, method = spec.network(), spec.method
+    method.begin(net, None)
+    generator = np.random.default_rng(0)
+    moves = [generator.normal(size=w.shape) for w in net.common]
+    own = [w.numpy() + move for w, move in zip(net.common, moves, strict=True)]
+    for w, value in zip(net.common, own, strict=True):
+        w.assign(value)
+
+    def logits():
+        return net["head"](net["backbone"](BATCH.x))
+
+    with tf.GradientTape() as tape:
+        received = tf.nn.softmax(method.received_logits(net, BATCH.x) / 3)
+        local = tf.nn.log_softmax(logits() / 3)
+        gap = tf.reduce_mean(tf.reduce_sum(received * (tf.math.log(received) - local), axis=1))
+    away = [g.numpy() for g in tape.gradient(gap, net.common)]
+    length = np.sqrt(sum((g**2).sum() for g in away))
+    for w, value, move, g in zip(net.common, own, moves, away, strict=True):
+        # Channels [..., 3, 2] of the depthwise convolution, the only weight of four axes with two
+        # outputs of each input.
+        axes = (-2, -1) if w.shape == (2, 2, 3, 2) else -1
+        w.assign(value + 5 * abs(move) / np.sqrt((move**2).sum(axes, keepdims=True)) * g / length)
+    expected = tf.keras.losses.sparse_categorical_crossentropy(BATCH.y, logits(), from_logits=True)
+    expected = float(tf.reduce_mean(expected))
+    for w, value in zip(net.common, own, strict=True):
+        w.assign(value)
+    loss, _ = method.loss(net, BATCH, client(method, net))
+    assert float(loss) == pytest.approx(expected, rel=1e-5)
 
 
 def test_fedsol_perturbs_the_head_alone():

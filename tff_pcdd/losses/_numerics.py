@@ -1,5 +1,7 @@
 """Norms and casts whose gradients are finite where the textbook formula divides by zero."""
 
+from collections.abc import Sequence
+
 import tensorflow as tf
 
 # Squared length below which a vector has no usable direction (length 1e-12 in float32).
@@ -19,12 +21,14 @@ def at_least_float32(values) -> tf.Tensor:
     return values if values.dtype in (tf.float32, tf.float64) else tf.cast(values, tf.float32)
 
 
-def safe_norm(values: tf.Tensor, axis: int = -1, keepdims: bool = False) -> tf.Tensor:
+def safe_norm(
+    values: tf.Tensor, axis: int | Sequence[int] = -1, keepdims: bool = False
+) -> tf.Tensor:
     """Euclidean length, whose gradient at the zero vector is 0 instead of NaN.
 
     Args:
       values: float tensor of any shape.
-      axis: axis of the components of a vector.
+      axis: axis of the components of a vector, or several of them.
       keepdims: whether to keep `axis` with size 1.
 
     Returns:
@@ -38,7 +42,7 @@ def safe_norm(values: tf.Tensor, axis: int = -1, keepdims: bool = False) -> tf.T
     return tf.where(positive, root, tf.zeros_like(root))
 
 
-def l2_normalize(values: tf.Tensor, axis: int = -1) -> tf.Tensor:
+def l2_normalize(values: tf.Tensor, axis: int | Sequence[int] = -1) -> tf.Tensor:
     """Scales vectors to length 1; a zero vector stays zero and has gradient 0.
 
     `tf.math.l2_normalize` multiplies the gradient at a zero vector by 1e6. Since FedGELA clips
@@ -46,7 +50,7 @@ def l2_normalize(values: tf.Tensor, axis: int = -1) -> tf.Tensor:
 
     Args:
       values: float tensor of any shape.
-      axis: axis of the components of a vector.
+      axis: axis of the components of a vector, or several of them.
 
     Returns:
       Tensor of the same shape and type.

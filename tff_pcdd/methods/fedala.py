@@ -17,7 +17,8 @@ round; after them, it has learned W_k and trained as in a round.
 Departures from the authors' code: W_k is learned for `weight_epochs` passes in every round, whereas
 the authors continue until the loss settles when a client learns W_k for the first time; the random
 share is drawn from each batch; normalization layers use their averages meanwhile. The last p layers
-are those with trained weights, the head included; normalization layers count.
+are those with trained weights, the head included; normalization layers count. A client keeps only
+these layers of its last local model, because nothing else of it is used.
 """
 
 import dataclasses
@@ -36,7 +37,7 @@ with epy.lazy_imports():
 
     from tff_pcdd import layers
 
-_PREVIOUS = "previous_"
+_PREVIOUS = "previous"
 _WEIGHTS = "weights"
 
 
@@ -65,8 +66,8 @@ class FedALA(Method):
         if not self.layers:
             return parts
         shapes = [variable.shape for variable in self._upper(parts)]
-        previous = {f"{_PREVIOUS}{name}": part for name, part in super().build(task).items()}
-        return {**parts, **previous, _WEIGHTS: layers.Parameters(shapes, 1.0)}
+        own = {_PREVIOUS: layers.Parameters(shapes), _WEIGHTS: layers.Parameters(shapes, 1.0)}
+        return {**parts, **own}
 
     def _upper(self, parts):
         """The trained variables of the last layers."""
@@ -79,12 +80,7 @@ class FedALA(Method):
         return [variable for group in list(groups.values())[-self.layers :] for variable in group]
 
     def placement(self, part, layer):
-        own = part.startswith(_PREVIOUS) or part == _WEIGHTS
-        return Placement.PERSONAL if own else Placement.SHARED
-
-    def initial_personal(self, net, seed):
-        originals = {copy.ref(): original for original, copy in net.copies(_PREVIOUS)}
-        return [tf.identity(originals.get(v.ref(), v)) for v in net.personal.all]
+        return Placement.PERSONAL if part in (_PREVIOUS, _WEIGHTS) else Placement.SHARED
 
     def client_state(self, net, task, seed):
         return {"trained": tf.constant(0.0)} if self.layers else {}
@@ -94,10 +90,10 @@ class FedALA(Method):
         received = {
             w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
         }
-        previous = {original.ref(): copy for original, copy in net.copies(_PREVIOUS)}
+        kept = zip(net[_PREVIOUS].tensors, net[_WEIGHTS].tensors, strict=True)
         mixtures = []
-        for variable, weight in zip(self._upper(net.parts), net[_WEIGHTS].tensors, strict=True):
-            own = previous[variable.ref()].read_value()
+        for variable, (previous, weight) in zip(self._upper(net.parts), kept, strict=True):
+            own = previous.read_value()
             # Nothing is received for normalization layers that the client keeps anyway.
             mixtures.append((variable, own, received.get(variable.ref(), own) - own, weight))
         return mixtures
@@ -106,8 +102,8 @@ class FedALA(Method):
         if not self.layers:
             return
         fresh = tf.equal(client.state["trained"], 0)
-        for original, copy in net.copies(_PREVIOUS):
-            copy.assign(tf.where(fresh, original, copy))
+        for variable, previous in zip(self._upper(net.parts), net[_PREVIOUS].tensors, strict=True):
+            previous.assign(tf.where(fresh, variable, previous))
         for variable, own, difference, weight in self._mixtures(net, client):
             variable.assign(own + difference * weight)
 
@@ -139,8 +135,8 @@ class FedALA(Method):
     def upload(self, net, client, reduce):
         if not self.layers:
             return super().upload(net, client, reduce)
-        for original, copy in net.copies(_PREVIOUS):
-            copy.assign(original)
+        for variable, previous in zip(self._upper(net.parts), net[_PREVIOUS].tensors, strict=True):
+            previous.assign(variable)
         trains = tf.cast(tf.reduce_any(client.class_counts > 0), tf.float32)
         return Upload({}, {"trained": tf.maximum(client.state["trained"], trains)})
 

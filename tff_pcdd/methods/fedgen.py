@@ -40,6 +40,7 @@ from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.methods.generator import Generator, adam_step
 from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.records import Phase, Upload
+from tff_pcdd.methods.rows import in_own_row
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -129,12 +130,12 @@ class FedGen(Method):
 
     def upload(self, net, client, reduce):
         cohort_size = client.constants["cohort"].shape[0]
-        row = tf.one_hot(client.cohort_index, cohort_size)
-        sums = {
-            "kernels": row[:, None, None] * net["head"].kernel,
-            "biases": row[:, None] * net["head"].bias,
-            "counts": row[:, None] * client.class_counts,
+        own = {
+            "kernels": net["head"].kernel,
+            "biases": net["head"].bias,
+            "counts": client.class_counts,
         }
+        sums = in_own_row(own, client.cohort_index, cohort_size)
         return Upload(sums, client.state, 1 / cohort_size)
 
     # The server.

@@ -45,6 +45,7 @@ from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
 from tff_pcdd.methods.prototypes import PrototypeMethod
 from tff_pcdd.methods.records import Phase, Upload
+from tff_pcdd.methods.rows import in_own_row
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -105,34 +106,31 @@ class FedPAC(PrototypeMethod):
     def begin(self, net, client):
         for original, copy in net.copies(_RECEIVED):
             copy.assign(original)
-        if self.collaborate:
-            head = net["head"]
-            for variable, value in zip(head.weights, self._combine(head, client), strict=True):
-                variable.assign(value)
+        if not self.collaborate:
+            return
+        weights, trained = self._weights(client), client.state["round"] >= 0
+        others = [client.server["cohort"][name] for name in ("kernels", "biases")]
+        for own, values in zip(net["head"].weights, others, strict=True):
+            combined = weights[0] * own + tf.tensordot(weights[1:], values, 1)
+            own.assign(tf.where(trained, combined, own))
 
-    def _combine(self, head, client):
-        """The client's combination of its own head with the others of the last cohort."""
+    def _weights(self, client):
+        """α of the client's own head, the first entry, and of those of the last cohort."""
         own, cohort = client.state, client.server["cohort"]
-        known = tf.cast(tf.range(cohort["present"].shape[0]), tf.int32)
+        rows = cohort["present"].shape[0]
+        # Not ==, which compares identities where TFF traces.
         is_own = tf.logical_and(
-            tf.equal(own["round"] + 1, client.round), tf.equal(own["row"], known)
+            tf.equal(own["round"] + 1, client.round), tf.equal(own["row"], tf.range(rows))
         )
         others = tf.logical_and(cohort["present"] > 0, tf.logical_not(is_own))
         allowed = tf.concat([[True], others], axis=0)
-        differences = tf.reshape(own["statistics"] - cohort["statistics"], [known.shape[0], -1])
+        differences = tf.reshape(own["statistics"] - cohort["statistics"], [rows, -1])
         differences = tf.pad(differences, [[1, 0], [0, 0]])
         variances = tf.concat([[own["variance"]], cohort["variances"]], axis=0)
         matrix = tf.matmul(differences, differences, transpose_b=True) + tf.linalg.diag(variances)
         weights = tf.cast(best_combination(matrix, allowed), tf.float32)
         weights = tf.where(weights > _LEAST_WEIGHT, weights, 0.0)
-        weights /= tf.reduce_sum(weights)
-        trained = own["round"] >= 0
-        return [
-            tf.where(trained, weights[0] * value + tf.tensordot(weights[1:], values, 1), value)
-            for value, values in zip(
-                head.weights, (cohort["kernels"], cohort["biases"]), strict=True
-            )
-        ]
+        return weights / tf.reduce_sum(weights)
 
     def _head_loss(self, net, batch, client):
         features = tf.stop_gradient(self.embed(net, batch.x, training=False))
@@ -157,23 +155,18 @@ class FedPAC(PrototypeMethod):
     def personal_logits(self, net, x, client):
         return net["head"](self.embed(net, x, training=False))
 
-    def constants(self, class_counts, task):
-        return {"cohort": tf.zeros([task.cohort_size])}
-
     def upload(self, net, client, reduce):
         upload = super().upload(net, client, reduce)
         if not self.collaborate:
             return upload
         statistics, variance = self._statistics(net, client, reduce)
-        cohort_size = client.constants["cohort"].shape[0]
-        row = tf.one_hot(client.cohort_index, cohort_size)
         trained = tf.reduce_sum(client.class_counts) > 0
-        rows = {
-            "kernels": row[:, None, None] * net["head"].kernel,
-            "biases": row[:, None] * net["head"].bias,
-            "statistics": row[:, None, None] * statistics,
-            "variances": row * variance,
-            "present": row * tf.cast(trained, tf.float32),
+        own = {
+            "kernels": net["head"].kernel,
+            "biases": net["head"].bias,
+            "statistics": statistics,
+            "variances": variance,
+            "present": tf.cast(trained, tf.float32),
         }
         new = {
             "statistics": statistics,
@@ -182,12 +175,13 @@ class FedPAC(PrototypeMethod):
             "row": client.cohort_index,
         }
         state = {name: tf.where(trained, new[name], client.state[name]) for name in new}
-        in_rows, others = (
+        rows = in_own_row(own, client.cohort_index, client.server["cohort"]["present"].shape[0])
+        sums = {**upload.sums, **rows}
+        sent, summed = (
             sum(value.shape.num_elements() for value in part.values())
-            for part in (rows, upload.sums)
+            for part in ({**upload.sums, **own}, sums)
         )
-        sent = (in_rows / cohort_size + others) / (in_rows + others)
-        return Upload({**upload.sums, **rows}, state, sent)
+        return Upload(sums, state, sent / summed)
 
     def _statistics(self, net, client, reduce):
         """h [C, d] and V of the client's samples, of features of the broadcast backbone."""

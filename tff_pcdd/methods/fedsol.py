@@ -7,13 +7,21 @@ Differs from FedAvg in where the local gradient is taken. A step moves the weigh
 gradient of the client's loss at perturbed weights, ∇f_k(w + ε), where ε is the direction in which
 the model departs fastest from what the received model w_t says: with g the gradient of
 KL(received ‖ local) at temperature T, ε = ρ·Λ ⊙ g/‖g‖. The strengths Λ are |w - w_t|, scaled to
-length 1 along the last axis of each weight, so that weights that have moved far are perturbed more,
-and there is no perturbation in the first step of a round. The received model is in eval mode.
+length 1 along the output units of each weight, so that weights that have moved far are perturbed
+more, and there is no perturbation in the first step of a round. The received model is in eval mode.
 Normalization layers update their averages at w and not at w + ε. With ρ = 0 it is FedAvg.
+
+The output units are the first axis of a weight in the authors' code, which is in PyTorch, and the
+last one in Keras. Only a depthwise convolution divides them among its last two axes, [height,
+width, inputs, outputs of each]. The last axis alone usually has one entry, so every strength would
+be 1; in EfficientNet-B0, that is 7 to 43 times as much as along both axes (for normally distributed
+w - w_t).
 
 A step computes two gradients. Formulas and defaults are those of the authors' code for its adaptive
 variant, which perturbs all weights; `perturb=head` perturbs the head only.
 """
+
+from __future__ import annotations
 
 import dataclasses
 from typing import ClassVar
@@ -22,7 +30,7 @@ from etils import epy
 
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.gradients import gradients_at, gradients_of, with_gradients
-from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.network import Network, cross_entropy, owned_weights
 from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
@@ -79,10 +87,20 @@ class FedSOL(ReceivedModelMethod):
                 for v, g in zip(variables, directions, strict=True)
             ]
         scale = self.rho / (tf.linalg.global_norm(directions) + _TINY)
+        axes = _output_axes(net)
         perturbed = [
-            v + scale * losses.l2_normalize(tf.abs(v - originals[v.ref()])) * g
+            v + scale * losses.l2_normalize(tf.abs(v - originals[v.ref()]), axes[v.ref()]) * g
             for v, g in zip(variables, directions, strict=True)
         ]
         statistics = [*net.shared.statistics, *net.mirrored.statistics]
         value, gradients = gradients_at(perturbed, local_loss, variables, statistics)
         return with_gradients(value, variables, gradients), {"divergence": divergence}
+
+
+def _output_axes(net: Network) -> dict[object, int | tuple[int, int]]:
+    """The axes of the output units of each weight, by references to the variables."""
+    return {
+        variable.ref(): (-2, -1) if variable is getattr(owner, "depthwise_kernel", None) else -1
+        for part in (net["backbone"], net["head"])
+        for variable, owner in owned_weights(part)
+    }

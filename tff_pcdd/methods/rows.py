@@ -1,0 +1,30 @@
+"""Values of single clients in sums over the cohort: each client fills a row of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from etils import epy
+
+with epy.lazy_imports():
+    import tensorflow as tf
+
+
+def in_own_row(
+    values: Mapping[str, tf.Tensor], cohort_index: tf.Tensor | int, cohort_size: int
+) -> dict[str, tf.Tensor]:
+    """Tables [cohort_size, …] that are zero except for the client's row, which has its values.
+
+    The sum over the cohort has the values of all clients. Only its own row is what a client has to
+    send; see `Upload.sent`.
+
+    Args:
+        values: named tensors of any shape.
+        cohort_index: the client's position in the cohort.
+        cohort_size: maximum number of clients in a round.
+    """
+    row = tf.one_hot(cohort_index, cohort_size)
+    return {
+        name: tf.reshape(row, [cohort_size] + [1] * value.shape.rank) * value
+        for name, value in values.items()
+    }
