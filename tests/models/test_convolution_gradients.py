@@ -1,4 +1,4 @@
-"""The gradient of convolutions in bfloat16, against sums in NumPy and TensorFlow's own gradient."""
+"""Gradients of convolutions as products of matrices, against NumPy and TensorFlow's gradient."""
 
 import numpy as np
 import pytest
@@ -50,6 +50,35 @@ def test_gradients_are_sums_over_positions(rows, columns, stride, padding):
     np.testing.assert_array_equal(tf.cast(for_x, tf.float32), tf.cast(wanted, tf.float32))
 
 
+def gradient_of_input_by_loops(kernel, upstream):
+    """The gradient of the input of a convolution with padding, stride 1."""
+    (rows, columns), (batch, height, width) = kernel.shape[:2], upstream.shape[:3]
+    result = np.zeros((batch, height + rows - 1, width + columns - 1, kernel.shape[2]), np.float32)
+    for row in range(rows):
+        for column in range(columns):
+            part = np.einsum("bhwo,io->bhwi", upstream, kernel[row, column])
+            result[:, row : row + height, column : column + width] += part
+    above, left = (rows - 1) // 2, (columns - 1) // 2
+    return result[:, above : above + height, left : left + width]
+
+
+@pytest.mark.parametrize("rows, columns", [(1, 1), (3, 3), (2, 3), (5, 4)])
+@pytest.mark.parametrize("height, width", [(4, 4), (3, 5)])
+def test_gradients_without_padding_are_sums_over_positions(rows, columns, height, width):
+    x, kernel = integers(2, height, width, 3), integers(rows, columns, 3, 4)
+    given = [tf.constant(values) for values in (x, kernel)]
+    with tf.GradientTape() as tape:
+        tape.watch(given)
+        y = convolution_gradients.padded_convolution(*given)
+    np.testing.assert_array_equal(y, tf.nn.conv2d(x, kernel, 1, "SAME"))
+    upstream = integers(*y.shape)
+    for_x, for_kernel = tape.gradient(y, given, tf.constant(upstream))
+    around = [((size - 1) // 2, size // 2) for size in (rows, columns)]
+    padded = np.pad(x, [(0, 0), *around, (0, 0)])
+    np.testing.assert_array_equal(for_x, gradient_of_input_by_loops(kernel, upstream))
+    np.testing.assert_array_equal(for_kernel, gradient_by_loops(padded, upstream, rows, columns, 1))
+
+
 def built(layer, shape, precision="bfloat16"):
     """The layer inside a backbone in bfloat16, with its inputs."""
     backbone = models.KerasBackbone(
@@ -83,7 +112,34 @@ def test_only_small_images_with_many_channels_are_changed(options, shape, expect
     assert changed(built(lambda: LAYER(128, 3, **options), shape)) is expected
 
 
-def test_nothing_is_changed_in_float32_on_gpus_and_in_subclasses(monkeypatch):
+@pytest.mark.parametrize(
+    "options, shape, expected",
+    [
+        ({}, (4, 4, 512), True),
+        ({}, (2, 2, 512), True),
+        ({}, (1, 4, 512), False),
+        ({}, (5, 4, 512), False),
+        ({}, (4, 4, 256), False),
+        ({"kernel_size": 1}, (4, 4, 512), False),
+        ({"strides": 2}, (8, 8, 512), False),
+        ({"padding": "valid"}, (4, 4, 512), False),
+        ({"dilation_rate": 2}, (4, 4, 512), False),
+        ({"groups": 2}, (4, 4, 1024), False),
+    ],
+)
+def test_in_float32_only_the_last_stage_of_large_resnets_is_changed(options, shape, expected):
+    options = {"kernel_size": 3, "padding": "same", **options}
+    assert changed(built(lambda: LAYER(512, **options), shape, "float32")) is expected
+
+
+@pytest.mark.parametrize("name, number", [("resnet8", 0), ("simple_cnn", 0), ("resnet18", 3)])
+def test_small_networks_keep_their_gradients_in_float32(name, number):
+    model = models.create(name).build((32, 32, 3))
+    layers = [layer for layer in model.submodules if type(layer) is LAYER]
+    assert sum(map(changed, layers)) == number
+
+
+def test_nothing_is_changed_in_small_float32_layers_on_gpus_and_in_subclasses(monkeypatch):
     class Own(LAYER):
         pass
 
@@ -91,14 +147,19 @@ def test_nothing_is_changed_in_float32_on_gpus_and_in_subclasses(monkeypatch):
     assert not changed(built(lambda: Own(128, 3), (4, 4, 128)))
     monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [kind])
     assert not changed(built(lambda: LAYER(128, 3), (4, 4, 128)))
+    large = built(lambda: LAYER(512, 3, padding="same"), (4, 4, 512), "float32")
+    assert not changed(large)
 
 
-def test_a_network_trains_with_it_and_is_saved_without_it(tmp_path):
+# In bfloat16 all convolutions of the last two stages, in float32 those that pad in the last one.
+@pytest.mark.parametrize(
+    "precision, number, tolerance", [("bfloat16", 10, 0.02), ("float32", 3, 1e-4)]
+)
+def test_a_network_trains_with_it_and_is_saved_without_it(tmp_path, precision, number, tolerance):
     backbone = models.create("resnet18")
-    model = backbone.build((32, 32, 3), precision="bfloat16")
+    model = backbone.build((32, 32, 3), precision=precision)
     convolutions = [layer for layer in model.layers if type(layer) is LAYER]
-    # All of the last two stages, whose images are 8×8 and 4×4.
-    assert sum(map(changed, convolutions)) == 10
+    assert sum(map(changed, convolutions)) == number
     x = tf.constant(GENERATOR.normal(size=(2, 32, 32, 3)), tf.float32)
     with tf.GradientTape() as tape:
         loss = tf.reduce_sum(model(x, training=True) ** 2)
@@ -112,8 +173,8 @@ def test_a_network_trains_with_it_and_is_saved_without_it(tmp_path):
     ):
         assert actual.dtype == tf.float32
         distance = tf.norm(actual - wanted) / tf.norm(wanted)
-        assert distance < 0.02, distance
-    again = backbone.build((32, 32, 3), precision="bfloat16")
+        assert distance < tolerance, distance
+    again = backbone.build((32, 32, 3), precision=precision)
     again.set_weights(model.get_weights())
     for name in ("model.keras", "model"):
         again.save(tmp_path / name)

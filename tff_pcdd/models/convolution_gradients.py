@@ -1,14 +1,17 @@
-"""Faster gradients of convolutions in bfloat16 on processors.
+"""Faster gradients of convolutions on processors, as products of matrices.
 
 oneDNN computes the gradient of a convolution's weights in bfloat16 slowly where images are small
 and channels many, as in the last stages of ResNets: a 3×3 convolution of 4×4 images with 512
 channels takes nine times as long as the same sums as products of matrices, one for each position
-in the kernel. docs/local_step.md has the measurements.
+in the kernel. In float32, both gradients of such a convolution are faster as products that leave
+out the padding, to which three in ten of oneDNN's operations go. docs/local_step.md has the
+measurements.
 """
 
 from __future__ import annotations
 
 import functools
+from collections.abc import Iterator
 
 from etils import epy
 
@@ -18,11 +21,15 @@ with epy.lazy_imports():
 # Measured on two cores with AMX: products are faster up to images of 8×8 and from 128 channels.
 _MAX_POSITIONS = 64
 _MIN_WEIGHTS = 128 * 128
+# In float32, oneDNN is near the peak for larger images and fewer channels.
+_MAX_POSITIONS_FLOAT32 = 16
+_MIN_WEIGHTS_FLOAT32 = 512 * 512
 
 
 def speed_up(model: tf.keras.Model) -> None:
-    """Lets the bfloat16 convolutions of a model compute the gradient of their weights in this way.
+    """Lets the convolutions of a model compute their gradients in this way where it is faster.
 
+    In bfloat16, this is the gradient of the weights; in float32, that of the input as well.
     Convolutions with several groups or with holes in their kernels stay as they are, and so do all
     if there is a GPU. What a layer is called, how it is saved and what it computes does not change;
     gradients differ from oneDNN's by rounding.
@@ -31,10 +38,38 @@ def speed_up(model: tf.keras.Model) -> None:
         return
     for layer in model.submodules:
         # Subclasses may compute something else.
-        if type(layer) is tf.keras.layers.Conv2D and _fits(layer):
+        if type(layer) is not tf.keras.layers.Conv2D or not _is_plain(layer):
+            continue
+        if _fits(layer):
             layer.convolution_op = functools.partial(
                 convolution, stride=layer.strides[0], padding=layer.padding.upper()
             )
+        elif _fits_float32(layer):
+            layer.convolution_op = padded_convolution
+
+
+def _is_plain(layer: tf.keras.layers.Conv2D) -> bool:
+    return (
+        layer.data_format == "channels_last"
+        and layer.dilation_rate == (1, 1)
+        and layer.groups == 1
+        and None not in layer.output_shape[1:3]
+    )
+
+
+def _fits_float32(layer: tf.keras.layers.Conv2D) -> bool:
+    """Whether both gradients are faster as products of matrices that leave out the padding."""
+    kernel, shape = layer.kernel.shape, layer.output_shape
+    return (
+        layer.compute_dtype == "float32"
+        and layer.strides == (1, 1)
+        and layer.padding == "same"
+        and tuple(kernel[:2]) == (3, 3)
+        # In images of one pixel, most places of the kernel meet nothing but padding.
+        and min(shape[1:3]) > 1
+        and shape[1] * shape[2] <= _MAX_POSITIONS_FLOAT32
+        and kernel[2] * kernel[3] >= _MIN_WEIGHTS_FLOAT32
+    )
 
 
 def _fits(layer: tf.keras.layers.Conv2D) -> bool:
@@ -42,12 +77,8 @@ def _fits(layer: tf.keras.layers.Conv2D) -> bool:
     kernel, shape = layer.kernel.shape, layer.output_shape
     return (
         layer.compute_dtype == "bfloat16"
-        and layer.data_format == "channels_last"
-        and layer.dilation_rate == (1, 1)
-        and layer.groups == 1
         # Padding of strided convolutions depends on the size of the image.
         and (layer.strides == (1, 1) or (layer.strides == (2, 2) and layer.padding == "valid"))
-        and None not in shape[1:3]
         and shape[1] * shape[2] <= _MAX_POSITIONS
         and kernel[2] * kernel[3] >= _MIN_WEIGHTS
     )
@@ -110,3 +141,53 @@ def _gradient_of_kernel(
         for column in range(columns)
     ]
     return tf.reshape(tf.stack(products), shape)
+
+
+def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
+    """A convolution with stride 1 and padding "SAME" whose gradients leave out the padding.
+
+    Both are a product of matrices for each position in the kernel, over those positions of the
+    image for which it does not lie on the padding.
+
+    Args:
+        x: images [batch, height, width, channels]; height and width are known, and large enough
+            for every place of the kernel to meet the image somewhere.
+        kernel: [rows, columns, channels, filters], of the same type.
+
+    Returns:
+        What `tf.nn.conv2d` returns.
+    """
+
+    @tf.custom_gradient
+    def convolve(x, kernel):
+        def gradient(upstream):
+            height, width = x.shape[1:3]
+            rows, columns, channels, filters = kernel.shape
+            for_x, for_kernel = [], []
+            for row, in_rows, out_rows in _unpadded(rows, height):
+                for column, in_columns, out_columns in _unpadded(columns, width):
+                    above = upstream[:, out_rows, out_columns]
+                    flat = tf.reshape(above, [-1, filters])
+                    read = tf.reshape(x[:, in_rows, in_columns], [-1, channels])
+                    for_kernel.append(tf.matmul(read, flat, transpose_a=True))
+                    product = tf.matmul(flat, kernel[row, column], transpose_b=True)
+                    product = tf.reshape(product, [*tf.unstack(tf.shape(above)[:3]), channels])
+                    around = [
+                        [part.start, size - part.stop]
+                        for part, size in ((in_rows, height), (in_columns, width))
+                    ]
+                    for_x.append(tf.pad(product, [[0, 0], *around, [0, 0]]))
+            return tf.add_n(for_x), tf.reshape(tf.stack(for_kernel), kernel.shape)
+
+        return tf.nn.conv2d(x, kernel, 1, "SAME"), gradient
+
+    # The kernel is a variable, of which the gradient would have to be returned apart.
+    return convolve(tf.convert_to_tensor(x), tf.convert_to_tensor(kernel))
+
+
+def _unpadded(size: int, length: int) -> Iterator[tuple[int, slice, slice]]:
+    """The places along one axis of a kernel that meet the image, and where in input and output."""
+    for place in range(size):
+        shift = place - (size - 1) // 2
+        start, stop = max(0, -shift), min(length, length - shift)
+        yield place, slice(start + shift, stop + shift), slice(start, stop)

@@ -57,9 +57,9 @@ def policy_name() -> str:
 
 def with_float32_output(model: tf.keras.Model) -> tf.keras.Model:
     """The same model, whose features are converted to float32 if it is built in bfloat16."""
+    convolution_gradients.speed_up(model)
     if _current.get() != "bfloat16":
         return model
-    convolution_gradients.speed_up(model)
     if getattr(model.output, "dtype", None) != tf.bfloat16:
         return model
     cast = tf.keras.layers.Activation("linear", dtype="float32", name=CAST)
