@@ -294,7 +294,9 @@ class Bench:
         equal = np.full(len(cohort), 1 / self._spec.task.cohort_size)
         update = _mean([r["update"] for r in results], equal if aggregator == "dp" else shares)
         statistics = _mean([result["statistics"] for result in results], shares)
-        sums = tf.nest.map_structure(lambda *v: np.sum(v, axis=0), *(r["sums"] for r in results))
+        sums = tf.nest.map_structure(
+            lambda *v: np.sum(v, axis=0), *(r["totals"]["sums"] for r in results)
+        )
         server = OrderedDict(weights=state["weights"], server=state["server"], round=0)
         wanted, *_ = self._tensors.server_update(
             server, update, statistics, sums, float(len(cohort))

@@ -103,7 +103,7 @@ def test_the_mean_is_that_of_the_other_clients(traced):
         )
     # A sample counts once per epoch; the loss is that of the two clients.
     assert float(metrics["sums"]["samples"]) == 2 * (12 + 6)
-    loss = sum(float(s["metrics"]["loss"]) for s in sent)
+    loss = sum(float(s["totals"]["metrics"]["loss"]) for s in sent)
     assert float(metrics["sums"]["loss"]) == pytest.approx(loss, rel=1e-6)
     assert [int(own["participations"]) for own in new] == [1, 0, 1]
 

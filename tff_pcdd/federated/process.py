@@ -143,7 +143,7 @@ def build_process(
         evaluate_global=_compose_global_evaluation(tensors, state_type),
         evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
         update_bytes=update_bytes + count_bytes(result_type["statistics"]),
-        extra_bytes=count_bytes(result_type["sums"]),
+        extra_bytes=count_bytes(result_type["totals"]["sums"]),
         download_bytes=message_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
         personal_bytes=sum(map(count_bytes, kept_types)),
@@ -241,13 +241,13 @@ def _compose_next(
         aggregator_state = tff.federated_zip(
             OrderedDict(update=update_state, statistics=statistics_state)
         )
-        sums = tff.federated_sum(results.sums)
-        included = tff.federated_sum(results.included)
+        totals = tff.federated_sum(results.totals)
         server_state = tff.federated_zip(
             OrderedDict(weights=state.weights, server=state.server, round=state.round)
         )
         weights, server, round_number, step_taken = tff.federated_map(
-            tensors.server_update, (server_state, update, statistics, sums, included)
+            tensors.server_update,
+            (server_state, update, statistics, totals.sums, totals.included),
         )
         new_state = tff.federated_zip(
             OrderedDict(
@@ -256,9 +256,9 @@ def _compose_next(
         )
         metrics = tff.federated_zip(
             OrderedDict(
-                sums=tff.federated_sum(results.metrics),
-                sent=tff.federated_sum(results.sent),
-                included=included,
+                sums=totals.metrics,
+                sent=totals.sent,
+                included=totals.included,
                 step_taken=step_taken,
             )
         )

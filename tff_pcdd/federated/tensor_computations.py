@@ -17,6 +17,7 @@ from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange
 
 _SEED = tff.TensorType(np.int32, [2])
+_TOTALS = ("sums", "metrics", "sent", "included")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -32,8 +33,9 @@ class TensorComputations:
         initial_client_state: (seed → client state)
         make_message: (weights, server tensors, round → message)
         local_update: (message, client state, client data → result of `ClientWork.update`, in which
-            `update` is a list of the changes of trainable variables, shared and mirrored, and
-            `statistics` the list of the other changes)
+            `update` is a list of the changes of trainable variables, shared and mirrored,
+            `statistics` the list of the other changes, and `totals` a struct of all that is added
+            up over the cohort: `sums`, `metrics`, `sent` and `included`)
         server_update: (state without the aggregator's, update, statistics, sums, cohort size
             → weights, server tensors, round, float32 scalar: 1 if the step was taken, 0 if it was
             not finite)
@@ -146,6 +148,8 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
         change = result["update"]
         result["update"] = [*change.trainable, *change.mirrored]
         result["statistics"] = list(change.statistics)
+        # One struct, because a sum over a cohort takes time for each client and each sum.
+        result["totals"] = OrderedDict((name, result.pop(name)) for name in _TOTALS)
         return result
 
     result_type = local_update.type_signature.result
@@ -154,7 +158,7 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
         OrderedDict(weights=weights_type, server=server_type, round=np.int32),
         result_type["update"],
         result_type["statistics"],
-        result_type["sums"],
+        result_type["totals"]["sums"],
         np.float32,
     )
     def server_update(state, update, statistics, sums, cohort_size):
