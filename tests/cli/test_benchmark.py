@@ -56,7 +56,7 @@ def test_report_is_complete(quick_run, sections):
         assert section["tables"][0]["rows"]
     assert "Load average at the start" in page
     assert "numbers mean nothing" in page
-    assert (quick_run / "benchmark.png").stat().st_size > 1000
+    assert (quick_run / "images" / "benchmark.png").stat().st_size > 1000
 
 
 @pytest.mark.slow
@@ -392,4 +392,4 @@ def test_parts_of_a_local_step(quick_run, sections):
     assert steps[0]["rate"] == pytest.approx(steps[0]["gflop"] / steps[0]["ms"] * 1000)
     assert sum(row["share"] for row in parts) == pytest.approx(1)
     assert any(row["part"] == "convolutions, forward" for row in parts)
-    assert (quick_run / "local_step.png").stat().st_size < 200_000
+    assert (quick_run / "images" / "local_step.png").stat().st_size < 200_000

@@ -169,9 +169,7 @@ def write(
     settings: Mapping[str, Any],
     sections: Mapping[str, Section],
 ) -> str:
-    """Writes benchmark.json, benchmark.md and benchmark.png; returns the Markdown page."""
-    from tff_pcdd.training import plots
-
+    """Writes benchmark.json, and benchmark.md with its pictures; returns the Markdown page."""
     files.make_directory(output_dir)
     values = {
         "machine": dict(machine),
@@ -179,12 +177,26 @@ def write(
         "sections": {name: section.to_json() for name, section in sections.items()},
     }
     files.write_text(output_dir / "benchmark.json", json.dumps(values, indent=2) + "\n")
+    return write_page(output_dir / "benchmark.md", machine, settings, sections)
+
+
+def write_page(
+    path: Path,
+    machine: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    sections: Mapping[str, Section],
+) -> str:
+    """Writes the Markdown page, and its pictures to a folder `images` beside it; returns it."""
+    from tff_pcdd.training import plots
+
     page = to_markdown(machine, settings, sections)
-    files.write_text(output_dir / "benchmark.md", page)
-    plots.save(draw(sections), output_dir / "benchmark.png")
+    files.write_text(path, page)
+    pictures = {"benchmark.png": draw(sections)}
     for section in sections.values():
-        for name, figure in section.figures.items():
-            plots.save(figure, output_dir / name)
+        pictures.update(section.figures)
+    files.make_directory(path.parent / "images")
+    for name, figure in pictures.items():
+        plots.save(figure, path.parent / "images" / name)
     return page
 
 
@@ -212,6 +224,7 @@ def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
         settings=settings,
         sections=sections,
         names=list(SECTIONS),
+        pictures=[section.picture[0] for section in sections.values() if section.picture],
         targets="\n".join(_table(columns, rows)) if rows else "",
         table=lambda table: "\n".join(_table(table.columns, table.rows)),
     )
@@ -252,15 +265,17 @@ def draw(sections: Mapping[str, Section]) -> Figure:
     from matplotlib.figure import Figure
 
     pictures = [section.picture for section in sections.values() if section.picture]
-    figure = Figure(figsize=(6.5 * max(len(pictures), 1), 4.6), layout="constrained")
-    panels = figure.subplots(1, max(len(pictures), 1), squeeze=False)[0]
+    # Each panel is as high as its bars need.
+    heights = [0.8 + 0.25 * len(bars) for _, bars, _ in pictures] or [1.0]
+    figure = Figure(figsize=(8, sum(heights)), layout="constrained")
+    panels = figure.subplots(len(heights), 1, squeeze=False, height_ratios=heights)[:, 0]
     for axes, (title, bars, line) in zip(panels, pictures, strict=False):
         axes.barh(list(bars), list(bars.values()), color="tab:blue")
         axes.invert_yaxis()
         if line is not None:
             axes.axvline(line, color="black", linewidth=1)
         axes.bar_label(axes.containers[0], [f"{value:.3g}" for value in bars.values()], padding=3)
-        axes.margins(x=0.15)
+        axes.margins(x=0.15, y=0.4 / len(bars))
         axes.set_title(title, fontsize=10)
         axes.grid(axis="x", alpha=0.3)
     return figure

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import tensorflow_federated as tff
 
-from tff_pcdd import disks, files
+from tff_pcdd import disks
 from tff_pcdd.benchmarks import SECTIONS, measure, report
 from tff_pcdd.runtime import inprocess
 
@@ -22,7 +22,7 @@ def run(
     output_dir: str | os.PathLike,
     page: str | os.PathLike | None = None,
 ) -> str:
-    """Measures sections and writes benchmark.json, benchmark.md and benchmark.png.
+    """Measures sections and writes benchmark.json, and benchmark.md with its pictures.
 
     The report is written after every section, so an interrupted run leaves what has been measured.
 
@@ -30,7 +30,8 @@ def run(
         names: of the sections.
         plan: how much is measured.
         output_dir: directory of the report.
-        page: another file for the Markdown page, which is written after the last section.
+        page: another file for the Markdown page, which is written after the last section, with its
+            pictures beside it.
 
     Returns:
         The report as a Markdown page.
@@ -58,5 +59,5 @@ def run(
         }
         text = report.write(Path(output_dir), machine, settings, sections)
     if page is not None:
-        files.write_text(Path(page), text)
+        report.write_page(Path(page), machine, settings, sections)
     return text

@@ -3,10 +3,10 @@
     python -m tasks.benchmark --output_dir=runs/benchmark
     python -m tasks.benchmark --peers --output_dir=runs/peers
 
-Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and
-benchmark.png, and replaces those of an earlier run. Takes about 50 minutes on 2 cores, which should
-be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of their own,
-which `make install-peers` makes.
+Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and its
+pictures in images/, and replaces those of an earlier run. Takes about 50 minutes on 2 cores, which
+should be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of
+their own, which `make install-peers` makes.
 """
 
 from __future__ import annotations
@@ -44,7 +44,8 @@ def define(flags: Flags) -> None:
         str,
         "page",
         None,
-        "File for another copy of the report, such as docs/benchmark.md; needs all sections.",
+        "File for another copy of the page, such as docs/benchmark.md, with its pictures in a "
+        "folder images beside it; needs all sections.",
         _GROUP,
     )
     flags.add(int, "repeats", 5, "Number of repetitions of each measurement.", _GROUP)
