@@ -32,7 +32,12 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow and not integration" \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-test: install install-tracking install-ray install-serving install-docs lint
+# pip uses one core, so the other environments are installed beside this one.
+test:
+	@$(CHECK_PYTHON)
+	$(MAKE) install-serving install-docs & others=$$!; \
+		$(MAKE) install install-tracking install-ray lint; status=$$?; \
+		wait $$others && exit $$status
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal
 
 # All tests, and the share of lines that they run. Every call within TFF and AutoGraph is traced, so

@@ -67,6 +67,40 @@ def test_matches_numpy(momentum, decay, clip):
         np.testing.assert_allclose(a, e, rtol=1e-6)
 
 
+@pytest.mark.parametrize("rows", [3, 1025])
+@pytest.mark.parametrize("graph", [False, True])
+def test_clips_only_where_the_norm_is_larger(rows, graph):
+    """In few entries and in so many that a gradient is not multiplied by 1."""
+    generator = np.random.default_rng(0)
+    weights = [generator.normal(size=(rows, 1024)), generator.normal(size=4)]
+    directions = [generator.normal(size=w.shape) for w in weights]
+    length = np.sqrt(sum(np.sum(d**2) for d in directions))
+    gradients = [[d * norm / length for d in directions] for norm in (1.0, 2.0, 1.4999)]
+    optimizer = sgd(0.1, 0.9, 0.01, 1.5)
+    variables = [tf.Variable(w, dtype=tf.float32) for w in weights]
+    own = [optimizer.accumulators(variable) for variable in variables]
+
+    def apply(*step):
+        optimizer.apply(step, variables, own)
+
+    apply = tf.function(apply) if graph else apply
+    for step, wanted in zip(
+        gradients, numpy_sgd(weights, gradients, 0.1, 0.9, 0.01, 1.5)[1:], strict=True
+    ):
+        apply(*(tf.constant(values, tf.float32) for values in step))
+        for variable, value in zip(variables, wanted, strict=True):
+            np.testing.assert_allclose(variable, value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.parametrize("rows", [3, 1025])
+def test_a_gradient_that_is_not_finite_spoils_all_variables(rows):
+    """So that the client is excluded, whichever of them it sends."""
+    weights = [np.ones((rows, 1024)), np.ones(4)]
+    gradients = [np.zeros((rows, 1024)), np.array([0, np.nan, 0, 0])]
+    trajectory = run(sgd(0.1, 0.9, 0.01, 1.5), weights, [gradients])
+    assert all(np.isnan(values).all() for values in trajectory[-1])
+
+
 def test_matches_the_golden_trajectory(golden):
     case = golden("sgd_clip_wd_momentum")
     optimizer = sgd(

@@ -8,7 +8,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import methods
+from tff_pcdd import methods, runtime
 from tff_pcdd.federated import build_process
 
 pytestmark = pytest.mark.integration
@@ -123,6 +123,24 @@ def test_evaluation_counts(process, four_rounds):
         if not absent.all():
             assert not np.asarray(result["before_masked"])[absent].any()
             assert not np.asarray(result["after_masked"])[absent].any()
+
+
+def test_rounds_agree_on_every_runtime(process, ray_actors):
+    def three_rounds(block):
+        with block:
+            state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS[:3])
+            return tf.nest.map_structure(np.asarray, (state, clients))
+
+    alone = three_rounds(runtime.use("inprocess", client_parallelism=1))
+    two = three_rounds(runtime.use("inprocess", client_parallelism=2))
+    support.assert_trees_equal(alone, two)
+    for result in (
+        three_rounds(runtime.use("tff", insecure=True)),
+        three_rounds(runtime.installed(ray_actors)),
+    ):
+        tf.nest.assert_same_structure(alone, result, check_types=False)
+        for a, b in zip(tf.nest.flatten(alone), tf.nest.flatten(result), strict=True):
+            np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
 @pytest.fixture(scope="module")

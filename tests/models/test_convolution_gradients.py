@@ -28,9 +28,19 @@ def gradient_by_loops(x, upstream, rows, columns, stride):
 
 
 @pytest.mark.parametrize("rows, columns", [(1, 1), (3, 3), (2, 3), (5, 4)])
-@pytest.mark.parametrize("stride, padding", [(1, "SAME"), (1, "VALID"), (2, "VALID"), (3, "VALID")])
-def test_gradients_are_sums_over_positions(rows, columns, stride, padding):
-    x, kernel = integers(2, 5, 6, 3), integers(rows, columns, 3, 4)
+@pytest.mark.parametrize(
+    "stride, padding, size",
+    [
+        (1, "SAME", (5, 6)),
+        # Places of the kernel lie on nothing but padding.
+        (1, "SAME", (1, 2)),
+        (1, "VALID", (5, 6)),
+        (2, "VALID", (5, 6)),
+        (3, "VALID", (5, 6)),
+    ],
+)
+def test_gradients_are_sums_over_positions(rows, columns, stride, padding, size):
+    x, kernel = integers(2, *size, 3), integers(rows, columns, 3, 4)
     given = [tf.constant(values, tf.bfloat16) for values in (x, kernel)]
     with tf.GradientTape() as tape:
         tape.watch(given)

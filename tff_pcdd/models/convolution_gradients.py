@@ -104,19 +104,14 @@ def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: st
             for_input = tf.raw_ops.Conv2DBackpropInput(
                 input_sizes=tf.shape(x), filter=kernel, out_backprop=upstream, **options
             )
-            padded = _pad(x, kernel.shape) if padding == "SAME" else x
-            return for_input, _gradient_of_kernel(padded, upstream, kernel.shape, stride)
+            if padding == "SAME":
+                return for_input, _gradient_without_padding(x, upstream, kernel.shape)
+            return for_input, _gradient_of_kernel(x, upstream, kernel.shape, stride)
 
         return tf.nn.conv2d(x, kernel, stride, padding), gradient
 
     # The kernel is a variable, of which the gradient would have to be returned apart.
     return convolve(tf.convert_to_tensor(x), tf.convert_to_tensor(kernel))
-
-
-def _pad(x: tf.Tensor, shape: tf.TensorShape) -> tf.Tensor:
-    """Pads images as TensorFlow does for a kernel of this shape: the odd one comes last."""
-    both = [[(size - 1) // 2, size // 2] for size in shape[:2]]
-    return tf.pad(x, [[0, 0], *both, [0, 0]])
 
 
 def _gradient_of_kernel(
@@ -163,13 +158,11 @@ def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
         def gradient(upstream):
             height, width = x.shape[1:3]
             rows, columns, channels, filters = kernel.shape
-            for_x, for_kernel = [], []
+            for_x = []
             for row, in_rows, out_rows in _unpadded(rows, height):
                 for column, in_columns, out_columns in _unpadded(columns, width):
                     above = upstream[:, out_rows, out_columns]
                     flat = tf.reshape(above, [-1, filters])
-                    read = tf.reshape(x[:, in_rows, in_columns], [-1, channels])
-                    for_kernel.append(tf.matmul(read, flat, transpose_a=True))
                     product = tf.matmul(flat, kernel[row, column], transpose_b=True)
                     product = tf.reshape(product, [*tf.unstack(tf.shape(above)[:3]), channels])
                     around = [
@@ -177,7 +170,7 @@ def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
                         for part, size in ((in_rows, height), (in_columns, width))
                     ]
                     for_x.append(tf.pad(product, [[0, 0], *around, [0, 0]]))
-            return tf.add_n(for_x), tf.reshape(tf.stack(for_kernel), kernel.shape)
+            return tf.add_n(for_x), _gradient_without_padding(x, upstream, kernel.shape)
 
         return tf.nn.conv2d(x, kernel, 1, "SAME"), gradient
 
@@ -185,9 +178,28 @@ def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return convolve(tf.convert_to_tensor(x), tf.convert_to_tensor(kernel))
 
 
+def _gradient_without_padding(
+    x: tf.Tensor, upstream: tf.Tensor, shape: tf.TensorShape
+) -> tf.Tensor:
+    """The gradient for the kernel of a convolution with stride 1 and padding "SAME"."""
+    rows, columns, channels, filters = shape
+    height, width = x.shape[1:3]
+    products = [
+        tf.matmul(
+            tf.reshape(x[:, in_rows, in_columns], [-1, channels]),
+            tf.reshape(upstream[:, out_rows, out_columns], [-1, filters]),
+            transpose_a=True,
+        )
+        for _, in_rows, out_rows in _unpadded(rows, height)
+        for _, in_columns, out_columns in _unpadded(columns, width)
+    ]
+    return tf.reshape(tf.stack(products), shape)
+
+
 def _unpadded(size: int, length: int) -> Iterator[tuple[int, slice, slice]]:
     """The places along one axis of a kernel that meet the image, and where in input and output."""
     for place in range(size):
         shift = place - (size - 1) // 2
-        start, stop = max(0, -shift), min(length, length - shift)
+        start = max(0, -shift)
+        stop = max(start, min(length, length - shift))
         yield place, slice(start + shift, stop + shift), slice(start, stop)

@@ -19,6 +19,9 @@ with epy.lazy_imports():
 
 GROUP = "Training"
 
+# Entries of all gradients from which it is worth a branch to leave out a multiplication by 1.
+_LARGE = 1 << 20
+
 Self = TypeVar("Self", bound="ClientOptimizer")
 
 
@@ -85,11 +88,11 @@ class ClientOptimizer(Component):
             variables: the variables to change.
             accumulators: for each variable, what `accumulators(variable)` returned.
         """
-        used = [g for g in gradients if g is not None]
+        used = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         if self.clip_norm:
             # As in torch's clip_grad_norm_, 1e-6 keeps the factor finite for a gradient of zero.
             factor = tf.minimum(1.0, self.clip_norm / (tf.linalg.global_norm(used) + 1e-6))
-            used = [g * factor for g in used]
+            used = _scaled(used, factor)
         scaled = iter(used)
         for gradient, variable, own in zip(gradients, variables, accumulators, strict=True):
             if gradient is not None:
@@ -104,6 +107,18 @@ class ClientOptimizer(Component):
     ) -> None:
         """Moves a variable."""
         raise NotImplementedError
+
+
+def _scaled(gradients: Sequence[tf.Tensor], factor: tf.Tensor) -> Sequence[tf.Tensor]:
+    """Gradients times a factor, which is 1 in most steps."""
+
+    def scale():
+        return [gradient * factor for gradient in gradients]
+
+    if sum(gradient.shape.num_elements() for gradient in gradients) < _LARGE:
+        return scale()
+    # Reading and writing so many numbers takes much longer than a branch. NaN is not equal to 1.
+    return tf.cond(tf.equal(factor, 1.0), lambda: list(gradients), scale)
 
 
 def zeros(shape: Any, dtype: tf.DType, name: str) -> tf.Variable:
