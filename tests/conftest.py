@@ -23,7 +23,7 @@ def pytest_addoption(parser):
         "--matrix",
         choices=("sample", "all"),
         default="sample",
-        help="which combinations of tests/matrix.py to train",
+        help="which combinations of tests/matrix to train",
     )
 
 

@@ -11,9 +11,16 @@ from tensorflow.keras.layers import Dense, Flatten
 
 from tests.data.refusals import refuses
 from tff_pcdd import layers, machine, models, runtime
+from tff_pcdd.errors import SettingError
 from tff_pcdd.models import precision
 from tff_pcdd.models.config import ModelConfig
-from tff_pcdd.training import ComputeOptions, ExperimentConfig, run_experiment
+from tff_pcdd.training import (
+    ComputeOptions,
+    ExperimentConfig,
+    RunOptions,
+    Simulation,
+    run_experiment,
+)
 from tff_pcdd.training.run_directory import check_directory
 
 POLICY = "mixed_bfloat16"
@@ -232,6 +239,35 @@ def test_a_runtime_on_other_machines_asks_them():
     with refuses("precision", "at Ray actor 1"):
         options.create_context("bfloat16")
     assert Elsewhere.context.closed
+
+
+def test_a_refusal_of_what_auto_has_chosen_names_auto(monkeypatch, tmp_path):
+    """The machine has a fast GPU, which the runtime does not use."""
+    monkeypatch.setattr(machine, "slow_bfloat16", lambda *, gpus=True: None if gpus else SLOW)
+    options = ComputeOptions(runtime=runtime.create("tff", insecure=True))
+    auto, given = (
+        ExperimentConfig.from_settings(precision=precision, model="mlp", num_clients=2)
+        for precision in ("auto", "bfloat16")
+    )
+    slower = f"{SLOW}, so float32 is faster; use that, or set slow_bfloat16"
+    with pytest.raises(SettingError, match=f"^precision=bfloat16: {slower}$"):
+        run_experiment(given, tmp_path / "run", RunOptions(compute=options))
+    message = f"^precision=auto: has chosen bfloat16, but {slower}$"
+    with pytest.raises(SettingError, match=message):
+        run_experiment(auto, tmp_path / "run", RunOptions(compute=options))
+    with pytest.raises(SettingError, match=message):
+        Simulation(auto, compute=options).start()
+    # Another precision that is put in its place was not chosen by it.
+    model = dataclasses.replace(ModelConfig(precision="auto"), precision="float32")
+    assert model.shown_precision == "float32"
+
+
+def test_a_directory_is_refused_with_the_precision_that_auto_has_chosen(slow, tmp_path):
+    settings = ExperimentConfig.from_settings(precision="bfloat16").to_settings()
+    (tmp_path / "config.json").write_text(json.dumps(settings))
+    auto = ExperimentConfig.from_settings(precision="auto")
+    with refuses("output_dir", r"precision \(there bfloat16, here float32, which auto chose\); "):
+        check_directory(tmp_path, auto, overwrite=False)
 
 
 def test_only_devices_that_are_used_are_asked(monkeypatch):

@@ -320,9 +320,15 @@ def test_the_check_of_settings_in_a_process(monkeypatch):
     monkeypatch.setattr(run_process.heavy, "own_process", lambda: None)
     # The MLP has 200 features, or as many as the projection.
     narrow = ExperimentConfig.from_settings(algorithm="fedgela", model="mlp", projection_dim=5)
-    failure = run_process.check_on_ray(SURROUNDINGS, pickle.dumps([CONFIGS[0], narrow]))
-    assert failure.error.setting == "projection_dim"
-    assert run_process.check_on_ray(SURROUNDINGS, pickle.dumps(CONFIGS)) is None
+    fine, refused = run_process.check_on_ray(SURROUNDINGS, pickle.dumps([CONFIGS[0], narrow]))
+    assert fine is None
+    assert refused.setting == "projection_dim"
+    assert run_process.check_on_ray(SURROUNDINGS, pickle.dumps(CONFIGS)) == [None] * len(CONFIGS)
+    # Without the user's modules, nothing can be said about the settings.
+    failure = run_process.check_on_ray(
+        Surroundings(os.getcwd(), ("no_such_module",), {}, {}, 1), pickle.dumps(CONFIGS)
+    )
+    assert "No module named 'no_such_module'" in failure.text
 
 
 def test_the_rounds_of_a_run_are_reported(monkeypatch):

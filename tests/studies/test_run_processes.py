@@ -123,6 +123,19 @@ def test_settings_are_checked_before_the_first_run(tmp_path):
     assert not ray.is_initialized()
 
 
+def test_all_refused_methods_are_named_in_the_order_of_the_list(tmp_path):
+    """Although each process checks only some of them."""
+    names = ("fedprox", "fedavg", "feddyn", "moon", "fedavg")
+    seeds = (fake_training.REFUSED, fake_training.REFUSED, 0, fake_training.REFUSED, 0)
+    runs = [
+        ExperimentConfig.from_settings(algorithm=name, seed=seed)
+        for name, seed in zip(names, seeds, strict=True)
+    ]
+    with refuses("seed", r"^cannot be used with fedprox, fedavg, moon \(is never good\)$"):
+        compare(runs, tmp_path, OPTIONS, parallel=TWO)
+    assert not [*tmp_path.iterdir()]
+
+
 def test_a_process_that_dies_while_it_checks(tmp_path):
     run = configs(fake_training.DIES_CHECKING)
     with pytest.raises(RuntimeStartError, match="a process for the runs has ended: "):

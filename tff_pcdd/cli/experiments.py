@@ -155,7 +155,9 @@ def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions)
         SettingError: as `ComputeOptions.check_precision`.
     """
     if "parallel_runs" not in flags or flags["parallel_runs"] == 1:
-        options.compute.check_precision(config.model.precision)
+        options.compute.check_precision(
+            config.model.precision, is_auto=config.model.precision_is_auto
+        )
 
 
 def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:

@@ -23,6 +23,8 @@ class ModelConfig:
         precision: "float32" or "bfloat16", which the backbone computes in. "auto" is replaced by
             one of them, so that a run goes on in the precision in which it was started.
         seed: seed of the initial weights; None for the common seed.
+        chosen_precision: what `precision` was replaced by if "auto" was given, else None. It is not
+            a setting and is not compared.
 
     Raises:
         SettingError: a value is of the wrong type or out of bounds.
@@ -62,6 +64,9 @@ class ModelConfig:
         group="Seeds",
         setting="model_seed",
     )
+    chosen_precision: str | None = dataclasses.field(
+        default=None, repr=False, compare=False, kw_only=True
+    )
 
     def __post_init__(self):
         check_options(self)
@@ -69,5 +74,16 @@ class ModelConfig:
             reason = "must be a Backbone, from `models.create` or `models.KerasBackbone`"
             raise SettingError(registry.setting, self.backbone, reason)
         if self.precision == "auto":
-            fast = machine.slow_bfloat16() is None
-            object.__setattr__(self, "precision", "bfloat16" if fast else "float32")
+            chosen = "float32" if machine.slow_bfloat16() else "bfloat16"
+            object.__setattr__(self, "precision", chosen)
+            object.__setattr__(self, "chosen_precision", chosen)
+
+    @property
+    def precision_is_auto(self) -> bool:
+        """Whether "auto" was given, so that this machine has chosen the precision."""
+        return self.precision == self.chosen_precision
+
+    @property
+    def shown_precision(self) -> str:
+        """The precision as errors show it, which name "auto" if that was given."""
+        return f"{self.precision}, which auto chose" if self.precision_is_auto else self.precision

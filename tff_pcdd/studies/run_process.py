@@ -119,7 +119,7 @@ class Surroundings:
             importlib.import_module(name)
 
 
-def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
+def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[SettingError | None]:
     """Checks settings of runs as a Ray task, and so imports TensorFlow before the first run.
 
     Args:
@@ -127,7 +127,7 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
         configs: a pickled sequence of `ExperimentConfig`.
 
     Returns:
-        Why a run cannot be computed; None if all can.
+        For each run, why its settings are refused, or None; or why they cannot be checked.
     """
     try:
         surroundings.enter()
@@ -135,9 +135,17 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | None:
         checked: Sequence[ExperimentConfig] = pickle.loads(configs)
         heavy.own_process()
         heavy.load(*_IMPORTED_FIRST)
-        planning.check_all(checked)
+        return [_refusal(config) for config in checked]
     except Exception as error:
         return Failure.of(error)
+
+
+def _refusal(config: ExperimentConfig) -> SettingError | None:
+    """Why the settings of a run are refused, if they are."""
+    try:
+        planning.check(config)
+    except SettingError as error:
+        return error
     return None
 
 

@@ -12,12 +12,13 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
+from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import RuntimeStartError, ray_cluster
 from tff_pcdd.studies import cluster_nodes, run_process
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure, Job, Surroundings
 from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ExperimentConfig, RunOptions, planning
+from tff_pcdd.training import ExperimentConfig, RunOptions, planning, refusals
 from tff_pcdd.training.callbacks import tracking
 from tff_pcdd.training.experiment import finished_result
 
@@ -98,7 +99,7 @@ class RunProcesses:
             configs: the settings of the runs that are not finished.
 
         Raises:
-            SettingError: a run or the cluster cannot be used.
+            SettingError: a run or the cluster cannot be used; names all methods that are refused.
             RuntimeStartError: Ray cannot be started or reached, or its processes end.
         """
         if not configs:
@@ -110,25 +111,29 @@ class RunProcesses:
         stages.enter("importing TensorFlow")
         number = min(len(configs), self._parallel.parallel_runs)
         check = self._needs(run_process.check_on_ray)
-        dumps, shares = self._ray.cloudpickle.dumps, (configs[i::number] for i in range(number))
-        left = [check.remote(self._surroundings, dumps(share)) for share in shares]
+        dumps, shares = self._ray.cloudpickle.dumps, [slice(i, None, number) for i in range(number)]
+        places = {check.remote(self._surroundings, dumps(configs[s])): s for s in shares}
         # Later, so that Ray's first processes are those that import TensorFlow.
         self._open_queue()
+        found: list[SettingError | None] = [None] * len(configs)
+        left = [*places]
         while left:
             ready, left = self._ray.wait(left, timeout=_PATIENCE)
             for reference in ready:
-                self._raise_failure(reference)
+                found[places[reference]] = self._found(reference)
+        refusals.for_all(_raise, zip(configs, found, strict=True), lambda run: run[0].algorithm)
         stages.leave()
 
-    def _raise_failure(self, reference: Any) -> None:
-        """Raises what a check has found."""
+    def _found(self, reference: Any) -> Sequence[SettingError | None]:
+        """What a process has found about each of its runs."""
         try:
-            failure = self._ray.get(reference)
+            found = self._ray.get(reference)
         except self._ray.exceptions.RayError as error:
             reason = textwrap.shorten(str(error), 500, placeholder=" …")
             raise RuntimeStartError(f"a process for the runs has ended: {reason}") from error
-        if failure is not None:
-            raise failure.error or RuntimeError(failure.text)
+        if isinstance(found, Failure):
+            raise found.error or RuntimeError(found.text)
+        return found
 
     def start(self, number: int, run: StudyRun, label: str) -> None:
         """Starts to compute a run, unless it is already finished.
@@ -305,3 +310,9 @@ class RunProcesses:
             self._bars.begin(number, *value)
         elif kind == "round":
             self._bars.round(number, *value)
+
+
+def _raise(run: tuple[ExperimentConfig, SettingError | None]) -> None:
+    """Raises why a run is refused, if it is."""
+    if run[1] is not None:
+        raise run[1]

@@ -61,7 +61,9 @@ def run_experiment(
         config, directory, options, overwrite=overwrite, pause_after=pause_after
     )
     if summary is None:
-        (options or RunOptions()).compute.check_precision(config.model.precision)
+        (options or RunOptions()).compute.check_precision(
+            config.model.precision, is_auto=config.model.precision_is_auto
+        )
         disks.check_writable(directory)
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.

@@ -67,8 +67,7 @@ def check_directory(
         SettingError: the directory contains something else; `OtherRunError` if it is another run.
         LockedError: another process is writing to it.
     """
-    known = (CONFIG, _OVERWRITTEN)
-    occupied = files.check_output(directory, "run", lambda path: path.name in known)
+    occupied = files.check_output(directory, "run", lambda p: p.name in (CONFIG, _OVERWRITTEN))
     if not shared:
         files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
@@ -85,7 +84,8 @@ def check_directory(
         and name not in sources.LIMITS
         and name != imports.KEY
     ]
-    differing = [f"{name} (there {saved.get(name)}, here {wanted.get(name)})" for name in names]
+    here = {**wanted, "precision": config.model.shown_precision}
+    differing = [f"{name} (there {saved.get(name)}, here {here.get(name)})" for name in names]
     if names == ["rounds"] and fewer_rounds(directory, config) is not None:
         if config.planned_by:
             raise SettingError(

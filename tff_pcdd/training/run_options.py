@@ -43,12 +43,15 @@ class ComputeOptions:
     def __post_init__(self):
         check_options(self)
 
-    def check_precision(self, precision: str, context: Any = None) -> None:
+    def check_precision(
+        self, precision: str, context: Any = None, *, is_auto: bool = False
+    ) -> None:
         """Refuses bfloat16 where it is slow, unless `slow_bfloat16` is set.
 
         Args:
             precision: what the backbone computes in.
             context: the runtime, if it has started: other machines answer only then.
+            is_auto: whether precision=auto has chosen it, which the error then says.
 
         Raises:
             SettingError: a machine that trains is slow in this precision.
@@ -56,22 +59,25 @@ class ComputeOptions:
         asked = context if hasattr(context, "slow_bfloat16") else self.runtime
         if precision == "bfloat16" and not self.slow_bfloat16 and (slow := asked.slow_bfloat16()):
             reason = f"{slow}, so float32 is faster; use that, or set slow_bfloat16"
+            if is_auto:
+                raise SettingError("precision", "auto", f"has chosen {precision}, but {reason}")
             raise SettingError("precision", precision, reason)
 
-    def create_context(self, precision: str = "float32") -> Any:
+    def create_context(self, precision: str = "float32", *, is_auto: bool = False) -> Any:
         """Starts the runtime; see `RuntimeConfig.create_context`.
 
         Args:
             precision: what the backbone will compute in.
+            is_auto: as for `check_precision`.
 
         Raises:
             SettingError: as `check_precision`, or a setting cannot be used on this machine.
             RuntimeStartError: the runtime cannot be started.
         """
-        self.check_precision(precision)
+        self.check_precision(precision, is_auto=is_auto)
         context = self.runtime.create_context()
         try:
-            self.check_precision(precision, context)
+            self.check_precision(precision, context, is_auto=is_auto)
         except BaseException:
             context.close()
             raise

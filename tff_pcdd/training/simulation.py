@@ -101,7 +101,8 @@ class Simulation:
 
     @functools.cached_property
     def _context(self) -> Any:
-        context = self._compute.create_context(self.config.model.precision)
+        model = self.config.model
+        context = self._compute.create_context(model.precision, is_auto=model.precision_is_auto)
         if getattr(context, "loads_data", False):
             try:
                 context.load_data(

@@ -1,6 +1,6 @@
-"""Answers of SavedModels in a process that cannot import this project; called by `matrix`.
+"""Answers of SavedModels in a process that cannot import this project; called by `fresh_process`.
 
-    python -I -S matrix_answers.py SITE_PACKAGES DIRECTORY
+    python -I -S answers.py SITE_PACKAGES DIRECTORY
 
 Reads the directory of a model from each line of the standard input, writes its answers to the
 images in DIRECTORY/images.npy as DIRECTORY/answers.npz, and prints "answered".
