@@ -324,8 +324,11 @@ def test_each_flagfile_is_on_the_page():
 
 
 def test_what_is_published_is_small():
+    notes = published.read_notes(ROOT / "docs" / "comparison")
     for folder in (ROOT / "docs" / "comparison").iterdir():
         if folder.is_dir():
             texts = [path for path in folder.iterdir() if path.suffix != ".png"]
             assert sum(path.stat().st_size for path in texts) <= 100_000
-            assert (folder / "curves.png").stat().st_size <= 200_000
+            # Rows of ablations have no picture.
+            if folder.name in notes.federations:
+                assert (folder / "curves.png").stat().st_size <= 200_000

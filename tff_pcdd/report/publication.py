@@ -46,6 +46,9 @@ _NUMBERS = (
 )
 _DIGITS = {**dict.fromkeys(_ACCURACIES, 4), **dict.fromkeys(_NUMBERS, 0), "seconds_per_round": 6}
 
+# Accuracies of the global model, further heads of it (ga_psi_final) and other metrics included.
+_HEAD = re.compile(r"ga_\w+_final")
+
 # The name of a federation is that of its folder, and part of addresses.
 _NAME = re.compile(r"[\w.-]*\w[\w.-]*", re.ASCII)
 
@@ -158,6 +161,8 @@ def _settings(
 def _final(results: Sequence[Result]) -> str:
     """final.csv: a row for each method and seed."""
     known = methods.names()
+    heads = sorted({name for result in results for name in result.values if _HEAD.fullmatch(name)})
+    digits = {**_DIGITS, **dict.fromkeys(heads, 4)}
     rows = []
     for result in results:
         cls = methods.get(result.method) if result.method in known else None
@@ -167,9 +172,9 @@ def _final(results: Sequence[Result]) -> str:
             "diverged": result.diverged,
             "global_model": cls is None or cls.has_global_model,
         }
-        for column, digits in _DIGITS.items():
+        for column, number in digits.items():
             value = result.values.get(column)
-            row[column] = "" if value is None else f"{value:.{digits}f}"
+            row[column] = "" if value is None else f"{value:.{number}f}"
         rows.append({**row, "config_digest": result.digest})
     return _csv(_without_empty(rows))
 

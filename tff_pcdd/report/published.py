@@ -15,6 +15,7 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import os
+import re
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -28,6 +29,9 @@ SCHEMA = 1
 
 RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
 NOTES = "notes.toml"
+
+# Where the results of a row are.
+_PLACE = re.compile(r"[^/]+/[^/]+(/[^/]+)?")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -92,11 +96,16 @@ class Notes:
             of the page, whether its results have been published or not.
         texts: further paragraphs, by their place.
         explanations: why methods fail, by federation and method.
+        claims: what the paper of a method claims, and whether it was seen.
+        rows: the tables beside the claims: a description of each row, and where its results are,
+            as FOLDER/METHOD or FOLDER/METHOD/HEAD.
     """
 
     federations: Mapping[str, str] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    claims: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    rows: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
 
 
 def read_notes(publish_dir: str | os.PathLike) -> Notes:
@@ -111,10 +120,14 @@ def read_notes(publish_dir: str | os.PathLike) -> Notes:
         if unknown := sorted({*values} - {field.name for field in dataclasses.fields(Notes)}):
             raise ValueError(f"there is no table {unknown[0]}")
         notes = Notes(**values)
-        texts = [*notes.federations.values(), *notes.texts.values()]
+        texts = [*notes.federations.values(), *notes.texts.values(), *notes.claims.values()]
+        places = [text for group in notes.rows.values() for text in group.values()]
         texts += [text for group in notes.explanations.values() for text in group.values()]
+        texts += places
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("all values must be texts")
+        if wrong := [text for text in places if not _PLACE.fullmatch(text)]:
+            raise ValueError(f"{wrong[0]} must be FOLDER/METHOD or FOLDER/METHOD/HEAD")
     except FileNotFoundError:
         return Notes()
     except (ValueError, AttributeError) as error:

@@ -8,22 +8,15 @@ from pathlib import Path
 
 from tff_pcdd import files
 from tff_pcdd.report import (
+    provenance,
+    published_claims,
     published_pictures,
     published_tables,
     summaries,
     summary_picture,
     summary_tables,
 )
-from tff_pcdd.report.published import (
-    CURVES,
-    FINAL,
-    RECORD,
-    TUNING,
-    Notes,
-    Published,
-    read,
-    read_notes,
-)
+from tff_pcdd.report.published import Notes, Published, read, read_notes
 from tff_pcdd.report.published_tables import BELOW, CHANCE
 from tff_pcdd.report.summaries import Ranking
 from tff_pcdd.studies import tables
@@ -94,9 +87,10 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
     directory = Path(publish_dir)
     notes = read_notes(directory)
     published = read(directory, list(notes.federations))
-    for one in published:
+    compared = published_claims.federations(published, notes)
+    for one in compared:
         published_pictures.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
-    if rankings := _rankings(published):
+    if rankings := _rankings(compared):
         named = {ranking.measure: summary_tables.MEASURES[ranking.measure] for ranking in rankings}
         published_pictures.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
     path = directory.with_name(f"{directory.name}.md")
@@ -105,10 +99,10 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
 
 
 def missing_explanations(published: Sequence[Published], notes: Notes) -> list[str]:
-    """A line for each method that fails on a federation and is not explained."""
-    return [
+    """A line for each method that fails on a federation, and for each table, without a text."""
+    return published_claims.missing(notes) + [
         f"explanations.{one.name}.{method} ({reason})"
-        for one in published
+        for one in published_claims.federations(published, notes)
         for method, reason in published_tables.failing(one).items()
         if method not in notes.explanations.get(one.name, {})
     ]
@@ -122,6 +116,7 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         notes: what people have written.
         folder: the name of the directory of the results, beside the page.
     """
+    every, published = published, published_claims.federations(published, notes)
     parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
     if published:
         parts += ["## In one minute", _basis(published), published_tables.in_short(published)]
@@ -137,6 +132,7 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         parts += [summary_tables.NOTE_ON_TESTS]
     for one in published:
         parts += _federation(one, notes, folder)
+    parts += published_claims.section(every, notes, folder)
     if seen := _text(notes, "not_seen"):
         parts += ["## What was not seen", *seen]
     if published:
@@ -175,7 +171,7 @@ def _federations(published: Sequence[Published], notes: Notes) -> str:
         link = f"[{name}](#{_anchor(one)})"
         what = notes.federations.get(name, one.title)
         numbers = [str(len(one.methods)), seeds, str(one.record["rounds"])]
-        lines.append([link, what, *numbers, _hours(one.record["seconds_of_rounds"])])
+        lines.append([link, what, *numbers, provenance.hours(one.record["seconds_of_rounds"])])
     command = (
         "```\n.venv/bin/python -m tasks.sweep --flagfile=flags/comparison/digits_p10c2.flags \\\n"
         "    --parallel_runs=2 --output_dir=runs/comparison/digits_p10c2\n"
@@ -187,10 +183,6 @@ def _federations(published: Sequence[Published], notes: Notes) -> str:
         "make this page again. For another one, replace its name, and for images add `--data_dir`. "
         f"An interrupted sweep continues where it was.\n\n{command}"
     )
-
-
-def _hours(seconds: float) -> str:
-    return f"{seconds / 3600:.1f} h" if seconds >= 3600 else f"{seconds / 60:.0f} min"
 
 
 def _how(published: Sequence[Published]) -> str:
@@ -244,44 +236,8 @@ def _federation(one: Published, notes: Notes, folder: str) -> list[str]:
             )
         )
     parts += ["### Chosen settings", published_tables.choices(one)]
-    parts += ["### How it was computed", _provenance(one, folder)]
+    parts += ["### How it was computed", provenance.described(one, folder)]
     return parts
-
-
-def _provenance(one: Published, folder: str) -> str:
-    record, calls = one.record, one.record["calls"]
-    lines = []
-    if calls:
-        command = " ".join(["tasks.sweep", *calls[-1]["arguments"]])
-        lines.append(f"- Command: `.venv/bin/python -m {command}`")
-    else:
-        lines.append("- Command, machine and commit were not recorded.")
-    for call in {(c["commit"], c["cpu"], c["cores"]): c for c in calls}.values():
-        lines.append(
-            f"- Commit {call['commit'] or 'unknown'}, version {call['version']}, on "
-            f"{call['cores']} cores of {call['cpu']} with {call['memory_gib']:g} GiB; TensorFlow "
-            f"{call['tensorflow']}, TFF {call['tensorflow_federated']}, Python {call['python']}"
-        )
-    whole = calls and not calls[0]["resumed"] and all("seconds" in call for call in calls)
-    wall = f"; the command took {_hours(sum(c['seconds'] for c in calls))}" if whole else ""
-    if calls and not whole:
-        wall = "; of the command, it was not recorded completely"
-    seeds = ", ".join(map(str, record["seeds"]))
-    lines.append(
-        f"- Time: {_hours(record['seconds_of_rounds'])} for the rounds of all runs, added up"
-        f"{wall}. Runs: {len(one.trials)} settings with seed {seeds}, of which some were stopped "
-        f"early, and {len(one.results)} final ones"
-    )
-    digests = ", ".join(
-        f"seed {seed} `{digest[:16]}…`" for seed, digest in record["data_sha256"].items() if digest
-    )
-    if digests:
-        lines.append(f"- SHA-256 of the data and their division among clients: {digests}")
-    linked = ", ".join(
-        f"[{file}]({folder}/{one.name}/{file})" for file in (RECORD, FINAL, TUNING, CURVES)
-    )
-    lines.append(f"- Files: {linked}")
-    return "\n".join(lines)
 
 
 def _anchor(one: Published) -> str:

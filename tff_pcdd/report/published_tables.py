@@ -194,7 +194,7 @@ def choices(published: Published) -> str:
             lines.append(
                 [
                     method,
-                    chosen["settings"].replace(",", ", ") or "defaults",
+                    _shown(chosen),
                     f"{float(chosen['va']):.1f}",
                     ", ".join(_at_the_edge(chosen, trials)) or "",
                     str(len(trials)),
@@ -202,6 +202,16 @@ def choices(published: Published) -> str:
                 ]
             )
     return tables.markdown(lines)
+
+
+def chosen(published: Published, method: str) -> str:
+    """The chosen settings of a method."""
+    trials = [trial for trial in published.trials if trial["algorithm"] == method]
+    return "; ".join(_shown(trial) for trial in trials if trial["chosen"] == "True")
+
+
+def _shown(trial: Mapping[str, str]) -> str:
+    return trial["settings"].replace(",", ", ") or "defaults"
 
 
 def learning_rates(published: Sequence[Published]) -> list[str]:

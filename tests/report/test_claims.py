@@ -1,0 +1,185 @@
+"""The section of the page that compares claims with results: its rows, and what is refused."""
+
+import csv
+import hashlib
+import json
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+from tests.studies.fake_sweep import Training, points
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.report import publication, published, published_page
+from tff_pcdd.studies import study, sweep_methods
+
+ROOT = pathlib.Path(__file__).resolve().parents[2]
+
+NOTES = """\
+[federations]
+digits = "Some digits"
+
+[claims]
+fedprox = "It is better by {figure}."
+
+[rows.fedprox]
+"without the term" = "digits/fedavg"
+"with the term" = "digits/fedprox"
+"the term alone" = "prox_alone/fedprox"
+"with another head" = "digits/fedprox/psi"
+"with much of it" = "much/fedprox"
+"""
+
+
+class TwoHeads(Training):
+    """Also measures another head of the global model, which is 5 points better."""
+
+    def __call__(self, *arguments, **options):
+        summary = super().__call__(*arguments, **options)
+        if "ga_final" in summary:
+            summary["ga_psi_final"] = summary["ga_final"] + 5
+        return summary
+
+
+@pytest.fixture
+def publish_dir(monkeypatch, tmp_path):
+    """The published results of all methods, and of a row that was tuned in a sweep of its own."""
+    directory = tmp_path / "docs"
+    for name, gain in (("digits", 9), ("prox_alone", 4)):
+        training = TwoHeads(tmp_path / name)
+        training.gains = {"fedprox": lambda seed, gain=gain: gain + seed}
+        monkeypatch.setattr(study, "run_experiment", training)
+        planned = points()
+        if name != "digits":
+            del planned["fedavg"]
+        sweep_methods(planned, tmp_path / name)
+        write_data(publication.publish(tmp_path / name, directory), {"1": "a", "2": "b", "3": "c"})
+    (directory / "notes.toml").write_text(NOTES)
+    return directory
+
+
+def write_data(folder, digests):
+    """Sets the digests of the data, which runs without checkpoints lack."""
+    path = folder / "federation.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "data_sha256": digests}))
+
+
+def table(page):
+    """The rows of the table of the claims, by their names."""
+    lines = page[page.index("### FedProx") :].splitlines()
+    found = [
+        [cell.strip() for cell in line.strip("|").split("|")]
+        for line in lines[: lines.index("### How these rows were computed")]
+        if line.startswith("|")
+    ]
+    return {cells[0]: cells[1:] for cells in found[2:]}
+
+
+def expected(values, sign=""):
+    """Mean ± sample standard deviation."""
+    return f"{np.mean(values):{sign}.1f} ± {np.std(values, ddof=1):.1f}"
+
+
+def test_rows_are_compared_with_the_first_one(publish_dir):
+    page = published_page.write(publish_dir)[0].read_text()
+    found = table(page)
+    # FedAvg has 50 + seed, FedProx gain + seed more.
+    assert found["without the term"][:2] == [expected([51, 52, 53]), "–"]
+    assert found["with the term"][:2] == [
+        expected([61, 63, 65]),
+        f"{expected([10, 11, 12], '+')} (3 of 3)",
+    ]
+    assert found["the term alone"][:2] == [
+        expected([56, 58, 60]),
+        f"{expected([5, 6, 7], '+')} (3 of 3)",
+    ]
+    # GA over the second half of the rounds and personal models are of the method's own head.
+    assert found["with another head"][0] == expected([66, 68, 70])
+    assert found["with another head"][2:7] == ["–"] * 5
+    assert found["with much of it"][0] == "**not run yet**"
+    assert "client_learning_rate=0.01, fedprox_mu=1" in found["the term alone"]
+    assert "It is better by {figure}." in page
+    # 26 rounds of the grid, a second each, and 24 of the final runs.
+    assert "- prox_alone: the command was not recorded; 1 min for the rounds of all runs" in page
+
+
+def test_diverged_runs_of_a_row_are_counted(publish_dir):
+    path = publish_dir / "prox_alone" / "final.csv"
+    text = path.read_text()
+    changed = text.replace("fedprox,2,False", "fedprox,2,True")
+    assert changed != text
+    path.write_text(changed)
+    record = path.with_name("federation.json")
+    digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
+    record.write_text(record.read_text().replace(*digests))
+    row = table(published_page.write(publish_dir)[0].read_text())["the term alone"]
+    assert row[:2] == [expected([56, 60]), f"{expected([5, 7], '+')} (2 of 2)"]
+    assert "2 of 3, 1 diverged" in row
+
+
+def test_a_sweep_for_a_row_is_no_federation(publish_dir):
+    page = published_page.write(publish_dir)[0].read_text()
+    before = page[: page.index("## What the papers claim")]
+    assert "prox_alone" not in before
+    assert "the only federation so far" in before
+    assert not (publish_dir / "prox_alone" / "curves.png").exists()
+
+
+def test_other_data_are_not_compared(publish_dir):
+    write_data(publish_dir / "prox_alone", {"1": "a", "2": "other", "3": None})
+    page = published_page.write(publish_dir)[0].read_text()
+    assert table(page)["the term alone"][1] == "+5.0 (1 of 1)"
+
+
+def test_a_table_without_its_paragraph_is_reported(publish_dir):
+    path = publish_dir / "notes.toml"
+    path.write_text(path.read_text().replace('fedprox = "It is better by {figure}."\n', ""))
+    page, missing = published_page.write(publish_dir)
+    assert missing == ["claims.fedprox"]
+    assert "Not described yet." in page.read_text()
+
+
+@pytest.mark.parametrize(
+    ("place", "reason"),
+    [
+        ("digits", "digits must be FOLDER/METHOD or FOLDER/METHOD/HEAD"),
+        ("digits/moon", r"rows\.fedprox: digits lacks moon"),
+        ("digits/fedprox/ssec", r"rows\.fedprox: digits lacks a head ssec of fedprox"),
+    ],
+)
+def test_rows_that_cannot_be_used(publish_dir, place, reason):
+    path = publish_dir / "notes.toml"
+    path.write_text(path.read_text().replace("digits/fedprox/psi", place))
+    with pytest.raises(DamagedFileError, match=rf"notes\.toml cannot be used.*{reason}"):
+        published_page.write(publish_dir)
+
+
+# What this repository says.
+
+
+def read_notes():
+    return published.read_notes(ROOT / "docs" / "comparison")
+
+
+def test_each_flagfile_of_an_ablation_is_a_row():
+    notes = read_notes()
+    folders = {place.split("/")[0] for rows in notes.rows.values() for place in rows.values()}
+    flagfiles = {path.stem for path in (ROOT / "flags/comparison/ablations").glob("*.flags")}
+    assert folders - {*notes.federations} == flagfiles
+
+
+def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
+    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    notes = read_notes()
+    for name, text in notes.claims.items():
+        known = set()
+        for path in (ROOT / "flags" / "published").glob(f"{name}_table*.csv"):
+            with open(path, newline="", encoding="utf-8") as file:
+                values = [row["value"] for row in csv.DictReader(file)]
+            # Accuracies of FedLoGe are fractions of 1.
+            known |= {*values, *(f"{100 * float(v):.2f}" for v in values if v[:2] == "0.")}
+        (section,) = (part for part in page.split("\n### ") if text.strip() in part)
+        known |= set(re.findall(r"\d+\.\d+", section.replace(text.strip(), "")))
+        lacking = [figure for figure in re.findall(r"\d+\.\d+", text) if figure not in known]
+        assert not lacking, (name, lacking)

@@ -1,0 +1,164 @@
+"""What papers claim, and what published results show: a table of rows, and a paragraph.
+
+Both are in notes.toml. `[rows.METHOD]` has a line for each row of the method's table,
+`"description" = "FOLDER/METHOD"`, so that a row can be of any published sweep; `[claims]` has a
+paragraph for each table. With `FOLDER/METHOD/HEAD`, GA is that of another head of the global model,
+which the same runs have measured.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NamedTuple
+
+from tff_pcdd import methods
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.report import provenance, published_tables
+from tff_pcdd.report.published import FINAL, NOTES, Notes, Published
+from tff_pcdd.studies import tables
+
+_INTRO = """\
+Rows of the papers' ablations, each tuned with the budget of the comparison above and trained with
+the same seeds. GA, 2nd half: GA averaged over the second half of the rounds, which varies less than
+that after the last one. Difference: to the first row, for runs with the same seed, in percentage
+points; in brackets, for how many seeds it is positive."""
+
+_COMPUTED = """\
+Each row whose settings differ from those of the methods above was tuned in a sweep of its own:"""
+
+# The columns of the tables: of the global model, with the difference to the first row, and of the
+# personal models.
+_GA = "ga_final"
+_GLOBAL = {_GA: "GA", "ga_second_half": "GA, 2nd half"}
+_PERSONAL = {
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+}
+
+
+class Row(NamedTuple):
+    """Where the results of a row are.
+
+    Attributes:
+        folder: the folder of the published sweep.
+        method: the method in it.
+        head: the head of the global model that GA is of; empty for the method's own.
+    """
+
+    folder: str
+    method: str
+    head: str
+
+    @classmethod
+    def parse(cls, text: str) -> Row:
+        """The row that FOLDER/METHOD or FOLDER/METHOD/HEAD names."""
+        folder, method, *heads = text.split("/")
+        return cls(folder, method, "".join(heads))
+
+    def values(self, sweep: Published, column: str) -> dict[str, float]:
+        """A column by seed, without runs that diverged; of another head there is only GA."""
+        if self.head:
+            column = f"ga_{self.head}_final" if column == _GA else ""
+        runs = [r for r in sweep.results if r.method == self.method and not r.diverged]
+        found = {run.seed: run.values.get(column) for run in runs}
+        return {seed: value for seed, value in found.items() if value is not None}
+
+
+def federations(published: Sequence[Published], notes: Notes) -> list[Published]:
+    """The sweeps that are federations of the comparison, and not only rows of a table."""
+    return [one for one in published if one.name not in _ablations(notes)]
+
+
+def missing(notes: Notes) -> list[str]:
+    """A line for each table of rows that lacks its paragraph."""
+    return [f"claims.{name}" for name in notes.rows if not notes.claims.get(name, "").strip()]
+
+
+def section(published: Sequence[Published], notes: Notes, folder: str) -> list[str]:
+    """The section of the page; empty without notes.
+
+    Args:
+        published: all results.
+        notes: what people have written.
+        folder: the path of the directory of the results, from the page.
+
+    Raises:
+        DamagedFileError: a row names a method, or a head, that its sweep lacks.
+    """
+    names = dict.fromkeys([*notes.claims, *notes.rows])
+    if not names:
+        return []
+    parts = ["## What the papers claim, and what was seen here", _INTRO]
+    for name in names:
+        parts.append(f"### {_title(name)}")
+        if rows := notes.rows.get(name):
+            parts.append(_table(name, rows, published, folder))
+        parts.append(notes.claims.get(name, "").strip() or "Not described yet.")
+    ablations = _ablations(notes)
+    if done := [one for one in published if one.name in ablations]:
+        parts += ["### How these rows were computed", _COMPUTED]
+        parts.append("\n".join(f"- {provenance.in_short(one, folder)}" for one in done))
+    return parts
+
+
+def _ablations(notes: Notes) -> set[str]:
+    """The folders of sweeps that are only rows of a table."""
+    named = {Row.parse(text).folder for rows in notes.rows.values() for text in rows.values()}
+    return named - {*notes.federations}
+
+
+def _title(name: str) -> str:
+    return methods.get(name).__name__ if name in methods.names() else name
+
+
+def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], folder: str) -> str:
+    """The rows of a method's table, in the order of the notes."""
+    sweeps = {one.name: one for one in published}
+    first: Row | None = None
+    headings = [heading for column in _GLOBAL.values() for heading in (column, "difference")]
+    lines = [["row", *headings, *_PERSONAL.values(), "seeds", "chosen settings", "results"]]
+    for text, place in rows.items():
+        row = Row.parse(place)
+        sweep = sweeps.get(row.folder)
+        if sweep is None:
+            blank = [""] * (len(lines[0]) - 3)
+            lines.append([text, "**not run yet**", *blank, row.folder])
+            continue
+        if row.method not in sweep.methods or (row.head and not row.values(sweep, _GA)):
+            lacking = f"a head {row.head} of {row.method}" if row.head else row.method
+            reason = f"rows.{name}: {row.folder} lacks {lacking}"
+            raise DamagedFileError(f"{NOTES} cannot be used ({reason})")
+        cells = _global(row, sweep, first, sweeps)
+        cells += [tables.spread([*row.values(sweep, column).values()], 1) for column in _PERSONAL]
+        runs = [result for result in sweep.results if result.method == row.method]
+        lost = sum(run.diverged for run in runs)
+        cells.append(tables.count(len(runs) - lost, len(runs), lost))
+        cells.append(published_tables.chosen(sweep, row.method))
+        lines.append([text, *cells, f"[{row.folder}]({folder}/{row.folder}/{FINAL})"])
+        first = first or row
+    return tables.markdown(lines)
+
+
+def _global(
+    row: Row, sweep: Published, first: Row | None, sweeps: Mapping[str, Published]
+) -> list[str]:
+    """Accuracies of the global model, each with the difference to the first row of the table."""
+    cells = []
+    for column in _GLOBAL:
+        own = row.values(sweep, column)
+        pairs = []
+        if first is not None:
+            other = first.values(sweeps[first.folder], column)
+            seeds = [seed for seed in own if seed in other]
+            same = _common_data(sweep, sweeps[first.folder])
+            pairs = [own[seed] - other[seed] for seed in seeds if seed in same]
+        ahead = f" ({sum(pair > 0 for pair in pairs)} of {len(pairs)})" if pairs else ""
+        cells += [tables.spread([*own.values()], 1), tables.spread(pairs, 1, "+") + ahead]
+    return cells
+
+
+def _common_data(one: Published, other: Published) -> list[str]:
+    """The seeds with which two sweeps have the same data, divided in the same way."""
+    data, others = (published.record["data_sha256"] for published in (one, other))
+    return [seed for seed in data if data[seed] and data[seed] == others.get(seed)]
