@@ -88,7 +88,7 @@ class ClientOptimizer(Component):
             variables: the variables to change.
             accumulators: for each variable, what `accumulators(variable)` returned.
         """
-        used = [tf.convert_to_tensor(g) for g in gradients if g is not None]
+        used: Sequence[tf.Tensor] = [tf.convert_to_tensor(g) for g in gradients if g is not None]
         if self.clip_norm:
             # As in torch's clip_grad_norm_, 1e-6 keeps the factor finite for a gradient of zero.
             factor = tf.minimum(1.0, self.clip_norm / (tf.linalg.global_norm(used) + 1e-6))
