@@ -246,7 +246,7 @@ def test_a_refusal_of_what_auto_has_chosen_names_auto(monkeypatch, tmp_path):
     monkeypatch.setattr(machine, "slow_bfloat16", lambda *, gpus=True: None if gpus else SLOW)
     options = ComputeOptions(runtime=runtime.create("tff", insecure=True))
     auto, given = (
-        ExperimentConfig.from_settings(precision=precision, model="mlp", num_clients=2)
+        ExperimentConfig.from_settings(precision=precision, model="mlp")
         for precision in ("auto", "bfloat16")
     )
     slower = f"{SLOW}, so float32 is faster; use that, or set slow_bfloat16"
