@@ -4,9 +4,8 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
-# Tests that run at the same time: one more than two cores, for many wait for processes that they
-# start. Each of them may take a few gigabytes.
-TEST_WORKERS ?= 3
+# Tests that run at the same time; each of them may take a few gigabytes.
+TEST_WORKERS ?= 2
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving

@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
-from tests import matrix
 from tests.faults.case import REPAIRED, SAME, SilentDifference
+from tests.matrix import bench
 from tests.training.runs import SharedRuntime, sharing_computations
 from tff_pcdd import data, files, runtime
 from tff_pcdd.training import (
@@ -66,8 +66,8 @@ def options(store: str = "memory") -> RunOptions:
 
 @functools.cache
 def federation() -> data.Federation:
-    """The clients of `matrix`."""
-    return matrix.federation()
+    """The clients of the matrix of combinations."""
+    return bench.federation()
 
 
 @contextlib.contextmanager
