@@ -22,7 +22,7 @@ CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11
 	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
 
 .PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs install \
-	install-tracking install-ray install-serving install-docs install-peers clean
+	install-tests install-tracking install-ray install-serving install-docs install-peers clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
@@ -32,17 +32,13 @@ check: lint
 	$(BIN)/python -m pytest -m "not slow and not integration" \
 		--numprocesses=$(TEST_WORKERS) --dist=worksteal
 
-# pip uses one core, so the other environments are installed beside this one.
-test:
-	@$(CHECK_PYTHON)
-	$(MAKE) install-serving install-docs & others=$$!; \
-		$(MAKE) install install-tracking install-ray lint; status=$$?; \
-		wait $$others && exit $$status
+test: install-tests
+	$(MAKE) lint
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal
 
 # All tests, and the share of lines that they run. Every call within TFF and AutoGraph is traced, so
 # tests that train take about twice as long as in `make test`.
-coverage: install install-tracking install-ray install-serving install-docs
+coverage: install-tests
 	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
 		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
@@ -84,6 +80,13 @@ docs: install-docs
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
 install: $(VENV)/.installed
+
+# What all tests need. pip uses one core, so the other environments are installed beside this one.
+install-tests:
+	@$(CHECK_PYTHON)
+	$(MAKE) install-serving install-docs & others=$$!; \
+		$(MAKE) install install-tracking install-ray; status=$$?; \
+		wait $$others && exit $$status
 
 # Clients of MLflow and Weights & Biases, for --tracking.
 install-tracking: $(VENV)/.installed-tracking

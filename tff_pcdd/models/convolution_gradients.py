@@ -11,7 +11,8 @@ measurements.
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator
+import itertools
+from collections.abc import Iterable, Iterator
 
 from etils import epy
 
@@ -105,8 +106,10 @@ def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: st
                 input_sizes=tf.shape(x), filter=kernel, out_backprop=upstream, **options
             )
             if padding == "SAME":
-                return for_input, _gradient_without_padding(x, upstream, kernel.shape)
-            return for_input, _gradient_of_kernel(x, upstream, kernel.shape, stride)
+                pairs = _windows_without_padding(x, upstream, kernel.shape)
+            else:
+                pairs = _windows(x, upstream, kernel.shape, stride)
+            return for_input, _gradient_of_kernel(pairs, kernel.shape)
 
         return tf.nn.conv2d(x, kernel, stride, padding), gradient
 
@@ -115,27 +118,47 @@ def convolution(x: tf.Tensor, kernel: tf.Tensor, *, stride: int = 1, padding: st
 
 
 def _gradient_of_kernel(
-    x: tf.Tensor, upstream: tf.Tensor, shape: tf.TensorShape, stride: int
+    pairs: Iterable[tuple[tf.Tensor, tf.Tensor]], shape: tf.TensorShape
 ) -> tf.Tensor:
-    """Sums over batch and positions of the products of shifted inputs and the output's gradient."""
-    rows, columns, channels, filters = shape
-    flat = tf.reshape(upstream, [-1, filters])
+    """The gradient for a kernel: for each of its places, a sum over batch and positions.
 
-    def shifted(row, column):
-        """What the kernel's entry at this place is multiplied by, in all positions."""
-        height, width = upstream.shape[1:3]
-        if stride == 1:
-            return x[:, row : row + height, column : column + width]
-        # Slices with steps take much longer.
-        taken = tf.gather(x, range(row, row + stride * height, stride), axis=1)
-        return tf.gather(taken, range(column, column + stride * width, stride), axis=2)
-
+    Args:
+        pairs: for each place, row by row, the images that it is multiplied by, and the gradient of
+            the output in the same positions.
+        shape: of the kernel.
+    """
+    _, _, channels, filters = shape
     products = [
-        tf.matmul(tf.reshape(shifted(row, column), [-1, channels]), flat, transpose_a=True)
-        for row in range(rows)
-        for column in range(columns)
+        tf.matmul(
+            tf.reshape(read, [-1, channels]), tf.reshape(above, [-1, filters]), transpose_a=True
+        )
+        for read, above in pairs
     ]
     return tf.reshape(tf.stack(products), shape)
+
+
+def _windows(
+    x: tf.Tensor, upstream: tf.Tensor, shape: tf.TensorShape, stride: int
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """The pairs for `_gradient_of_kernel` with padding "VALID"."""
+    height, width = upstream.shape[1:3]
+    for row, column in itertools.product(*map(range, shape[:2])):
+        if stride == 1:
+            yield x[:, row : row + height, column : column + width], upstream
+        else:
+            # Slices with steps take much longer.
+            taken = tf.gather(x, range(row, row + stride * height, stride), axis=1)
+            columns = range(column, column + stride * width, stride)
+            yield tf.gather(taken, columns, axis=2), upstream
+
+
+def _windows_without_padding(
+    x: tf.Tensor, upstream: tf.Tensor, shape: tf.TensorShape
+) -> Iterator[tuple[tf.Tensor, tf.Tensor]]:
+    """The pairs for `_gradient_of_kernel` with stride 1 and padding "SAME"."""
+    for _, in_rows, out_rows in _unpadded(shape[0], x.shape[1]):
+        for _, in_columns, out_columns in _unpadded(shape[1], x.shape[2]):
+            yield x[:, in_rows, in_columns], upstream[:, out_rows, out_columns]
 
 
 def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
@@ -170,7 +193,8 @@ def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
                         for part, size in ((in_rows, height), (in_columns, width))
                     ]
                     for_x.append(tf.pad(product, [[0, 0], *around, [0, 0]]))
-            return tf.add_n(for_x), _gradient_without_padding(x, upstream, kernel.shape)
+            pairs = _windows_without_padding(x, upstream, kernel.shape)
+            return tf.add_n(for_x), _gradient_of_kernel(pairs, kernel.shape)
 
         return tf.nn.conv2d(x, kernel, 1, "SAME"), gradient
 
@@ -178,26 +202,8 @@ def padded_convolution(x: tf.Tensor, kernel: tf.Tensor) -> tf.Tensor:
     return convolve(tf.convert_to_tensor(x), tf.convert_to_tensor(kernel))
 
 
-def _gradient_without_padding(
-    x: tf.Tensor, upstream: tf.Tensor, shape: tf.TensorShape
-) -> tf.Tensor:
-    """The gradient for the kernel of a convolution with stride 1 and padding "SAME"."""
-    rows, columns, channels, filters = shape
-    height, width = x.shape[1:3]
-    products = [
-        tf.matmul(
-            tf.reshape(x[:, in_rows, in_columns], [-1, channels]),
-            tf.reshape(upstream[:, out_rows, out_columns], [-1, filters]),
-            transpose_a=True,
-        )
-        for _, in_rows, out_rows in _unpadded(rows, height)
-        for _, in_columns, out_columns in _unpadded(columns, width)
-    ]
-    return tf.reshape(tf.stack(products), shape)
-
-
 def _unpadded(size: int, length: int) -> Iterator[tuple[int, slice, slice]]:
-    """The places along one axis of a kernel that meet the image, and where in input and output."""
+    """The places along one axis of a kernel, and where they meet the image, in input and output."""
     for place in range(size):
         shift = place - (size - 1) // 2
         start = max(0, -shift)
