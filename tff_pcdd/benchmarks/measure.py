@@ -62,13 +62,20 @@ def alternate(
         if label:
             note(f"{label}: {name}, first round")
         call()
+    # What exists by now is not searched for garbage before each timed call: late in a process, that
+    # takes several times as long as a call.
+    gc.collect()
+    gc.freeze()
     seconds: dict[str, list[float]] = {name: [] for name in contenders}
-    for repeat in range(repeats):
-        if label:
-            note(f"{label}: repeat {repeat + 1} of {repeats}")
-        names = list(contenders)
-        for name in names if repeat % 2 == 0 else reversed(names):
-            seconds[name].append(time_call(contenders[name]))
+    try:
+        for repeat in range(repeats):
+            if label:
+                note(f"{label}: repeat {repeat + 1} of {repeats}")
+            names = list(contenders)
+            for name in names if repeat % 2 == 0 else reversed(names):
+                seconds[name].append(time_call(contenders[name]))
+    finally:
+        gc.unfreeze()
     return seconds
 
 
