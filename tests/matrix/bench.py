@@ -96,14 +96,24 @@ class Bench:
         self._tensors = build_tensor_computations(self._spec)
         self._process = functools.cache(self._process)
         self._trained = functools.cache(self._trained)
+        self._check_mean = functools.cache(self._check_mean)
         self._simulation = functools.cache(self._simulation)
         self._personal_models = functools.cache(self._personal_models)
 
-    def check(self, cell: Cell, directory: Path) -> None:
-        """Raises an AssertionError if anything about a combination is not as it should be."""
+    def check(self, cell: Cell, directory: Path, mean: bool = True) -> None:
+        """Raises an AssertionError if anything about a combination is not as it should be.
+
+        Args:
+            cell: the combination.
+            directory: for files.
+            mean: whether to check that the aggregator, without its effect, gives the mean.
+        """
+        sampling = profiles.sampling_of(cell)
+        if mean:
+            self._check_mean(cell.aggregator, cell.client, sampling)
         process, trained = (
             self._process(cell.aggregator),
-            self._trained(cell.aggregator, cell.client, profiles.sampling_of(cell), directory),
+            self._trained(cell.aggregator, cell.client, sampling, directory),
         )
         self._check_export(cell, process, *trained, directory)
 
@@ -114,7 +124,6 @@ class Bench:
     def _trained(self, aggregator, client, sampling, directory):
         """The server's state and the clients' states after three rounds, which are checked."""
         cohorts = cohorts_of(self._spec.local_work, CLIENTS[client], sampling)
-        self._check_mean(aggregator, cohorts[0])
         process = self._process(aggregator)
         state, clients, _ = support.run_rounds(process, process.initialize(), {}, cohorts[:2])
         path = directory / "state.npz"
@@ -138,10 +147,11 @@ class Bench:
         assert float(metrics["step_taken"]) == 1
         return state, clients
 
-    def _check_mean(self, aggregator: str, cohort: list[int]) -> None:
+    def _check_mean(self, aggregator, client, sampling):
         """Without its effect, an aggregator gives the mean of the clients' changes."""
         if aggregator not in WITHOUT_EFFECT:
             return
+        cohort, *_ = cohorts_of(self._spec.local_work, CLIENTS[client], sampling)
         process = self._process(aggregator, **WITHOUT_EFFECT[aggregator])
         state = process.initialize()
         message = self._tensors.make_message(state["weights"], state["server"], 0)
