@@ -365,10 +365,30 @@ def test_operations_of_a_layer_are_counted_from_its_shapes():
             ("conv2d", step_flops.TO_WEIGHTS),
         ),
         ("gradient_tape/net/conv2d/ReluGrad", "ReluGrad", None),
+        ("while/body/MatMul_49", "MatMul", None),
     ],
 )
 def test_products_are_found_by_the_names_of_operations(name, kind, expected):
     assert local_step.product_of(name, kind) == expected
+
+
+def test_gradients_of_convolutions_as_products_of_matrices_have_a_row():
+    group = local_step.group_of("while/body/MatMul_49", "MatMul")
+    assert group == "convolutions, gradients as products of matrices"
+    dense = local_step.group_of("gradient_tape/net/dense/MatMul/MatMul_1", "MatMul")
+    assert dense == "dense layers, gradient of weights"
+
+
+def test_of_two_measurements_of_a_peak_the_higher_one_counts():
+    first = {1: {"matmul_float32": 3.0, "traffic": 1.0}, 2: {"matmul_float32": 4.0, "traffic": 2.0}}
+    second = {
+        1: {"matmul_float32": 2.0, "traffic": 5.0},
+        2: {"matmul_float32": 6.0, "traffic": 1.0},
+    }
+    assert local_step.highest(first, second) == {
+        1: {"matmul_float32": 3.0, "traffic": 5.0},
+        2: {"matmul_float32": 6.0, "traffic": 2.0},
+    }
 
 
 def test_products_of_equal_layers_are_added():
