@@ -16,9 +16,9 @@ if TYPE_CHECKING:
     from tff_pcdd.runtime.ray_context import RayContext
 
 _TEXT = """\
-**Bytes**: what {actors} actors on one machine receive and return, in MB. The least possible is the
-sum of the weights once, the partial sums of every actor, and the new states of the clients that
-take part.
+**Bytes**: what {actors} actors on one machine receive and return in a round, in MB. The least
+possible is the sum of the weights once, the partial sums of every actor, and the new states of the
+clients that take part.
 
 **Scale**: a model of the time of a round with n clients on A machines with one actor each, which
 the driver reaches over a network of B bytes per second:
@@ -31,7 +31,8 @@ needs to train a client, m the time to merge a byte, and c the remaining time of
 becomes the bottleneck where its part, A · W · (2 / B + m), takes as long as that of the actors, at
 A* = √(n · t / (W · (2 / B + m))) machines, or one. Client states are left out: states of S bytes
 per client add n · S / B. The table `Model and measurement` compares the model with rounds on this
-machine, which does not use a network: 2 / B is 0 there."""
+machine, which does not use a network: 2 / B is 0 there. docs/how-to/many_machines.md explains how
+to use actors."""
 
 _ACTORS = 2
 # A method without client states, and one whose client states are as large as the weights.
