@@ -34,6 +34,13 @@ def test_processors(cpuinfo, flags, reason):
     assert machine.slow_bfloat16() == reason
 
 
+def test_instructions_are_named_as_the_kernel_names_them(cpuinfo):
+    cpuinfo("fpu avx512_bf16 amx_tile amx_bf16")
+    assert machine.bfloat16_instructions() == ["amx_bf16", "avx512_bf16"]
+    cpuinfo("fpu avx2")
+    assert machine.bfloat16_instructions() == []
+
+
 @pytest.mark.usefixtures("cpuinfo")
 def test_a_system_without_a_description_is_slow():
     assert machine.slow_bfloat16() == CPU

@@ -34,9 +34,14 @@ def slow_bfloat16(*, gpus: bool = True) -> str | None:
             return None
         found, needed = (".".join(map(str, pair)) for pair in (slow[0], _GPU_CAPABILITY))
         return f"a GPU has compute capability {found}, and {needed} is needed"
-    if _cpu_flags() & _CPU_FLAGS:
+    if bfloat16_instructions():
         return None
     return "the processor has neither AMX-BF16 nor AVX512-BF16"
+
+
+def bfloat16_instructions() -> list[str]:
+    """The processor's instruction sets that make bfloat16 fast, as the kernel names them."""
+    return sorted(_cpu_flags() & _CPU_FLAGS)
 
 
 def _cpu_flags() -> frozenset[str]:

@@ -1,6 +1,28 @@
-"""The page of results that the benchmark writes shows changes by hand."""
+"""The page of results in the repository is what the benchmark wrote, for all sections."""
 
-from tff_pcdd.benchmarks import report
+import re
+
+import pytest
+from matplotlib.figure import Figure
+
+from tff_pcdd.benchmarks import SECTIONS, processes, report
+
+
+@pytest.fixture(scope="module")
+def page():
+    return (processes.ROOT / "docs" / "benchmark.md").read_text(encoding="utf-8")
+
+
+def test_page_was_written_by_the_benchmark(page):
+    """A change by hand is noticed by the digest in its last line."""
+    assert report.is_unchanged(page)
+
+
+def test_page_has_all_sections_of_one_run(page):
+    assert re.findall(r"^<!-- section (\w+) -->$", page, re.M) == list(SECTIONS)
+    assert len(re.findall(r"commit [0-9a-f]{12}; \d{4}-\d\d-\d\d", page)) == 1
+    assert "numbers mean nothing" not in page
+    assert "not measured: " not in page
 
 
 def test_a_change_of_a_page_is_noticed():
@@ -14,3 +36,25 @@ def test_a_change_of_a_page_is_noticed():
     assert report.is_unchanged(page)
     assert not report.is_unchanged(page.replace("1.50", "1.51"))
     assert not report.is_unchanged("# Benchmark\n")
+
+
+def test_a_section_shows_its_figures():
+    figure = Figure()
+    figure.suptitle("Speed of layers")
+    section = report.Section("Speed", "", [], figures={"layers.png": figure})
+    settings = {"repeats": 1, "seconds": 1.0, "quick": False}
+    page = report.to_markdown(report.describe_machine(), settings, {"speed": section})
+    assert "\n\n![Speed of layers](images/layers.png)\n" in page
+
+
+def test_a_column_of_notes_is_left_out_where_there_are_none():
+    columns = {"number": "n", "": "note"}
+    tables = [
+        report.Table("Without", columns, [{"n": 12345}]),
+        report.Table("With", columns, [{"n": 1}, {"n": 2, "note": "failed"}]),
+    ]
+    settings = {"repeats": 1, "seconds": 1.0, "quick": False}
+    section = report.Section("Numbers", "", tables)
+    page = report.to_markdown(report.describe_machine(), settings, {"numbers": section})
+    assert "| number |\n|---|\n| 12,345 |\n" in page
+    assert "| number |  |\n|---|---|\n| 1 |  |\n| 2 | failed |\n" in page

@@ -16,9 +16,19 @@ A local step of FedAvg on the runtime `inprocess`, one client and one operation 
 one thread unless a table says otherwise. Seconds of an operation are those of its fastest
 execution, measured with TensorFlow's profiler; seconds of a step are those of the fastest round
 without the profiler, divided by its steps. Floating-point operations (FLOP) are counted from the
-layers' shapes, two for a multiplication and an addition. The peak is the fastest of large products
-of matrices and convolutions in float32; bandwidth is that of adding two large vectors. Both are
-measured before and after the steps, and the higher values count."""
+layers' shapes, padding included, two for a multiplication and an addition.
+
+The peak is the faster of a large product of matrices and a 3×3 convolution with 128 channels, both
+in float32 and with the same number of threads; bandwidth is that of adding two large vectors. Both
+are those of single calls in a process of its own, measured before and after the steps, and the
+higher values count: products in a step may still be faster. In `3×3/2`, 2 is the stride. Gradients
+that are computed as products of matrices, as in ResNet18's 3×3 convolutions of 4×4 images, belong
+to no layer in the profile: the table of parts has a row for them, the table of products lacks them.
+
+In the picture, the line is the roof: bandwidth on the left, the peak on the right. A marker is a
+product of one kind of layer; *FLOP per byte* counts inputs and results in float32 once.
+
+docs/local_step.md explains the shares of the peak, and reports what was tried to raise them."""
 
 # By the name of a layer in the names of operations.
 _LAYER = re.compile(r"/((?:conv2d|dense)(?:_\d+)?)/(?:Conv2D|MatMul|BiasAdd|Relu)")

@@ -26,10 +26,11 @@ momentum, coupled weight decay and clipping by the global norm). Each contender 
 own with all cores, and is stopped while another one is measured; peers have environments of their
 own (`make install-peers`; their programs are in the folder `peers`).
 
-- `inprocess`: this project, with its default settings.
-- `plain`: the plain TensorFlow loop of section `runtimes`; it shuffles by itself.
+- `inprocess`: this project, with its default settings (on two cores, two clients at a time).
+- `plain`: the plain TensorFlow loop of section `runtimes`; it shuffles by itself (no deviation).
 - `pytorch`: a plain PyTorch loop in the manner of PFLlib: DataLoader, `torch.optim.SGD`, the
-  clients one after the other; in PyTorch's default layout, and with `channels_last`.
+  clients one after the other; in PyTorch's default layout, and with `channels_last`. The targets
+  take the faster one.
 - `flower`: Flower's simulation with the same PyTorch training (`channels_last`), in one Ray worker
   with one thread for each core.
 - `pfl`: pfl-research with the same PyTorch network (`channels_last`), in one process.
@@ -40,10 +41,14 @@ In bfloat16, PyTorch's programs train under `torch.autocast`; FedJAX has no such
 *Deviation* says whether the work is the same: the distance of the weights after the first round
 from those of `inprocess`, over the distance that those have moved (Euclidean norms over all trained
 weights). With ResNet18, rounding is amplified: multiplying all initial weights of `inprocess` by 1
-± 1e-7 gives a deviation of 0.016 after one round, as much as another software. Seconds are medians
-of {repeats} rounds after two that are not counted; the contenders take turns, and a ratio is the
-median of the ratios within a repeat. Memory is the most that a process and its descendants use in a
-further round, read from outside (proportional set size)."""
+± 1e-7 gives a deviation of 0.016 after one round, as much as other software has. In bfloat16, which
+has 8 significant bits, rounding errors are larger.
+
+Seconds are medians of {repeats} rounds after two that are not counted; the contenders take turns,
+and a ratio is the median of the ratios within a repeat. Memory is the most that a process and its
+descendants (for `flower`, these include Ray) use in a further round, read from outside
+(proportional set size). With ResNet18, this project and PyTorch spend most of their time in
+oneDNN's convolutions, so their ratios are close to 1, and vary by up to a tenth between runs."""
 
 _WITHOUT_BFLOAT16 = "\n\nbfloat16 is left out: {reason}."
 

@@ -15,8 +15,9 @@ from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 _TEXT = """\
 `Simulation.next_round` of FedAvg on the runtime `inprocess`, with a cohort of 10 from federations
 of different sizes. This includes choosing the cohort with its data and states, the round itself,
-and storing the states. {samples} images of 8×8 per client, five local epochs. Seconds are medians
-of {repeats} measurements of {rounds} rounds; the federations take turns."""
+and storing the states. Each client has {samples} images of 8×8 and trains for five local epochs.
+Seconds are medians of {repeats} measurements of {rounds} rounds; the federations take turns. The
+ratio is that to the smallest federation."""
 
 _POPULATIONS, _QUICK_POPULATIONS = (100, 1_000, 10_000), (20, 40)
 _SAMPLES, _ROUNDS = 64, 10

@@ -11,8 +11,9 @@ from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Wo
 from tff_pcdd.models.precision import PRECISIONS
 
 _TEXT = """\
-FedAvg on the runtime `inprocess`, with its default settings. The precisions take turns. Seconds are
-medians; a ratio is the median of the ratios within a repeat."""
+A round of FedAvg on the runtime `inprocess`, with its default settings; weights and heads are
+float32 in either case. The precisions take turns. Seconds are medians; a ratio is the median of the
+ratios within a repeat."""
 
 # The lower bound on the ratio of their speeds, by backbone.
 _TARGETS = {"resnet18": 1.8}

@@ -21,6 +21,7 @@ from typing import TYPE_CHECKING, Any
 import jinja2
 
 from tff_pcdd import files
+from tff_pcdd import machine as processor
 from tff_pcdd._version import __version__
 from tff_pcdd.benchmarks import SECTIONS
 
@@ -65,8 +66,9 @@ class Table:
 
     Attributes:
         title: heading.
-        columns: maps the heading of each column to the key of its values in the rows. Further
-            values in the rows are only written to the JSON file.
+        columns: maps the heading of each column to the key of its values in the rows. A column
+            without a heading is left out if it has no values. Further values in the rows are only
+            written to the JSON file.
         rows: the measurements.
     """
 
@@ -86,7 +88,7 @@ class Section:
         targets: bounds on the measured ratios.
         picture: a bar chart of the section: its title, the bars by label, and the position of a
             reference line (None for no line).
-        figures: further pictures, by the names of their files.
+        figures: further pictures, by the names of their files; their suptitles describe them.
     """
 
     title: str
@@ -119,6 +121,7 @@ def describe_machine() -> dict[str, Any]:
     return {
         "cores": len(os.sched_getaffinity(0)),
         "cpu": cpu,
+        "bfloat16": processor.bfloat16_instructions(),
         "memory_gib": memory,
         "system": platform.platform(terse=True),
         "date": datetime.date.today().isoformat(),
@@ -207,7 +210,8 @@ def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
         {
             "text": target.text,
             "limit": f"{'≥' if target.at_least else '≤'} {target.limit:g}",
-            "value": target.value,
+            # One more digit than in tables, so that a value next to its bound is not rounded to it.
+            "value": None if target.value is None else f"{target.value:#.4g}",
             "met": {True: "met", False: "**not met**", None: "not measured"}[target.met],
         }
         for target in targets
@@ -244,6 +248,7 @@ def is_unchanged(page: str) -> bool:
 
 
 def _table(columns: Mapping[str, str], rows) -> list[str]:
+    columns = {h: key for h, key in columns.items() if h or any(key in row for row in rows)}
     lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
     for row in rows:
         cells = [_cell(row.get(key)) for key in columns.values()]
@@ -254,7 +259,7 @@ def _table(columns: Mapping[str, str], rows) -> list[str]:
 def _cell(value: Any) -> str:
     if value is None:
         return ""
-    if isinstance(value, float) and abs(value) >= 1000:
+    if isinstance(value, int) or (isinstance(value, float) and abs(value) >= 1000):
         return f"{value:,.0f}"
     return f"{value:#.3g}".rstrip(".") if isinstance(value, float) else str(value)
 
@@ -274,8 +279,12 @@ def draw(sections: Mapping[str, Section]) -> Figure:
         axes.invert_yaxis()
         if line is not None:
             axes.axvline(line, color="black", linewidth=1)
-        axes.bar_label(axes.containers[0], [f"{value:.3g}" for value in bars.values()], padding=3)
+        labels = [_cell(float(value)) for value in bars.values()]
+        # A background, so that the line does not cross the labels.
+        box = {"facecolor": "white", "edgecolor": "none", "pad": 0.5}
+        axes.bar_label(axes.containers[0], labels, padding=3, bbox=box)
         axes.margins(x=0.15, y=0.4 / len(bars))
         axes.set_title(title, fontsize=10)
         axes.grid(axis="x", alpha=0.3)
+        axes.set_axisbelow(True)
     return figure

@@ -29,23 +29,13 @@ def draw(
     for axes, (model, rows) in zip(panels, points.items(), strict=True):
         intensities = [row["intensity"] for row in rows] or [1.0]
         x = np.geomspace(min(*intensities, 2) / 2, max(*intensities, 20) * 2, 200)
-        for threads, (peak, traffic) in roofs.items():
-            axes.plot(x, np.minimum(peak, traffic * x) / 1e9, color="black", linewidth=1)
-            axes.annotate(
-                f"{traffic / 1e9:.0f} GB/s",
-                (x[0], traffic * x[0] / 1e9),
-                xytext=(12, 0),
-                textcoords="offset points",
-                va="top",
-                fontsize=8,
-            )
-            axes.annotate(
-                f"peak of {threads} thread: {peak / 1e9:.0f} GFLOP/s",
-                (x[-1], peak / 1e9),
-                xytext=(0, 4),
-                textcoords="offset points",
-                ha="right",
-                fontsize=8,
+        for peak, traffic in roofs.values():
+            axes.plot(
+                x,
+                np.minimum(peak, traffic * x) / 1e9,
+                color="black",
+                linewidth=1,
+                label=f"roof: {traffic / 1e9:.0f} GB/s, {peak / 1e9:.0f} GFLOP/s",
             )
         for kind, marker in _MARKERS.items():
             for dense in (False, True):
@@ -69,5 +59,8 @@ def draw(
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
     panels[0].set_ylabel("GFLOP/s")
+    threads = ", ".join(map(str, roofs))
+    title = f"Speed of the layers' products and the roof of the processor, threads: {threads}"
+    figure.suptitle(title, fontsize=11)
     panels[-1].legend(fontsize=7, loc="lower right")
     return figure

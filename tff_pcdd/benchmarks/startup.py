@@ -29,7 +29,7 @@ that imports TensorFlow, loads the same samples of the same clients, makes the s
 the training of a client, computes a round of FedAvg with the same local steps over the ten clients,
 one after the other, and evaluates the global model once. It does not import TFF. It neither trains
 and evaluates a personal model for each client, nor saves settings, measurements, a checkpoint or
-answers, nor draws pictures or writes a report: `tasks.train` does all of this before it ends.
+predictions, nor draws pictures or writes a report: `tasks.train` does all of this before it ends.
 
 Values are medians of {repeats} runs; the contenders take turns. Ratios are medians of the ratios
 within a repeat."""

@@ -12,10 +12,10 @@ from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 
 _TEXT = """\
-`tasks.compare` on digits with {runs} runs of {rounds} round(s): one run after the other, and two at
-a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` is given, the runs are
-those of flags/demo.flags. Each command is measured once, from its start to its end. The last column
-says whether the accuracies of every client are equal to the last digit."""
+`tasks.compare` on digits with {runs} runs (`--rounds={rounds}`): one run after the other, and two
+at a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` is given, the runs
+are those of flags/demo.flags. Each command is measured once, from its start to its end. The last
+column says whether the accuracies of every client are equal to the last digit."""
 
 _QUICK_SIZE = ("--algorithms=fedavg", "--seeds=0,1", "--rounds=1", "--local_epochs=1")
 _LIMIT = 0.75

@@ -64,9 +64,10 @@ class Workload:
     epochs: int
 
     def __str__(self):
+        epochs = "1 local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
         return (
             f"{self.model}, {self.clients} clients × {self.samples} images of 32×32×3, "
-            f"batches of {self.batch_size}, E = {self.epochs}"
+            f"batches of {self.batch_size}, {epochs}"
         )
 
     def config(

@@ -4,7 +4,7 @@
     python -m tasks.benchmark --peers --output_dir=runs/peers
 
 Writes benchmark.json (all measurements), benchmark.md (tables, and which targets are met) and its
-pictures in images/, and replaces those of an earlier run. Takes about 50 minutes on 2 cores, which
+pictures in images/, and replaces those of an earlier run. Takes about 40 minutes on 2 cores, which
 should be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of
 their own, which `make install-peers` makes.
 """
