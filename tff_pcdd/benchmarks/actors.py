@@ -31,9 +31,8 @@ needs to train a client, m the time to merge a byte, and c the remaining time of
 becomes the bottleneck where its part, A · W · (2 / B + m), takes as long as that of the actors, at
 A* = √(n · t / (W · (2 / B + m))) machines, or one. Client states are left out: states of S bytes
 per client add n · S / B. The table `Model and measurement` compares the model with rounds on this
-machine, which does not use a network: 2 / B is 0 there. Each row is measured twice, those of one
-actor before and after those of two, and the lower median counts. docs/how-to/many_machines.md
-explains how to use actors."""
+machine, which does not use a network: 2 / B is 0 there. docs/how-to/many_machines.md explains how
+to use actors."""
 
 _ACTORS = 2
 # A method without client states, and one whose client states are as large as the weights.
@@ -179,16 +178,13 @@ def _measure(workload: Workload, plan: measure.Plan) -> tuple[RoundTime, list[di
     process = federated.build_process(spec)
     seconds: dict[tuple[int, int], float] = {}
     driver: dict[tuple[int, int], float] = {}
-    # A machine that other machines share may be slow for half a minute: the faster pass counts.
-    for actors in (1, _ACTORS) if plan.quick else (1, _ACTORS, _ACTORS, 1):
+    for actors in (1, _ACTORS):
         with runtime.use("ray", ray_actors=actors) as context:
             for size in sizes:
                 rounds = Rounds(process, clients[:size])
+                times = _times(rounds, context, plan)
                 key = actors, size
-                for found, times in zip(
-                    (seconds, driver), _times(rounds, context, plan), strict=True
-                ):
-                    found[key] = min(found.get(key, math.inf), statistics.median(times))
+                seconds[key], driver[key] = (statistics.median(column) for column in times)
     few, many = sizes
     weights = float(process.download_bytes)
     client = max(seconds[1, many] - seconds[1, few], 0.0) / (many - few)
