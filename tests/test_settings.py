@@ -315,3 +315,22 @@ def test_errors_hold_setting_value_and_reason():
     assert str(error) == "rounds=0: must be at least 1"
     assert str(errors.SettingError("workers", None, "is missing")) == "workers: is missing"
     assert isinstance(error, ValueError)
+
+
+def test_what_is_registered_later_has_settings_at_once():
+    shapes = registry_of("shape", Square)
+    drawing = dataclasses.make_dataclass(
+        "Drawing", [("shape", Component, choice(shapes, "square", "What is drawn."))]
+    )
+    assert [setting.name for setting in describe(drawing)] == ["shape", "color", "side"]
+    with refuses("radius", "^there is no such setting$"):
+        build(drawing, {"radius": 2.0})
+    shapes.register(Circle)
+    names = [setting.name for setting in describe(drawing)]
+    assert sorted(names) == ["color", "full", "radius", "shape", "side"]
+    with refuses("radius", "^applies only with shape=circle$"):
+        build(drawing, {"radius": 2.0})
+    assert build(drawing, {"shape": "circle", "radius": 2.0}).shape == Circle(radius=2.0)
+    # A caller may change its list.
+    describe(drawing).clear()
+    assert len(describe(drawing)) == 5

@@ -16,6 +16,7 @@ them, and `flatten` is the reverse of `build`.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -224,6 +225,14 @@ def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
 
 def describe(cls: type) -> list[Setting]:
     """All flat settings of a dataclass, in the order of its fields."""
+    registered = tuple(tuple(registry.classes().values()) for registry in registries(cls))
+    return list(_describe(cls, registered))
+
+
+# Sweeps make thousands of configurations. New components are another argument.
+@functools.lru_cache(maxsize=64)
+def _describe(cls: type, registered: tuple[tuple[type, ...], ...]) -> list[Setting]:
+    del registered
     settings: list[Setting] = []
     for field in dataclasses.fields(cls):
         data = field.metadata
@@ -371,14 +380,21 @@ def _take_selection(registry: Registry, values: dict[str, Any]) -> tuple[Any, ..
 def _take_component(registry: Registry, default: str, values: dict[str, Any]) -> Any:
     chosen = registry.get(values.pop(registry.setting, default))
     component = _take(chosen, values)
-    owners: dict[str, list[str]] = {}
-    for name, cls in registry.classes().items():
-        for field in option_fields(cls):
-            owners.setdefault(flat_name(cls, field), []).append(name)
+    owners = _owners(tuple(registry.classes().items()))
     for name in sorted(owners.keys() & values.keys()):
         reason = f"applies only with {registry.setting}={'|'.join(owners[name])}"
         raise SettingError(name, values[name], reason)
     return component
+
+
+@functools.lru_cache(maxsize=64)
+def _owners(classes: tuple[tuple[str, type], ...]) -> Mapping[str, list[str]]:
+    """The names of the components that have an option, by its flat name."""
+    owners: dict[str, list[str]] = {}
+    for name, cls in classes:
+        for field in option_fields(cls):
+            owners.setdefault(flat_name(cls, field), []).append(name)
+    return owners
 
 
 def flatten(instance: Any) -> dict[str, Any]:

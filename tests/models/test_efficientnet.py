@@ -110,6 +110,24 @@ def test_files_that_do_not_fit(tmp_path, model):
         assert "\n" not in str(error.value)
 
 
+def test_a_missing_file_is_refused_before_a_network_is_made(tmp_path, monkeypatch):
+    """A checkpoint of TensorFlow is there if its index is."""
+
+    class Made(Exception):
+        pass
+
+    def build(*_, **__):
+        raise Made
+
+    monkeypatch.setattr(models.get("efficientnet_b0"), "build", build)
+    backbone = models.create("efficientnet_b0", pretrained_weights=str(tmp_path / "weights"))
+    with pytest.raises(SettingError, match=r"not a readable file of weights .* No such file"):
+        backbone.initial_values(SHAPE)
+    (tmp_path / "weights.index").touch()
+    with pytest.raises(Made):
+        backbone.initial_values(SHAPE)
+
+
 def test_without_pretrained_weights_there_are_no_initial_values():
     assert models.create("efficientnet_b0").initial_values(SHAPE) is None
     assert models.create("resnet18").initial_values(SHAPE) is None

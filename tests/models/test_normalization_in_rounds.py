@@ -1,4 +1,4 @@
-"""ResNet18 with batch normalization in the federated computations."""
+"""A ResNet with batch normalization in the federated computations."""
 
 import functools
 import os
@@ -50,17 +50,17 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
     parts = np.array_split(np.random.default_rng(0).permutation(len(y)), CLIENTS)
     task = methods.TaskSpec(
         num_classes=CLASSES,
-        feature_dim=512,
-        backbone=functools.partial(models.build, "resnet18", spec.shape),
+        feature_dim=64,
+        backbone=functools.partial(models.build, "resnet8", spec.shape),
         class_counts=np.stack([np.bincount(y[part], minlength=CLASSES) for part in parts]),
     )
     # Statistics lag behind averaged weights while these change: small steps, until most is learned.
-    optimizer = SGD(0.005, 0.9, 1e-4, 20.0)
+    optimizer = SGD(0.02, 0.9, 1e-4, 20.0)
     training_spec = TrainingSpec(methods.create("fedavg"), task, spec, optimizer, 4, 20)
     process = build_process(training_spec)
     state = process.initialize()
     clients = [process.initial_client_state(support.seed_of(k)) for k in range(CLIENTS)]
-    for number in range(3):
+    for number in range(5):
         datasets = [
             OrderedDict(
                 train=OrderedDict(x=x[part], y=y[part]),

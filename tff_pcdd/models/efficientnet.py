@@ -21,6 +21,7 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -75,6 +76,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         """The pretrained weights, if there are any; see `Backbone.initial_values`."""
         if self.pretrained_weights is None:
             return None
+        _check_there(self.pretrained_weights)
         made: list[tf.Variable] = []
 
         def record(next_creator, **kwargs):
@@ -129,18 +131,31 @@ def _network_config(
     return config
 
 
+def _check_there(path: str) -> None:
+    """Refuses a missing file before any network is made, which takes seconds."""
+    try:
+        os.stat(path)
+    except OSError as error:
+        # TensorFlow's checkpoints are several files, whose names begin with the path.
+        if not os.path.exists(f"{path}.index"):
+            raise _refusal(path, error) from error
+
+
 def _load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str) -> None:
     """Loads weights of Keras' EfficientNetB0(include_top=False) into a model without projection."""
     original = _keras_network(input_shape)
     try:
         original.load_weights(path)
     except (OSError, ValueError, TypeError, KeyError, AttributeError, tf.errors.OpError) as error:
-        cause = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
-        reason = (
-            "is not a readable file of weights of Keras' EfficientNetB0(include_top=False): "
-            f"{cause}"
-        )
-        raise SettingError("pretrained_weights", path, reason) from error
+        raise _refusal(path, error) from error
     for layer in model.layers:
         if layer.weights:
             layer.set_weights(original.get_layer(layer.name).get_weights())
+
+
+def _refusal(path: str, error: Exception) -> SettingError:
+    cause = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
+    reason = (
+        f"is not a readable file of weights of Keras' EfficientNetB0(include_top=False): {cause}"
+    )
+    return SettingError("pretrained_weights", path, reason)

@@ -9,8 +9,9 @@ A cluster that is started here
 - ends with this process, however that ends: the kernel kills Ray's services, and a watchdog ends
   the processes that they leave behind.
 
-A process has at most one connection, which ends when its last user releases it. Ray is an optional
-package, so it is imported only when a cluster is needed.
+A process has at most one connection, which ends when its last user releases it, or with the block
+in which it is kept for further users. Ray is an optional package, so it is imported only when a
+cluster is needed.
 """
 
 from __future__ import annotations
@@ -44,8 +45,11 @@ _PATIENCE = 10.0
 
 _lock = threading.RLock()
 _users = 0
+# Blocks in which the connection stays open without users.
+_keepers = 0
 _address: str | None = None
 _directory: pathlib.Path | None = None
+_is_open = False
 _opened = contextlib.ExitStack()
 _keeps_logs = False
 
@@ -86,6 +90,24 @@ def connected(address: str | None, **options: Any) -> Iterator[None]:
         release()
 
 
+@contextlib.contextmanager
+def kept() -> Iterator[None]:
+    """Keeps a connection that is made inside of a block open until its end, for further users.
+
+    They find Ray's processes with the libraries that these have imported. Without users, none is
+    made.
+    """
+    global _keepers
+    with _lock:
+        _keepers += 1
+    try:
+        yield
+    finally:
+        with _lock:
+            _keepers -= 1
+            _close_if_unused()
+
+
 def connect(
     address: str | None,
     *,
@@ -108,9 +130,9 @@ def connect(
         SettingError: the process is connected to another cluster.
         RuntimeStartError: there is no cluster at the address, or none can be started.
     """
-    global _users, _address
+    global _users, _address, _is_open
     with _lock:
-        if _users and address != _address:
+        if (_users or _is_open) and address != _address:
             here = _address or "a cluster of its own"
             reason = f"this process is connected to {here}; close that runtime first"
             raise SettingError("ray_address", address, reason)
@@ -119,6 +141,7 @@ def connect(
 
             if not ray.is_initialized():
                 _open(address, num_cpus, environment or {}, object_store_bytes)
+                _is_open = True
             _address = address
         _users += 1
 
@@ -128,8 +151,19 @@ def release() -> None:
     global _users
     with _lock:
         _users -= 1
-        if not _users:
-            _opened.close()
+        _close_if_unused()
+
+
+def _close_if_unused() -> None:
+    global _is_open
+    if not _users and not _keepers:
+        _is_open = False
+        _opened.close()
+
+
+def is_open() -> bool:
+    """Whether `connect` has made a connection that is still open."""
+    return _is_open
 
 
 def logs() -> str:

@@ -19,6 +19,7 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
+from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.halving import Halving
 from tff_pcdd.studies.outcomes import Point
@@ -58,6 +59,8 @@ class MethodSweep(NamedTuple):
     failures: list[str]
 
 
+# Between rungs, the processes that compute runs stay, with what they have imported.
+@ray_cluster.kept()
 def sweep_methods(
     points: Mapping[str, Sequence[Point]],
     output_dir: str | os.PathLike,

@@ -202,7 +202,8 @@ class RunProcesses:
             return
         parallel = self._parallel
         address, cpus = parallel.ray_address, parallel.cpus()
-        stages.enter("starting Ray" if address is None else "connecting to Ray")
+        if not ray_cluster.is_open():
+            stages.enter("starting Ray" if address is None else "connecting to Ray")
         self._stack.enter_context(
             ray_cluster.connected(
                 address,
