@@ -35,7 +35,7 @@ _LAYERS = [
     {"registry"},
     {"settings", "disks", "machine"},
     {"files"},
-    {"heavy"},
+    {"heavy", "bounds"},
     {"errors", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}

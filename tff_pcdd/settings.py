@@ -17,22 +17,14 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd import bounds
+from tff_pcdd.errors import SettingError
 
 if TYPE_CHECKING:
     from tff_pcdd.registry import Registry
-
-# Which values a setting of a type accepts, and how an error describes them.
-_TYPES: dict[type, tuple[type | tuple[type, ...], str]] = {
-    bool: (bool, "true or false"),
-    int: (int, "a whole number"),
-    float: ((int, float), "a number"),
-    str: (str, "a string"),
-}
 
 T = TypeVar("T")
 
@@ -198,29 +190,9 @@ def check_options(instance: Any) -> None:
     """
     for field in option_fields(type(instance)):
         value = getattr(instance, field.name)
-        reason = None if value is None else _objection(value, field.metadata)
+        reason = None if value is None else bounds.objection(value, field.metadata)
         if reason:
             raise SettingError(flat_name(type(instance), field), value, reason)
-
-
-def _objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
-    """What is wrong with a value of an option, or None."""
-    accepted, description = _TYPES.get(bounds["type"], (object, ""))
-    if not isinstance(value, accepted) or isinstance(value, bool) != (bounds["type"] is bool):
-        return f"must be {description}"
-    if bounds["choices"] and value not in bounds["choices"]:
-        return one_of(value, bounds["choices"])
-    if isinstance(value, float) and not math.isfinite(value):
-        return "must be a finite number"
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return "must be a number of at most 64 bits"
-    if bounds["above"] is not None and value <= bounds["above"]:
-        return f"must be greater than {bounds['above']}"
-    if bounds["minimum"] is not None and value < bounds["minimum"]:
-        return f"must be at least {bounds['minimum']}"
-    if bounds["maximum"] is not None and value > bounds["maximum"]:
-        return f"must be at most {bounds['maximum']}"
-    return None
 
 
 def describe(cls: type) -> list[Setting]:
@@ -380,21 +352,14 @@ def _take_selection(registry: Registry, values: dict[str, Any]) -> tuple[Any, ..
 def _take_component(registry: Registry, default: str, values: dict[str, Any]) -> Any:
     chosen = registry.get(values.pop(registry.setting, default))
     component = _take(chosen, values)
-    owners = _owners(tuple(registry.classes().items()))
+    owners: dict[str, list[str]] = {}
+    for name, cls in registry.classes().items():
+        for field in option_fields(cls):
+            owners.setdefault(flat_name(cls, field), []).append(name)
     for name in sorted(owners.keys() & values.keys()):
         reason = f"applies only with {registry.setting}={'|'.join(owners[name])}"
         raise SettingError(name, values[name], reason)
     return component
-
-
-@functools.lru_cache(maxsize=64)
-def _owners(classes: tuple[tuple[str, type], ...]) -> Mapping[str, list[str]]:
-    """The names of the components that have an option, by its flat name."""
-    owners: dict[str, list[str]] = {}
-    for name, cls in classes:
-        for field in option_fields(cls):
-            owners.setdefault(flat_name(cls, field), []).append(name)
-    return owners
 
 
 def flatten(instance: Any) -> dict[str, Any]:
