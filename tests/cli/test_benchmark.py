@@ -21,19 +21,26 @@ from tff_pcdd.benchmarks import (
     peers,
     processes,
     report,
-    startup,
     step_flops,
 )
 from tff_pcdd.runtime import launcher
 
-_COMMAND = [sys.executable, "-m", "tasks.benchmark"]
+# Memory of the benchmark in MB that no process has which it starts and measures.
+_BALLAST = 1500
+# As `python -m tasks.benchmark`.
+_PROGRAM = f"""
+import runpy
+import numpy
+ballast = numpy.ones({_BALLAST} * 10**6, numpy.uint8)
+runpy.run_module("tasks.benchmark", run_name="__main__", alter_sys=True)
+"""
 
 
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
-    """The folder of a quick run of everything."""
+    """The folder of a quick run of everything, by a process with ballast."""
     folder = tmp_path_factory.mktemp("benchmark")
-    command = [*_COMMAND, "--quick", "--repeats=2", f"--output_dir={folder}"]
+    command = [sys.executable, "-c", _PROGRAM, "--quick", "--repeats=2", f"--output_dir={folder}"]
     subprocess.run(command, check=True, capture_output=True, text=True)
     return folder
 
@@ -51,9 +58,13 @@ def _paired(numerators, denominators):
 def test_report_is_complete(quick_run, sections):
     assert list(sections) == list(SECTIONS)
     page = (quick_run / "benchmark.md").read_text()
-    for section in sections.values():
+    without_targets = {"local_step", "precision", "serving"}
+    if not processes.has_ray():
+        without_targets |= {"actors", "studies", "soak"}
+    for name, section in sections.items():
         assert f"## {section['title']}" in page
         assert section["tables"][0]["rows"]
+        assert bool(section["targets"]) == (name not in without_targets)
     assert "Load average at the start" in page
     assert "numbers mean nothing" in page
     assert (quick_run / "images" / "benchmark.png").stat().st_size > 1000
@@ -149,8 +160,8 @@ def test_memory_of_actors_is_compared_between_rounds(sections):
     rows = sections["soak"]["tables"][0]["rows"]
     for target, key in zip(sections["soak"]["targets"], ("driver_mb", "actors_mb"), strict=True):
         assert target["value"] == pytest.approx(rows[-1][key] / rows[0][key])
-    # Four actors.
-    assert all(row["actors_mb"] > 4 * 100 for row in rows)
+    # Two actors.
+    assert all(row["actors_mb"] > 2 * 100 for row in rows)
 
 
 @pytest.mark.slow
@@ -167,23 +178,16 @@ def test_start_up_is_measured(sections):
     assert (plain["contender"], own["contender"]) == ("plain", "inprocess")
     for row in (plain, own):
         assert 0 < row["first_round_seconds"] < row["seconds"]
-        assert row["memory_mb"] > 100
+        assert 100 < row["memory_mb"] < _BALLAST
     for target, key in zip(
         sections["startup"]["targets"], ("first_round_seconds", "seconds"), strict=True
     ):
         assert target["value"] == own[f"{key}_ratio"] == pytest.approx(own[key] / plain[key])
 
 
-@pytest.fixture
-def ballast():
-    """Memory of this process that no process which it starts has; at least its size in MB."""
-    megabytes = 1500
-    yield megabytes, np.ones(megabytes * 10**6, np.uint8)
-
-
-def test_the_memory_of_a_process_is_not_that_of_its_parent(ballast):
-    size, _ = ballast
-    assert processes.peak_memory(os.getpid()) > size
+def test_the_memory_of_a_process_is_not_that_of_its_parent():
+    ballast = np.ones(_BALLAST * 10**6, np.uint8)
+    assert processes.peak_memory(os.getpid()) > ballast.nbytes / 10**6
     # An interpreter that reports its own peak and waits for its input to end.
     code = (
         "import os, sys; from tff_pcdd.benchmarks.processes import peak_memory; "
@@ -199,21 +203,10 @@ def test_the_memory_of_a_process_is_not_that_of_its_parent(ballast):
 
 
 @pytest.mark.slow
-def test_the_memory_of_a_run_is_not_that_of_the_benchmark(ballast):
-    size, _ = ballast
-    assert 100 < startup._run_contender("inprocess", quick=True)["memory_mb"] < size
-
-
-@pytest.mark.slow
-def test_the_memory_over_rounds_is_that_of_a_new_process(ballast):
-    size, _ = ballast
-    (table,) = memory.run(measure.Plan(quick=True)).tables
-    assert all(100 < row["memory_mb"] < size for row in table.rows)
-
-
-@pytest.mark.slow
 def test_memory_is_compared_between_rounds(sections):
     rows = sections["memory"]["tables"][0]["rows"]
+    # Of a new process.
+    assert all(100 < row["memory_mb"] < _BALLAST for row in rows)
     (target,) = sections["memory"]["targets"]
     assert target["value"] == pytest.approx(rows[-1]["memory_mb"] / rows[0]["memory_mb"])
 
@@ -223,6 +216,34 @@ def test_populations_are_compared_with_the_smallest(sections):
     rows = sections["population"]["tables"][0]["rows"]
     for row in rows:
         assert row["ratio"] == pytest.approx(_paired(row["seconds"], rows[0]["seconds"]))
+
+
+@pytest.mark.slow
+def test_large_federations_are_compared_with_smaller_ones(sections):
+    rounds, schemes = (table["rows"] for table in sections["large"]["tables"])
+    for row in rounds:
+        assert row["ratio"] == pytest.approx(_paired(row["seconds"], rounds[0]["seconds"]))
+        assert row["start_seconds"] > 0
+        assert 100 < row["memory_mb"] < _BALLAST
+    targets = [target["value"] for target in sections["large"]["targets"]]
+    assert targets[0] == rounds[-1]["ratio"]
+    few, many = rounds
+    assert targets[2] == pytest.approx(many["start_seconds"] / few["start_seconds"])
+    assert targets[3] == max(row["ratio"] for row in schemes)
+
+
+@pytest.mark.slow
+def test_peers_are_compared_with_this_project(sections):
+    """Those that are not installed are listed, too."""
+    rows = {row["contender"]: row for row in sections["peers"]["tables"][0]["rows"]}
+    assert {"inprocess", "plain", "flower", "pfl"} <= set(rows)
+    assert rows["inprocess"]["deviation"] == 0
+    for row in rows.values():
+        if "note" not in row:
+            own = rows["inprocess"]["seconds"]
+            assert row["ratio"] == pytest.approx(_paired(row["seconds"], own))
+    if not peers.ENVIRONMENTS["torch"].exists():
+        assert "make install-peers" in rows["flower"]["note"]
 
 
 @pytest.mark.slow

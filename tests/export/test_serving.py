@@ -433,7 +433,28 @@ def test_server_listens_on_loopback_by_default(server):
     assert "http://127.0.0.1:" in server[0]
 
 
+# Calls the server's program with each of several command lines: status, output and errors.
+_CALLS = """
+import contextlib, io, json, pathlib, sys
+sys.path.insert(0, str(pathlib.Path(sys.argv[1]).parent))
+import adapter
+results = []
+for flags in json.loads(sys.argv[2]):
+    out, err = io.StringIO(), io.StringIO()
+    sys.argv[1:] = flags
+    with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
+        try:
+            adapter.main()
+            status = 0
+        except SystemExit as end:
+            status = end.code
+    results.append([status, out.getvalue(), err.getvalue()])
+print(json.dumps(results))
+"""
+
+
 def test_start_errors_are_one_line(export_dir, tmp_path):
+    """The first in a process of its own, the others in one, which imports libraries once."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         model_dir = export_dir / "global"
@@ -445,13 +466,19 @@ def test_start_errors_are_one_line(export_dir, tmp_path):
             (f"--export_dir={export_dir}", "--timeout=0"): "argument --timeout: invalid positive",
             (f"--export_dir={export_dir}", "--queue=-1"): "argument --queue: invalid positive",
         }
-        for flags, message in refused.items():
-            with start(*flags) as process:
-                out, err = process.communicate()
-            assert (process.returncode, out) == (2, "")
-            assert err.startswith("serve: error: ")
-            assert message in err
-            assert err.count("\n") == 1, err
+        first, *others = refused
+        with start(*first) as process:
+            out, err = process.communicate()
+        command = [processes.SERVING_PYTHON, "-c", _CALLS, processes.SERVING_ADAPTER]
+        printed = subprocess.run(
+            [*command, json.dumps(others)], capture_output=True, text=True, check=True
+        ).stdout
+    found = [(process.returncode, out, err), *json.loads(printed)]
+    for (status, out, err), message in zip(found, refused.values(), strict=True):
+        assert (status, out) == (2, "")
+        assert err.startswith("serve: error: ")
+        assert message in err
+        assert err.count("\n") == 1, err
 
 
 @pytest.mark.parametrize("later", [0, 1], ids="{}_s_later".format)

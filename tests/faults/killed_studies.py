@@ -1,14 +1,15 @@
 """Comparisons, sweeps, exports and overwritten runs that are killed at any time.
 
-The directory is copied before every operation on the disk; each copy is what a process that was
-killed then leaves behind. The same command, and others that a user may try, go on from there.
+The directory is copied, to memory, before every operation on the disk; each copy is what a process
+that was killed then leaves behind. The same command, and others that a user may try, go on from
+there.
 """
 
 from __future__ import annotations
 
 import functools
 import itertools
-import shutil
+import os
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
@@ -20,6 +21,10 @@ _OVERWRITTEN_RUN = programs.overwriting(programs.TRAIN, "--rounds=1")
 _OVERWRITTEN_COMPARISON = programs.overwriting(programs.COMPARE, "--rounds=1")
 _OVERWRITTEN_SWEEP = programs.overwriting(programs.SWEEP, "--rounds=1")
 _OVERWRITTEN_EXPORT = programs.overwriting(programs.EXPORT, "--checkpoint_round=2")
+
+
+# Contents and times of change of files by path, and the times of folders, which have no content.
+_Copy = dict[str, tuple[bytes | None, int]]
 
 
 class _States:
@@ -36,25 +41,50 @@ class _States:
         self._numbers = itertools.count()
         self._of = functools.cache(self._of)
 
-    def _of(self, program: Program) -> list[Path]:
+    def _of(self, program: Program) -> list[_Copy]:
         where = self._directory / f"killed_{next(self._numbers)}"
         where.mkdir()
-        copies = self._directory / f"{where.name}_copies"
         self.called.prepare(program, where)
-        states: list[Path] = []
+        states: list[_Copy] = []
+        # Most files are the same in most copies.
+        contents: dict[bytes, bytes] = {}
 
-        def copy(*_) -> None:
-            states.append(copies / str(len(states)))
-            shutil.copytree(where, states[-1])
-
-        with disk.intercepted(where, copy):
+        with disk.intercepted(where, lambda *_: states.append(_read(where, contents))):
             self.called.succeed(program, where)
         return states
 
     def put(self, program: Program, share: float, directory: Path) -> None:
         """Copies what the program leaves behind if it is killed after a share of its operations."""
         states = self._of(program)
-        shutil.copytree(states[int(share * len(states))], directory, dirs_exist_ok=True)
+        _write(states[int(share * len(states))], directory)
+
+
+def _read(directory: Path, contents: dict[bytes, bytes]) -> _Copy:
+    """Copies a directory to memory, where equal contents are kept once."""
+    copy: _Copy = {}
+    for folder, _, names in os.walk(directory):
+        inside = os.path.relpath(folder, directory)
+        copy[inside] = None, os.stat(folder).st_mtime_ns
+        for name in names:
+            path = os.path.join(folder, name)
+            with open(path, "rb") as file:
+                content = file.read()
+            known = contents.setdefault(content, content)
+            copy[os.path.join(inside, name)] = known, os.stat(path).st_mtime_ns
+    return copy
+
+
+def _write(copy: _Copy, directory: Path) -> None:
+    """Writes a copy into a directory, with the times of its files and folders."""
+    for name, (content, _) in copy.items():
+        path = directory / name
+        if content is None:
+            path.mkdir(exist_ok=True)
+        else:
+            path.write_bytes(content)
+    # A file that is written changes the time of its folder.
+    for name, (_, time) in copy.items():
+        os.utime(directory / name, ns=(time, time))
 
 
 def cases(directory: Path) -> Iterator[Case]:

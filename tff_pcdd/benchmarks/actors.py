@@ -11,6 +11,7 @@ from tff_pcdd import federated, runtime
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
+from tff_pcdd.runtime import ray_cluster
 
 if TYPE_CHECKING:
     from tff_pcdd.runtime.ray_context import RayContext
@@ -78,6 +79,13 @@ def run(plan: measure.Plan) -> Section:
     """Counts the bytes of rounds, and measures the constants of the model."""
     if not processes.has_ray():
         return Section("Ray actors", _text(), [processes.without_ray("Ray actors")])
+    # Ray itself starts only once.
+    with ray_cluster.connected(None):
+        return _measure_all(plan)
+
+
+def _measure_all(plan: measure.Plan) -> Section:
+    """Counts and measures on the cluster that this process is connected to."""
     workloads = QUICK_WORKLOADS if plan.quick else WORKLOADS
     byte_rows: list[dict[str, Any]] = []
     targets, checks, scales = [], [], []

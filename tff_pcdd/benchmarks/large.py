@@ -37,7 +37,7 @@ Partitions: seconds to divide images of 1×1 pixel among the clients, {samples} 
 the statistics and the files of `tasks.partition`, in the process of the benchmark, measured once.
 The ratio is that of the sum of the three to the sum with fewer clients."""
 
-_POPULATIONS, _QUICK_POPULATIONS = (350, 3_500, 35_000), (20, 40, 60)
+_POPULATIONS, _QUICK_POPULATIONS = (350, 3_500, 35_000), (20, 40)
 _COHORT, _QUICK_COHORT = 100, 4
 _SAMPLES, _ROUNDS = 20, 5
 _PIXELS = 28 * 28
@@ -60,7 +60,7 @@ def run(plan: measure.Plan) -> Section:
     cohort = _QUICK_COHORT if plan.quick else _COHORT
     rounds, samples = (1, 4) if plan.quick else (_ROUNDS, _SAMPLES)
     rows = _measure_rounds(plan, populations, cohort, samples, rounds)
-    _, middle, largest = rows
+    middle, largest = rows[-2:]
     further = largest["clients"] - middle["clients"]
     growth = 1e6 * (largest["memory_mb"] - middle["memory_mb"]) / further
     divided = _measure_partitions(_QUICK_DIVIDED if plan.quick else _DIVIDED, _SAMPLES)
@@ -126,7 +126,7 @@ def _measure_rounds(
             own = seconds[str(row["clients"])]
             row["seconds"] = [value / rounds for value in own]
             row["median"] = statistics.median(row["seconds"])
-            row["ratio"] = measure.paired_ratio(own, seconds[str(populations[1])])
+            row["ratio"] = measure.paired_ratio(own, seconds[str(populations[-2])])
             row["memory_mb"] = processes.peak_memory(worker.pid)
     return rows
 

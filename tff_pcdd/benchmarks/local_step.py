@@ -52,7 +52,7 @@ def run(plan: measure.Plan) -> Section:
     from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS
 
     quick = int(plan.quick)
-    counts = sorted({1, len(os.sched_getaffinity(0))})
+    counts = [1] if plan.quick else sorted({1, len(os.sched_getaffinity(0))})
     workloads = QUICK_WORKLOADS if quick else WORKLOADS
     before = _measure_peaks(counts, quick)
     profiles = {}

@@ -18,6 +18,7 @@ from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.contenders import Contender, ContenderError
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.errors import SettingError
+from tff_pcdd.models.precision import PRECISIONS
 
 _TEXT = """\
 The same FedAvg rounds in other software, with all clients of the workloads in every round: the same
@@ -157,7 +158,7 @@ def check_installed() -> None:
 
 
 def run(plan: measure.Plan) -> Section:
-    """Measures all workloads in all precisions that this machine is fast in."""
+    """Measures all workloads in all precisions that this machine is fast in; if quick, in one."""
     from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS
 
     slow = machine.slow_bfloat16()
@@ -165,8 +166,9 @@ def run(plan: measure.Plan) -> Section:
     if slow is not None:
         text += _WITHOUT_BFLOAT16.format(reason=slow)
     tables, targets = [], []
+    precisions = PRECISIONS if slow is None else PRECISIONS[:1]
     for number, workload in enumerate(QUICK_WORKLOADS if plan.quick else WORKLOADS):
-        for precision in ("float32",) if slow is not None else ("float32", "bfloat16"):
+        for precision in precisions[-1:] if plan.quick else precisions:
             rows = measure_workload(number, precision, plan)
             tables.append(Table(f"{workload}, {precision}", _COLUMNS, rows))
             targets += targets_of(workload.model, precision, rows)

@@ -1,7 +1,7 @@
 """Section `soak`: whether memory grows over many rounds on Ray actors.
 
-`python -m tff_pcdd.benchmarks.soak ROUNDS CLIENTS COHORT` runs the rounds; after each of them it
-prints seconds and the size of Ray's objects as JSON, and waits.
+`python -m tff_pcdd.benchmarks.soak ROUNDS CLIENTS COHORT ACTORS` runs the rounds; after each of
+them it prints seconds and the size of Ray's objects as JSON, and waits.
 """
 
 from __future__ import annotations
@@ -25,21 +25,20 @@ between rounds, on disk (`--client_store=disk`). The table shows memory after a 
 memory of the driver and of all actors together, read from outside (/proc/PID/statm), and the size
 of the objects in Ray's shared memory."""
 
-_ACTORS = 4
-_ROUNDS, _CLIENTS, _COHORT = 100, 10_000, 500
-_QUICK = 4, 40, 8
+# Rounds, clients, cohort and actors.
+_SIZES, _QUICK_SIZES = (100, 10_000, 500, 4), (4, 40, 8, 2)
 _LIMIT = 1.05
 
 
 def run(plan: measure.Plan) -> Section:
     """Runs the rounds in a new process, which holds no memory of earlier sections."""
-    rounds, clients, cohort = _QUICK if plan.quick else (_ROUNDS, _CLIENTS, _COHORT)
-    text = _TEXT.format(rounds=rounds, clients=clients, cohort=cohort, actors=_ACTORS)
+    sizes = _QUICK_SIZES if plan.quick else _SIZES
+    rounds, clients, cohort, actors = sizes
+    text = _TEXT.format(rounds=rounds, clients=clients, cohort=cohort, actors=actors)
     if not processes.has_ray():
         return Section("Soak", text, [processes.without_ray("Soak")])
     measure.note(f"soak: {rounds} rounds")
-    sizes = map(str, (rounds, clients, cohort))
-    measured = processes.watched("tff_pcdd.benchmarks.soak", *sizes, look=_memory)
+    measured = processes.watched("tff_pcdd.benchmarks.soak", *map(str, sizes), look=_memory)
     early = max(rounds // 5, 1)
     shown = sorted({early, rounds // 2, rounds})
     targets = [
@@ -61,7 +60,7 @@ def run(plan: measure.Plan) -> Section:
     return Section("Soak", text, [Table("Soak", columns, rows)], targets)
 
 
-def run_rounds(rounds: int, clients: int, cohort: int) -> None:
+def run_rounds(rounds: int, clients: int, cohort: int, actors: int) -> None:
     """Runs the rounds, and pauses after each with its seconds."""
     from tff_pcdd import methods, models, runtime
     from tff_pcdd.benchmarks.workloads import synthetic
@@ -77,10 +76,10 @@ def run_rounds(rounds: int, clients: int, cohort: int) -> None:
             rounds=rounds, clients_per_round=cohort, local_epochs=1, batch_size=16
         ),
     )
-    compute = ComputeOptions(runtime=runtime.create("ray", ray_actors=_ACTORS))
+    compute = ComputeOptions(runtime=runtime.create("ray", ray_actors=actors))
     with contextlib.ExitStack() as stack:
         # Room for all actors, even on a machine with fewer cores.
-        stack.enter_context(ray_cluster.connected(None, num_cpus=_ACTORS))
+        stack.enter_context(ray_cluster.connected(None, num_cpus=actors))
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
         simulation = stack.enter_context(
             Simulation(config, compute=compute, store=lambda initial: DiskStore(initial, folder))

@@ -17,7 +17,10 @@ at a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` i
 are those of flags/demo.flags. Each command is measured once, from its start to its end. The last
 column says whether the accuracies of every client are equal to the last digit."""
 
-_QUICK_SIZE = ("--algorithms=fedavg", "--seeds=0,1", "--rounds=1", "--local_epochs=1")
+_QUICK_SIZE = (
+    *("--algorithms=fedavg", "--seeds=0,1", "--rounds=1", "--local_epochs=1", "--noreport"),
+    *("--max_train_samples=100", "--max_test_samples=100", "--notensorboard"),
+)
 _LIMIT = 0.75
 
 
