@@ -95,56 +95,49 @@ _LIMIT = 1.0
 # The rounds before those that count: one whose weights are compared, and the first of `alternate`.
 _WARM_UP = 2
 
-_ABILITIES = [
-    {
-        "name": "tff_pcdd",
-        "state": "in memory or on disk",
-        "personal": "yes",
-        "resume": "yes, with the same results",
-        "disjoint": "yes",
-        "export": "SavedModel, TensorFlow Lite, .keras",
-    },
-    {
-        "name": "PyTorch loop (PFLlib)",
-        "state": "in memory: one object and one network for each client",
-        "personal": "yes",
-        "resume": "no",
-        "disjoint": "yes",
-        "export": "torch.save",
-    },
-    {
-        "name": "Flower",
-        "state": "in memory, as records",
-        "personal": "written by the user",
-        "resume": "written by the user",
-        "disjoint": "in the package flwr-datasets",
-        "export": "written by the user",
-    },
-    {
-        "name": "pfl-research",
-        "state": "in memory or on disk",
-        "personal": "yes, in its personalized algorithms",
-        "resume": "yes",
-        "disjoint": "no",
-        "export": "torch.save",
-    },
-    {
-        "name": "FedJAX",
-        "state": "written by the user, in memory",
-        "personal": "in its APFL",
-        "resume": "yes",
-        "disjoint": "no",
-        "export": "no",
-    },
-]
-_ABILITY_COLUMNS = {
-    "software": "name",
-    "states of clients": "state",
-    "evaluates personal models": "personal",
-    "resumes a run": "resume",
-    "partitions with disjoint classes": "disjoint",
-    "exports models": "export",
-}
+_ABILITY_COLUMNS = (
+    "software",
+    "states of clients",
+    "evaluates personal models",
+    "resumes a run",
+    "partitions with disjoint classes",
+    "exports models",
+)
+_ABILITIES = (
+    (
+        "tff_pcdd",
+        "in memory or on disk",
+        "yes",
+        "yes, with the same results",
+        "yes",
+        "SavedModel, TensorFlow Lite, .keras",
+    ),
+    (
+        "PyTorch loop (PFLlib)",
+        "in memory: one object and one network for each client",
+        "yes",
+        "no",
+        "yes",
+        "torch.save",
+    ),
+    (
+        "Flower",
+        "in memory, as records",
+        "written by the user",
+        "written by the user",
+        "in the package flwr-datasets",
+        "written by the user",
+    ),
+    (
+        "pfl-research",
+        "in memory or on disk",
+        "yes, in its personalized algorithms",
+        "yes",
+        "no",
+        "torch.save",
+    ),
+    ("FedJAX", "written by the user, in memory", "in its APFL", "yes", "no", "no"),
+)
 
 
 def check_installed() -> None:
@@ -172,7 +165,9 @@ def run(plan: measure.Plan) -> Section:
             rows = measure_workload(number, precision, plan)
             tables.append(Table(f"{workload}, {precision}", _COLUMNS, rows))
             targets += targets_of(workload.model, precision, rows)
-    tables.append(Table("What else they do", _ABILITY_COLUMNS, _ABILITIES))
+    columns = {name: name for name in _ABILITY_COLUMNS}
+    abilities = [dict(zip(_ABILITY_COLUMNS, row, strict=True)) for row in _ABILITIES]
+    tables.append(Table("What else they do", columns, abilities))
     return Section("Peers", text, tables, targets)
 
 
