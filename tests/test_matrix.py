@@ -192,7 +192,7 @@ def test_the_sample_has_every_pair_of_values():
     assert len(chosen) < len(allowed) / 10
 
 
-def first_of_each_aggregation():
+def one_of_each_aggregation():
     """Of the sample, a combination for each aggregator, normalization and precision."""
     chosen = {(c.aggregator, c.normalization, c.precision): c for c in combinations.sample()}
     return {*chosen.values()}
@@ -209,7 +209,7 @@ def test_combinations(method, fresh, simulation, tmp_path, request):
     everything = request.config.getoption("--matrix") == "all"
     cells = combinations.cells() if everything else combinations.sample()
     # In the sample, not for each method that an aggregator is combined with.
-    mean = {*cells} if everything else first_of_each_aggregation()
+    mean = {*cells} if everything else one_of_each_aggregation()
     cells = [c for c in cells if c.method == method and refusal(c) is None]
     failed = {}
     for _, group in itertools.groupby(sorted(cells, key=str), lambda cell: cell.traced):

@@ -147,7 +147,7 @@ class Bench:
         assert float(metrics["step_taken"]) == 1
         return state, clients
 
-    def _check_mean(self, aggregator, client, sampling):
+    def _check_mean(self, aggregator: str, client: str, sampling: str | None) -> None:
         """Without its effect, an aggregator gives the mean of the clients' changes."""
         if aggregator not in WITHOUT_EFFECT:
             return

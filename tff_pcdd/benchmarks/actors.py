@@ -75,17 +75,12 @@ class RoundTime:
         return self.weights * (2 / bandwidth + self.merge)
 
 
+# Ray itself starts only once.
+@ray_cluster.kept()
 def run(plan: measure.Plan) -> Section:
     """Counts the bytes of rounds, and measures the constants of the model."""
     if not processes.has_ray():
         return Section("Ray actors", _text(), [processes.without_ray("Ray actors")])
-    # Ray itself starts only once.
-    with ray_cluster.connected(None):
-        return _measure_all(plan)
-
-
-def _measure_all(plan: measure.Plan) -> Section:
-    """Counts and measures on the cluster that this process is connected to."""
     workloads = QUICK_WORKLOADS if plan.quick else WORKLOADS
     byte_rows: list[dict[str, Any]] = []
     targets, checks, scales = [], [], []
