@@ -4,8 +4,9 @@ PYTHON ?= python3.11
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
-# Tests that run at the same time; each of them may take a few gigabytes.
-TEST_WORKERS ?= 2
+# Tests that run at the same time; each of them may take a few gigabytes. One more than this
+# project's machines have cores, as some wait for processes that they started.
+TEST_WORKERS ?= 3
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving
