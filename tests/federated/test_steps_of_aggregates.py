@@ -5,6 +5,7 @@ The aggregate comes from the aggregator's own TFF process, the step from NumPy.
 
 import collections
 import dataclasses
+import functools
 
 import numpy as np
 import pytest
@@ -37,6 +38,8 @@ def data_of(client, round_number, index):
     )
 
 
+# Compiling it takes longer than all else here, and it is the same for every server optimizer.
+@functools.cache
 def aggregation(aggregator, value_type, cohort_size):
     """The aggregator's own process, built as TFF documents it."""
     factory = aggregator.factory(cohort_size)

@@ -7,7 +7,8 @@ Differs from FedAvg in the local loss, cross-entropy on f_c + τ·log π_c, the 
 softmax cross-entropy. π is the prior of the federation, the shares of the classes among the samples
 of all clients; every client uses the same. Rare classes are trained with a larger margin, so that
 the global model, which predicts by the unadjusted logits f, is not biased towards the classes that
-are frequent in the federation. With τ = 0 it is FedAvg.
+are frequent in the federation. With τ = 0 it is FedAvg. The loss is also that of a public
+implementation for one model, usagisukisuki/Imbalanced-Classification.
 
 FedLC and the balanced softmax of FedRoD and FedETF adjust by the client's own counts. They correct
 for what a client has more or less of than other clients have, and exclude the classes that it

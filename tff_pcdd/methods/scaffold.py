@@ -12,6 +12,10 @@ all clients (eq. 5, algorithm 1). Absent clients and clients without samples kee
 are unweighted, as published; if `client_weighting` is "samples", all means are weighted. Without
 control variates and with client_weighting=samples it is FedAvg.
 
+FedTorch has the same corrections, option II and equation 5, with one difference: it moves c while
+it goes through the cohort, so that the clients after the first one subtract another c than they
+trained with. Here, all subtract the one that was sent.
+
 The control variates are those of trained variables only. Statistics of normalization layers are
 averaged as in FedAvg, whatever the server's step is. Option I, a further pass over the samples for
 the gradient at x, is not offered.
