@@ -5,6 +5,7 @@ import hashlib
 import json
 import pathlib
 import shutil
+import types
 
 import numpy as np
 import pytest
@@ -12,7 +13,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import publication, published, published_page
+from tff_pcdd.report import publication, published, published_page, published_tables
 from tff_pcdd.studies import study, sweep_methods
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -96,14 +97,14 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     path, _ = published_page.write(publish_dir)
     assert path == tmp_path / "docs.md"
     page = path.read_text()
-    found = table(page, "GA over FedAvg")
+    found = table(page, "GA - FedAvg's")
     # Best first; methods without a global model last.
     assert list(found) == ["fedprox", "fedavg", "moon", "fedper †"]
     assert found["fedavg"]["GA"].strip("<ins>/") == expected([51, 52, 53])
     assert found["fedprox"]["GA"] == expected([60, 55, 53])
-    assert found["fedprox"]["GA over FedAvg"] == f"+{expected([9, 3, 0])}"
-    assert found["fedprox"]["ahead"] == "2 of 3"
-    assert found["fedper †"]["GA over FedAvg"] == "–"
+    assert found["fedprox"]["GA - FedAvg's"] == f"+{expected([9, 3, 0])}"
+    assert found["fedprox"]["seeds ahead"] == "2 of 3"
+    assert found["fedper †"]["GA - FedAvg's"] == "–"
     assert (found["fedavg"]["MB"], found["fedavg"]["s/round"]) == ("4.0", "0.500")
     short = table(page, "you want")
     assert short["one global model"]["best"] == f"fedprox ({expected([60, 55, 53])})"
@@ -120,6 +121,20 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     published_page.write(publish_dir)
     assert path.read_text() == page
     assert {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")} == pictures
+
+
+def test_a_value_that_makes_no_difference_is_not_at_the_edge():
+    trials = [
+        {"algorithm": "apfl", "settings": f"client_learning_rate={rate},apfl_alpha={alpha}"}
+        | {"va": str(va), "rounds": "4", "chosen": str(chosen)}
+        for rate, alpha, va, chosen in (
+            *((0.1, 0.25, 60, False), (0.1, 0.5, 50, False)),
+            *((0.3, 0.25, 70, True), (0.3, 0.5, 70, False)),
+        )
+    ]
+    results = types.SimpleNamespace(methods=["apfl"], trials=trials)
+    found = table(published_tables.choices(results), "chosen settings")
+    assert found["apfl"]["at the edge"] == "client_learning_rate"
 
 
 def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):
@@ -158,7 +173,7 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
         "explanations.digits.fedprox (GA is 14.0 %, and guessing gives 10.0 %)",
     ]
     assert (
-        table((tmp_path / "docs.md").read_text(), "ahead")["fedavg"]["seeds"]
+        table((tmp_path / "docs.md").read_text(), "seeds ahead")["fedavg"]["seeds"]
         == "2 of 3, 1 diverged"
     )
 
@@ -232,6 +247,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
     assert "seconds" not in second
     page = published_page.write(tmp_path / "docs")[0].read_text()
     assert "it was not recorded completely" in page
+    assert "--output_dir=y`, called 2 times; each call goes on" in page.replace("OUTPUT_DIR", "y")
     with open(path, "a") as file:
         file.write('{"ended": "2026-01-01T00:04:00", "process": 7, "seconds": 120.0}\n')
     publication.publish(finished, tmp_path / "docs")

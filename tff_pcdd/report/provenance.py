@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from typing import Any
+
 from tff_pcdd.report.published import CURVES, FINAL, RECORD, TUNING, Published
 
 
@@ -14,9 +17,12 @@ def described(one: Published, folder: str) -> str:
     """
     record, calls = one.record, one.record["calls"]
     command = _command(one)
-    lines = [
-        f"- Command: {command}" if command else "- Command, machine and commit were not recorded."
-    ]
+    lines = [f"- Settings: {_settings(record)}"]
+    if command:
+        times = f", called {len(calls)} times; each call goes on where the one before was ended"
+        lines.append(f"- Command: {command}{times if len(calls) > 1 else ''}")
+    else:
+        lines.append("- Command, machine and commit were not recorded.")
     for call in {(c["commit"], c["cpu"], c["cores"]): c for c in calls}.values():
         lines.append(
             f"- Commit {call['commit'] or 'unknown'}, version {call['version']}, on "
@@ -29,9 +35,9 @@ def described(one: Published, folder: str) -> str:
         wall = "; of the command, it was not recorded completely"
     seeds = ", ".join(map(str, record["seeds"]))
     lines.append(
-        f"- Time: {hours(record['seconds_of_rounds'])} for the rounds of all runs, added up"
-        f"{wall}. Runs: {len(one.trials)} settings with seed {seeds}, of which some were stopped "
-        f"early, and {len(one.results)} final ones"
+        f"- Time: {hours(record['seconds_of_rounds'])} for the rounds of all runs, added up, "
+        f"without evaluation{wall}. Runs: {len(one.trials)} settings with seed {seeds}, of which "
+        f"some were stopped early, and {len(one.results)} final ones"
     )
     digests = ", ".join(
         f"seed {seed} `{digest[:16]}…`" for seed, digest in record["data_sha256"].items() if digest
@@ -40,6 +46,23 @@ def described(one: Published, folder: str) -> str:
         lines.append(f"- SHA-256 of the data and their division among clients: {digests}")
     lines.append(f"- Files: {files(one, folder)}")
     return "\n".join(lines)
+
+
+def _settings(record: Mapping[str, Any]) -> str:
+    """What the runs of a sweep have in common, but for the division of the data."""
+    settings = record["settings"]
+    optimizer = ", ".join(
+        f"{name.removeprefix('client_').replace('_', ' ')} {value:g}"
+        for name in ("client_momentum", "client_weight_decay", "client_clip_norm")
+        if (value := settings.get(name)) is not None
+    )
+    cohort = settings["clients_per_round"]
+    return (
+        f"{record['model']} with {settings['projection_dim']} linear features before the head, "
+        f"{settings['local_epochs']} local epochs in batches of {settings['batch_size']}, "
+        f"{settings['client_optimizer']}{f' with {optimizer}' if optimizer else ''}; "
+        f"{f'{cohort} clients' if cohort else 'all clients'} in each round"
+    )
 
 
 def in_short(one: Published, folder: str) -> str:

@@ -31,26 +31,35 @@ _RANKED = ("ga_final", "pa_before_final", "pa_final")
 _MOST = 0.8
 
 _INTRO = """\
-Which method should you take, and what was it compared with? Here, every method was tuned with the
-same budget on held-out training samples, and then compared on other seeds. The figures come from
-the files in the folder `{folder}` beside this page, which `tasks.report` makes from them."""
+Which method should you take, and what was it compared with? Here, every method was tuned on
+held-out training samples by the same rule, and then compared on other seeds. `tasks.report` makes
+this page from the files in the folder `{folder}`."""
+
+# Enough to read the first table.
+_MEASURES = """\
+GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
+personal model on the client's own test samples, averaged over clients: before any local step, or
+after local epochs. [All columns](#what-the-columns-mean)."""
 
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
-  coefficient, with seed {seeds}; methods without a coefficient try the learning rates only. Twice
-  before the last round, the settings of a method that are worse on held-out samples are stopped
-  (successive halving).
+  coefficient, with seed {seeds}. Methods without a coefficient, such as FedAvg, try the learning
+  rates only, which is a third of the settings. Twice before the last round, the settings of a
+  method that are worse on held-out samples are stopped (successive halving).
 - **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
   are {share} of every client's training samples; for methods without a global model (†), the mean
   over clients of the personal model's accuracy on the held-out samples of all clients. Accuracies
   on the test set have no part in the choice.
 - **Comparison.** The chosen settings are trained with seeds {finals}, which had no part in the
   choice, and evaluated after the last round. With the same seed, all methods have the same clients,
-  cohorts, batches and initial weights.
+  cohorts, batches and initial weights. Clients are weighted as each method's authors do
+  (`--client_weighting=published`): Ditto and FedBN, for instance, weight them equally, so their
+  global models differ from FedAvg's although they are trained alike.
 - **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
-  is the accuracy of the global model, so methods that only promise personal models were not tuned
-  for those, and of a coefficient that acts on personal models alone, such as APFL's and Ditto's,
-  all values are equally good and the first one was taken."""
+  is the accuracy of the global model, or what stands for it, so methods that are made for personal
+  models are at a disadvantage in the columns of PA. Of a coefficient that acts on personal models
+  alone, such as APFL's and Ditto's, all values are equally good and the first one was taken.
+  (`--criterion=va_personal` tunes by the clients' own held-out samples.)"""
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
@@ -58,16 +67,20 @@ model's accuracy on the client's own test samples, before any local step (with "
 classes of the client are possible answers) and after local epochs. A method marked † has no global
 model; its GA is the mean over clients of the personal model's accuracy on the whole test set, and
 is not compared. Many, medium, few: the largest classes with 75 % of all training samples, the next
-ones up to 95 %, and the rest. Accuracies in %, mean ± sample standard deviation over seeds; the
-best value of a column is bold, the second best underlined. GA over FedAvg: mean difference to the
-run of FedAvg with the same seed, in percentage points; ahead: for how many seeds it is positive.
-MB: what all clients send and receive in a run, in units of 1,000,000 bytes. s/round: median time of
-a round in seconds. VA: the held-out accuracy of the chosen settings in their best round. At the
-edge: settings whose chosen value is the least or the greatest that was tried, so a wider grid might
-be better. Points: settings that were tried; rounds: what they trained together.
+ones up to 95 %, and the rest. Accuracies in %, mean ± sample standard deviation over seeds; of the
+accuracies, the best of a column is bold and the second best underlined, unless methods share that
+place. GA - FedAvg's: mean difference to the run of FedAvg with the same seed, in percentage points;
+seeds ahead: for how many of them it is positive. MB: what all clients send and receive in a run, in
+units of 1,000,000 bytes. s/round: median time of a round in seconds, of runs that shared the
+machine with others; [the benchmark](benchmark.md#methods) compares the times of methods side by
+side. VA: the held-out accuracy of the chosen settings in their best round. At the edge: settings
+whose chosen value is the least or the greatest that was tried, and better than the others, so a
+wider grid might be better still. Points: settings that were tried; rounds: what they trained
+together.
 
 A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
-GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged."""
+GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged. GA of methods
+marked † does not count."""
 
 
 def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
@@ -119,7 +132,8 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
     every, published = published, published_claims.federations(published, notes)
     parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
     if published:
-        parts += ["## In one minute", _basis(published), published_tables.in_short(published)]
+        parts += ["## In one minute", _MEASURES, _basis(published)]
+        parts += [published_tables.in_short(published)]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
     parts += ["## How methods were compared", _how(published)]

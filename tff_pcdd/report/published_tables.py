@@ -144,7 +144,7 @@ def results(published: Published) -> str:
             unranked = lacking if column.startswith("ga") else ()
             columns.append(tables.mark_best(values, unranked))
     gains = {name: _gains(published, name) for name in names}
-    lines = [["method", *headings, "GA over FedAvg", "ahead", "MB", "s/round", "seeds"]]
+    lines = [["method", *headings, "GA - FedAvg's", "seeds ahead", "MB", "s/round", "seeds"]]
     for name in names:
         runs = [result for result in published.results if result.method == name]
         usable = sum(not result.diverged for result in runs)
@@ -233,9 +233,23 @@ def _at_the_edge(chosen: Mapping[str, str], trials: Sequence[Mapping[str, str]])
             tried = sorted({float(point[name]) for point in values if name in point})
         except ValueError:
             continue
-        if len(tried) > 1 and float(text) in (tried[0], tried[-1]):
+        at_edge = len(tried) > 1 and float(text) in (tried[0], tried[-1])
+        if at_edge and not _is_without_effect(name, chosen, trials):
             found.append(name)
     return found
+
+
+def _is_without_effect(
+    name: str, chosen: Mapping[str, str], trials: Sequence[Mapping[str, str]]
+) -> bool:
+    """Whether other values of a setting, with all else as chosen, have the same accuracy."""
+    own = _settings(chosen["settings"])
+    others = [
+        trial["va"]
+        for trial in trials
+        if trial is not chosen and {**_settings(trial["settings"]), name: own[name]} == own
+    ]
+    return bool(others) and {*others} == {chosen["va"]}
 
 
 def _settings(text: str) -> dict[str, str]:
