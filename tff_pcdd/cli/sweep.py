@@ -84,7 +84,9 @@ def define(flags: Flags) -> None:
         "samples are stopped (successive halving); with --rungs= none are.",
         _METHODS,
     )
-    flags.add(float, "reduction", 2.0, "One of so many settings goes on after a rung.", _METHODS)
+    flags.add(
+        float, "reduction", 2.0, "Only one in this many settings continues after a rung.", _METHODS
+    )
     experiments.define_parallel(flags)
     experiments.define_output(flags)
     report.define_automatic(flags)
