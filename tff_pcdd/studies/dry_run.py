@@ -16,7 +16,8 @@ from typing import Any
 from tff_pcdd import heavy, stages
 from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
-from tff_pcdd.studies import comparison, method_sweep, sweeps
+from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
+from tff_pcdd.studies.halving import Halving
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning, refusals
 from tff_pcdd.training.run_directory import check_directory
@@ -67,22 +68,52 @@ def sweep(
 
 
 def sweep_methods(
-    points: Mapping[str, Sequence[Point]], output_dir: str | os.PathLike, *, overwrite: bool = False
+    points: Mapping[str, Sequence[Point]],
+    output_dir: str | os.PathLike,
+    *,
+    criterion: str = "va",
+    halving: Halving | None = None,
+    overwrite: bool = False,
 ) -> str:
     """Checks and describes the runs of a sweep over methods up to the choice.
 
-    Takes the arguments of `sweep_methods`.
+    The last line counts them, the final runs, and the rounds of all. Takes the arguments of
+    `sweep_methods`.
 
     Raises:
         SettingError: the sweep would raise it too.
     """
     method_sweep.plan(points, output_dir, overwrite=overwrite)
-    return _describe_all(
+    lines = _describe_all(
         (f"{point.name or 'defaults'}: ", config)
         for grid in points.values()
         for point in grid
         for config in point.configs
     )
+    return f"{lines}\n{_count(points, criterion, halving or Halving())}"
+
+
+def _count(points: Mapping[str, Sequence[Point]], criterion: str, halving: Halving) -> str:
+    """The runs of a sweep over methods, and their rounds, in one line."""
+    finals = [config for grid in points.values() for config in grid[0].finals]
+    rounds = sum(tuning.most_rounds(grid, criterion, halving) for grid in points.values())
+    rounds += sum(config.training.rounds for config in finals)
+    settings = sum(len(grid) for grid in points.values())
+    first = next(iter(points.values()))[0]
+    text = f"{_number(settings, 'setting')} with {_seeds(first.configs)}"
+    if halving.rounds(first.configs[0].training.rounds):
+        text += ", some of which stop early"
+    if finals:
+        text += f", then {_number(len(finals), 'final run')} with {_seeds(first.finals)}"
+    return f"{text}; at most {_number(rounds, 'round')}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _seeds(configs: Sequence[ExperimentConfig]) -> str:
+    return f"seed{'' if len(configs) == 1 else 's'} {', '.join(str(c.seed) for c in configs)}"
 
 
 def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
