@@ -50,8 +50,21 @@ RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
             "the head, local_epochs=2, client_optimizer=adam, client_learning_rate=0.01, "
             "schedule=cosine, straggler_share=0.5, server_optimizer=fedadam",
         ),
+        (
+            {
+                "dataset": "cifar10",
+                "model": "resnet18",
+                "normalization": "group",
+                "bn": "personal",
+                "precision": "bfloat16",
+                "batch_size": 8,
+            },
+            # Group normalization has as many trainable parameters as batch normalization.
+            f"fedavg seed 0: cifar10, P10C2, 30 rounds, resnet18, {RESNET18:,} parameters before "
+            "the head, normalization=group, bn=personal, precision=bfloat16, batch_size=8",
+        ),
     ],
-    ids=["projection", "grey images", "training"],
+    ids=["projection", "grey images", "training", "model"],
 )
 def test_a_run_in_one_line(settings, line):
     assert (

@@ -22,8 +22,10 @@ from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning, refusals
 from tff_pcdd.training.run_directory import check_directory
 
-# Headings of the settings that say how is trained.
-_GROUPS = ("Training", "Aggregation")
+# Headings of the settings that say what is trained and how, and those among them that the line of a
+# run shows anyway: the number of parameters includes the projection.
+_GROUPS = ("Model", "Training", "Aggregation")
+_SHOWN = ("model", "projection_dim", "rounds")
 
 
 def train(
@@ -131,7 +133,7 @@ def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
 def describe(config: ExperimentConfig) -> str:
     """Describes a run in one line: method, seed, data, partition, rounds, backbone, parameters.
 
-    Settings of training and aggregation follow if they are not the defaults.
+    Settings of the model, training and aggregation follow if they are not the defaults.
 
     Raises:
         SettingError: as `planning.check`.
@@ -143,19 +145,19 @@ def describe(config: ExperimentConfig) -> str:
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {config.model.backbone.name}, "
-        f"{parameters:,} parameters before the head{_training(config)}"
+        f"{parameters:,} parameters before the head{_changed(config)}"
     )
 
 
-def _training(config: ExperimentConfig) -> str:
-    """The settings of training and aggregation that differ from their defaults."""
+def _changed(config: ExperimentConfig) -> str:
+    """The settings of the model, training and aggregation that differ from their defaults."""
     settings = config.to_settings()
     changed = [
         f"{setting.name}={settings[setting.name]}"
         for setting in describe_settings(ExperimentConfig)
         if setting.group in _GROUPS
         and setting.name in settings
-        and setting.name != "rounds"
+        and setting.name not in _SHOWN
         and settings[setting.name] != _default(config, setting)
     ]
     return "".join(f", {text}" for text in changed)
@@ -164,6 +166,7 @@ def _training(config: ExperimentConfig) -> str:
 def _default(config: ExperimentConfig, setting: Setting) -> Any:
     """The default of a setting of the component that is chosen."""
     components = (
+        config.model.backbone,
         config.training.optimizer,
         config.training.schedule,
         config.aggregator,
