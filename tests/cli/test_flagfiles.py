@@ -12,6 +12,7 @@ from tests.cli.conftest import ROOT
 from tff_pcdd import methods
 from tff_pcdd.cli import compare, method_grids, sweep
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.data import checks
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
 FRAGMENTS = [name for name in FILES if "/common/" in name]
@@ -52,10 +53,13 @@ def included(name):
 
 
 @pytest.mark.parametrize("name", RUNNABLE)
-def test_every_file_has_settings_that_fit_together(name, parse):
+def test_every_file_has_settings_that_fit_together(name, parse, caplog):
+    """And names the partition if the data set comes divided by user."""
+    checks.warn.cache_clear()
     flags = parse(name)
     configs = [config for group in compare.read_configs(flags).values() for config in group]
     assert {config.algorithm for config in configs} == set(flags["algorithms"])
+    assert not caplog.messages
 
 
 @pytest.mark.integration

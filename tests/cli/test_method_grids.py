@@ -37,3 +37,26 @@ def test_learning_rates_lie_around_the_default_of_the_optimizer(optimizer, expec
 def test_named_learning_rates_are_taken_as_they_are():
     named = rates("--client_optimizer=adam", "--grid=client_learning_rate=0.02,0.05")
     assert named == ["0.02", "0.05"]
+
+
+@pytest.mark.parametrize(
+    ("flags", "stops", "rounds"),
+    [
+        # Of four settings, one goes on after 4 of 8 rounds.
+        (("--rungs=0.5", "--reduction=4"), True, 4 * 4 + 4),
+        (("--rungs=0.5", "--reduction=4", "--criterion=va_personal"), True, 4 * 8),
+        (("--rungs=",), False, 4 * 8),
+    ],
+    ids=["global", "personal", "no rungs"],
+)
+def test_a_dry_run_ends_with_the_size_of_the_sweep(flags, stops, rounds, call_here, tmp_path):
+    given = ("--algorithms=fedavg", "--rounds=8", "--validation_fraction=0.2", *flags)
+    status, out, err = call_here("sweep", "--dry_run", *given, f"--output_dir={tmp_path / 'out'}")
+    assert status == 0, err
+    *lines, last = out.splitlines()
+    assert len(lines) == 4
+    early = ", some of which stop early" if stops else ""
+    assert last == (
+        f"4 settings with seed 0{early}, then 3 final runs with seeds 1, 2, 3; "
+        f"at most {rounds + 3 * 8} rounds"
+    )

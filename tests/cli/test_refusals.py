@@ -334,6 +334,23 @@ def test_publishing(flags, message, call_here, tmp_path):
     assert not directory.exists()
 
 
+@pytest.mark.parametrize(
+    ("methods", "message"),
+    [
+        # By their settings, before what their clients send is looked at.
+        ("fedavg,ccvr,creff,fedproto", "cannot be used with ccvr, creff (ccvr has a server step"),
+        ("fedavg,fedproto,ccvr", "ccvr has a server step"),
+        ("fedavg,fedproto", "clients of fedproto send no weights"),
+    ],
+)
+def test_methods_that_are_refused_for_the_same_reason_are_named_together(
+    methods, message, call_here, tmp_path
+):
+    flags = ("--dry_run", f"--algorithms={methods}", "--server_optimizer=fedadam")
+    result = call_here("compare", *flags, f"--output_dir={tmp_path / 'out'}")
+    check(result, "compare", f"--server_optimizer=fedadam: {message}")
+
+
 @pytest.mark.parametrize("program", ["train", "compare", "partition"])
 def test_output_dir_is_required(program, call_here):
     check(call_here(program), program, "--output_dir: is required")

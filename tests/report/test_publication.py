@@ -148,12 +148,14 @@ def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path)
     (publish_dir / "notes.toml").write_text(
         '[explanations.digits]\nmoon = "Its features collapse."\n[texts]\nnot_seen = "No gain."\n'
         '[federations]\nlater = "Another one"\ndigits = "Some digits"\n'
+        '[remarks]\ndigits = "On a shared machine."\n'
     )
     path, missing = published_page.write(publish_dir)
     assert missing == []
     page = path.read_text()
     assert f"- **moon**: {reason}. Its features collapse." in page
     assert "## What was not seen\n\nNo gain." in page
+    assert page.index("### How it was computed") < page.index("\n\nOn a shared machine.\n")
     listed = table(page, "what it is")
     assert listed["later"]["methods"] == "not run yet"
     assert listed["[digits](#digits-p10c2)"]["what it is"] == "Some digits"

@@ -5,7 +5,8 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies import dry_run
+from tests.studies.fake_sweep import points
+from tff_pcdd.studies import Halving, dry_run
 from tff_pcdd.training import ExperimentConfig
 
 # Trainable parameters of a ResNet18 for color images, and of 84 linear features behind its 512.
@@ -49,8 +50,21 @@ RESNET18, PROJECTION = 11_168_832, 512 * 84 + 84
             "the head, local_epochs=2, client_optimizer=adam, client_learning_rate=0.01, "
             "schedule=cosine, straggler_share=0.5, server_optimizer=fedadam",
         ),
+        (
+            {
+                "dataset": "cifar10",
+                "model": "resnet18",
+                "normalization": "group",
+                "bn": "personal",
+                "precision": "bfloat16",
+                "batch_size": 8,
+            },
+            # Group normalization has as many trainable parameters as batch normalization.
+            f"fedavg seed 0: cifar10, P10C2, 30 rounds, resnet18, {RESNET18:,} parameters before "
+            "the head, normalization=group, bn=personal, precision=bfloat16, batch_size=8",
+        ),
     ],
-    ids=["projection", "grey images", "training"],
+    ids=["projection", "grey images", "training", "model"],
 )
 def test_a_run_in_one_line(settings, line):
     assert (
@@ -164,3 +178,54 @@ def test_directories(tmp_path):
             call()
         assert call(overwrite=True) == dry_run.describe(one)
     assert (run / "config.json").exists()
+
+
+# FedAvg has 2 points and FedProx 6, with 8 rounds each; the two methods have 3 final runs each.
+FINAL = 2 * 3 * 8
+
+
+@pytest.mark.parametrize(
+    ("further", "options", "stops", "rounds"),
+    [
+        # After rounds 2 and 4, half of the points go on: 1, 1 of FedAvg and 3, 2 of FedProx.
+        ({}, {}, True, (2 + 6) * 2 + (1 + 3) * 2 + (1 + 2) * 4),
+        # A third goes on after round 4: 1 and 2.
+        (
+            {},
+            {"halving": Halving((0.5,), 3.0)},
+            True,
+            (2 + 6) * 4 + (1 + 2) * 4,
+        ),
+        ({}, {"halving": Halving(())}, False, (2 + 6) * 8),
+        # Nothing is known after round 2, so all go on, and half of them after round 4.
+        ({"eval_every": 3}, {}, True, (2 + 6) * 4 + (1 + 3) * 4),
+        # Personal models may be evaluated for the first time after the last round.
+        ({}, {"criterion": "va_personal"}, True, (2 + 6) * 8),
+    ],
+    ids=["default", "reduction", "no rungs", "measured late", "personal"],
+)
+def test_a_sweep_over_methods_ends_with_its_size(further, options, stops, rounds, tmp_path):
+    *lines, last = dry_run.sweep_methods(points(**further), tmp_path, **options).splitlines()
+    assert len(lines) == 2 + 6
+    early = ", some of which stop early" if stops else ""
+    assert last == (
+        f"8 settings with seed 0{early}, then 6 final runs with seeds 1, 2, 3; "
+        f"at most {rounds + FINAL} rounds"
+    )
+
+
+def test_the_size_of_a_sweep_with_several_seeds_and_of_a_single_run(tmp_path):
+    twice = {
+        name: [point._replace(configs=point.finals[:2], finals=point.configs) for point in grid]
+        for name, grid in points().items()
+    }
+    last = dry_run.sweep_methods(twice, tmp_path, halving=Halving(())).splitlines()[-1]
+    assert last == (
+        f"8 settings with seeds 1, 2, then 2 final runs with seed 0; at most {8 * 2 * 8 + 16} "
+        "rounds"
+    )
+    point, _ = points()["fedavg"]
+    for finals, text in ((1, ", then 1 final run with seed 1; at most 16"), (0, "; at most 8")):
+        one = {"fedavg": [point._replace(finals=point.finals[:finals])]}
+        last = dry_run.sweep_methods(one, tmp_path, halving=Halving(())).splitlines()[-1]
+        assert last == f"1 setting with seed 0{text} rounds"

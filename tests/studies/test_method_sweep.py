@@ -16,7 +16,7 @@ from tests.studies.fake_sweep import (
     name,
     points,
 )
-from tff_pcdd.studies import Halving, study, sweep_methods
+from tff_pcdd.studies import Halving, dry_run, study, sweep_methods
 
 
 @pytest.fixture
@@ -60,6 +60,12 @@ def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
         name(("0.01",)),
         name(CHOSEN),
     ]
+
+
+def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
+    counted = dry_run.sweep_methods(points(), tmp_path).splitlines()[-1]
+    sweep_methods(points(), tmp_path)
+    assert counted.endswith(f"; at most {sum(training.trained.values())} rounds")
 
 
 def test_the_report(training, tmp_path):

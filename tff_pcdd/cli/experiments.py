@@ -10,6 +10,8 @@ from typing import Any
 from absl import flags as absl_flags
 
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.data import DataConfig
+from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import build, describe
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
@@ -74,6 +76,8 @@ def read_config(
 ) -> ExperimentConfig:
     """The experiment that the flags describe.
 
+    Warns if the users of the data set are pooled only because no partition is named.
+
     Args:
         flags: the flags of the program.
         algorithm: the method; by default the one that the flags name.
@@ -99,7 +103,18 @@ def read_config(
                 f"{', '.join(selected) or algorithm}",
             )
         del values[name]
-    return ExperimentConfig.from_settings(**values)
+    config = ExperimentConfig.from_settings(**values)
+    if values.get("partition") is None:
+        _warn_of_pooled_users(config.data)
+    return config
+
+
+def _warn_of_pooled_users(data: DataConfig) -> None:
+    if data.source.info.has_users and not data.partition.keeps_users:
+        warn(
+            f"dataset={data.source.name}: the samples of its users are pooled and divided anew "
+            f"({data.partition.describe()}); partition=natural keeps the users as clients"
+        )
 
 
 def check_data(config: ExperimentConfig, output_dir: str) -> None:

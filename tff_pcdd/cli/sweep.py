@@ -177,7 +177,15 @@ def _sweep_methods(flags: Flags) -> None:
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run
 
-        print(dry_run.sweep_methods(points, output_dir, overwrite=overwrite))
+        print(
+            dry_run.sweep_methods(
+                points,
+                output_dir,
+                criterion=flags["criterion"],
+                halving=halving,
+                overwrite=overwrite,
+            )
+        )
         return
     experiments.check_data(first, output_dir)
     from tff_pcdd.studies import method_sweep, sweep_methods

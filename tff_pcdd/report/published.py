@@ -94,6 +94,7 @@ class Notes:
     Attributes:
         federations: a description of each federation of the comparison by its name, in the order
             of the page, whether its results have been published or not.
+        remarks: what the records of a federation do not say about how it was computed.
         texts: further paragraphs, by their place.
         explanations: why methods fail, by federation and method.
         claims: what the paper of a method claims, and whether it was seen.
@@ -102,6 +103,7 @@ class Notes:
     """
 
     federations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    remarks: Mapping[str, str] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -120,7 +122,8 @@ def read_notes(publish_dir: str | os.PathLike) -> Notes:
         if unknown := sorted({*values} - {field.name for field in dataclasses.fields(Notes)}):
             raise ValueError(f"there is no table {unknown[0]}")
         notes = Notes(**values)
-        texts = [*notes.federations.values(), *notes.texts.values(), *notes.claims.values()]
+        plain = (notes.federations, notes.remarks, notes.texts, notes.claims)
+        texts = [text for group in plain for text in group.values()]
         places = [text for group in notes.rows.values() for text in group.values()]
         texts += [text for group in notes.explanations.values() for text in group.values()]
         texts += places

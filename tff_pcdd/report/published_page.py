@@ -251,6 +251,8 @@ def _federation(one: Published, notes: Notes, folder: str) -> list[str]:
         )
     parts += ["### Chosen settings", published_tables.choices(one)]
     parts += ["### How it was computed", provenance.described(one, folder)]
+    if one.name in notes.remarks:
+        parts.append(notes.remarks[one.name].strip())
     return parts
 
 

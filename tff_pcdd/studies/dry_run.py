@@ -16,13 +16,16 @@ from typing import Any
 from tff_pcdd import heavy, stages
 from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
-from tff_pcdd.studies import comparison, method_sweep, sweeps
+from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
+from tff_pcdd.studies.halving import Halving
 from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.training import ExperimentConfig, planning, refusals
 from tff_pcdd.training.run_directory import check_directory
 
-# Headings of the settings that say how is trained.
-_GROUPS = ("Training", "Aggregation")
+# Headings of the settings that say what is trained and how, and those among them that the line of a
+# run shows anyway: the number of parameters includes the projection.
+_GROUPS = ("Model", "Training", "Aggregation")
+_SHOWN = ("model", "projection_dim", "rounds")
 
 
 def train(
@@ -67,22 +70,52 @@ def sweep(
 
 
 def sweep_methods(
-    points: Mapping[str, Sequence[Point]], output_dir: str | os.PathLike, *, overwrite: bool = False
+    points: Mapping[str, Sequence[Point]],
+    output_dir: str | os.PathLike,
+    *,
+    criterion: str = "va",
+    halving: Halving | None = None,
+    overwrite: bool = False,
 ) -> str:
     """Checks and describes the runs of a sweep over methods up to the choice.
 
-    Takes the arguments of `sweep_methods`.
+    The last line counts them, the final runs, and the rounds of all. Takes the arguments of
+    `sweep_methods`.
 
     Raises:
         SettingError: the sweep would raise it too.
     """
     method_sweep.plan(points, output_dir, overwrite=overwrite)
-    return _describe_all(
+    lines = _describe_all(
         (f"{point.name or 'defaults'}: ", config)
         for grid in points.values()
         for point in grid
         for config in point.configs
     )
+    return f"{lines}\n{_count(points, criterion, halving or Halving())}"
+
+
+def _count(points: Mapping[str, Sequence[Point]], criterion: str, halving: Halving) -> str:
+    """The runs of a sweep over methods, and their rounds, in one line."""
+    finals = [config for grid in points.values() for config in grid[0].finals]
+    rounds = sum(tuning.most_rounds(grid, criterion, halving) for grid in points.values())
+    rounds += sum(config.training.rounds for config in finals)
+    settings = sum(len(grid) for grid in points.values())
+    first = next(iter(points.values()))[0]
+    text = f"{_number(settings, 'setting')} with {_seeds(first.configs)}"
+    if halving.rounds(first.configs[0].training.rounds):
+        text += ", some of which stop early"
+    if finals:
+        text += f", then {_number(len(finals), 'final run')} with {_seeds(first.finals)}"
+    return f"{text}; at most {_number(rounds, 'round')}"
+
+
+def _number(count: int, what: str) -> str:
+    return f"{count:,} {what}{'' if count == 1 else 's'}"
+
+
+def _seeds(configs: Sequence[ExperimentConfig]) -> str:
+    return f"seed{'' if len(configs) == 1 else 's'} {', '.join(str(c.seed) for c in configs)}"
 
 
 def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
@@ -100,7 +133,7 @@ def _describe_all(runs: Iterable[tuple[str, ExperimentConfig]]) -> str:
 def describe(config: ExperimentConfig) -> str:
     """Describes a run in one line: method, seed, data, partition, rounds, backbone, parameters.
 
-    Settings of training and aggregation follow if they are not the defaults.
+    Settings of the model, training and aggregation follow if they are not the defaults.
 
     Raises:
         SettingError: as `planning.check`.
@@ -112,19 +145,19 @@ def describe(config: ExperimentConfig) -> str:
     return (
         f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {config.model.backbone.name}, "
-        f"{parameters:,} parameters before the head{_training(config)}"
+        f"{parameters:,} parameters before the head{_changed(config)}"
     )
 
 
-def _training(config: ExperimentConfig) -> str:
-    """The settings of training and aggregation that differ from their defaults."""
+def _changed(config: ExperimentConfig) -> str:
+    """The settings of the model, training and aggregation that differ from their defaults."""
     settings = config.to_settings()
     changed = [
         f"{setting.name}={settings[setting.name]}"
         for setting in describe_settings(ExperimentConfig)
         if setting.group in _GROUPS
         and setting.name in settings
-        and setting.name != "rounds"
+        and setting.name not in _SHOWN
         and settings[setting.name] != _default(config, setting)
     ]
     return "".join(f", {text}" for text in changed)
@@ -133,6 +166,7 @@ def _training(config: ExperimentConfig) -> str:
 def _default(config: ExperimentConfig, setting: Setting) -> Any:
     """The default of a setting of the component that is chosen."""
     components = (
+        config.model.backbone,
         config.training.optimizer,
         config.training.schedule,
         config.aggregator,

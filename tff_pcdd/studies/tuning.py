@@ -128,6 +128,26 @@ def plan(points: Mapping[str, Sequence[Point]], directory: Path) -> list[Tuned]:
     return tuned
 
 
+def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
+    """The number of rounds that a method's trials train at most, in total.
+
+    Args:
+        grid: the points of the method.
+        criterion, halving: as for `tune`.
+    """
+    planned = grid[0].configs[0].training.rounds
+    # After how many rounds every trial has been measured, by settings alone: when personal models
+    # are evaluated depends on the data. Until then no trial is stopped.
+    every = max(config.evaluation.eval_every for point in grid for config in point.configs)
+    measured = every if criterion == "va" else planned
+    active, before, total = len(grid), 0, 0
+    for rung in (*halving.rounds(planned), planned):
+        total += active * (rung - before)
+        before = rung
+        active = len(halving.kept([0.0 if measured <= rung else -math.inf] * active))
+    return total * len(grid[0].configs)
+
+
 def tune(
     tuned: Sequence[Tuned],
     directory: Path,
