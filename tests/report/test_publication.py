@@ -198,7 +198,7 @@ def test_several_federations_are_ranked(monkeypatch, tmp_path):
         "fedavg": "2.5",
     }
     assert found["fedprox"]["ahead"] == "3 of 6"
-    assert table(page, "you want")["one global model"]["best"] == "moon (rank 1.5)"
+    assert table(page, "you want")["one global model"]["best"] == "moon (rank 1.5; 53.0)"
     assert (tmp_path / "docs/ranks.png").stat().st_size > 5_000
     # 6 pairs: 2 / 2⁶ · 2 tests is above 0.05.
     assert "6 pairs are too few for Wilcoxon's test of 2 methods" in page

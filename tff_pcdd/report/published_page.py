@@ -168,8 +168,8 @@ def _basis(published: Sequence[Published]) -> str:
             "federation with so few seeds; read differences of the size of the deviations as ties."
         )
     return (
-        f"Average ranks over {len(published)} federations; 1 is the best. Only methods with runs "
-        "on all of them are ranked."
+        f"Average ranks over {len(published)} federations, 1 is the best, and accuracies in %, "
+        "averaged over federations and seeds. Only methods with runs on all of them are ranked."
     )
 
 

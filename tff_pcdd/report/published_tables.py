@@ -82,7 +82,7 @@ NEEDS = (
         "a global model for the small classes of a long tail", "GA, few", "ga_few_final", _is_global
     ),
     Need(
-        "personal models without training at the clients afterwards",
+        "personal models, without training after the last round",
         "PA before",
         "pa_before_final",
         lambda *_: True,
@@ -123,13 +123,14 @@ def in_short(published: Sequence[Published]) -> str:
 def _place(
     ranking: Ranking, groups: Sequence[Federation], index: int, name: str | None = None
 ) -> str:
-    """A method with its accuracy, or with its average rank over several federations."""
+    """A method with its accuracy; over several federations, with average rank and accuracy."""
     method = ranking.methods[index]
     name = f"{method} " if name is None else name
+    values = [[*group.values(method, ranking.measure).values()] for group in groups]
     if len(groups) > 1:
-        return f"{name}(rank {ranking.average[index]:.1f})"
-    values = groups[0].values(method, ranking.measure)
-    return f"{name}({tables.spread([*values.values()], 1)})"
+        mean = statistics.fmean(map(statistics.fmean, values))
+        return f"{name}(rank {ranking.average[index]:.1f}; {mean:.1f})"
+    return f"{name}({tables.spread(values[0], 1)})"
 
 
 def results(published: Published) -> str:
