@@ -17,10 +17,13 @@ from tff_pcdd.data import checks
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
 FRAGMENTS = [name for name in FILES if "/common/" in name]
 SWEEPS = [name for name in FILES if name.startswith("flags/sweeps/")]
+ABLATIONS = [name for name in FILES if name.startswith("flags/comparison/ablations/")]
 COMPARISONS = [
-    name for name in FILES if name.startswith("flags/comparison/") and name not in FRAGMENTS
+    name
+    for name in FILES
+    if name.startswith("flags/comparison/") and name not in FRAGMENTS + ABLATIONS
 ]
-RUNNABLE = [name for name in FILES if name not in FRAGMENTS + SWEEPS + COMPARISONS]
+RUNNABLE = [name for name in FILES if name not in FRAGMENTS + SWEEPS + COMPARISONS + ABLATIONS]
 PUBLISHED = [name for name in RUNNABLE if re.match(r"flags/fed(gela|mr|loge)/", name)]
 
 # A file of weights that does not come with the project; test_presets.py has the refusal.
@@ -101,7 +104,8 @@ def test_a_sweep_says_what_to_expect(name):
 
 
 def read_comparison(name):
-    data = [] if "/digits_" in name else ["--data_dir=/not/there"]
+    on_digits = "/digits_" in name or name in ABLATIONS
+    data = [] if on_digits else ["--data_dir=/not/there"]
     flags = Flags(["sweep", f"--flagfile={name}", *data])
     sweep.define(flags)
     flags.parse()
@@ -123,6 +127,31 @@ def test_the_methods_of_a_comparison_have_equal_budgets(name, monkeypatch):
             shared = {(c.training.rounds, c.data, c.model) for c in (*point.configs, *point.finals)}
             assert {each[0] for each in shared} == {flags["rounds"]}
             assert {each[2].projection_dim for each in shared} == {84}
+
+
+@pytest.mark.parametrize("name", ABLATIONS)
+def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
+    """Only settings of the method differ from those of the method's row on digits, P10C2."""
+    monkeypatch.chdir(ROOT)
+    flags, others = read_comparison(name), read_comparison("flags/comparison/digits_p10c2.flags")
+    whole = method_grids.points(others, {"fedavg": method_grids.read(others)["fedavg"]})["fedavg"]
+    planned = method_grids.points(flags, method_grids.read(flags))
+    for points in planned.values():
+        # A head that is trained has no scale.
+        assert len(points) == (4 if "fedgela_local" in name else 12)
+        for point in points:
+            rate = {"client_learning_rate": point.settings["client_learning_rate"]}
+            (other,) = [one for one in whole if one.settings == rate]
+            for own, of_other in (
+                (point.configs, other.configs),
+                (point.finals, other.finals),
+            ):
+                assert [(c.seed, c.training, c.data, c.model) for c in own] == [
+                    (c.seed, c.training, c.data, c.model) for c in of_other
+                ]
+    assert [flags[key] for key in ("criterion", "rungs", "reduction")] == [
+        others[key] for key in ("criterion", "rungs", "reduction")
+    ]
 
 
 def test_the_comparisons_are_those_of_the_page():

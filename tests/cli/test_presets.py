@@ -22,7 +22,9 @@ with open(HERE / "presets.csv", newline="", encoding="utf-8") as _file:
     PRESETS = {row["flagfile"]: row for row in csv.DictReader(_file)}
 
 RUNNABLE = sorted(
-    path for path in FLAGS.rglob("*.flags") if path.parent.name not in ("common", "comparison")
+    path
+    for path in FLAGS.rglob("*.flags")
+    if path.parent.name not in ("common", "comparison", "ablations")
 )
 NAMES = [str(path.relative_to(FLAGS)).removesuffix(".flags") for path in RUNNABLE]
 
