@@ -5,6 +5,7 @@ All in this process: settings take milliseconds, and a backbone is built once fo
 
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -137,8 +138,9 @@ def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
     whole = method_grids.points(others, {"fedavg": method_grids.read(others)["fedavg"]})["fedavg"]
     planned = method_grids.points(flags, method_grids.read(flags))
     for points in planned.values():
-        # A head that is trained has no scale.
-        assert len(points) == (4 if "fedgela_local" in name else 12)
+        # A head that is trained has no scale; one file leaves out the largest learning rate.
+        fewer = {"fedgela_local": 4, "fedmr_intra_slow": 9}
+        assert len(points) == fewer.get(Path(name).stem, 12)
         for point in points:
             rate = {"client_learning_rate": point.settings["client_learning_rate"]}
             (other,) = [one for one in whole if one.settings == rate]
