@@ -74,12 +74,12 @@ def test_the_report(training, tmp_path):
     # Points, stopped, and the rounds of all points: 3 × 2 + 4 + 2 × 8.
     chosen = "client_learning_rate=0.01, fedprox_mu=1"
     assert ["fedprox", chosen, "70.0", "5", "6", "4", "26"] in cells
-    header = next(line for line in cells if "GA over FedAvg" in line)
+    header = next(line for line in cells if "GA - FedAvg's" in line)
     (row,) = (line for line in cells[cells.index(header) :] if line[0] == "fedprox")
     values = dict(zip(header, row, strict=True))
     # GA is 50 + seed of FedAvg and 50 + 2 seed of FedProx, for seeds 1, 2, 3.
     assert values["GA"] == "54.0 ± 2.0"
-    assert values["GA over FedAvg"] == "+2.0 ± 1.0"
+    assert values["GA - FedAvg's"] == "+2.0 ± 1.0"
     assert values["VA, best round"] == "70.0 ± 0.0"
     assert (values["MB"], values["s/round"], values["seeds"]) == ("4.0", "0.500 ± 0.000", "3")
     text = (tmp_path / "sweep.md").read_text()

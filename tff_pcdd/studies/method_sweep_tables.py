@@ -72,7 +72,7 @@ def document(
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
             results(runs),
             comparison_notes.ACCURACY,
-            "GA over FedAvg: the mean over seeds of the difference "
+            "GA - FedAvg's: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
             "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
             "seconds. The seeds of this table had no part in the choice, and each run held out the "
@@ -135,7 +135,7 @@ def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
             headings.append(heading)
             plain = {method: tables.spread(column, 1) for method, column in values.items()}
             columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
-    lines = [["method", *headings, "GA over FedAvg", "PA epochs", "MB", "s/round", "seeds"]]
+    lines = [["method", *headings, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
     for method, group in by_method.items():
         finished = sum(run.usable for run in group)
         lines.append(
