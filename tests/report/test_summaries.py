@@ -3,10 +3,11 @@
 import csv
 import shutil
 
+import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.report import summaries
+from tff_pcdd.report import summaries, summary_picture
 
 # GA by method and federation, for seeds 1 and 2.
 GA = {
@@ -74,6 +75,33 @@ def test_a_run_that_diverged_counts_as_zero(directories, tmp_path):
     assert list(rows) == ["fedgela", "fedprox", "fedavg", "moon"]
     assert rows["moon"]["one, P10C2"] == "45.0 ± 63.6"
     assert "Nemenyi: the" not in text
+
+
+def ranking(difference):
+    """Average ranks 1, 2 and 3 on two federations, and a critical difference."""
+    placed = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
+    names = ["fedgela", "fedavg", "fedprox"]
+    return summaries.Ranking("ga_final", names, ["A", "B"], placed, None, difference, {}, {}, {})
+
+
+@pytest.mark.parametrize(
+    "differences, bands, sentence",
+    [
+        ((1.5, 5.0), [(1.0, 2.5), (1.0, 6.0)], "grey: not distinguishable"),
+        ((2.5, 5.0), [], "no method is distinguishable"),
+        ((None, None), [], "rank on each federation"),
+    ],
+)
+def test_grey_bands_only_where_some_method_can_be_told_apart(differences, bands, sentence):
+    rankings = [ranking(difference) for difference in differences]
+    figure, panels = summary_picture.draw(rankings, {"ga_final": "GA"})
+    drawn = []
+    for axes in panels:
+        for patch in axes.patches[: len(axes.patches) - 3]:  # All but the bars.
+            corners = patch.get_path().transformed(patch.get_patch_transform()).vertices[:, 0]
+            drawn.append((corners.min(), corners.max()))
+    assert drawn == bands
+    assert sentence in figure._suptitle.get_text().splitlines()[-1]
 
 
 def test_equal_values_share_a_rank(directories, tmp_path):

@@ -85,6 +85,12 @@ class Ranking:
     def average(self) -> np.ndarray:
         return self.placed.mean(axis=0)
 
+    @property
+    def separates(self) -> bool:
+        """Whether Nemenyi's test can tell any method from the one with the best average rank."""
+        average = self.average
+        return self.difference is not None and average[-1] - average[0] >= self.difference
+
 
 def summarize(
     comparison_dirs: Sequence[str | os.PathLike],

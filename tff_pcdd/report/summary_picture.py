@@ -23,21 +23,25 @@ def draw(rankings: Sequence[Ranking], names: Mapping[str, str]):
     lines = max(len(ranking.methods) for ranking in rankings)
     figure = Figure(figsize=(0.6 + 4.2 * len(rankings), 2.2 + 0.26 * lines), layout="constrained")
     panels = figure.subplots(1, len(rankings), squeeze=False).ravel()
+    # A picture that is grey throughout says less than a sentence.
+    band = any(ranking.separates for ranking in rankings)
     for axes, ranking in zip(panels, rankings, strict=True):
-        _panel(axes, ranking)
+        _panel(axes, ranking, band)
         axes.set_title(names[ranking.measure], fontsize=10)
     handles, labels = panels[0].get_legend_handles_labels()
     figure.legend(handles, labels, fontsize=8, loc="outside lower center", ncol=2)
     explained = "bars: average rank; marks: rank on each federation"
-    if any(ranking.difference is not None for ranking in rankings):
+    if band:
         explained += "\ngrey: not distinguishable from the best average rank (Nemenyi, 0.05)"
+    elif any(ranking.difference is not None for ranking in rankings):
+        explained += "\nno method is distinguishable from the best one (Nemenyi, 0.05)"
     figure.suptitle(f"Ranks of the methods, 1 is the best\n{explained}", fontsize=10)
     return figure, panels
 
 
-def _panel(axes, ranking: Ranking) -> None:
+def _panel(axes, ranking: Ranking, band: bool) -> None:
     positions = range(len(ranking.methods))
-    if ranking.difference is not None:
+    if band and ranking.difference is not None:
         first = ranking.average[0]
         axes.axvspan(first, first + ranking.difference, color="#dddddd", zorder=0, linewidth=0)
     axes.barh(positions, ranking.average, 0.62, color="#88aacc", zorder=1)
