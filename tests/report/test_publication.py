@@ -287,10 +287,20 @@ def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     assert not out.exists()
 
 
+def test_notes_may_give_a_federation_a_title(finished, tmp_path):
+    publish_dir = tmp_path / "docs"
+    folder = publication.publish(finished, publish_dir).name
+    notes = f'[federations]\n{folder} = "1,797 digits"\n[titles]\n{folder} = "Digits (A, B)"\n'
+    (publish_dir / "notes.toml").write_text(notes)
+    page = published_page.write(publish_dir)[0].read_text()
+    assert "\n## Digits (A, B)\n\n1,797 digits.\n" in page
+    assert f"[{folder}](#digits-a-b)" in page
+
+
 def test_changed_files_are_noticed(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("publish_dir", "is not a directory"):
-        published.read(out)
+        published.read(out, published.Notes())
     folder = publication.publish(finished, out)
     for file, old, new, reason in (
         ("final.csv", "52.0000", "62.0000", r"final\.csv is not what was published"),
@@ -301,11 +311,11 @@ def test_changed_files_are_noticed(finished, tmp_path):
         assert old in content
         (folder / file).write_text(content.replace(old, new))
         with pytest.raises(DamagedFileError, match=reason):
-            published.read(out)
+            published.read(out, published.Notes())
         (folder / file).write_text(content)
     (folder / "curves.csv").unlink()
     with pytest.raises(DamagedFileError, match=r"curves\.csv is missing"):
-        published.read(out)
+        published.read(out, published.Notes())
 
 
 @pytest.mark.parametrize(
@@ -329,7 +339,7 @@ def test_notes_that_cannot_be_used(text, reason, tmp_path):
 def test_the_page_is_what_its_files_say():
     directory = ROOT / "docs" / "comparison"
     notes = published.read_notes(directory)
-    results = published.read(directory, list(notes.federations))
+    results = published.read(directory, notes)
     page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
     assert published_page.document(results, notes, "comparison") == page
     assert published_page.missing_explanations(results, notes) == []

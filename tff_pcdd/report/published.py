@@ -54,6 +54,7 @@ class Published:
 
     Attributes:
         name: the name of its folder.
+        title: its heading.
         record: the contents of federation.json.
         results: the final runs.
         without_global_model: the methods among them that have no global model.
@@ -62,15 +63,12 @@ class Published:
     """
 
     name: str
+    title: str
     record: Mapping[str, Any]
     results: Sequence[Result]
     without_global_model: Sequence[str]
     trials: Sequence[Mapping[str, str]]
     curves: Sequence[Curve]
-
-    @property
-    def title(self) -> str:
-        return str(self.record["federation"])
 
     @property
     def methods(self) -> list[str]:
@@ -94,6 +92,7 @@ class Notes:
     Attributes:
         federations: a description of each federation of the comparison by its name, in the order
             of the page, whether its results have been published or not.
+        titles: headings of federations, where data set and partition do not say enough.
         remarks: what the records of a federation do not say about how it was computed.
         texts: further paragraphs, by their place.
         explanations: why methods fail, by federation and method.
@@ -103,6 +102,7 @@ class Notes:
     """
 
     federations: Mapping[str, str] = dataclasses.field(default_factory=dict)
+    titles: Mapping[str, str] = dataclasses.field(default_factory=dict)
     remarks: Mapping[str, str] = dataclasses.field(default_factory=dict)
     texts: Mapping[str, str] = dataclasses.field(default_factory=dict)
     explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
@@ -122,7 +122,7 @@ def read_notes(publish_dir: str | os.PathLike) -> Notes:
         if unknown := sorted({*values} - {field.name for field in dataclasses.fields(Notes)}):
             raise ValueError(f"there is no table {unknown[0]}")
         notes = Notes(**values)
-        plain = (notes.federations, notes.remarks, notes.texts, notes.claims)
+        plain = (notes.federations, notes.titles, notes.remarks, notes.texts, notes.claims)
         texts = [text for group in plain for text in group.values()]
         places = [text for group in notes.rows.values() for text in group.values()]
         texts += [text for group in notes.explanations.values() for text in group.values()]
@@ -141,12 +141,13 @@ def read_notes(publish_dir: str | os.PathLike) -> Notes:
     return notes
 
 
-def read(publish_dir: str | os.PathLike, order: Sequence[str] = ()) -> list[Published]:
+def read(publish_dir: str | os.PathLike, notes: Notes) -> list[Published]:
     """Reads all published results of a directory.
 
     Args:
         publish_dir: the directory.
-        order: names of folders that come first, in this order; the others are sorted by name.
+        notes: its notes, which give federations titles and an order; those that they do not name
+            follow, sorted by name.
 
     Raises:
         SettingError: the directory does not exist.
@@ -156,11 +157,12 @@ def read(publish_dir: str | os.PathLike, order: Sequence[str] = ()) -> list[Publ
     if not path.is_dir():
         raise SettingError("publish_dir", path, "is not a directory")
     names = [folder.name for folder in Directory(path).folders(f"*/{RECORD}")]
-    first = [name for name in order if name in names]
-    return [_read(path / name) for name in [*first, *(name for name in names if name not in first)]]
+    first = [name for name in notes.federations if name in names]
+    ordered = [*first, *(name for name in names if name not in first)]
+    return [_read(path / name, notes.titles.get(name)) for name in ordered]
 
 
-def _read(path: Path) -> Published:
+def _read(path: Path, title: str | None) -> Published:
     directory = Directory(path, compared=False)
     record = directory.json(RECORD)
     if record.get("schema") != SCHEMA:
@@ -175,13 +177,15 @@ def _read(path: Path) -> Published:
         lacking = [row["algorithm"] for row in final if row["global_model"] == "False"]
         results = [_result(path.name, row) for row in final]
         curves = _curves(*directory.table(CURVES))
+        title = title or str(record["federation"])
     except FileNotFoundError as error:
         raise DamagedFileError(f"{error.args[0]} is missing; publish the sweep again") from None
     except (AttributeError, KeyError, ValueError) as error:
         if isinstance(error, DamagedFileError):
             raise
         raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
-    return Published(path.name, record, results, list(dict.fromkeys(lacking)), trials, curves)
+    lacking = list(dict.fromkeys(lacking))
+    return Published(path.name, title, record, results, lacking, trials, curves)
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:

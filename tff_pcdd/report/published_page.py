@@ -99,7 +99,7 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
     """
     directory = Path(publish_dir)
     notes = read_notes(directory)
-    published = read(directory, list(notes.federations))
+    published = read(directory, notes)
     compared = published_claims.federations(published, notes)
     for one in compared:
         published_pictures.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
