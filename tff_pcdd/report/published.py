@@ -174,7 +174,7 @@ def _read(path: Path, title: str | None) -> Published:
                 reason = f"is not what was published (its checksum in {RECORD} differs)"
                 raise DamagedFileError(f"{path / file} {reason}")
         final, trials = (_rows(*directory.table(file)) for file in (FINAL, TUNING))
-        lacking = [row["algorithm"] for row in final if row["global_model"] == "False"]
+        lacking = {row["algorithm"]: None for row in final if row["global_model"] == "False"}
         results = [_result(path.name, row) for row in final]
         curves = _curves(*directory.table(CURVES))
         title = title or str(record["federation"])
@@ -184,8 +184,7 @@ def _read(path: Path, title: str | None) -> Published:
         if isinstance(error, DamagedFileError):
             raise
         raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
-    lacking = list(dict.fromkeys(lacking))
-    return Published(path.name, title, record, results, lacking, trials, curves)
+    return Published(path.name, title, record, results, list(lacking), trials, curves)
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:

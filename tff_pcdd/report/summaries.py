@@ -86,10 +86,18 @@ class Ranking:
         return self.placed.mean(axis=0)
 
     @property
+    def near_best(self) -> list[str]:
+        """The other methods that Nemenyi's test cannot tell from the one with the best rank."""
+        if self.difference is None:
+            return list(self.methods[1:])
+        behind = self.average[1:] - self.average[0]
+        pairs = zip(self.methods[1:], behind, strict=True)
+        return [method for method, ranks_behind in pairs if ranks_behind < self.difference]
+
+    @property
     def separates(self) -> bool:
         """Whether Nemenyi's test can tell any method from the one with the best average rank."""
-        average = self.average
-        return self.difference is not None and average[-1] - average[0] >= self.difference
+        return len(self.near_best) < len(self.methods) - 1
 
 
 def summarize(

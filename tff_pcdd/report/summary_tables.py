@@ -112,14 +112,9 @@ def tests(ranking: Ranking) -> str:
             f"{number} federations)."
         )
     if ranking.difference is not None:
-        near = [
-            method
-            for method, average in zip(ranking.methods, ranking.average, strict=True)
-            if method != best and average - ranking.average[0] < ranking.difference
-        ]
         sentences.append(
             f"Average ranks that differ by less than {ranking.difference:.1f} cannot be told apart "
-            f"(Nemenyi): {best} and {_listed(near, ranking)}."
+            f"(Nemenyi): {best} and {_listed(ranking.near_best, ranking)}."
         )
     tied = [method for method, p in ranking.p_best.items() if p >= level]
     ordered = [method for method in ranking.methods if method in tied]
