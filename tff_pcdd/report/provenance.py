@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.report.published import CURVES, FINAL, RECORD, TUNING, Published
@@ -36,8 +36,8 @@ def described(one: Published, folder: str) -> str:
     seeds = ", ".join(map(str, record["seeds"]))
     lines.append(
         f"- Time: {hours(record['seconds_of_rounds'])} for the rounds of all runs, added up, "
-        f"without evaluation{wall}. Runs: {len(one.trials)} settings with seed {seeds}, of which "
-        f"some were stopped early, and {len(one.results)} final ones"
+        f"without evaluation{wall}. Runs: {len(one.trials)} settings with seed {seeds}"
+        f"{_halving(calls)}, and {len(one.results)} final ones"
     )
     digests = ", ".join(
         f"seed {seed} `{digest[:16]}…`" for seed, digest in record["data_sha256"].items() if digest
@@ -62,6 +62,17 @@ def _settings(record: Mapping[str, Any]) -> str:
         f"{settings['local_epochs']} local epochs in batches of {settings['batch_size']}, "
         f"{settings['client_optimizer']}{f' with {optimizer}' if optimizer else ''}; "
         f"{f'{cohort} clients' if cohort else 'all clients'} in each round"
+    )
+
+
+def _halving(calls: Sequence[Mapping[str, Any]]) -> str:
+    """When settings were stopped early; empty if that was not recorded."""
+    if not calls or not calls[-1]["rungs"]:
+        return ""
+    shares = " and ".join(f"{100 * float(share):g} %" for share in calls[-1]["rungs"])
+    return (
+        f", of which the best 1/{calls[-1]['reduction']:g} per method went on after "
+        f"{shares} of the rounds"
     )
 
 
