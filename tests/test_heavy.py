@@ -3,6 +3,7 @@
 import gc
 import subprocess
 import sys
+import types
 
 import pytest
 
@@ -50,7 +51,21 @@ def test_importing_is_a_stage_until_it_is_done(package):
     with stages.passed_on(entered.append):
         heavy.load(package)
         heavy.load(package)
-    assert entered == ["importing TensorFlow"]
+    assert entered == [f"importing {package}"]
+
+
+@pytest.mark.parametrize(
+    "present, stage",
+    [((), "importing TensorFlow"), (("tensorflow",), "importing TensorFlow Federated")],
+)
+def test_the_stage_names_what_is_not_imported_yet(monkeypatch, present, stage):
+    """A comparison imports TensorFlow to check its runs, and TFF later."""
+    names, entered = ("tensorflow", "tensorflow_federated"), []
+    monkeypatch.setattr(heavy, "sys", types.SimpleNamespace(modules=dict.fromkeys(present)))
+    monkeypatch.setattr(heavy, "importlib", types.SimpleNamespace(import_module=lambda name: None))
+    with stages.passed_on(entered.append):
+        heavy.load(*names)
+    assert entered == [stage]
 
 
 def test_a_program_collects_no_imported_objects():

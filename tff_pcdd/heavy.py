@@ -14,6 +14,8 @@ import sys
 
 from tff_pcdd import stages
 
+_TITLES = {"tensorflow": "TensorFlow", "tensorflow_federated": "TensorFlow Federated"}
+
 _owns_process = False
 
 
@@ -31,7 +33,7 @@ def own_process() -> None:
 
 
 def load(*names: str) -> None:
-    """Imports packages, unless that has been done, and enters the stage of importing.
+    """Imports packages, unless that has been done, and enters the stage of importing the first.
 
     Args:
         names: the packages, such as "tensorflow".
@@ -39,7 +41,7 @@ def load(*names: str) -> None:
     missing = [name for name in names if name not in sys.modules]
     if not missing:
         return
-    stages.enter("importing TensorFlow")
+    stages.enter(f"importing {_TITLES.get(missing[0], missing[0])}")
     collects = gc.isenabled()
     gc.disable()
     try:
