@@ -12,7 +12,7 @@ import pytest
 from tests.studies.fake_sweep import Training, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report import publication, published, published_page
-from tff_pcdd.studies import study, sweep_methods
+from tff_pcdd.studies import sweep_methods, this_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -49,7 +49,7 @@ def publish_dir(monkeypatch, tmp_path):
     for name, gain in (("digits", 9), ("prox_alone", 4)):
         training = TwoHeads(tmp_path / name)
         training.gains = {"fedprox": lambda seed, gain=gain: gain + seed}
-        monkeypatch.setattr(study, "run_experiment", training)
+        monkeypatch.setattr(this_process, "run_experiment", training)
         planned = points()
         if name != "digits":
             del planned["fedavg"]

@@ -14,7 +14,7 @@ from tests.data.refusals import refuses
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report import publication, published, published_page, published_tables
-from tff_pcdd.studies import study, sweep_methods
+from tff_pcdd.studies import sweep_methods, this_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -26,7 +26,7 @@ def sweep(directory, monkeypatch, gains=GAINS, **settings):
     """Makes the directory of a finished sweep."""
     training = Training(directory)
     training.gains = {m: lambda seed, g=gains[m]: g.get(seed, min(g.values())) for m in gains}
-    monkeypatch.setattr(study, "run_experiment", training)
+    monkeypatch.setattr(this_process, "run_experiment", training)
     rates = [("0.01",), ("0.1",)]
     planned = points(**settings)
     for method in ("moon", "fedper"):
@@ -166,7 +166,7 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
     training = Training(directory, test=lambda seed: 18.0)
     training.gains = {"fedprox": lambda seed: -4}
     training.diverges = {"comparison/fedavg/seed_3": 6}
-    monkeypatch.setattr(study, "run_experiment", training)
+    monkeypatch.setattr(this_process, "run_experiment", training)
     sweep_methods(points(), directory)
     publication.publish(directory, tmp_path / "docs")
     _, missing = published_page.write(tmp_path / "docs")

@@ -16,13 +16,13 @@ from tests.studies.fake_sweep import (
     name,
     points,
 )
-from tff_pcdd.studies import Halving, dry_run, study, sweep_methods
+from tff_pcdd.studies import Halving, dry_run, sweep_methods, this_process
 
 
 @pytest.fixture
 def training(monkeypatch, tmp_path):
     stand_in = Training(tmp_path)
-    monkeypatch.setattr(study, "run_experiment", stand_in)
+    monkeypatch.setattr(this_process, "run_experiment", stand_in)
     return stand_in
 
 
@@ -92,7 +92,7 @@ def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):
     for number, test in enumerate((lambda seed: 50 + seed, lambda seed: 90 - 7 * seed)):
         directory = tmp_path / str(number)
         stand_in = Training(directory, test)
-        monkeypatch.setattr(study, "run_experiment", stand_in)
+        monkeypatch.setattr(this_process, "run_experiment", stand_in)
         chosen = sweep_methods(points(), directory).chosen
         results.append((chosen, stand_in.trained, (directory / "sweep.csv").read_bytes()))
     assert results[0] == results[1]

@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies import Outcome, Point, study, sweep, sweep_plots
+from tff_pcdd.studies import Outcome, Point, sweep, sweep_plots, this_process
 from tff_pcdd.training import ExperimentConfig
 
 # Validation and test accuracies by (rate, seed): the best on test data is not the best to choose.
@@ -50,7 +50,7 @@ def computed(monkeypatch):
             "best_personal_round": 4,
         }
 
-    monkeypatch.setattr(study, "run_experiment", run_experiment)
+    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
     return folders
 
 

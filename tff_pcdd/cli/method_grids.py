@@ -160,7 +160,7 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
     seeds = experiments.read_seeds(flags)
     finals = experiments.read_seeds(flags, "final_seeds")
     name = "personal_eval_every"
-    rarely = {name: 0} if flags["criterion"] == "va" and not flags.is_given(name) else {}
+    rarely = {} if flags["criterion"] == "va_personal" or flags.is_given(name) else {name: 0}
 
     def read_point(algorithm: str, point: Mapping[str, str]) -> Point:
         values = {name: grids[algorithm][name][text] for name, text in point.items()}

@@ -32,6 +32,7 @@ from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training.summary import BEST_ROUNDS
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
@@ -54,11 +55,12 @@ def define(flags: Flags) -> None:
     flags.add_choice(
         "criterion",
         "va",
-        ("va", "va_personal"),
+        tuple(BEST_ROUNDS),
         "Criterion of the choice: va, the accuracy of the global model on all held-out samples (of "
         "a method without one, the mean over clients of the personal model's accuracy on them); "
-        "or va_personal, the mean over clients of the personal model's accuracy, after its local "
-        "epochs, on the client's held-out samples.",
+        "va_balanced, the mean over classes of the same accuracy on the samples of a class, for "
+        "data with a long tail; or va_personal, the mean over clients of the personal model's "
+        "accuracy, after its local epochs, on the client's held-out samples.",
         _GROUP,
     )
     flags.add(

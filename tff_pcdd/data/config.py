@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import settings
-from tff_pcdd.data import holdout, long_tail, partitions, sources, subsets
+from tff_pcdd.data import cache, holdout, long_tail, partitions, sources, subsets
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.input_spec import InputSpec
@@ -164,7 +164,7 @@ class DataConfig:
             DataError: if data are missing, unreadable or inconsistent.
         """
         seed = self.seed or 0
-        pooled = self.source.load(self.partition.request(seed))
+        pooled = cache.load(self.source, self.partition.request(seed))
         pooled = subsets.keep_samples(
             pooled,
             self._choose_train(pooled.train.y, seed),

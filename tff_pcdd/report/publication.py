@@ -35,7 +35,7 @@ _POINTS = 30
 
 # Columns of comparison.csv that are published, with the number of digits after the point.
 _ACCURACIES = (
-    *("va_best", "ga_final", "ga_second_half"),
+    *("va_best", "va_balanced_best", "ga_final", "ga_second_half"),
     *("pa_before_final", "pa_before_masked_final", "pa_final"),
     *("ga_many_final", "ga_medium_final", "ga_few_final"),
     *("pa_many_final", "pa_medium_final", "pa_few_final"),

@@ -20,6 +20,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from tff_pcdd import heavy, modules
+from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies import run_reports
@@ -187,6 +188,8 @@ def compute(
         # Safe for the same reason as above.
         config, folder, options, overwrite, label, cores, limits = pickle.loads(job)
         _stay_on(cores)
+        # The runs of a study mostly train on the same data.
+        cache.keep()
         with run_reports.reported(number, send):
             return run_experiment(
                 config,

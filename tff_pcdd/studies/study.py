@@ -16,12 +16,13 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, files, heavy, stages
+from tff_pcdd import disks, files, stages
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, planning, run_experiment
+from tff_pcdd.studies.this_process import ThisProcess
+from tff_pcdd.training import ExperimentConfig, History, RunOptions
 from tff_pcdd.training.experiment import paused_result
 from tff_pcdd.training.history import csv_text
 from tff_pcdd.training.results import read_history
@@ -200,49 +201,6 @@ def _raise_if_general(number: int, failure: Failure) -> None:
         raise failure.error
 
 
-class _ThisProcess:
-    """Computes runs one after the other, with the methods of `RunProcesses`."""
-
-    def __init__(self, options: RunOptions | None, *, overwrite: bool):
-        self._options = options
-        self._overwrite = overwrite
-        self._next: tuple[int, StudyRun, str] | None = None
-
-    @property
-    def busy(self) -> int:
-        return int(self._next is not None)
-
-    @property
-    def free(self) -> bool:
-        return self._next is None
-
-    def check(self, configs: Sequence[ExperimentConfig]) -> None:
-        if configs:
-            heavy.load("tensorflow")
-        planning.check_all(configs)
-
-    def start(self, number: int, run: StudyRun, label: str) -> None:
-        self._next = (number, run, label)
-
-    def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
-        assert self._next is not None
-        (number, run, label), self._next = self._next, None
-        try:
-            return number, run_experiment(
-                run.config,
-                run.folder,
-                self._options,
-                overwrite=self._overwrite,
-                label=label,
-                **run.limits,
-            )
-        except Exception as error:
-            return number, Failure.of(error)
-
-    def count(self) -> None:
-        """There is no display of all runs."""
-
-
 def _computer(
     parallel: ParallelOptions,
     options: RunOptions | None,
@@ -252,7 +210,7 @@ def _computer(
 ) -> contextlib.AbstractContextManager[Any]:
     """What computes the runs: this process, or several that Ray starts."""
     if parallel.parallel_runs == 1:
-        return contextlib.nullcontext(_ThisProcess(options, overwrite=overwrite))
+        return ThisProcess(options, overwrite=overwrite)
     from tff_pcdd.studies.run_processes import RunProcesses
 
     return RunProcesses(parallel, options, directory, runs, overwrite=overwrite)

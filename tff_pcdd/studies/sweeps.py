@@ -16,6 +16,7 @@ from tff_pcdd.studies.outcomes import Outcome, Point, choose
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import RunOptions
+from tff_pcdd.training.summary import BEST_ROUNDS
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
@@ -25,14 +26,13 @@ with epy.lazy_imports():
 _CSV, _TABLE, _PICTURE, _FLAGS = "sweep.csv", "sweep.md", "sweep.png", "best.flags"
 _FILES = (_CSV, _TABLE, _PICTURE, _FLAGS)
 
-# The accuracies on held-out samples by which a point may be chosen, each with the key of a summary
-# that holds the round with the best value.
-CRITERIA = {"va": "best_round", "va_personal": "best_personal_round"}
-
-# What the accuracy in the tables is.
+# What the accuracy in the tables is, for each accuracy by which a point may be chosen.
 NOTES = {
     "va": "VA: accuracy of the global model on the samples that all clients held out; if there is "
     "no global model (†), the mean over clients of the personal model's accuracy on all of them",
+    "va_balanced": "VA: mean over classes of the global model's accuracy on the samples of a class "
+    "that all clients held out; if there is no global model (†), the mean over clients and classes "
+    "of the personal model's accuracy on all of them",
     "va_personal": "VA: mean over clients of the personal model's accuracy, after its local "
     "epochs, on the samples that the client held out",
 }
@@ -68,7 +68,7 @@ def sweep(
         output_dir: the directory of a folder SETTING=VALUE,…/seed_N for each run, sweep.csv, .md
             and .png, best.flags with the chosen settings, and failures.txt if runs failed.
         options: how and where the experiments are computed.
-        criterion: a key of `CRITERIA`.
+        criterion: a key of `summary.BEST_ROUNDS`.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
 
@@ -136,7 +136,7 @@ def plan(
 
 
 def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str) -> list[Outcome]:
-    chosen = CRITERIA[criterion]
+    chosen = BEST_ROUNDS[criterion]
     outcomes, remaining = [], iter(runs)
     for point in points:
         group = [next(remaining) for _ in point.configs]

@@ -139,7 +139,7 @@ def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
     # After how many rounds every trial has been measured, by settings alone: when personal models
     # are evaluated depends on the data. Until then no trial is stopped.
     every = max(config.evaluation.eval_every for point in grid for config in point.configs)
-    measured = every if criterion == "va" else planned
+    measured = planned if criterion == "va_personal" else every
     active, before, total = len(grid), 0, 0
     for rung in (*halving.rounds(planned), planned):
         total += active * (rung - before)

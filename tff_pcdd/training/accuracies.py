@@ -19,6 +19,9 @@ PERSONAL_COLUMNS = {
 }
 # The columns for which groups of classes and further metrics are reported too.
 _DETAILED_COLUMNS = {"after": "pa", "before": "pa_before"}
+# Accuracies of the global model on all samples that clients held out: of all samples, and the mean
+# over their classes.
+GLOBAL_VALIDATION = ("va", "va_balanced")
 # Columns for the counts on the samples that clients held out.
 _VALIDATION_COLUMNS = {"validation_after": "va_personal", "validation_before": "va_personal_before"}
 
@@ -76,6 +79,17 @@ def global_accuracies(
     return results
 
 
+def held_out_accuracies(total: np.ndarray, correct: np.ndarray) -> dict[str, float]:
+    """Accuracies of the global model on held-out samples, in percent, as `GLOBAL_VALIDATION` lists.
+
+    Args:
+        total: held-out samples by class, [C].
+        correct: correctly classified ones among them, [C].
+    """
+    measured = evaluation.accuracy(correct, total), evaluation.balanced_accuracy(correct, total)
+    return dict(zip(GLOBAL_VALIDATION, measured, strict=True))
+
+
 def personal_accuracies(
     counts: Mapping[str, np.ndarray], groups: Groups, metrics: Sequence[Metric] = ()
 ) -> dict[str, float]:
@@ -120,7 +134,7 @@ def columns(
     return [
         *of_heads,
         *PERSONAL_COLUMNS.values(),
-        *(("va", *_VALIDATION_COLUMNS.values()) if validation else ()),
+        *((*GLOBAL_VALIDATION, *_VALIDATION_COLUMNS.values()) if validation else ()),
         *(f"{head}_{group}" for head in of_heads for group in groups.federation),
         *(f"{pa}_{group}" for pa in _DETAILED_COLUMNS.values() for group in groups.federation),
         *metric_columns(metrics),

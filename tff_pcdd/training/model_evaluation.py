@@ -11,7 +11,6 @@ import numpy as np
 
 from tff_pcdd import data
 from tff_pcdd.training import accuracies
-from tff_pcdd.training.accuracies import Groups
 
 if TYPE_CHECKING:
     from tff_pcdd.training.simulation import Simulation
@@ -65,9 +64,7 @@ class ModelEvaluation:
         if simulation.spec.validation:
             examples = simulation.federation.validation_examples()
             total, heads, _ = self._evaluate_global(examples)
-            no_groups = Groups({}, {})
-            held_out = accuracies.global_accuracies(total, {"head": heads["head"]}, no_groups)
-            results["va"] = held_out["ga"]
+            results |= accuracies.held_out_accuracies(total, np.asarray(heads["head"]))
         return results
 
     def personal_counts(self) -> dict[str, np.ndarray]:

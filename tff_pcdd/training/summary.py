@@ -16,6 +16,13 @@ if TYPE_CHECKING:
 
 # Prefixes of the names of accuracies: global, personal, validation.
 _TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
+# The key of the best round by each accuracy on held-out samples by which rounds and settings may be
+# chosen.
+BEST_ROUNDS = {
+    "va": "best_round",
+    "va_balanced": "best_balanced_round",
+    "va_personal": "best_personal_round",
+}
 
 
 def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
@@ -96,8 +103,9 @@ def summarize_accuracies(
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    summary |= _at_best_round(eligible, "va", "best_round", further)
-    return summary | _at_best_round(eligible, "va_personal", "best_personal_round", further)
+    for criterion, name in BEST_ROUNDS.items():
+        summary |= _at_best_round(eligible, criterion, name, further)
+    return summary
 
 
 def _at_best_round(

@@ -1,0 +1,75 @@
+"""Data sets that stay in memory while a study computes one run after the other on them.
+
+Decoding a set of images takes longer than many short runs. Outside of studies nothing is kept, so a
+program that loads data again sees what has changed on the disk.
+"""
+
+from __future__ import annotations
+
+import collections
+import sys
+
+from tff_pcdd.data.pooled import LoadRequest, PooledData
+from tff_pcdd.data.sources import DataSource
+
+# What a process keeps at most, in bytes; larger data sets are loaded for each run.
+_MOST_BYTES = 1 << 29
+
+_kept: collections.OrderedDict[tuple[DataSource, LoadRequest], PooledData] | None = None
+
+
+def keep() -> None:
+    """From now on, this process keeps the data sets that it loads."""
+    global _kept
+    if _kept is None:
+        _kept = collections.OrderedDict()
+
+
+def forget() -> None:
+    """Drops what is kept, and keeps nothing from now on."""
+    global _kept
+    _kept = None
+
+
+def load(source: DataSource, request: LoadRequest) -> PooledData:
+    """What `source.load(request)` returns, loaded again only if it is not kept.
+
+    Its arrays must not be changed.
+
+    Raises:
+        SettingError: if a setting does not fit the data.
+        DataError: if data are missing, unreadable or inconsistent.
+    """
+    key = source, request
+    if _kept is None or not _is_hashable(key):
+        return source.load(request)
+    if key in _kept:
+        _kept.move_to_end(key)
+        return _kept[key]
+    loaded = source.load(request)
+    if _size(loaded) <= _MOST_BYTES:
+        _kept[key] = loaded
+        while sum(map(_size, _kept.values())) > _MOST_BYTES:
+            _kept.popitem(last=False)
+    return loaded
+
+
+def _is_hashable(key: object) -> bool:
+    """Whether a key can be looked up; a source of the user's own may hold anything."""
+    try:
+        hash(key)
+    except TypeError:
+        return False
+    return True
+
+
+def _size(data: PooledData) -> int:
+    """The bytes of the samples."""
+    parts = (data.train, data.test)
+    return sum(_bytes(array) for part in parts for array in (part.x, part.y))
+
+
+def _bytes(array) -> int:
+    # Of texts, the array only holds references.
+    texts = sum(map(sys.getsizeof, array)) if array.dtype == object else 0
+    return array.nbytes + texts
