@@ -44,10 +44,11 @@ def test_named_learning_rates_are_taken_as_they_are():
     [
         # Of four settings, one goes on after 4 of 8 rounds.
         (("--rungs=0.5", "--reduction=4"), True, 4 * 4 + 4),
+        (("--rungs=0.5", "--reduction=4", "--criterion=va_balanced"), True, 4 * 4 + 4),
         (("--rungs=0.5", "--reduction=4", "--criterion=va_personal"), True, 4 * 8),
         (("--rungs=",), False, 4 * 8),
     ],
-    ids=["global", "personal", "no rungs"],
+    ids=["global", "balanced", "personal", "no rungs"],
 )
 def test_a_dry_run_ends_with_the_size_of_the_sweep(flags, stops, rounds, call_here, tmp_path):
     given = ("--algorithms=fedavg", "--rounds=8", "--validation_fraction=0.2", *flags)

@@ -224,6 +224,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
         "tensorflow_federated": "0.87",
         "rungs": ["0.25", "0.5"],
         "reduction": 3.0,
+        "criterion": "va_balanced",
     }
     lines = [
         {
@@ -258,6 +259,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
     page = published_page.write(tmp_path / "docs")[0].read_text()
     assert "the command took 3 min" in page
     assert "on 2 cores of a processor with 23.5 GiB" in page
+    assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in page
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
     path.write_text('{"process": 1}\n')
     with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):

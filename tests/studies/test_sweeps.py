@@ -46,6 +46,8 @@ def computed(monkeypatch):
             "best_round": 3,
             "ga_at_best_round": TEST[rate],
             "pa_at_best_round": None,
+            "va_balanced_best": 200 - value,
+            "best_balanced_round": 5,
             "va_personal_best": 100 - value,
             "best_personal_round": 4,
         }
@@ -77,10 +79,18 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
 
 
-def test_the_other_criterion(computed, tmp_path):
-    result = sweep(POINTS, tmp_path, criterion="va_personal")
+@pytest.mark.parametrize(
+    ("criterion", "best_round", "note"),
+    [
+        ("va_personal", 4, "mean over clients of the personal model's accuracy"),
+        ("va_balanced", 5, "mean over classes of the global model's accuracy"),
+    ],
+)
+def test_the_other_criteria(criterion, best_round, note, computed, tmp_path):
+    result = sweep(POINTS, tmp_path, criterion=criterion)
     assert result.best == {"client_learning_rate": "0.1"}
-    assert "| 4 ± 0" in result.report.replace("**", "")
+    assert f"| {best_round} ± 0" in result.report.replace("**", "")
+    assert f"VA: {note}" in (tmp_path / "sweep.md").read_text()
 
 
 @pytest.mark.parametrize(

@@ -56,6 +56,15 @@ def test_classes_of_similar_size_are_not_grouped():
         assert (bool(groups.federation), bool(groups.clients)) == (grouped, grouped)
 
 
+def test_held_out_accuracies_against_numpy():
+    """Classes of which nothing was held out are left out of the mean over classes."""
+    total, correct = np.array([8, 2, 0, 1]), np.array([8, 1, 0, 0])
+    found = accuracies.held_out_accuracies(total, correct)
+    assert found == {"va": pytest.approx(900 / 11), "va_balanced": pytest.approx(50.0)}
+    nothing = accuracies.held_out_accuracies(0 * total, 0 * total)
+    assert all(np.isnan(value) for value in nothing.values())
+
+
 def test_metrics_against_numpy():
     """Classes without samples, and clients without any, are left out."""
     total = np.array([[4, 0, 10], [5, 5, 0], [0, 0, 0]])

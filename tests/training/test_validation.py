@@ -26,7 +26,11 @@ def test_the_best_round_is_chosen_on_validation(validated):
     written = rows(directory)
     results = summary(directory)
     values = [float(row["va"]) for row in written]
-    for column, chosen in (("va", "best_round"), ("va_personal", "best_personal_round")):
+    for column, chosen in (
+        ("va", "best_round"),
+        ("va_balanced", "best_balanced_round"),
+        ("va_personal", "best_personal_round"),
+    ):
         accuracies = [float(row[column]) for row in written]
         best = written[accuracies.index(max(accuracies))]
         assert results[chosen] == int(best["round"])
@@ -52,9 +56,11 @@ def test_validation_accuracies_are_those_on_held_out_samples(validated, options)
     x = np.concatenate([part.x for part in pooled])
     y = np.concatenate([part.y for part in pooled])
     counts = simulation.invoke(process.evaluate_global, simulation.state, {"x": x, "y": y})
-    correct, total = (np.sum(value) for value in (counts["correct"]["head"], counts["total"]))
-    assert total == round(0.25 * 100)
-    assert float(row["va"]) == pytest.approx(100 * correct / total, rel=1e-8)
+    correct, total = (np.asarray(value) for value in (counts["correct"]["head"], counts["total"]))
+    assert total.sum() == round(0.25 * 100)
+    assert float(row["va"]) == pytest.approx(100 * correct.sum() / total.sum(), rel=1e-8)
+    shares = [right / number for right, number in zip(correct, total, strict=True) if number]
+    assert float(row["va_balanced"]) == pytest.approx(100 * np.mean(shares), rel=1e-8)
 
     counts = simulation.personal_counts()
     results = simulation.map_clients(

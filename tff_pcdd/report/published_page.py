@@ -48,8 +48,8 @@ _HOW = """\
   method that are worse on held-out samples are stopped (successive halving).
 - **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
   are {share} of every client's training samples; for methods without a global model (†), the mean
-  over clients of the personal model's accuracy on the held-out samples of all clients. Accuracies
-  on the test set have no part in the choice.
+  over clients of the personal model's accuracy on the held-out samples of all clients.{balanced}
+  Accuracies on the test set have no part in the choice.
 - **Comparison.** The chosen settings are trained with seeds {finals}, which had no part in the
   choice, and evaluated after the last round. With the same seed, all methods have the same clients,
   cohorts, batches and initial weights. Clients are weighted as each method's authors do
@@ -60,6 +60,12 @@ _HOW = """\
   models are at a disadvantage in the columns of PA. Of a coefficient that acts on personal models
   alone, such as APFL's and Ditto's, all values are equally good and the first one was taken.
   (`--criterion=va_personal` tunes by the clients' own held-out samples.)"""
+
+_BALANCED = """
+  On {titles}, whose classes differ in size, it is the mean over classes of the accuracy on the
+  held-out samples of a class (`--criterion=va_balanced`): otherwise, settings that help the small
+  classes would hardly ever be chosen. Of these, only a few samples are held out, so the choice is
+  less certain there."""
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
@@ -73,9 +79,9 @@ place. GA - FedAvg's: mean difference to the run of FedAvg with the same seed, i
 seeds ahead: for how many of them it is positive. MB: what all clients send and receive in a run, in
 units of 1,000,000 bytes. s/round: median time of a round in seconds, of runs that shared the
 machine with others; [the benchmark](benchmark.md#methods) compares the times of methods side by
-side. VA: the held-out accuracy of the chosen settings in their best round. At the edge: settings
-whose chosen value is the least or the greatest that was tried, and better than the others, so a
-wider grid might be better still. Points: settings that were tried; rounds: what they trained
+side. VA: the held-out accuracy by which settings were chosen, in the best round. At the edge:
+settings whose chosen value is the least or the greatest that was tried, and better than the others,
+so a wider grid might be better still. Points: settings that were tried; rounds: what they trained
 together.
 
 A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
@@ -206,8 +212,14 @@ def _how(published: Sequence[Published]) -> str:
 
     shares = {100 * one.record["settings"]["validation_fraction"] for one in published}
     rates = published_tables.learning_rates(published)
+    balanced = [
+        one.title
+        for one in published
+        if any(call.get("criterion") == "va_balanced" for call in one.record["calls"])
+    ]
     return _HOW.format(
         rates=f" ({', '.join(rates)})" if rates else "",
+        balanced=_BALANCED.format(titles=" and ".join(balanced)) if balanced else "",
         share=" or ".join(f"{share:g} %" for share in sorted(shares)) or "20 %",
         seeds=listed("seeds", "0"),
         finals=listed("final_seeds", "1, 2, 3"),
