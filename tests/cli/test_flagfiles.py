@@ -104,8 +104,15 @@ def test_a_sweep_says_what_to_expect(name):
         assert re.search(part, comment, re.MULTILINE), part
 
 
+def base_of(name):
+    """The flagfile of the federation that a row of an ablation was trained on."""
+    (path,) = included(name)
+    base = os.path.normpath(os.path.join(os.path.dirname(name), path))
+    return base_of(base) if base in ABLATIONS else base
+
+
 def read_comparison(name):
-    on_digits = "/digits_" in name or name in ABLATIONS
+    on_digits = "/digits_" in (base_of(name) if name in ABLATIONS else name)
     data = [] if on_digits else ["--data_dir=/not/there"]
     flags = Flags(["sweep", f"--flagfile={name}", *data])
     sweep.define(flags)
@@ -132,14 +139,15 @@ def test_the_methods_of_a_comparison_have_equal_budgets(name, monkeypatch):
 
 @pytest.mark.parametrize("name", ABLATIONS)
 def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
-    """Only settings of the method differ from those of the method's row on digits, P10C2."""
+    """Only settings of the method differ from those of the method's row on that federation."""
     monkeypatch.chdir(ROOT)
-    flags, others = read_comparison(name), read_comparison("flags/comparison/digits_p10c2.flags")
+    flags, others = read_comparison(name), read_comparison(base_of(name))
     whole = method_grids.points(others, {"fedavg": method_grids.read(others)["fedavg"]})["fedavg"]
     planned = method_grids.points(flags, method_grids.read(flags))
     for points in planned.values():
-        # A head that is trained has no scale; one file leaves out the largest learning rate.
-        fewer = {"fedgela_local": 4, "fedmr_intra_slow": 9}
+        # A head that is trained has no scale, and FedAvg no coefficient; one file leaves out the
+        # largest learning rate.
+        fewer = {"fedgela_local": 4, "fashion_lt_gafr": 4, "fedmr_intra_slow": 9}
         assert len(points) == fewer.get(Path(name).stem, 12)
         for point in points:
             rate = {"client_learning_rate": point.settings["client_learning_rate"]}
