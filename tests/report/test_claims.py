@@ -118,6 +118,30 @@ def test_diverged_runs_of_a_row_are_counted(publish_dir):
     assert "2 of 3, 1 diverged" in row
 
 
+def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
+    """Also those of another head."""
+    assert "GA, few" not in published_page.write(publish_dir)[0].read_text()
+    path = publish_dir / "digits" / "final.csv"
+    text = path.read_text()
+    header, *lines = text.splitlines()
+    few = {"fedavg": ("10.0", ""), "fedprox": ("20.0", "30.0")}
+    added = [f"{line},{','.join(few[line.split(',')[0]])}" for line in lines]
+    changed = "\n".join([f"{header},ga_few_final,ga_psi_few_final", *added]) + "\n"
+    path.write_text(changed)
+    record = path.with_name("federation.json")
+    digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
+    record.write_text(record.read_text().replace(*digests))
+    page = published_page.write(publish_dir)[0].read_text()
+    section = page[page.index("### FedProx") :]
+    assert "GA, few" in section
+    assert "GA, many" not in section
+    found = {name: row[4] for name, row in table(page).items() if len(row) > 5}
+    assert found["without the term"] == "10.0 ± 0.0"
+    assert found["with the term"] == "20.0 ± 0.0"
+    assert found["with another head"] == "30.0 ± 0.0"
+    assert found["the term alone"] == "–"
+
+
 def test_a_sweep_for_a_row_is_no_federation(publish_dir):
     page = published_page.write(publish_dir)[0].read_text()
     before = page[: page.index("## What the papers claim")]
@@ -174,7 +198,8 @@ def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
     notes = read_notes()
     for name, text in notes.claims.items():
         known = set()
-        for path in (ROOT / "flags" / "published").glob(f"{name}_table*.csv"):
+        method = name.split()[0].lower()
+        for path in (ROOT / "flags" / "published").glob(f"{method}_table*.csv"):
             with open(path, newline="", encoding="utf-8") as file:
                 values = [row["value"] for row in csv.DictReader(file)]
             # Accuracies of FedLoGe are fractions of 1.

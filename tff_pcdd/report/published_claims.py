@@ -8,6 +8,7 @@ which the same runs have measured.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
@@ -26,10 +27,11 @@ points; in brackets, for how many seeds it is positive."""
 _COMPUTED = """\
 Each row whose settings differ from those of the methods above was tuned in a sweep of its own:"""
 
-# The columns of the tables: of the global model, with the difference to the first row, and of the
-# personal models.
+# The columns of the tables: of the global model, with the difference to the first row; of its
+# accuracies on groups of classes, if classes differ in size; and of the personal models.
 _GA = "ga_final"
-_GLOBAL = {_GA: "GA", "ga_second_half": "GA, 2nd half"}
+_COMPARED = {_GA: "GA", "ga_second_half": "GA, 2nd half"}
+_GROUPS = {f"ga_{group}_final": f"GA, {group}" for group in ("many", "medium", "few")}
 _PERSONAL = {
     "pa_before_final": "PA before",
     "pa_before_masked_final": "PA before, own classes",
@@ -57,9 +59,13 @@ class Row(NamedTuple):
         return cls(folder, method, "".join(heads))
 
     def values(self, sweep: Published, column: str) -> dict[str, float]:
-        """A column by seed, without runs that diverged; of another head there is only GA."""
+        """A column by seed, without runs that diverged.
+
+        Of another head, there are only accuracies of the global model after the last round.
+        """
         if self.head:
-            column = f"ga_{self.head}_final" if column == _GA else ""
+            of_head = re.fullmatch("ga(_.*final)", column)
+            column = f"ga_{self.head}{of_head[1]}" if of_head else ""
         runs = [r for r in sweep.results if r.method == self.method and not r.diverged]
         found = {run.seed: run.values.get(column) for run in runs}
         return {seed: value for seed, value in found.items() if value is not None}
@@ -115,47 +121,55 @@ def _title(name: str) -> str:
 def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], folder: str) -> str:
     """The rows of a method's table, in the order of the notes."""
     sweeps = {one.name: one for one in published}
-    first: Row | None = None
-    headings = [heading for column in _GLOBAL.values() for heading in (column, "difference")]
-    lines = [["row", *headings, *_PERSONAL.values(), "seeds", "chosen settings", "results"]]
-    for text, place in rows.items():
-        row = Row.parse(place)
-        sweep = sweeps.get(row.folder)
-        if sweep is None:
+    parsed = {text: Row.parse(place) for text, place in rows.items()}
+    found = {text: row for text, row in parsed.items() if row.folder in sweeps}
+    for row in found.values():
+        _check(name, row, sweeps[row.folder])
+    groups = {
+        column: heading
+        for column, heading in _GROUPS.items()
+        if any(row.values(sweeps[row.folder], column) for row in found.values())
+    }
+    others = {**groups, **_PERSONAL}
+    headings = [heading for column in _COMPARED.values() for heading in (column, "difference")]
+    lines = [["row", *headings, *others.values(), "seeds", "chosen settings", "results"]]
+    for text, row in parsed.items():
+        if text not in found:
             blank = [""] * (len(lines[0]) - 3)
             lines.append([text, "**not run yet**", *blank, row.folder])
             continue
-        if row.method not in sweep.methods or (row.head and not row.values(sweep, _GA)):
-            lacking = f"a head {row.head} of {row.method}" if row.head else row.method
-            reason = f"rows.{name}: {row.folder} lacks {lacking}"
-            raise DamagedFileError(f"{NOTES} cannot be used ({reason})")
-        cells = _global(row, sweep, first, sweeps)
-        cells += [tables.spread([*row.values(sweep, column).values()], 1) for column in _PERSONAL]
+        sweep = sweeps[row.folder]
+        cells = []
+        for column in (*_COMPARED, *others):
+            cells.append(tables.spread([*row.values(sweep, column).values()], 1))
+            if column in _COMPARED:
+                cells.append(_difference(row, next(iter(found.values())), sweeps, column))
         runs = [result for result in sweep.results if result.method == row.method]
         lost = sum(run.diverged for run in runs)
         cells.append(tables.count(len(runs) - lost, len(runs), lost))
         cells.append(published_tables.chosen(sweep, row.method))
         lines.append([text, *cells, f"[{row.folder}]({folder}/{row.folder}/{FINAL})"])
-        first = first or row
     return tables.markdown(lines)
 
 
-def _global(
-    row: Row, sweep: Published, first: Row | None, sweeps: Mapping[str, Published]
-) -> list[str]:
-    """Accuracies of the global model, each with the difference to the first row of the table."""
-    cells = []
-    for column in _GLOBAL:
-        own = row.values(sweep, column)
-        pairs = []
-        if first is not None:
-            other = first.values(sweeps[first.folder], column)
-            seeds = [seed for seed in own if seed in other]
-            same = _common_data(sweep, sweeps[first.folder])
-            pairs = [own[seed] - other[seed] for seed in seeds if seed in same]
-        ahead = f" ({sum(pair > 0 for pair in pairs)} of {len(pairs)})" if pairs else ""
-        cells += [tables.spread([*own.values()], 1), tables.spread(pairs, 1, "+") + ahead]
-    return cells
+def _check(name: str, row: Row, sweep: Published) -> None:
+    """Refuses a row whose sweep lacks its method or its head."""
+    if row.method not in sweep.methods or (row.head and not row.values(sweep, _GA)):
+        lacking = f"a head {row.head} of {row.method}" if row.head else row.method
+        reason = f"rows.{name}: {row.folder} lacks {lacking}"
+        raise DamagedFileError(f"{NOTES} cannot be used ({reason})")
+
+
+def _difference(row: Row, first: Row, sweeps: Mapping[str, Published], column: str) -> str:
+    """The difference of a column to the first row of the table, for runs with the same data."""
+    if row == first:
+        return tables.NO_VALUE
+    sweep, first_sweep = sweeps[row.folder], sweeps[first.folder]
+    own, other = row.values(sweep, column), first.values(first_sweep, column)
+    same = _common_data(sweep, first_sweep)
+    pairs = [own[seed] - other[seed] for seed in own if seed in other and seed in same]
+    ahead = f" ({sum(pair > 0 for pair in pairs)} of {len(pairs)})" if pairs else ""
+    return tables.spread(pairs, 1, "+") + ahead
 
 
 def _common_data(one: Published, other: Published) -> list[str]:
