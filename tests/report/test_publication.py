@@ -13,7 +13,13 @@ import pytest
 from tests.data.refusals import refuses
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import publication, published, published_page, published_tables
+from tff_pcdd.report import (
+    held_out,
+    publication,
+    published,
+    published_page,
+    published_tables,
+)
 from tff_pcdd.studies import sweep_methods, this_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -79,6 +85,12 @@ def test_what_is_published(finished, tmp_path):
         name(("0.01", "1"))
     }
     assert len(tuning) == len(PROX)
+    # What all points have trained, those that were stopped first included.
+    held = [row for row in rows(folder / "held_out.csv") if row["algorithm"] == "fedprox"]
+    assert {row["settings"]: float(row["va"]) for row in held} == {
+        name(texts): curve[0] for texts, curve in PROX.items()
+    }
+    assert {(row["seed"], row["round"], row["ga"]) for row in held} == {("0", "2", "50.00")}
     curve = rows(folder / "curves.csv")[4]
     assert (curve["algorithm"], curve["seed"], curve[str(ROUNDS)]) == ("fedprox", "2", "52.00")
     record = json.loads((folder / "federation.json").read_text())
@@ -135,6 +147,27 @@ def test_a_value_that_makes_no_difference_is_not_at_the_edge():
     results = types.SimpleNamespace(methods=["apfl"], trials=trials)
     found = table(published_tables.choices(results), "chosen settings")
     assert found["apfl"]["at the edge"] == "client_learning_rate"
+
+
+def test_how_far_held_out_samples_and_the_test_set_agree():
+    rng = np.random.default_rng(0)
+    ga, va, balanced = rng.permutation(20), rng.permutation(20), rng.permutation(20)
+    table = [
+        {"algorithm": "ab"[i % 2], "round": "8", "va": str(v), "va_balanced": str(b), "ga": str(g)}
+        for i, (v, b, g) in enumerate(zip(va, balanced, ga, strict=True))
+    ]
+    # Without ties, the correlation of ranks is that of the values, which are 0 to 19.
+    plain, mean = (np.corrcoef(values, ga)[0, 1] for values in (va, balanced))
+    # What each method loses by the run that is best by the mean over classes.
+    lost = [ga[i::2].max() - ga[i::2][balanced[i::2].argmax()] for i in (0, 1)]
+    text = held_out.described(table, "va_balanced")
+    assert "after 8 rounds, over 20 runs" in text
+    assert f": {plain:.2f} for the accuracy" in text
+    assert f", {mean:.2f} for its mean over classes. With" in text
+    assert f"GA is then {np.mean(lost):.1f} points below" in text
+    assert held_out.described(table, "va_personal").endswith("for its mean over classes")
+    assert held_out.described(table[:9], "va") == ""
+    assert held_out.described([{**row, "va": "", "va_balanced": "1"} for row in table], "va") == ""
 
 
 def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_pcdd.report.published import CURVES, FINAL, RECORD, TUNING, Published
+from tff_pcdd.report import held_out
+from tff_pcdd.report.published import CURVES, FINAL, HELD_OUT, RECORD, TUNING, Published
 
 
 def described(one: Published, folder: str) -> str:
@@ -44,6 +45,9 @@ def described(one: Published, folder: str) -> str:
     )
     if digests:
         lines.append(f"- SHA-256 of the data and their division among clients: {digests}")
+    criterion = calls[-1].get("criterion", "va") if calls else "va"
+    if agreement := held_out.described(one.held_out, criterion):
+        lines.append(f"- {agreement}")
     lines.append(f"- Files: {files(one, folder)}")
     return "\n".join(lines)
 
@@ -95,7 +99,7 @@ def _command(one: Published) -> str:
 
 def files(one: Published, folder: str) -> str:
     """Links to the files of a sweep."""
-    names = (RECORD, FINAL, TUNING, CURVES)
+    names = (RECORD, FINAL, TUNING, CURVES, *([HELD_OUT] if one.held_out else []))
     return ", ".join(f"[{file}]({folder}/{one.name}/{file})" for file in names)
 
 

@@ -19,9 +19,9 @@ from typing import Any
 from tff_pcdd import files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.report import comparison_results, recorded_calls, settings_table
+from tff_pcdd.report import comparison_results, held_out, recorded_calls, settings_table
 from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.report.published import CURVES, FINAL, RECORD, SCHEMA, TUNING
+from tff_pcdd.report.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
 from tff_pcdd.report.reading import Directory
 from tff_pcdd.studies import method_sweep, tuning
 from tff_pcdd.studies.method_sweep import COMPARISON
@@ -84,6 +84,8 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
     tables = {FINAL: _final(results), TUNING: _csv(trials), CURVES: _curves(directory, results)}
+    if held := held_out.rows(trials, [_tuning_folders(path, [trial]) for trial in trials]):
+        tables[HELD_OUT] = _csv(held)
     record = {
         "schema": SCHEMA,
         "version": __version__,

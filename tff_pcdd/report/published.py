@@ -1,11 +1,13 @@
 """Published results of sweeps over methods, as `publication` writes them.
 
-Each sweep has a folder with four files:
+Each sweep has a folder with these files:
 
 - federation.json: what was compared, with which settings, how it was computed, and checksums
 - final.csv: a row for each method and seed, with the chosen settings
 - tuning.csv: a row for each point of each method's grid, with its accuracy on held-out samples
 - curves.csv: GA after some of the rounds of each run in final.csv
+- held_out.csv: accuracies on held-out samples and on the test set of the runs in tuning.csv, after
+  the same round; missing where an earlier version published
 
 Texts that people write about them are in a file beside the folders, notes.toml.
 """
@@ -28,6 +30,7 @@ from tff_pcdd.report.reading import Directory, number
 SCHEMA = 1
 
 RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
+HELD_OUT = "held_out.csv"
 NOTES = "notes.toml"
 
 # Where the results of a row are.
@@ -60,6 +63,7 @@ class Published:
         without_global_model: the methods among them that have no global model.
         trials: the points of the grids, by column.
         curves: the learning curves of the final runs.
+        held_out: what held-out samples and the test set say of the points, by column.
     """
 
     name: str
@@ -69,6 +73,7 @@ class Published:
     without_global_model: Sequence[str]
     trials: Sequence[Mapping[str, str]]
     curves: Sequence[Curve]
+    held_out: Sequence[Mapping[str, str]] = ()
 
     @property
     def methods(self) -> list[str]:
@@ -174,6 +179,7 @@ def _read(path: Path, title: str | None) -> Published:
                 reason = f"is not what was published (its checksum in {RECORD} differs)"
                 raise DamagedFileError(f"{path / file} {reason}")
         final, trials = (_rows(*directory.table(file)) for file in (FINAL, TUNING))
+        held = _rows(*directory.table(HELD_OUT)) if HELD_OUT in record["sha256"] else []
         lacking = {row["algorithm"]: None for row in final if row["global_model"] == "False"}
         results = [_result(path.name, row) for row in final]
         curves = _curves(*directory.table(CURVES))
@@ -184,7 +190,7 @@ def _read(path: Path, title: str | None) -> Published:
         if isinstance(error, DamagedFileError):
             raise
         raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
-    return Published(path.name, title, record, results, list(lacking), trials, curves)
+    return Published(path.name, title, record, results, list(lacking), trials, curves, held)
 
 
 def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
