@@ -16,7 +16,14 @@ from tests.studies.fake_sweep import (
     name,
     points,
 )
-from tff_pcdd.studies import Halving, dry_run, sweep_methods, this_process
+from tff_pcdd.studies import (
+    Halving,
+    dry_run,
+    method_sweep_tables,
+    sweep_methods,
+    this_process,
+)
+from tff_pcdd.studies.study import StudyRun
 
 
 @pytest.fixture
@@ -85,6 +92,16 @@ def test_the_report(training, tmp_path):
     text = (tmp_path / "sweep.md").read_text()
     assert "with seed 0" in text
     assert "seeds 1, 2, 3" in text
+
+
+@pytest.mark.parametrize("criterion", ["va", "va_balanced", "va_personal"])
+def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, tmp_path):
+    summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}
+    summary[f"{criterion}_best"] = 70.0
+    runs = [StudyRun(config, tmp_path, "this run", summary) for config in configs([1])]
+    header, _, row = method_sweep_tables.results(runs, criterion, marked=False).splitlines()
+    names, cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in (header, row))
+    assert dict(zip(names, cells, strict=True))["VA, best round"] == "70.0"
 
 
 def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):

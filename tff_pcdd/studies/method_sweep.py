@@ -127,7 +127,7 @@ def sweep_methods(
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / _PICTURE)
     stages.leave()
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, runs),
+        method_sweep_tables.report(first, tuned, runs, criterion),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

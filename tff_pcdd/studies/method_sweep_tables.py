@@ -22,10 +22,9 @@ from tff_pcdd.training import ExperimentConfig
 # The method that the others are compared with.
 _BASELINE = "fedavg"
 
-# Columns of accuracies: the key in a summary, and the heading. The last six are empty unless the
-# classes differ in size.
+# Columns of accuracies beside the one by which settings were chosen: the key in a summary, and the
+# heading. The last six are empty unless the classes differ in size.
 _ACCURACIES = {
-    "va_best": "VA, best round",
     "ga_final": "GA",
     "ga_second_half": "GA, 2nd half",
     "pa_before_final": "PA before",
@@ -40,10 +39,12 @@ _ACCURACIES = {
 }
 
 
-def report(first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun]) -> str:
-    """Both tables without bold and underlining, for a terminal."""
+def report(
+    first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun], criterion: str
+) -> str:
+    """Both tables without bold and underlining, for a terminal; the arguments of `document`."""
     parts = [first.describe(), choices(tuned)]
-    return "\n\n".join([*parts, results(runs, marked=False)] if runs else parts)
+    return "\n\n".join([*parts, results(runs, criterion, marked=False)] if runs else parts)
 
 
 def document(
@@ -70,7 +71,7 @@ def document(
     if runs:
         parts += [
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
-            results(runs),
+            results(runs, criterion),
             comparison_notes.ACCURACY,
             "GA - FedAvg's: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
@@ -120,16 +121,17 @@ def choices(tuned: Sequence[Tuned]) -> str:
     return tables.markdown(lines)
 
 
-def results(runs: Sequence[StudyRun], *, marked: bool = True) -> str:
+def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) -> str:
     """Accuracies, bytes and time of the final runs, mean ± sample standard deviation over seeds.
 
     Args:
         runs: the final runs.
+        criterion: as for `sweep_methods`.
         marked: whether the best value of a column is bold and the second best underlined.
     """
     by_method = group_by_method(runs)
     headings, columns = [], []
-    for key, heading in _ACCURACIES.items():
+    for key, heading in {f"{criterion}_best": "VA, best round", **_ACCURACIES}.items():
         values = {method: summary_values(group, key) for method, group in by_method.items()}
         if any(values.values()):
             headings.append(heading)
