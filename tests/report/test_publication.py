@@ -20,6 +20,7 @@ from tff_pcdd.report import (
     published_page,
     published_tables,
 )
+from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.studies import sweep_methods, this_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -138,10 +139,12 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
 def test_a_value_that_makes_no_difference_is_not_at_the_edge():
     trials = [
         {"algorithm": "apfl", "settings": f"client_learning_rate={rate},apfl_alpha={alpha}"}
-        | {"va": str(va), "rounds": "4", "chosen": str(chosen)}
-        for rate, alpha, va, chosen in (
-            *((0.1, 0.25, 60, False), (0.1, 0.5, 50, False)),
-            *((0.3, 0.25, 70, True), (0.3, 0.5, 70, False)),
+        | {"va": str(va), "rounds": str(rounds), "chosen": str(chosen)}
+        for rate, alpha, va, rounds, chosen in (
+            *((0.1, 0.25, 60, 2, False), (0.1, 0.5, 50, 2, False)),
+            *((0.3, 0.25, 70, 4, True), (0.3, 0.5, 70, 4, False)),
+            # It was as good as the others when it was stopped.
+            (0.3, 0.75, 55, 2, False),
         )
     ]
     results = types.SimpleNamespace(methods=["apfl"], trials=trials)
@@ -235,6 +238,28 @@ def test_several_federations_are_ranked(monkeypatch, tmp_path):
     assert (tmp_path / "docs/ranks.png").stat().st_size > 5_000
     # 6 pairs: 2 / 2⁶ · 2 tests is above 0.05.
     assert "6 pairs are too few for Wilcoxon's test of 2 methods" in page
+
+
+@pytest.mark.parametrize(
+    ("upload", "kept", "light"),
+    [(5000, 0, True), (5004, 0, True), (5100, 0, False), (900, 0, True), (5000, 1, False)],
+)
+def test_which_methods_cost_clients_no_more_than_fedavg(upload, kept, light):
+    """A single further number is no cost."""
+    known = {
+        "personal_parameters_per_client": {"fedavg": 0, "other": kept},
+        "upload_bytes": {"fedavg": 5000, "other": upload},
+        "download_bytes": {"fedavg": 1000, "other": 1000},
+        "ga_final": {"fedavg": 50, "other": 60},
+    }
+    results = [
+        Result("digits", method, "1", "", False, {name: row[method] for name, row in known.items()})
+        for method in ("fedavg", "other")
+    ]
+    one = published.Published("digits", "digits", {}, results, [], [], [])
+    # Of FedAvg alone, there is no row.
+    needs = table(published_tables.in_short([one]), "you want")
+    assert (published_tables.NEEDS[1].text in needs) == light
 
 
 def test_a_page_without_results_says_what_is_planned(tmp_path):

@@ -39,7 +39,13 @@ this page from the files in the folder `{folder}`."""
 _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
-after local epochs. [All columns](#what-the-columns-mean)."""
+after local epochs. Few: the smallest classes of a long tail, which have 5 % of the training samples
+together. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
+
+_SORTED = """\
+Sorted by average rank, which says in which order methods are, not by how much they differ: a method
+that is good on most federations and poor on one has a good rank and a low mean.
+[Ranks and tests](#ranks-over-federations)."""
 
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
@@ -57,8 +63,10 @@ _HOW = """\
   global models differ from FedAvg's although they are trained alike.
 - **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
   is the accuracy of the global model, or what stands for it, so methods that are made for personal
-  models are at a disadvantage in the columns of PA. Of a coefficient that acts on personal models
-  alone, such as APFL's and Ditto's, all values are equally good and the first one was taken.
+  models are at a disadvantage in the columns of PA. Of methods without a global model (†), it says
+  little where clients have few classes: with two of ten, a personal model is right on about 20 % of
+  the samples of all clients, whatever the settings are. Of a coefficient that acts on personal
+  models alone, such as APFL's and Ditto's, all values are equally good and the first one was taken.
   (`--criterion=va_personal` tunes by the clients' own held-out samples.)"""
 
 _BALANCED = """
@@ -81,8 +89,8 @@ units of 1,000,000 bytes. s/round: median time of a round in seconds, of runs th
 machine with others; [the benchmark](benchmark.md#methods) compares the times of methods side by
 side. VA: the held-out accuracy by which settings were chosen, in the best round. At the edge:
 settings whose chosen value is the least or the greatest that was tried, and better than the others,
-so a wider grid might be better still. Points: settings that were tried; rounds: what they trained
-together.
+so a wider grid might be better still; points that were stopped earlier are not compared. Points:
+settings that were tried; rounds: what they trained together.
 
 A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
 GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged. GA of methods
@@ -136,22 +144,24 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         folder: the name of the directory of the results, beside the page.
     """
     every, published = published, published_claims.federations(published, notes)
+    rankings = _rankings(published)
     parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
     if published:
         parts += ["## In one minute", _MEASURES, _basis(published)]
         parts += [published_tables.in_short(published)]
+        if rankings:
+            parts += [_SORTED, f"![Ranks of all methods]({folder}/{_RANKS})"]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
     parts += ["## How methods were compared", _how(published)]
-    if rankings := _rankings(published):
-        parts += ["## Ranks over federations", f"![Ranks of all methods]({folder}/{_RANKS})"]
-        for ranking in rankings:
-            heading = summary_tables.MEASURES[ranking.measure]
-            parts += [f"### {heading}", summary_tables.rank_table(ranking)]
-            parts += [summary_tables.tests(ranking)]
-        parts += [summary_tables.NOTE_ON_TESTS]
     for one in published:
         parts += _federation(one, notes, folder)
+    if rankings:
+        parts += ["## Ranks over federations", summary_tables.NOTE_ON_TESTS]
+    for ranking in rankings:
+        heading = summary_tables.MEASURES[ranking.measure]
+        parts += [f"### {heading}", summary_tables.rank_table(ranking)]
+        parts += [summary_tables.tests(ranking)]
     parts += published_claims.section(every, notes, folder)
     if seen := _text(notes, "not_seen"):
         parts += ["## What was not seen", *seen]
@@ -175,7 +185,8 @@ def _basis(published: Sequence[Published]) -> str:
         )
     return (
         f"Average ranks over {len(published)} federations, 1 is the best, and accuracies in %, "
-        "averaged over federations and seeds. Only methods with runs on all of them are ranked."
+        "averaged over federations and seeds. Only methods with runs on all of them are ranked; the "
+        "second row ranks only the methods that it describes."
     )
 
 
