@@ -54,6 +54,24 @@ def test_options_that_cannot_be_used(settings, refused, reason):
         ParallelOptions(**settings)
 
 
+@pytest.mark.parametrize(
+    ("options", "within", "among"),
+    [
+        # As in a serial comparison.
+        ({}, "8", None),
+        ({"run_cpus": 0.5}, "1", "1"),
+        ({"run_cpus": 3.0}, "3", "3"),
+        ({"ray_address": "auto"}, "1", "1"),
+    ],
+)
+def test_threads_of_a_run(options, within, among, cores, monkeypatch):
+    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    environment = ParallelOptions(2, **options).environment()
+    assert environment["TF_NUM_INTRAOP_THREADS"] == within
+    assert environment.get("TF_NUM_INTEROP_THREADS") == among
+
+
 def test_more_cores_than_the_machine_has_are_refused(cores):
     ParallelOptions(2, run_cpus=4.0).check(None)
     with refuses("run_cpus", "2 runs at a time need 9 CPU cores, and this machine has 8"):

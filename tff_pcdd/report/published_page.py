@@ -185,8 +185,8 @@ def _basis(published: Sequence[Published]) -> str:
         )
     return (
         f"Average ranks over {len(published)} federations, 1 is the best, and accuracies in %, "
-        "averaged over federations and seeds. Only methods with runs on all of them are ranked; the "
-        "second row ranks only the methods that it describes."
+        "averaged over federations and seeds. Only methods with runs on all of them are ranked; "
+        "the second row ranks only the methods that it describes."
     )
 
 

@@ -146,12 +146,13 @@ class ParallelOptions:
         # Several runs may share a GPU.
         name = "TF_FORCE_GPU_ALLOW_GROWTH"
         found[name] = os.environ.get(name, "true")
-        name = "TF_NUM_INTRAOP_THREADS"
+        within, among = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
         if self.run_cpus is not None or self.ray_address is not None:
-            found[name] = str(max(1, int(self.cpus())))
+            # Operations at the same time would be threads beyond those that were asked for.
+            found[within] = found[among] = str(max(1, int(self.cpus())))
         else:
             # As many as in this process, even if a run has fewer cores.
-            found[name] = os.environ.get(name, str(_cores()))
+            found[within] = os.environ.get(within, str(_cores()))
         return found
 
 
