@@ -122,6 +122,12 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     short = table(page, "you want")
     assert short["one global model"]["best"] == f"fedprox ({expected([60, 55, 53])})"
     assert short["one global model"]["FedAvg"] == f"({expected([51, 52, 53])})"
+    # GA after a fifth of the rounds is that of round 1, without the gain of the last one.
+    speed = table(page, "round 1")
+    assert list(speed) == ["fedprox", "moon", "fedavg"]
+    assert [row[next(key for key in row if "round 1" in key)] for row in speed.values()] == [
+        f"52.0 → {np.mean(values):.1f}" for values in ([60, 55, 53], [21, 32, 37], [51, 52, 53])
+    ]
     chosen = table(page, "chosen settings")
     assert chosen["fedprox"]["chosen settings"] == "client_learning_rate=0.01, fedprox_mu=1"
     assert chosen["fedprox"]["at the edge"] == "client_learning_rate, fedprox_mu"

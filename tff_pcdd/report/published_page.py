@@ -47,6 +47,11 @@ Sorted by average rank, which says in which order methods are, not by how much t
 that is good on most federations and poor on one has a good rank and a low mean.
 [Ranks and tests](#ranks-over-federations)."""
 
+_SPEED = """\
+How fast methods get there often differs more than where they end. GA after a fifth of the rounds →
+after the last one, of FedAvg and of all methods that are among the three best by GA on one of the
+federations:"""
+
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
   coefficient, with seed {seeds}. Methods without a coefficient, such as FedAvg, try the learning
@@ -151,6 +156,7 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         parts += [published_tables.in_short(published)]
         if rankings:
             parts += [_SORTED, f"![Ranks of all methods]({folder}/{_RANKS})"]
+        parts += [_SPEED, published_tables.speed(published)]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
     parts += ["## How methods were compared", _how(published)]

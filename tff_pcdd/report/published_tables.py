@@ -22,6 +22,9 @@ BELOW, CHANCE = 10.0, 1.5
 # A method sends as much as FedAvg up to this factor; FedETF sends one number more.
 _SENT = 1.001
 
+# So many of the best methods of each federation are in the table of speed.
+_BEST = 3
+
 # Columns of accuracies: the column of final.csv, and the heading. Those that no method has are left
 # out.
 _ACCURACIES = {
@@ -135,6 +138,38 @@ def _place(
         mean = statistics.fmean(map(statistics.fmean, values))
         return f"{name}(rank {ranking.average[index]:.1f}; {mean:.1f})"
     return f"{name}({tables.spread(values[0], 1)})"
+
+
+def speed(published: Sequence[Published]) -> str:
+    """GA early and at the end, of the best methods by GA on any of the federations, and of FedAvg.
+
+    Early is after a fifth of the rounds, or in the last round before that of which GA is published.
+    """
+    names: dict[str, None] = {}
+    for one in published:
+        compared = [name for name in one.methods if _is_global(one, name) and name != BASELINE]
+        names |= dict.fromkeys(sorted(compared, key=lambda name: _order(one, name))[:_BEST])
+    lines = [["method", *(f"{one.title}, round {_early(one)}" for one in published)]]
+    for name in (*names, BASELINE):
+        lines.append([name, *(_early_and_last(one, name) for one in published)])
+    return tables.markdown(lines)
+
+
+def _early(published: Published) -> int:
+    """The round of `speed` that is early."""
+    rounds = sorted({number for curve in published.curves for number, _ in curve.points})
+    return max(
+        (number for number in rounds if 5 * number <= published.record["rounds"]), default=rounds[0]
+    )
+
+
+def _early_and_last(published: Published, method: str) -> str:
+    curves = [dict(curve.points) for curve in published.curves if curve.method == method]
+    early = [curve[_early(published)] for curve in curves if _early(published) in curve]
+    last = published.values(method, "ga_final")
+    if not early or not last:
+        return tables.NO_VALUE
+    return f"{statistics.fmean(early):.1f} → {statistics.fmean(last):.1f}"
 
 
 def results(published: Published) -> str:
