@@ -17,6 +17,7 @@ from tff_pcdd.report import (
     held_out,
     publication,
     published,
+    published_overview,
     published_page,
     published_tables,
 )
@@ -264,8 +265,8 @@ def test_which_methods_cost_clients_no_more_than_fedavg(upload, kept, light):
     ]
     one = published.Published("digits", "digits", {}, results, [], [], [])
     # Of FedAvg alone, there is no row.
-    needs = table(published_tables.in_short([one]), "you want")
-    assert (published_tables.NEEDS[1].text in needs) == light
+    needs = table(published_overview.in_short([one]), "you want")
+    assert (published_overview.NEEDS[1].text in needs) == light
 
 
 def test_a_page_without_results_says_what_is_planned(tmp_path):

@@ -10,6 +10,7 @@ from tff_pcdd import files
 from tff_pcdd.report import (
     provenance,
     published_claims,
+    published_overview,
     published_pictures,
     published_tables,
     summaries,
@@ -153,10 +154,10 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
     parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
     if published:
         parts += ["## In one minute", _MEASURES, _basis(published)]
-        parts += [published_tables.in_short(published)]
+        parts += [published_overview.in_short(published)]
         if rankings:
             parts += [_SORTED, f"![Ranks of all methods]({folder}/{_RANKS})"]
-        parts += [_SPEED, published_tables.speed(published)]
+        parts += [_SPEED, published_overview.speed(published)]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
     parts += ["## How methods were compared", _how(published)]

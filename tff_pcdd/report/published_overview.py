@@ -1,0 +1,138 @@
+"""The first tables of the page about published results: what to take, and how fast it learns."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from tff_pcdd.report import summaries
+from tff_pcdd.report.published import Published
+from tff_pcdd.report.published_tables import BASELINE, federation, is_global, order
+from tff_pcdd.report.summaries import Federation, Ranking
+from tff_pcdd.studies import tables
+
+# A method sends as much as FedAvg up to this factor; FedETF sends one number more.
+_SENT = 1.001
+
+# So many of the best methods of each federation are in the table of speed.
+_BEST = 3
+
+
+class Need(NamedTuple):
+    """What a reader may want, and how methods are ranked for it.
+
+    Attributes:
+        text: what it is.
+        measure: the heading of the accuracy.
+        column: its column.
+        fits: whether a method can serve it.
+    """
+
+    text: str
+    measure: str
+    column: str
+    fits: Callable[[Published, str], bool]
+
+
+def _is_light(published: Published, method: str) -> bool:
+    """Whether clients keep nothing, and send and receive as much as under FedAvg, or less."""
+    if not is_global(published, method) or any(
+        published.values(method, "personal_parameters_per_client")
+    ):
+        return False
+    pairs = [
+        (published.values(method, column), published.values(BASELINE, column))
+        for column in ("upload_bytes", "download_bytes")
+    ]
+    return all(
+        own and other and statistics.fmean(own) <= _SENT * statistics.fmean(other)
+        for own, other in pairs
+    )
+
+
+NEEDS = (
+    Need("one global model", "GA", "ga_final", is_global),
+    Need(
+        "the same, if clients keep nothing and send as much as under FedAvg, or less",
+        "GA",
+        "ga_final",
+        _is_light,
+    ),
+    Need(
+        "a global model for the small classes of a long tail", "GA, few", "ga_few_final", is_global
+    ),
+    Need(
+        "personal models, without training after the last round",
+        "PA before",
+        "pa_before_final",
+        lambda *_: True,
+    ),
+    Need("personal models after local epochs", "PA after", "pa_final", lambda *_: True),
+)
+
+
+def in_short(published: Sequence[Published]) -> str:
+    """For each need, the three best methods and FedAvg."""
+    lines = [["you want", "measure", "best", "second", "third", "FedAvg"]]
+    for need in NEEDS:
+        groups = [federation(one, need.fits) for one in published]
+        groups = [
+            group
+            for group in groups
+            if any(group.values(result.method, need.column) for result in group.results)
+        ]
+        ranking = summaries.rank(groups, need.column) if groups else None
+        if ranking is None:
+            continue
+        cells = [_place(ranking, groups, index) for index in range(min(3, len(ranking.methods)))]
+        cells += [tables.NO_VALUE] * (3 - len(cells))
+        index = ranking.methods.index(BASELINE) if BASELINE in ranking.methods else None
+        cells.append(tables.NO_VALUE if index is None else _place(ranking, groups, index, ""))
+        lines.append([need.text, need.measure, *cells])
+    return tables.markdown(lines)
+
+
+def _place(
+    ranking: Ranking, groups: Sequence[Federation], index: int, name: str | None = None
+) -> str:
+    """A method with its accuracy; over several federations, with average rank and accuracy."""
+    method = ranking.methods[index]
+    name = f"{method} " if name is None else name
+    values = [[*group.values(method, ranking.measure).values()] for group in groups]
+    if len(groups) > 1:
+        mean = statistics.fmean(map(statistics.fmean, values))
+        return f"{name}(rank {ranking.average[index]:.1f}; {mean:.1f})"
+    return f"{name}({tables.spread(values[0], 1)})"
+
+
+def speed(published: Sequence[Published]) -> str:
+    """GA early and at the end, of the best methods by GA on any of the federations, and of FedAvg.
+
+    Early is after a fifth of the rounds, or in the last round before that of which GA is published.
+    """
+    names: dict[str, None] = {}
+    for one in published:
+        compared = [name for name in one.methods if is_global(one, name) and name != BASELINE]
+        names |= dict.fromkeys(sorted(compared, key=lambda name: order(one, name))[:_BEST])
+    lines = [["method", *(f"{one.title}, round {_early(one)}" for one in published)]]
+    for name in (*names, BASELINE):
+        lines.append([name, *(_early_and_last(one, name) for one in published)])
+    return tables.markdown(lines)
+
+
+def _early(published: Published) -> int:
+    """The round of `speed` that is early."""
+    rounds = sorted({number for curve in published.curves for number, _ in curve.points})
+    return max(
+        (number for number in rounds if 5 * number <= published.record["rounds"]), default=rounds[0]
+    )
+
+
+def _early_and_last(published: Published, method: str) -> str:
+    curves = [dict(curve.points) for curve in published.curves if curve.method == method]
+    early = [curve[_early(published)] for curve in curves if _early(published) in curve]
+    last = published.values(method, "ga_final")
+    if not early or not last:
+        return tables.NO_VALUE
+    return f"{statistics.fmean(early):.1f} → {statistics.fmean(last):.1f}"
