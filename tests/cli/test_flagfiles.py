@@ -147,8 +147,13 @@ def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
     for points in planned.values():
         # A head that is trained has no scale, and FedAvg no coefficient; one file leaves out the
         # largest learning rate.
-        fewer = {"fedgela_local": 4, "fashion_p10c2_local": 4, "fashion_lt_gafr": 4}
-        assert len(points) == {**fewer, "fedmr_intra_slow": 9}.get(Path(name).stem, 12)
+        fewer = {
+            "fedgela_local": 4,
+            "fashion_p10c2_local": 4,
+            "fashion_lt_gafr": 4,
+            "fedmr_intra_slow": 9,
+        }
+        assert len(points) == fewer.get(Path(name).stem, 12)
         for point in points:
             rate = {"client_learning_rate": point.settings["client_learning_rate"]}
             (other,) = [one for one in whole if one.settings == rate]

@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Mapping, Sequence
-from pathlib import Path
 
 from scipy import stats
 
 from tff_pcdd.report.reading import number
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import METRICS
 
 # The accuracies that are compared with GA, and how the page names them.
 ACCURACIES = {
@@ -27,13 +25,13 @@ _FEWEST = 10
 
 
 def rows(
-    trials: Sequence[Mapping[str, str]], runs: Sequence[Sequence[Path]]
+    trials: Sequence[Mapping[str, str]], runs: Sequence[Mapping[str, History]]
 ) -> list[dict[str, str]]:
     """Accuracies of all settings after the rounds that each of them was given.
 
     Args:
         trials: the rows of sweep.csv.
-        runs: the directories of the runs of each.
+        runs: the measurements of the runs of each, by their seeds.
 
     Returns:
         A row for each run that got so far: the method, the settings, the seed, the round, the
@@ -41,16 +39,16 @@ def rows(
     """
     after = min((int(t["rounds"]) for t in trials if t["diverged"] == "False"), default=0)
     found = []
-    for trial, folders in zip(trials, runs, strict=True):
-        for folder in folders:
-            for row in History.read(folder / METRICS):
+    for trial, histories in zip(trials, runs, strict=True):
+        for seed, history in histories.items():
+            for row in history:
                 if row["round"] == after and row.get("va") is not None:
                     values = {name: _text(row.get(name)) for name in (*ACCURACIES, "ga")}
                     found.append(
                         {
                             "algorithm": trial["algorithm"],
                             "settings": trial["settings"],
-                            "seed": folder.name.removeprefix("seed_"),
+                            "seed": seed,
                             "round": str(after),
                             **values,
                         }

@@ -84,7 +84,8 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
     tables = {FINAL: _final(results), TUNING: _csv(trials), CURVES: _curves(directory, results)}
-    if held := held_out.rows(trials, [_tuning_folders(path, [trial]) for trial in trials]):
+    runs = _tuning_runs(path, trials)
+    if held := held_out.rows(trials, runs):
         tables[HELD_OUT] = _csv(held)
     record = {
         "schema": SCHEMA,
@@ -93,9 +94,9 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
         "model": config.model.backbone.name,
         "num_classes": config.data.source.least_classes(),
         "rounds": config.training.rounds,
-        "seeds": _tuning_seeds(path, trials),
+        "seeds": _tuning_seeds(runs),
         "final_seeds": sorted({int(result.seed) for result in results}),
-        "seconds_of_rounds": round(_seconds(path, directory, trials, results), 1),
+        "seconds_of_rounds": round(_seconds(directory, runs, results), 1),
         "calls": recorded_calls.read(path),
         "data_sha256": _data(results, settings),
         "settings": _common(settings),
@@ -217,34 +218,33 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _tuning_folders(path: Path, trials: Sequence[Mapping[str, str]]) -> list[Path]:
-    """The directories of the runs in which settings were tried."""
-    return [
-        folder
+def _tuning_runs(path: Path, trials: Sequence[Mapping[str, str]]) -> list[dict[str, History]]:
+    """For each point of a grid, the measurements of its runs by their seeds."""
+    folders = [
+        path / tuning.FOLDER / trial["algorithm"] / (trial["settings"] or "default")
         for trial in trials
-        for folder in sorted(
-            (path / tuning.FOLDER / trial["algorithm"] / (trial["settings"] or "default")).glob(
-                "seed_*"
-            )
-        )
+    ]
+    return [
+        {
+            run.name.removeprefix("seed_"): History.read(run / METRICS)
+            for run in sorted(folder.glob("seed_*"))
+        }
+        for folder in folders
     ]
 
 
-def _tuning_seeds(path: Path, trials: Sequence[Mapping[str, str]]) -> list[int]:
-    numbers = {folder.name.removeprefix("seed_") for folder in _tuning_folders(path, trials)}
-    return sorted(int(number) for number in numbers if number.isdecimal())
+def _tuning_seeds(runs: Sequence[Mapping[str, History]]) -> list[int]:
+    return sorted({int(seed) for point in runs for seed in point if seed.isdecimal()})
 
 
 def _seconds(
-    path: Path,
     directory: Directory,
-    trials: Sequence[Mapping[str, str]],
+    runs: Sequence[Mapping[str, History]],
     results: Sequence[Result],
 ) -> float:
     """The time of the rounds of all runs, without start-up and evaluation."""
     histories = [comparison_results.history(directory, result) for result in results]
-    for folder in _tuning_folders(path, trials):
-        histories.append(History.read(folder / METRICS))
+    histories += [history for point in runs for history in point.values()]
     return math.fsum(
         row["seconds"] or 0.0 for history in histories if history is not None for row in history
     )
