@@ -106,6 +106,24 @@ def test_spread_is_drawn_and_explained_for_few_methods_with_seeds():
     np.testing.assert_allclose((edges.min(), edges.max()), (low, high))
 
 
+def test_seeds_that_ended_in_different_rounds_are_averaged_where_all_have_measured():
+    ended_early, longer, alone = (History(["round", "ga"]) for _ in range(3))
+    for history, values in (
+        (ended_early, {2: 10.0, 4: 20.0, 5: 30.0}),
+        (longer, {2: 30.0, 4: 60.0, 6: 90.0}),
+        (alone, {1: 50.0}),
+    ):
+        for number, value in values.items():
+            history.append({"round": number, "ga": value})
+    found = {"fedavg": [ended_early, longer], "fedgela": [ended_early, alone]}
+    figure, (axes,) = comparison_plots.curves({"digits, P10C2": found}, "title")
+    # FedGELA's seeds have no round in common, so there is nothing to average.
+    (line,) = axes.lines
+    assert list(line.get_xdata()) == [2, 4]
+    np.testing.assert_allclose(line.get_ydata(), [20.0, 40.0])
+    assert [text.get_text() for text in figure.legends[0].get_texts()] == ["fedavg  40.0"]
+
+
 def test_a_method_without_accuracies_leaves_the_others_in_place():
     some = {
         "P": {"fedavg": [history(3, ga=10, **FINAL)], "fedproto": [history(3, ga=None, **FINAL)]}

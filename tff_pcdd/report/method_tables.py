@@ -12,7 +12,7 @@ from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.report.sites import Site
 from tff_pcdd.studies import tables
 from tff_pcdd.studies.run_groups import ALONE
-from tff_pcdd.training.history import History
+from tff_pcdd.training.history import History, in_common
 
 # The method whose curve is black, and with which times are compared.
 _BASELINE = "fedavg"
@@ -167,9 +167,7 @@ def curves(directory: Directory, by_method: Mapping[str, Sequence[Result]]) -> l
 
 def _line(method: str, histories: Sequence[History], column: str, style: int | None) -> charts.Line:
     """The mean curve of a method, over the rounds that all its runs have measured."""
-    curves = [dict(history.points(column)) for history in histories]
-    rounds = [n for n in (curves[0] if curves else ()) if all(n in curve for curve in curves)]
-    values = [[curve[n] for curve in curves] for n in rounds]
-    points = [(n, statistics.fmean(found)) for n, found in zip(rounds, values, strict=True)]
-    spread = [statistics.stdev(found) for found in values] if len(curves) > 1 else []
+    common = in_common([history.points(column) for history in histories])
+    points = [(n, statistics.fmean(found)) for n, found in common]
+    spread = [statistics.stdev(found) for _, found in common] if len(histories) > 1 else []
     return charts.Line(method, points, spread, style)

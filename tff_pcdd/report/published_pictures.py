@@ -15,6 +15,7 @@ from matplotlib.figure import Figure
 from tff_pcdd import files
 from tff_pcdd.report.published import Published
 from tff_pcdd.report.published_tables import BASELINE
+from tff_pcdd.training.history import in_common
 
 _COLUMNS = 6
 
@@ -78,16 +79,17 @@ def _band(
 ) -> tuple[list[int], np.ndarray, np.ndarray, np.ndarray] | None:
     """Rounds, mean, lowest and highest GA of the usable runs; None without any."""
     diverged = {(r.method, r.seed) for r in published.results if r.diverged}
-    found: list[Mapping[int, float]] = [
-        dict(curve.points)
-        for curve in published.curves
-        if curve.method == method and (method, curve.seed) not in diverged
-    ]
-    rounds = [n for n in (found[0] if found else ()) if all(n in curve for curve in found)]
-    if not rounds:
+    common = in_common(
+        [
+            curve.points
+            for curve in published.curves
+            if curve.method == method and (method, curve.seed) not in diverged
+        ]
+    )
+    if not common:
         return None
-    values = [[curve[n] for curve in found] for n in rounds]
-    mean, low, high = ([f(row) for row in values] for f in (statistics.fmean, min, max))
+    rounds = [n for n, _ in common]
+    mean, low, high = ([f(row) for _, row in common] for f in (statistics.fmean, min, max))
     return rounds, np.array(mean), np.array(low), np.array(high)
 
 

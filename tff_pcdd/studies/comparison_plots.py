@@ -18,6 +18,7 @@ from matplotlib.figure import Figure
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.studies.tables import deviation
 from tff_pcdd.training import History, plots
+from tff_pcdd.training.history import in_common
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
 
@@ -31,7 +32,7 @@ _COLUMNS_OF_PANELS = 3
 
 
 def curves(results: Results, title: str, diverged: Results | None = None):
-    """GA over the rounds, averaged over seeds: a panel for each partition.
+    """GA over the rounds that all seeds have measured, averaged: a panel for each partition.
 
     The curve of each run that diverged is dotted and ends with a cross.
 
@@ -48,15 +49,15 @@ def curves(results: Results, title: str, diverged: Results | None = None):
                 style = {**styles[method], "linestyle": ":", "marker": "x", "markevery": [-1]}
                 label = "_" if runs else method
                 axes.plot(*zip(*run.points("ga"), strict=True), label=label, **style)
-            rounds = [number for number, _ in runs[0].points("ga")] if runs else []
-            values = np.array([[value for _, value in run.points("ga")] for run in runs])
-            if not rounds:
+            common = in_common([run.points("ga") for run in runs])
+            if not common:
                 continue
-            mean = values.mean(axis=0)
+            rounds, values = [number for number, _ in common], np.array([row for _, row in common])
+            mean = values.mean(axis=1)
             last[method] = mean[-1]
             axes.plot(rounds, mean, label=method, **styles[method])
             if len(methods) <= _MAX_BANDS and len(runs) > 1:
-                spread = values.std(axis=0, ddof=1)
+                spread = values.std(axis=1, ddof=1)
                 axes.fill_between(
                     rounds,
                     mean - spread,

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tff_pcdd.training.history import in_common
 from tff_pcdd.training.nonfinite import is_lost
 
 if TYPE_CHECKING:
@@ -68,21 +69,17 @@ def per_client(runs: Sequence[StudyRun], key: str) -> list[float]:
 
 
 def mean_curve(runs: Sequence[StudyRun]) -> dict[int, float]:
-    """GA by round, averaged over seeds, without rounds that were lost."""
+    """GA by round, averaged over seeds, in rounds that all have measured and none has lost."""
     curves = [
-        {
-            row["round"]: row["ga"]
+        [
+            (row["round"], row["ga"])
             for row in run.history()
             if row.get("ga") is not None and not is_lost(row)
-        }
+        ]
         for run in runs
         if run.usable
     ]
-    return {
-        number: statistics.fmean(curve[number] for curve in curves)
-        for number in (curves[0] if curves else ())
-        if all(number in curve for curve in curves)
-    }
+    return {number: statistics.fmean(values) for number, values in in_common(curves)}
 
 
 def gain_over_local(run: StudyRun, runs: Sequence[StudyRun]) -> float | None:

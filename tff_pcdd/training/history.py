@@ -174,6 +174,24 @@ class History:
         return history
 
 
+def in_common(curves: Sequence[Iterable[tuple[int, float]]]) -> list[tuple[int, list[float]]]:
+    """The rounds that all curves have, each with the values of all of them.
+
+    Runs with several seeds need not have measured the same rounds: early stopping ends each where
+    its own accuracy no longer improves.
+
+    Args:
+        curves: the points (round, value) of each run, as from `History.points`.
+
+    Example:
+        >>> in_common([[(5, 40.0), (10, 60.0), (12, 61.0)], [(5, 50.0), (10, 70.0)]])
+        [(5, [40.0, 50.0]), (10, [60.0, 70.0])]
+    """
+    found = [dict(curve) for curve in curves]
+    rounds = [n for n in (found[0] if found else ()) if all(n in curve for curve in found)]
+    return [(n, [curve[n] for curve in found]) for n in rounds]
+
+
 def evaluated_in_full(row: Mapping[str, Any]) -> bool:
     """Whether the personal models were evaluated after their local epochs.
 
