@@ -1,5 +1,6 @@
 """Settings: what is derived from what, flat form and back, and every refusal."""
 
+import dataclasses
 import json
 
 import pytest
@@ -149,6 +150,29 @@ def test_with_settings_derives_again_what_was_derived():
     assert other.model.projection_dim == 84
     given = config.with_settings(projection_dim=16).with_settings(algorithm="fedgela")
     assert given.model.projection_dim == 16
+
+
+def test_with_settings_keeps_what_was_given():
+    # The same partition for all seeds, also where it has the number of the first one.
+    config = ExperimentConfig.from_settings(seed=0, data_seed=0, projection_dim=0)
+    other = config.with_settings(seed=5, algorithm="fedgela")
+    assert other.seeds == (0, 5, 5, 5)
+    assert other.model.projection_dim == 0
+    assert other.with_settings(seed=6).seeds == (0, 6, 6, 6)
+    assert other.with_settings(data_seed=None, projection_dim=None).seeds == (5, 5, 5, 5)
+    # What was derived is known after a part was replaced, and what the new part gives is kept.
+    part = dataclasses.replace(config.training, batch_seed=7, local_epochs=2)
+    replaced = dataclasses.replace(config, training=part)
+    assert replaced.with_settings(seed=5).seeds == (0, 5, 5, 7)
+
+
+def test_a_record_does_not_say_what_was_given():
+    config = ExperimentConfig.from_settings(seed=3, data_seed=3, model_seed=8, algorithm="fedgela")
+    read = ExperimentConfig.from_record(config.to_settings())
+    assert read == config
+    other = read.with_settings(seed=4, algorithm="fedavg")
+    assert other.seeds == (4, 8, 4, 4)
+    assert other.model.projection_dim == 0
 
 
 def test_with_settings_refuses_what_does_not_apply():

@@ -11,12 +11,12 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import json
+from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
-from tff_pcdd.evaluation import metrics
 from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.models import ModelConfig
 from tff_pcdd.settings import (
@@ -27,54 +27,25 @@ from tff_pcdd.settings import (
     flatten,
     option,
     part,
-    selection,
     without_implied,
 )
 from tff_pcdd.training.cohorts import BY_SAMPLES, UNIFORM
+from tff_pcdd.training.evaluation_config import EvaluationConfig
 from tff_pcdd.training.training_config import TrainingConfig
+
+# The layers that have seeds of their own, and the names of their fields.
+_SEEDS = (
+    ("data", "seed"),
+    ("model", "seed"),
+    ("training", "cohort_seed"),
+    ("training", "batch_seed"),
+)
+
+# Settings that are derived from others where they are not given.
+_DERIVED = ("data_seed", "model_seed", "cohort_seed", "batch_seed", "projection_dim")
 
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
-
-
-@dataclasses.dataclass(frozen=True)
-class EvaluationConfig:
-    """When models are evaluated, and with which metrics.
-
-    Raises:
-        SettingError: a value is of the wrong type or out of bounds.
-    """
-
-    eval_every: int = option(
-        1, "Rounds between two evaluations of the global model.", minimum=1, group="Evaluation"
-    )
-    personal_eval_every: int | None = option(
-        None,
-        "Rounds between two evaluations of the personal models; 0 for the last round only. By "
-        "default, they are evaluated before their local epochs whenever the global model is, and "
-        "also after them in rounds at growing distances (about ten times in 100 rounds) and in the "
-        "last one; less often if that would take more than half of the time of training (10 % "
-        "before their local epochs, 40 % after them).",
-        type=int,
-        minimum=0,
-        group="Evaluation",
-    )
-    metrics: tuple[metrics.Metric, ...] = selection(
-        metrics.registry,
-        "Further metrics of the global and the personal models, in addition to the accuracies.",
-        group="Evaluation",
-    )
-    early_stopping_patience: int | None = option(
-        None,
-        "Stop when the accuracy on held-out samples (validation_fraction) has not improved for "
-        "this many evaluations; by default, never.",
-        type=int,
-        minimum=1,
-        group="Evaluation",
-    )
-
-    def __post_init__(self):
-        check_options(self)
 
 
 class Seeds(NamedTuple):
@@ -140,9 +111,13 @@ class ExperimentConfig:
         minimum=0,
         group="Seeds",
     )
+    # The flat settings that were derived from others, which `with_settings` derives again. It is a
+    # field so that `dataclasses.replace` hands it on.
+    _derived: frozenset[str] = dataclasses.field(default=frozenset(), compare=False, repr=False)
 
     def __post_init__(self):
         check_options(self)
+        missing = {name for name, value in self._values().items() if value is None}
         self._resolve_seeds()
         num_clients = self.data.partition.known_clients()
         if num_clients is not None and self.training.clients_per_round > num_clients:
@@ -168,6 +143,9 @@ class ExperimentConfig:
             )
         if self.model.projection_dim is None:
             self._replace("model", projection_dim=self._default_projection())
+        # Of what is handed on, a part may have been replaced since.
+        still = {name for name in self._derived if self._values()[name] == self._defaults()[name]}
+        object.__setattr__(self, "_derived", frozenset(missing | still))
 
     def _check_sampling(self) -> None:
         """Checks that cohorts can be drawn in another way than uniformly."""
@@ -207,14 +185,20 @@ class ExperimentConfig:
 
     def _resolve_seeds(self) -> None:
         """Fills in the common seed wherever no other seed is given."""
-        for layer, names in {
-            "data": ("seed",),
-            "model": ("seed",),
-            "training": ("cohort_seed", "batch_seed"),
-        }.items():
-            missing = [name for name in names if getattr(getattr(self, layer), name) is None]
-            if missing:
-                self._replace(layer, **dict.fromkeys(missing, self.seed))
+        for layer, name in _SEEDS:
+            if getattr(getattr(self, layer), name) is None:
+                self._replace(layer, **{name: self.seed})
+
+    def _values(self) -> dict[str, int | None]:
+        """The settings that may be derived, by their flat names; None where they are missing."""
+        seeds = [getattr(getattr(self, layer), name) for layer, name in _SEEDS]
+        return dict(zip(_DERIVED, [*seeds, self.model.projection_dim], strict=True))
+
+    def _defaults(self) -> dict[str, int]:
+        """What the same settings are if they are derived."""
+        return dict(
+            zip(_DERIVED, [self.seed] * len(_SEEDS) + [self._default_projection()], strict=True)
+        )
 
     def _replace(self, layer: str, **values: Any) -> None:
         object.__setattr__(self, layer, dataclasses.replace(getattr(self, layer), **values))
@@ -232,9 +216,7 @@ class ExperimentConfig:
     @property
     def seeds(self) -> Seeds:
         """The seed of each source of randomness; the common seed where none was given."""
-        training = self.training
-        given = (self.data.seed, self.model.seed, training.cohort_seed, training.batch_seed)
-        return Seeds(*(self.seed if seed is None else seed for seed in given))
+        return Seeds(*(getattr(getattr(self, layer), name) for layer, name in _SEEDS))
 
     def describe(self) -> str:
         """The data and the backbone in a few words."""
@@ -262,15 +244,27 @@ class ExperimentConfig:
 
     @classmethod
     def from_settings(cls, **values: Any) -> ExperimentConfig:
-        """Makes a configuration from flat settings, as in config.json and on the command line."""
+        """Makes a configuration from flat settings, as on the command line."""
         return build(cls, values)
+
+    @classmethod
+    def from_record(cls, settings: Mapping[str, Any]) -> ExperimentConfig:
+        """Makes a configuration from the flat settings of an earlier one, as in config.json.
+
+        A record does not say what had been given. Seeds that equal the common one, and a projection
+        of the default width, count as derived.
+
+        Raises:
+            SettingError: a value is unknown, out of bounds, or does not fit the others.
+        """
+        return dataclasses.replace(build(cls, settings), _derived=frozenset(_DERIVED))
 
     def with_settings(self, **values: Any) -> ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
         If another component is chosen, its settings have their defaults unless they are given.
-        Values that are derived from others, such as `data_seed` from `seed`, are derived again.
-        None resets a setting to its default.
+        Values that were derived from others, such as `data_seed` from `seed`, are derived again,
+        and those that were given stay. None resets a setting to its default.
 
         Raises:
             SettingError: a value is unknown, out of bounds, or does not fit the others; or the
@@ -280,13 +274,8 @@ class ExperimentConfig:
         for setting in describe(type(self)):
             if setting.chosen_by in values:
                 settings.pop(setting.name, None)
-        derived = {
-            **dict.fromkeys(("data_seed", "model_seed", "cohort_seed", "batch_seed"), self.seed),
-            "projection_dim": self._default_projection(),
-        }
-        for name, value in derived.items():
-            if settings.get(name) == value:
-                del settings[name]
+        for name in self._derived:
+            settings.pop(name, None)
         return build(type(self), {**settings, **values})
 
     def to_settings(self) -> dict[str, Any]:

@@ -266,7 +266,7 @@ def read_config(
     try:
         imports.check(saved)
         settings = {name: value for name, value in saved.items() if name != imports.KEY}
-        config = ExperimentConfig.from_settings(**{**settings, **given})
+        config = ExperimentConfig.from_record({**settings, **given})
     except (SettingError, TypeError) as error:
         raise SettingError(
             "run_dir", run_dir, f"{CONFIG} cannot be used: {error!s:.350}"
