@@ -255,6 +255,14 @@ def test_reasons_name_settings_without_dashes():
     assert found == []
 
 
+def test_the_page_about_the_parts_shows_these_layers():
+    page = (_PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
+    drawn = [set(line.split(", ")) for line in page.split("```")[1].split("\n")[1:-1]]
+    assert drawn == [parts - {"_version"} for parts in _LAYERS]
+    described = set(re.findall(r"`(\w+)/?`", " ".join(re.findall(r"(?m)^\| (`.+?) \|", page))))
+    assert {part for parts in drawn for part in parts} <= described
+
+
 def test_modules_are_short():
     lines = {
         module: len(path.read_text(encoding="utf-8").splitlines())

@@ -11,6 +11,7 @@ import sys
 
 import pytest
 
+from tff_pcdd import methods
 from tff_pcdd.registry import Registry
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -63,6 +64,14 @@ def test_registered_components_are_public(module):
         if cls.__module__.startswith(module.name)
     }
     assert built_in <= listed
+
+
+def test_each_method_has_a_row_in_the_table_of_methods():
+    text = (_ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = re.findall(r"(?m)^\| ([\w, ]+) \|.*\|.*\|", text)
+    named = [name for names in rows for name in names.split(", ") if name != "method"]
+    registered = methods.registry.classes().items()
+    assert sorted(named) == sorted(n for n, cls in registered if cls.__module__[:8] == "tff_pcdd")
 
 
 def test_pages_that_are_mentioned_exist():

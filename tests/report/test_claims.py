@@ -186,6 +186,10 @@ def read_notes():
     return published.read_notes(ROOT / "docs" / "comparison")
 
 
+def read_page():
+    return (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+
+
 def test_each_flagfile_of_an_ablation_is_a_row():
     notes = read_notes()
     folders = {place.split("/")[0] for rows in notes.rows.values() for place in rows.values()}
@@ -194,7 +198,7 @@ def test_each_flagfile_of_an_ablation_is_a_row():
 
 
 def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
-    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+    page = read_page()
     notes = read_notes()
     for name, text in notes.claims.items():
         known = set()
@@ -206,5 +210,19 @@ def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
             known |= {*values, *(f"{100 * float(v):.2f}" for v in values if v[:2] == "0.")}
         (section,) = (part for part in page.split("\n### ") if text.strip() in part)
         known |= set(re.findall(r"\d+\.\d+", section.replace(text.strip(), "")))
+        lacking = [figure for figure in re.findall(r"\d+\.\d+", text) if figure not in known]
+        assert not lacking, (name, lacking)
+
+
+def test_figures_of_the_guide_are_in_the_tables():
+    """Also those that README repeats; figures that other paragraphs give do not count."""
+    notes, tables = read_notes(), read_page()
+    explanations = (text for group in notes.explanations.values() for text in group.values())
+    for text in (*notes.texts.values(), *notes.remarks.values(), *explanations):
+        tables = tables.replace(text.strip(), "")
+    readme = (ROOT / "README.md").read_text(encoding="utf-8")
+    guide = readme[readme.index("## Which method?") : readme.index("## Your own data")]
+    known = set(re.findall(r"\d+\.\d+", tables))
+    for name, text in {**notes.texts, "README": guide}.items():
         lacking = [figure for figure in re.findall(r"\d+\.\d+", text) if figure not in known]
         assert not lacking, (name, lacking)
