@@ -30,7 +30,7 @@ SENDS = {
     "fedmr": "counts, features",
     "fednova": "steps, weight",
     "fednova_prototypes": "counts, features, steps, weight",
-    "fedpac": "biases, counts, features, kernels, present, statistics, variances",
+    "fedpac": "biases, counts, features, kernels, statistics, trained, variances",
     "fedproc": "counts, features",
     "fedprox_prototypes": "counts, features",
     "moon_prototypes": "counts, features",
@@ -42,9 +42,7 @@ SENDS_NO_WEIGHTS = ["fedproto", "local"]
 ASSUMES_SGD = {
     *("feddc", "feddc_prototypes", "fedetf", "fednova", "fednova_prototypes", "scaffold")
 }
-OWN_SERVER_STEP = {
-    *("ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes", "pfedme")
-}
+OWN_SERVER_STEP = {"ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"}
 # A few combinations for a quick look, of different methods, aggregators and clients.
 HANDFUL = [
     Cell("fedavg", "robust", "batch", "float32", "partial", "one class", "global"),
@@ -70,6 +68,8 @@ def expected_refusal(cell):
             return "aggregator", f"clients of {cell.method} send no weights"
         if cell.method in SENDS:
             return "aggregator", f"clients of {cell.method} also send {SENDS[cell.method]}"
+        if cell.aggregator == "dp" and cell.method == "logitadjust":
+            return "aggregator", "clients of logitadjust train with the class counts of all clients"
         if cell.aggregator == "dp" and cell.normalization != "group":
             return "aggregator", "choose normalization=group"
     if cell.export == "global" and not methods.get(cell.method).has_global_model:

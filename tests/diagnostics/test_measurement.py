@@ -224,6 +224,18 @@ def test_methods_name_their_classifiers(tmp_path):
 
 
 @pytest.mark.integration
+@pytest.mark.parametrize("name", ["ccvr", "creff"])
+def test_local_models_are_those_that_clients_train(name, tmp_path):
+    """Clients train FedAvg's model, which the global model with its re-trained head is not."""
+    found = []
+    for each in (name, "fedavg"):
+        run = Run(config(each), tmp_path / each, options("angles"))
+        run.simulation.next_round()
+        found.append({key: value for key, value in run.diagnose().items() if "_local_" in key})
+    assert found[0] == pytest.approx(found[1], rel=1e-3)
+
+
+@pytest.mark.integration
 def test_without_a_global_model_only_local_ones_are_looked_at(tmp_path):
     run = Run(config("fedper"), tmp_path, options("angles,features,nc,norms"))
     run.simulation.next_round()

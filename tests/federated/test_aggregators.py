@@ -305,6 +305,25 @@ def scaled(factory, scale_by):
 
 
 @pytest.mark.parametrize(
+    ("name", "options"),
+    [("logitadjust", {}), *(("fedgela", {"adaptation": a}) for a in ("relative", "sqrt", "exp"))],
+)
+def test_privacy_is_refused_where_clients_train_with_exact_counts_of_others(name, options):
+    spec = support.training_spec(name, statistics=False, **options)
+    with pytest.raises(SettingError) as info:
+        build_process(spec, aggregators.create("dp"))
+    assert (info.value.setting, info.value.value) == ("aggregator", "dp")
+    assert f"clients of {name} train with the class counts" in info.value.reason
+
+
+@pytest.mark.parametrize(("name", "tau"), [("logitadjust", 0.0), ("fedgela", None)])
+def test_privacy_is_accepted_where_they_do_not(name, tau):
+    options = {} if tau is None else {"tau": tau}
+    spec = support.training_spec(name, statistics=False, **options)
+    build_process(spec, aggregators.create("dp"))
+
+
+@pytest.mark.parametrize(
     ("name", "reason"),
     [
         ("fedmr", "clients of fedmr also send counts, features, which would not be aggregated"),

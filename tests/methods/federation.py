@@ -65,6 +65,11 @@ class Federation:
                 self._states[client] = states.initial_client_state(self.spec, seed)
         return self._states[client]
 
+    def round_of_nobody(self):
+        """A round in which the whole cohort drops out, so that only its number changes."""
+        self.server = {**self.server, "round": self.server["round"] + 1}
+        return self
+
     def round(self, cohort=None):
         """Plays a round of a cohort, by default of all clients."""
         cohort = range(len(self._parts)) if cohort is None else cohort

@@ -189,7 +189,7 @@ def test_a_client_sends_its_own_row():
     federation = network_federation("fedpac").round([0, 1])
     for index, result in enumerate(federation.results):
         sums = result["sums"]
-        np.testing.assert_array_equal(sums["present"], np.eye(3)[index])
+        np.testing.assert_array_equal(sums["trained"], np.eye(3)[index])
         in_rows = WIDTH * CLASSES + CLASSES + CLASSES * WIDTH + 2
         common = CLASSES * WIDTH + CLASSES
         expected = (in_rows + common) / (3 * in_rows + common)

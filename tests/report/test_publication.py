@@ -4,6 +4,7 @@ import csv
 import hashlib
 import json
 import pathlib
+import re
 import shutil
 import types
 
@@ -23,6 +24,7 @@ from tff_pcdd.report import (
 )
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.studies import sweep_methods, this_process
+from tff_pcdd.training import History
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -180,6 +182,36 @@ def test_how_far_held_out_samples_and_the_test_set_agree():
     assert held_out.described([{**row, "va": "", "va_balanced": "1"} for row in table], "va") == ""
 
 
+def test_settings_are_compared_after_the_round_that_all_of_them_reached():
+    """Also if a sweep has several seeds, of which sweep.csv holds the sum of the rounds."""
+
+    def trained(*values):
+        history = History(["round", "va", "ga"])
+        for number, value in values:
+            history.append({"round": number, "va": value, "ga": value + 1})
+        return history
+
+    trials = [
+        {"algorithm": "a", "settings": "x=1", "rounds": "4", "diverged": "False"},
+        {"algorithm": "a", "settings": "x=2", "rounds": "8", "diverged": "False"},
+        {"algorithm": "a", "settings": "x=3", "rounds": "1", "diverged": "True"},
+    ]
+    short, long = ((1, 10), (2, 20)), ((1, 30), (2, 40), (4, 50))
+    runs = [
+        {"0": trained(*short), "1": trained(*short)},
+        {"0": trained(*long), "1": trained(*long)},
+        {"0": trained((1, 5))},
+    ]
+    found = [
+        (row["settings"], row["seed"], row["round"], float(row["va"]), float(row["ga"]))
+        for row in held_out.rows(trials, runs)
+    ]
+    assert found == [
+        *(("x=1", seed, "2", 20, 21) for seed in "01"),
+        *(("x=2", seed, "2", 40, 41) for seed in "01"),
+    ]
+
+
 def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):
     publish_dir = tmp_path / "docs"
     publication.publish(finished, publish_dir)
@@ -331,6 +363,19 @@ def test_what_the_calls_recorded(finished, tmp_path):
         publication.publish(finished, tmp_path / "docs")
 
 
+def test_rounds_without_an_evaluation_take_time_too(finished, tmp_path):
+    """They have no row; each counts like the next one that has."""
+    record = publication.publish(finished, tmp_path / "docs") / "federation.json"
+    before = json.loads(record.read_text())["seconds_of_rounds"]
+    path = finished / "comparison/moon/seed_2/metrics.csv"
+    header, *lines = path.read_text().splitlines()
+    # 8 rounds of a second, of which only rounds 3 and 8 keep their rows; the last one takes 2 s.
+    kept = [lines[2], lines[7].removesuffix(",1") + ",2"]
+    path.write_text("\n".join([header, *kept]) + "\n")
+    publication.publish(finished, tmp_path / "docs")
+    assert json.loads(record.read_text())["seconds_of_rounds"] == before - 8 + 3 + 5 * 2
+
+
 def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("comparison_dirs", "is not a directory"):
@@ -350,6 +395,10 @@ def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     path = finished / "sweep.csv"
     path.write_text(path.read_text().replace("True\n", "False\n", 1))
     with refuses("comparison_dirs", "it lacks fedavg, for which nothing is chosen"):
+        publication.publish(finished, out)
+    # The same command would compute nothing else.
+    path.write_text(re.sub(r"(fedavg,.*),False,(False,)", r"\1,True,\2", path.read_text()))
+    with refuses("comparison_dirs", "all settings of fedavg diverged, so that nothing can be"):
         publication.publish(finished, out)
     path.write_text("client_learning_rate,va\n0.1,5\n")
     with refuses("comparison_dirs", "sweep.csv is of another sweep"):

@@ -157,7 +157,8 @@ def test_all_refused_methods_are_named(tmp_path):
     ]
     with refuses(
         "aggregator",
-        r"^cannot be used with fedproto, fedmr \(clients of fedproto send no weights\)$",
+        r"^cannot be used with fedproto \(clients of fedproto send no weights\); aggregator=secure "
+        r"cannot be used with fedmr \(clients of fedmr also send counts, features, which",
     ):
         dry_run.compare(configs, tmp_path)
 

@@ -79,6 +79,15 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
 
 
+def test_files_of_an_earlier_choice_do_not_stay(computed, tmp_path, monkeypatch):
+    sweep(POINTS, tmp_path)
+    monkeypatch.setattr(this_process, "run_experiment", lambda *args, **options: 1 / 0)
+    failed = sweep([point("0.5")], tmp_path)
+    assert failed.best is None
+    assert not (tmp_path / "best.flags").exists()
+    assert not (tmp_path / "sweep.png").exists()
+
+
 @pytest.mark.parametrize(
     ("criterion", "best_round", "note"),
     [

@@ -96,3 +96,12 @@ def test_metrics_have_the_same_values_as_accuracies():
 def test_typical_seconds_leave_the_first_round_out(seconds, expected):
     rows = [{"round": number, "seconds": value} for number, value in enumerate(seconds, 1)]
     assert summary.typical_seconds(history(*rows)) == expected
+
+
+def test_typical_seconds_leave_out_rounds_in_which_nobody_trained():
+    rows = [
+        {"round": number, "seconds": str(seconds), "local_steps": str(steps)}
+        for number, (seconds, steps) in enumerate([(9, 5), (0, 0), (2, 5), (0, 0), (0, 0)], 1)
+    ]
+    assert summary.typical_seconds(history(*rows)) == 2
+    assert summary.typical_seconds(history(*rows[3:])) == 0

@@ -158,7 +158,9 @@ def _sweep_settings(flags: Flags) -> None:
     if best is not None:
         chosen = " ".join(f"--{name}={value}" for name, value in best.items())
         print(f"chosen on held-out samples: {chosen}")
-    print(f"table, picture and best.flags in {output_dir}")
+        print(f"table, picture and best.flags in {output_dir}")
+    else:
+        print(f"nothing was chosen, because no run is usable; table in {output_dir}")
     if failures:
         number = len(points) * len(seeds)
         sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))

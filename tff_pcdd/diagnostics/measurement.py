@@ -111,7 +111,7 @@ class Diagnostics:
             self._local = ClientWork(self._spec)
         arguments = make_message(self._spec.method, state), client_state, client_data
         self._local.update(*tf.nest.map_structure(tf.convert_to_tensor, arguments))
-        return self._view(self._local.net)
+        return self._view(self._spec.method.local_view(self._local.net))
 
     def _view(self, net: Network) -> View:
         method, size = self._spec.method, self._spec.eval_batch_size

@@ -62,18 +62,17 @@ class CCVR(RetrainingMethod):
     virtual_features: int = option(500, "Virtual features of each class.", minimum=1)
 
     def server_state(self, net, task):
+        state = super().server_state(net, task)
         if not self.epochs:
-            return {}
+            return state
         num_classes, dim = task.num_classes, task.feature_dim
         return {
+            **state,
             "means": tf.zeros([num_classes, dim]),
             "covariances": tf.zeros([num_classes, dim, dim]),
             "known": tf.zeros([num_classes], tf.bool),
             "seed": tf.constant([task.seed, 0]),
         }
-
-    def broadcast(self, server):
-        return {}
 
     def upload(self, net, client, reduce):
         upload = super().upload(net, client, reduce)

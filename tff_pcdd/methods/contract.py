@@ -18,13 +18,15 @@ subclass overrides only what differs from FedAvg:
                                 weight, upload          `client_weighting`; nothing else
     server step                 server_learning,        no training at the server; the mean
                                 server_change,          change is added to the weights
-                                server_update
+                                server_update,
+                                next_server_state
     global model                global_logits           logits of the head
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
                                 personal_phases
     warnings                    advice                  none
-    diagnostics                 global_classifiers      the matrix of the head
+    diagnostics                 global_classifiers,     the matrix of the head; the pieces of the
+                                local_view              global model
 
 Example, FedProx in full:
 
@@ -84,8 +86,6 @@ class Method(Component):
             the step size are settings for all methods and need nothing here.
         assumes_sgd: whether formulas of the method contain the step size or the momentum of SGD, so
             that other local optimizers are refused.
-        adds_change: whether the weights' step of this class's `server_update` is that of
-            `Method.server_update`, so that server optimizers can be used; see `adds_mean`.
         published_weighting: the published weights of clients in means over the cohort: "samples"
             (their numbers of samples) or "uniform" (equal).
         client_weighting: the weights that are used.
@@ -100,7 +100,6 @@ class Method(Component):
     tuning: ClassVar[Mapping[str, tuple[Any, Any, Any]]] = {}
     has_schedule: ClassVar[bool] = False
     assumes_sgd: ClassVar[bool] = False
-    adds_change: ClassVar[bool] = True
     published_weighting: ClassVar[str] = "samples"
 
     # The options of subclasses stay the first positional arguments.
@@ -168,6 +167,14 @@ class Method(Component):
         """The weights of clients in means over the cohort: "samples" or "uniform"."""
         published = self.client_weighting == "published"
         return self.published_weighting if published else self.client_weighting
+
+    @property
+    def uses_federation_counts(self) -> bool:
+        """Whether what clients compute depends on the exact class counts of other clients.
+
+        Differential privacy of what clients send would not cover them, so it is refused.
+        """
+        return False
 
     def total_weight(self, task: TaskSpec) -> tf.Tensor:
         """The weight of the whole federation, for means over all clients; float32 scalar.
@@ -246,18 +253,16 @@ class Method(Component):
 
     @classmethod
     def adds_mean(cls) -> bool:
-        """Whether the server's step is to add the mean change to the weights.
-
-        A class that overrides `server_update` is assumed to change that step unless it declares
-        `adds_change = True` itself. All overrides count, because they call each other.
-        """
-        overriding = (vars(base) for base in cls.__mro__ if "server_update" in vars(base))
-        return all(own.get("adds_change", False) for own in overriding)
+        """Whether the server adds what `server_change` returns, so that optimizers can step."""
+        return cls.server_update is Method.server_update
 
     def server_change(
         self, change: Sequence[tf.Tensor], sums: Mapping[str, tf.Tensor]
     ) -> list[tf.Tensor]:
         """What the server optimizer takes for the clients' mean change.
+
+        A method whose step is another multiple or mixture of what clients send overrides this hook
+        and not `server_update`, so that it can be used with all server optimizers.
 
         Args:
             change: weighted mean over the cohort of the clients' `update`.
@@ -274,7 +279,7 @@ class Method(Component):
         sums: Mapping[str, tf.Tensor],
         cohort_size: tf.Tensor,
     ) -> tuple[list[tf.Tensor], dict[str, Any]]:
-        """The server's step.
+        """The server's step. A method that overrides it is refused with server optimizers.
 
         Args:
             weights: shared trainable variables before the round.
@@ -287,8 +292,21 @@ class Method(Component):
         Returns:
             The new weights and the server's new own tensors.
         """
-        del sums, cohort_size
-        return [w + delta for w, delta in zip(weights, change, strict=True)], dict(server)
+        del cohort_size
+        new = [w + delta for w, delta in zip(weights, change, strict=True)]
+        return new, self.next_server_state(server, sums)
+
+    def next_server_state(
+        self, server: Mapping[str, Any], sums: Mapping[str, tf.Tensor]
+    ) -> dict[str, Any]:
+        """The server's own tensors after the round.
+
+        Args:
+            server: its own tensors, as `server_learning` returned them.
+            sums: the clients' `Upload.sums`, summed.
+        """
+        del sums
+        return dict(server)
 
     # The resulting models.
 
@@ -341,6 +359,10 @@ class Method(Component):
         head = net.parts.get("head")
         matrix = getattr(head, "kernel", getattr(head, "etf", None))
         return {} if matrix is None else {"": matrix}
+
+    def local_view(self, net: Network) -> Network:
+        """The network after local training, with what clients train in the global model's place."""
+        return net
 
 
 registry: Registry[Method] = Registry("algorithm", "tff_pcdd.methods")

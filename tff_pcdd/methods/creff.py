@@ -78,16 +78,15 @@ class CReFF(RetrainingMethod):
     matching_learning_rate: float = option(0.1, "Learning rate of the federated features.", above=0)
 
     def server_state(self, net, task):
+        state = super().server_state(net, task)
         if not self.epochs:
-            return {}
+            return state
         shape = [task.num_classes, self.features, task.feature_dim]
         return {
+            **state,
             "features": tf.random.stateless_normal(shape, [task.seed, 0]),
             "seed": tf.constant([task.seed, 1]),
         }
-
-    def broadcast(self, server):
-        return {}
 
     def upload(self, net, client, reduce):
         upload = super().upload(net, client, reduce)

@@ -127,11 +127,15 @@ class FedDC(Method):
         drift = [
             h + weight / total * delta for h, delta in zip(server["drift"], change, strict=True)
         ]
-        control = [
-            c + moved / total for c, moved in zip(server["control"], sums["control"], strict=True)
-        ]
         new = [
             tf.where(weight > 0, w + delta + h, w)
             for w, delta, h in zip(weights, change, drift, strict=True)
         ]
-        return new, {**server, "drift": drift, "control": control}
+        return new, {**self.next_server_state(server, sums), "drift": drift}
+
+    def next_server_state(self, server, sums):
+        control = [
+            c + moved / server["total_weight"]
+            for c, moved in zip(server["control"], sums["control"], strict=True)
+        ]
+        return {**super().next_server_state(server, sums), "control": control}

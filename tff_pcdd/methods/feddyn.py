@@ -81,4 +81,4 @@ class FedDyn(Method):
             tf.where(weight > 0, w + delta - h / self.alpha, w)
             for w, delta, h in zip(weights, change, correction, strict=True)
         ]
-        return new, {**server, "correction": correction}
+        return new, {**self.next_server_state(server, sums), "correction": correction}

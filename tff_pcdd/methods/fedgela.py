@@ -74,6 +74,11 @@ class FedGELA(FedGE):
             return Placement.SHARED
         return super().placement(part, layer)
 
+    @property
+    def uses_federation_counts(self):
+        # The normalizer of the linear Φ is C for any counts.
+        return self.adaptation not in ("linear", "none")
+
     def constants(self, class_counts, task):
         if self.adaptation == "none":
             return {"phi": class_counts * 0 + 1}

@@ -60,7 +60,6 @@ class FedGen(Method):
     """FedAvg with features from a generator that is trained on the clients' heads."""
 
     name = "fedgen"
-    adds_change: ClassVar[bool] = True
     degenerate: ClassVar = {"generative": 0.0, "distillation": 0.0}
     tuning: ClassVar = {"distillation": (0.1, 1.0, 10.0)}
 
@@ -103,7 +102,7 @@ class FedGen(Method):
         logits = net["head"](self.embed(net, batch.x, training=True))
         loss = cross_entropy(batch.y, logits)
         fade = tf.pow(_FADE, tf.cast(client.round, tf.float32))
-        known = tf.cast(client.round > 0, tf.float32)
+        known = tf.cast(tf.reduce_any(client.server["labels"] > 0), tf.float32)
         seeds = tf.unstack(tf.random.experimental.stateless_split(batch.seed, 3))
         if self.generative:
             labels = draw_labels(client.server["labels"], tf.size(batch.y), seeds[0])
@@ -150,8 +149,7 @@ class FedGen(Method):
             "seed": tf.constant([task.seed, 0]),
         }
 
-    def server_update(self, weights, change, server, sums, cohort_size):
-        weights, _ = super().server_update(weights, change, server, sums, cohort_size)
+    def next_server_state(self, server, sums):
         # Classes of which the cohort has samples, and each client's share of them.
         labels = tf.cast(tf.reduce_any(sums["counts"] > 0, axis=0), tf.float32)
         shares = tf.math.divide_no_nan(sums["counts"], tf.reduce_sum(sums["counts"], axis=0))
@@ -174,7 +172,7 @@ class FedGen(Method):
                 (tf.constant(0), state),
             )
         generator, adam = state
-        return weights, {
+        return {
             "generator": generator,
             "adam": adam,
             "labels": tf.maximum(server["labels"], labels),

@@ -65,7 +65,6 @@ class FedPAC(PrototypeMethod):
     name = "fedpac"
     metric_names = ("distance",)
     has_global_model = False
-    adds_change: ClassVar[bool] = True
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 10.0)}
 
     distance_weight: float = option(
@@ -74,7 +73,8 @@ class FedPAC(PrototypeMethod):
     collaborate: bool = option(True, "Combine the clients' heads; otherwise they stay apart.")
     head_epochs: int = option(
         1,
-        "Local epochs that train the head; the others, at least one, train the backbone.",
+        "Local epochs that train the head, at most all but one; the others train the backbone. "
+        "With a single local epoch, each of the two has one.",
         minimum=1,
     )
     head_learning_rate: float = option(0.1, "Learning rate of the head.", above=0)
@@ -117,12 +117,13 @@ class FedPAC(PrototypeMethod):
     def _weights(self, client):
         """α of the client's own head, the first entry, and of those of the last cohort."""
         own, cohort = client.state, client.server["cohort"]
-        rows = cohort["present"].shape[0]
+        rows = cohort["trained"].shape[0]
         # Not ==, which compares identities where TFF traces.
         is_own = tf.logical_and(
-            tf.equal(own["round"] + 1, client.round), tf.equal(own["row"], tf.range(rows))
+            tf.equal(cohort["trained"], tf.cast(own["round"] + 1, tf.float32)),
+            tf.equal(own["row"], tf.range(rows)),
         )
-        others = tf.logical_and(cohort["present"] > 0, tf.logical_not(is_own))
+        others = tf.logical_and(cohort["trained"] > 0, tf.logical_not(is_own))
         allowed = tf.concat([[True], others], axis=0)
         differences = tf.reshape(own["statistics"] - cohort["statistics"], [rows, -1])
         differences = tf.pad(differences, [[1, 0], [0, 0]])
@@ -143,10 +144,10 @@ class FedPAC(PrototypeMethod):
         return loss, {"distance": distance}
 
     def phases(self, net, epochs):
-        head, body_epochs = net.personal.trainable, max(1, epochs - self.head_epochs)
+        head, head_epochs = net.personal.trainable, min(self.head_epochs, max(1, epochs - 1))
         return [
-            Phase(head, self.head_epochs, self._head_loss, self.head_learning_rate),
-            Phase(net.common, body_epochs, self.loss),
+            Phase(head, head_epochs, self._head_loss, self.head_learning_rate),
+            Phase(net.common, max(1, epochs - head_epochs), self.loss),
         ]
 
     def personal_phases(self, net, epochs):
@@ -166,7 +167,9 @@ class FedPAC(PrototypeMethod):
             "biases": net["head"].bias,
             "statistics": statistics,
             "variances": variance,
-            "present": tf.cast(trained, tf.float32),
+            # The number of the round, from 1; 0 in rows of clients without samples. The last cohort
+            # is not always that of the round before: all of a cohort may drop out.
+            "trained": tf.where(trained, tf.cast(client.round + 1, tf.float32), 0.0),
         }
         new = {
             "statistics": statistics,
@@ -175,7 +178,7 @@ class FedPAC(PrototypeMethod):
             "row": client.cohort_index,
         }
         state = {name: tf.where(trained, new[name], client.state[name]) for name in new}
-        rows = in_own_row(own, client.cohort_index, client.server["cohort"]["present"].shape[0])
+        rows = in_own_row(own, client.cohort_index, client.server["cohort"]["trained"].shape[0])
         sums = {**upload.sums, **rows}
         sent, summed = (
             sum(value.shape.num_elements() for value in part.values())
@@ -211,12 +214,12 @@ class FedPAC(PrototypeMethod):
             "biases": tf.zeros([rows, *head.bias.shape]),
             "statistics": tf.zeros([rows, task.num_classes, task.feature_dim]),
             "variances": tf.zeros([rows]),
-            "present": tf.zeros([rows]),
+            "trained": tf.zeros([rows]),
         }
         return {**state, "cohort": cohort}
 
-    def server_update(self, weights, change, server, sums, cohort_size):
-        weights, server = super().server_update(weights, change, server, sums, cohort_size)
+    def next_server_state(self, server, sums):
+        server = super().next_server_state(server, sums)
         if self.collaborate:
             server["cohort"] = {name: sums[name] for name in server["cohort"]}
-        return weights, server
+        return server

@@ -36,7 +36,8 @@ class FedRep(FedPer):
 
     body_epochs: int = option(
         1,
-        "Local epochs that train the backbone; the others, at least one, train the head.",
+        "Local epochs that train the backbone, at most all but one; the others train the head. "
+        "With a single local epoch, each of the two has one.",
         minimum=0,
     )
 
@@ -45,10 +46,11 @@ class FedRep(FedPer):
         return cross_entropy(batch.y, net["head"](features)), {}
 
     def phases(self, net, epochs):
-        head_epochs = max(1, epochs - self.body_epochs)
+        body_epochs = min(self.body_epochs, max(1, epochs - 1))
+        head_epochs = max(1, epochs - body_epochs)
         return [
             Phase(net.personal.trainable, head_epochs, self._head_loss),
-            Phase(net.common, self.body_epochs, self.loss),
+            Phase(net.common, body_epochs, self.loss),
         ]
 
     def personal_phases(self, net, epochs):

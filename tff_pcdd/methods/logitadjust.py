@@ -50,6 +50,10 @@ class LogitAdjust(Method):
 
     tau: float = option(1.0, "τ, weight of the logarithm of the class frequencies.", minimum=0)
 
+    @property
+    def uses_federation_counts(self):
+        return self.tau > 0
+
     def constants(self, class_counts, task):
         if not self.tau:
             return {}

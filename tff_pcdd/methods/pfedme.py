@@ -119,8 +119,8 @@ class PFedMe(Method):
         ]
         return Upload({}, {"theta": kept})
 
-    def server_update(self, weights, change, server, sums, cohort_size):
-        return [w + self.beta * delta for w, delta in zip(weights, change, strict=True)], {}
+    def server_change(self, change, sums):
+        return [self.beta * delta for delta in change]
 
     def personalize(self, net, client):
         for (_, theta), kept in zip(net.copies(_OWN), client.state["theta"], strict=True):

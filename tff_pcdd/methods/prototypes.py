@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
 
 from etils import epy
 
@@ -26,8 +25,6 @@ class PrototypeMethod(Method):
     number for each class. The server's prototype is the mean over all samples of the cohort; a
     class that no client of the cohort has keeps its previous prototype.
     """
-
-    adds_change: ClassVar[bool] = True
 
     def prototype_dim(self, task: TaskSpec) -> int:
         """Width of a prototype: that of the features which `embed` returns."""
@@ -66,9 +63,9 @@ class PrototypeMethod(Method):
         sums, counts = reduce(add, (tf.zeros(shape), tf.zeros(shape[:1])))
         return Upload({**upload.sums, "features": sums, "counts": counts}, upload.state)
 
-    def server_update(self, weights, change, server, sums, cohort_size):
-        weights, server = super().server_update(weights, change, server, sums, cohort_size)
+    def next_server_state(self, server, sums):
+        server = super().next_server_state(server, sums)
         prototypes, valid = losses.merge_prototypes(
             sums["features"], sums["counts"], server["prototypes"], server["valid"]
         )
-        return weights, {**server, "prototypes": prototypes, "valid": valid}
+        return {**server, "prototypes": prototypes, "valid": valid}

@@ -62,16 +62,24 @@ class RetrainingMethod(Method):
         if not self.epochs:
             return
         # Both models have the same initial values, those of FedAvg.
-        first = tf.equal(client.round, 0)
         for initial, trained in net.copies(_FEDAVG):
-            trained.assign(tf.where(first, initial, trained))
+            trained.assign(tf.where(client.server["trained"], trained, initial))
         _assign(net[f"{_RECEIVED}backbone"], net[f"{_FEDAVG}backbone"])
+
+    def server_state(self, net, task):
+        return {"trained": tf.constant(False)} if self.epochs else {}
+
+    def broadcast(self, server):
+        return {"trained": server["trained"]} if self.epochs else {}
 
     def fedavg(self, net: Network) -> Network:
         """A view of the network with the pieces that clients train."""
         if not self.epochs:
             return net
         return net.replacing(**{name: net[f"{_FEDAVG}{name}"] for name in ("backbone", "head")})
+
+    def local_view(self, net):
+        return self.fedavg(net)
 
     def received(self, net: Network, x: tf.Tensor) -> tf.Tensor:
         """Features [batch, d], float32, of FedAvg's backbone as it was broadcast, in eval mode."""
@@ -114,8 +122,11 @@ class RetrainingMethod(Method):
         # In the order of `build`; both models have equally many variables.
         half = len(weights) // 2
         old, head = tuple(weights[half - 2 : half]), tuple(weights[-2:])
-        retrained, server = self.retrain(head, old, server, sums)
-        return [*weights[: half - 2], *retrained, *weights[half:]], server
+        retrained, state = self.retrain(head, old, server, sums)
+        # Not if the whole cohort is without samples.
+        moved = tf.reduce_any(tf.stack([tf.reduce_any(tf.not_equal(c, 0.0)) for c in change]))
+        state["trained"] = tf.logical_or(server["trained"], moved)
+        return [*weights[: half - 2], *retrained, *weights[half:]], state
 
     def global_logits(self, net, x):
         logits = super().global_logits(net, x)

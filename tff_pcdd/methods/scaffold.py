@@ -54,7 +54,6 @@ class Scaffold(Method):
     tuning: ClassVar = {"server_step": (0.5, 1.0, 1.5)}
     published_weighting: ClassVar[str] = "uniform"
     assumes_sgd: ClassVar[bool] = True
-    adds_change: ClassVar[bool] = True
 
     server_step: float = option(
         1.0, "Server's step η_g, by which the mean change of the cohort is multiplied.", above=0
@@ -112,11 +111,11 @@ class Scaffold(Method):
     def server_change(self, change, sums):
         return [self.server_step * delta for delta in change]
 
-    def server_update(self, weights, change, server, sums, cohort_size):
-        new, server = super().server_update(weights, change, server, sums, cohort_size)
-        if self.control:
-            server["control"] = [
-                mean + moved / server["total_weight"]
-                for mean, moved in zip(server["control"], sums["control"], strict=True)
-            ]
-        return new, server
+    def next_server_state(self, server, sums):
+        if not self.control:
+            return super().next_server_state(server, sums)
+        control = [
+            mean + moved / server["total_weight"]
+            for mean, moved in zip(server["control"], sums["control"], strict=True)
+        ]
+        return {**server, "control": control}

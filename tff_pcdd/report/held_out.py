@@ -37,7 +37,13 @@ def rows(
         A row for each run that got so far: the method, the settings, the seed, the round, the
         accuracies on held-out samples and GA, in %. Empty if no run did.
     """
-    after = min((int(t["rounds"]) for t in trials if t["diverged"] == "False"), default=0)
+    reached = [
+        history[-1]["round"] if len(history) else 0
+        for trial, histories in zip(trials, runs, strict=True)
+        for history in histories.values()
+        if trial["diverged"] == "False"
+    ]
+    after = min(reached, default=0)
     found = []
     for trial, histories in zip(trials, runs, strict=True):
         for seed, history in histories.items():

@@ -140,6 +140,12 @@ def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]
     known = {(result.method, result.seed) for result in found}
     seeds = dict.fromkeys(result.seed for result in found)
     unfinished = sorted({trial["algorithm"] for trial in trials} - {*chosen})
+    for name in unfinished:
+        own = [trial for trial in trials if trial["algorithm"] == name]
+        if all(trial["diverged"] == "True" and trial["failed"] == "False" for trial in own):
+            reason = f"all settings of {name} diverged, so that nothing can be chosen for it; "
+            reason += "try smaller learning rates, or leave it out of algorithms"
+            raise SettingError("comparison_dirs", path, reason)
     missing = [f"{m} seed {s}" for m in chosen for s in seeds if (m, s) not in known]
     lacking = [f"{name}, for which nothing is chosen" for name in unfinished] + missing
     if lacking or not found:
@@ -242,12 +248,18 @@ def _seconds(
     runs: Sequence[Mapping[str, History]],
     results: Sequence[Result],
 ) -> float:
-    """The time of the rounds of all runs, without start-up and evaluation."""
+    """The time of the rounds of all runs, without start-up and evaluation.
+
+    A round that was not evaluated has no row; it counts like the next one that has.
+    """
     histories = [comparison_results.history(directory, result) for result in results]
     histories += [history for point in runs for history in point.values()]
-    return math.fsum(
-        row["seconds"] or 0.0 for history in histories if history is not None for row in history
-    )
+    total = 0.0
+    for history in histories:
+        rounds = [0, *(history.column("round") if history is not None else ())]
+        for before, row in zip(rounds, history or (), strict=False):
+            total += (row["round"] - before) * (row["seconds"] or 0.0)
+    return total
 
 
 def _data(

@@ -98,6 +98,9 @@ def sweep(
         "over seeds (n - 1 in the denominator)."
     )
     files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
+    # Those of an earlier sweep in this directory would say what this one has not found.
+    for name in (_PICTURE, _FLAGS):
+        (directory / name).unlink(missing_ok=True)
     if any(outcome.validation for outcome in outcomes):
         stages.enter("drawing the picture")
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)

@@ -54,9 +54,11 @@ class Refusals:
         reasons = {str(error) for error in self._errors.values()}
         if len(reasons) == 1 and len(self._errors) in (1, len(self._tried)):
             return first
-        groups: dict[tuple[str, str], list[str]] = {}
+        groups: dict[tuple[str, str, str], list[str]] = {}
         for method, error in self._errors.items():
-            groups.setdefault((error.setting, str(error.value)), []).append(method)
+            # Reasons that differ in the method's name, and in what it sends, are the same one.
+            kind = error.reason.replace(method, "").split(" also send ")[0]
+            groups.setdefault((error.setting, str(error.value), kind), []).append(method)
         texts: list[str] = []
         for names in groups.values():
             error = self._errors[names[0]]

@@ -121,6 +121,11 @@ def _at_best_round(
 
 
 def typical_seconds(history: History) -> float:
-    """The median time of a round in seconds; the first, which includes tracing, does not count."""
-    seconds = history.column("seconds")
+    """The median time of a round in seconds.
+
+    The first, which includes tracing, does not count, and neither do rounds in which nobody trained
+    because all clients dropped out, unless there are no others.
+    """
+    trained = [row["seconds"] for row in history if row.get("local_steps") != 0]
+    seconds = trained or history.column("seconds")
     return statistics.median(seconds[1:] or seconds)

@@ -80,6 +80,13 @@ class DP(Aggregator):
 
     def check(self, method: Method, upload: UploadSizes) -> None:
         super().check(method, upload)
+        if method.uses_federation_counts:
+            raise SettingError(
+                registry.setting,
+                self.name,
+                f"with these settings, clients of {method.name} train with the class counts of all "
+                "clients, which would not be private; choose other settings or another method",
+            )
         if upload.statistics:
             raise SettingError(
                 registry.setting,
