@@ -12,6 +12,9 @@ from tff_pcdd.report.published_tables import BASELINE, federation, is_global, or
 from tff_pcdd.report.summaries import Federation, Ranking
 from tff_pcdd.studies import tables
 
+# A federation on which fewer of the methods were compared than this share does not count for ranks.
+_MOST = 0.8
+
 # A method sends as much as FedAvg up to this factor; FedETF sends one number more.
 _SENT = 1.001
 
@@ -72,11 +75,17 @@ NEEDS = (
 )
 
 
+def complete(published: Sequence[Published]) -> list[Published]:
+    """The federations on which most methods were compared, so that their ranks can be averaged."""
+    most = max((len(one.methods) for one in published), default=0)
+    return [one for one in published if len(one.methods) >= _MOST * most]
+
+
 def in_short(published: Sequence[Published]) -> str:
-    """For each need, the three best methods and FedAvg."""
+    """For each need, the three best methods and FedAvg, over the federations of `complete`."""
     lines = [["you want", "measure", "best", "second", "third", "FedAvg"]]
     for need in NEEDS:
-        groups = [federation(one, need.fits) for one in published]
+        groups = [federation(one, need.fits) for one in complete(published)]
         groups = [
             group
             for group in groups

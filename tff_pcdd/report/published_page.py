@@ -28,9 +28,6 @@ _RANKS, _CURVES = "ranks.png", "curves.png"
 # The accuracies by which methods are ranked; GA only among methods with a global model.
 _RANKED = ("ga_final", "pa_before_final", "pa_final")
 
-# A federation on which fewer of the methods were compared than this share does not count for ranks.
-_MOST = 0.8
-
 _INTRO = """\
 Which method should you take, and what was it compared with? Here, every method was tuned on
 held-out training samples by the same rule, and then compared on other seeds. `tasks.report` makes
@@ -190,8 +187,10 @@ def _basis(published: Sequence[Published]) -> str:
             f"deviation over {len(finals)} seeds, in %. No test can tell methods apart on one "
             "federation with so few seeds; read differences of the size of the deviations as ties."
         )
+    number = len(published_overview.complete(published))
+    where = "" if number == len(published) else " on which most methods were compared"
     return (
-        f"Average ranks over {len(published)} federations, 1 is the best, and accuracies in %, "
+        f"Average ranks over {number} federations{where}, 1 is the best, and accuracies in %, "
         "averaged over federations and seeds. Only methods with runs on all of them are ranked; "
         "the second row ranks only the methods that it describes."
     )
@@ -246,8 +245,7 @@ def _how(published: Sequence[Published]) -> str:
 
 def _rankings(published: Sequence[Published]) -> list[Ranking]:
     """The ranks by each measure over the federations on which most methods were compared."""
-    most = max((len(one.methods) for one in published), default=0)
-    complete = [one for one in published if len(one.methods) >= _MOST * most]
+    complete = published_overview.complete(published)
     if len(complete) < 2:
         return []
     found = []
