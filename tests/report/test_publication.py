@@ -376,6 +376,60 @@ def test_rounds_without_an_evaluation_take_time_too(finished, tmp_path):
     assert json.loads(record.read_text())["seconds_of_rounds"] == before - 8 + 3 + 5 * 2
 
 
+def retrained(directory, monkeypatch, **settings):
+    """The directory of a sweep over MOON alone, which is better than before."""
+    training = Training(directory)
+    training.gains = {"moon": lambda seed: 5}
+    monkeypatch.setattr(this_process, "run_experiment", training)
+    names = ("client_learning_rate",)
+    planned = {"moon": [point("moon", names, (rate,), **settings) for rate in ("0.01", "0.1")]}
+    sweep_methods(planned, directory)
+    return directory
+
+
+def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
+    docs = tmp_path / "docs"
+    folder = publication.publish(finished, docs)
+    before = {file: rows(folder / file) for file in ("final.csv", "tuning.csv", "curves.csv")}
+    seconds = json.loads((folder / "federation.json").read_text())["seconds_of_rounds"]
+    again = retrained(tmp_path / "again/digits", monkeypatch)
+    publication.publish(again, docs, add_methods=True)
+    for file, old in before.items():
+        new = rows(folder / file)
+        assert [row["algorithm"] for row in new] == sorted(row["algorithm"] for row in old)
+        others = [row for row in new if row["algorithm"] != "moon"]
+        expected = sorted(old, key=lambda row: row["algorithm"])
+        assert others == [row for row in expected if row["algorithm"] != "moon"]
+    moon = [row for row in rows(folder / "final.csv") if row["algorithm"] == "moon"]
+    assert [float(row["ga_final"]) for row in moon] == [56, 57, 58]
+    record = json.loads((folder / "federation.json").read_text())
+    assert [part["methods"] for part in record["added"]] == [["moon"]]
+    # Two points of the grid that train for 2 and 8 rounds, and three final runs.
+    assert record["seconds_of_rounds"] == seconds + 2 + 8 + 3 * 8
+    page = published_page.write(docs)[0].read_text()
+    assert "- Computed later: moon, by a command that was not recorded" in page
+    line = next(line for line in page.splitlines() if "**moon" in line or "| moon " in line)
+    assert "57.0 ± 1.0" in line
+
+
+def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch, tmp_path):
+    docs = tmp_path / "docs"
+    again = retrained(tmp_path / "again/digits", monkeypatch)
+    with refuses("add_methods", "nothing has been published in"):
+        publication.publish(again, docs, add_methods=True)
+    folder = publication.publish(finished, docs)
+    other = retrained(tmp_path / "other/digits", monkeypatch, local_epochs=2)
+    with refuses("add_methods", "differs in local_epochs, so it cannot be compared"):
+        publication.publish(other, docs, add_methods=True)
+    path = folder / "federation.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "final_seeds": [1, 2], "data_sha256": {"1": "a"}}))
+    with refuses("add_methods", "differs in final_seeds, so"):
+        publication.publish(again, docs, add_methods=True)
+    path.write_text(json.dumps(record))
+    assert publication.publish(again, docs, add_methods=True) == folder
+
+
 def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("comparison_dirs", "is not a directory"):

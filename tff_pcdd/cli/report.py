@@ -14,7 +14,8 @@ over the federations, with paired tests. Writes summary.md, summary.csv and summ
 
 With --publish_dir, what a page needs of finished sweeps over methods is written to a folder for
 each, and the page, docs/comparison.md, is made from all folders; without --comparison_dirs, only
-the page is made.
+the page is made. With --add_methods, sweeps over a few methods join what has been published under
+their names.
 """
 
 from __future__ import annotations
@@ -61,6 +62,14 @@ def define(flags: Flags) -> None:
         "--output_dir. The page beside it, with the suffix .md, is made from all folders.",
         _SUMMARY,
     )
+    flags.add(
+        bool,
+        "add_methods",
+        False,
+        "With --publish_dir: keep the other methods that have been published under the name of a "
+        "sweep, and add those of the sweep, or replace them.",
+        _SUMMARY,
+    )
 
 
 def define_automatic(flags: Flags) -> None:
@@ -87,7 +96,7 @@ def main(flags: Flags) -> None:
     if flags["comparison_dirs"] is not None:
         _summarize(flags)
         return
-    for name in ("output_dir", "measures"):
+    for name in ("output_dir", "measures", "add_methods"):
         if flags.is_given(name):
             value = flags[name]
             shown = ",".join(value) if isinstance(value, list) else value
@@ -119,10 +128,12 @@ def _publish(flags: Flags) -> None:
         flags, "publish_dir", "run_dir", "comparison_dir", "output_file", "output_dir", "measures"
     )
     publish_dir = flags.required("publish_dir")
+    if flags["add_methods"] and not flags["comparison_dirs"]:
+        raise SettingError("add_methods", True, "needs the sweeps to add; set comparison_dirs")
     from tff_pcdd.report import publication, published_page
 
     for sweep_dir in flags["comparison_dirs"] or ():
-        print(publication.publish(sweep_dir, publish_dir))
+        print(publication.publish(sweep_dir, publish_dir, add_methods=flags["add_methods"]))
     page, missing = published_page.write(publish_dir)
     for line in missing:
         print(f"not explained: {line}", file=sys.stderr)
@@ -131,7 +142,9 @@ def _publish(flags: Flags) -> None:
 
 def _summarize(flags: Flags) -> None:
     """Writes the summary of several comparisons and prints its tables."""
-    _refuse_with(flags, "comparison_dirs", "run_dir", "comparison_dir", "output_file")
+    _refuse_with(
+        flags, "comparison_dirs", "run_dir", "comparison_dir", "output_file", "add_methods"
+    )
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
     from tff_pcdd.report import summaries
 

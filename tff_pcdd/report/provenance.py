@@ -24,12 +24,11 @@ def described(one: Published, folder: str) -> str:
         lines.append(f"- Command: {command}{times if len(calls) > 1 else ''}")
     else:
         lines.append("- Command, machine and commit were not recorded.")
-    for call in {(c["commit"], c["cpu"], c["cores"]): c for c in calls}.values():
-        lines.append(
-            f"- Commit {call['commit'] or 'unknown'}, version {call['version']}, on "
-            f"{call['cores']} cores of {call['cpu']} with {call['memory_gib']:g} GiB; TensorFlow "
-            f"{call['tensorflow']}, TFF {call['tensorflow_federated']}, Python {call['python']}"
-        )
+    lines += [f"- Commit {machine}" for machine in _machines(calls)]
+    for part in record.get("added", ()):
+        command = _called(part["calls"]) or "a command that was not recorded"
+        where = "".join(f"; commit {machine}" for machine in _machines(part["calls"]))
+        lines.append(f"- Computed later: {', '.join(part['methods'])}, by {command}{where}")
     whole = calls and not calls[0]["resumed"] and all("seconds" in call for call in calls)
     wall = f"; the command took {hours(sum(c['seconds'] for c in calls))}" if whole else ""
     if calls and not whole:
@@ -50,6 +49,16 @@ def described(one: Published, folder: str) -> str:
         lines.append(f"- {agreement}")
     lines.append(f"- Files: {files(one, folder)}")
     return "\n".join(lines)
+
+
+def _machines(calls: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The commits and machines of the calls of a sweep."""
+    return [
+        f"{call['commit'] or 'unknown'}, version {call['version']}, on "
+        f"{call['cores']} cores of {call['cpu']} with {call['memory_gib']:g} GiB; TensorFlow "
+        f"{call['tensorflow']}, TFF {call['tensorflow_federated']}, Python {call['python']}"
+        for call in {(c["commit"], c["cpu"], c["cores"]): c for c in calls}.values()
+    ]
 
 
 def _settings(record: Mapping[str, Any]) -> str:
@@ -91,7 +100,11 @@ def in_short(one: Published, folder: str) -> str:
 
 def _command(one: Published) -> str:
     """The last command that computed a sweep; empty if it was not recorded."""
-    calls = one.record["calls"]
+    return _called(one.record["calls"])
+
+
+def _called(calls: Sequence[Mapping[str, Any]]) -> str:
+    """The command of the last of some calls; empty without any."""
     if not calls:
         return ""
     return f"`.venv/bin/python -m {' '.join(['tasks.sweep', *calls[-1]['arguments']])}`"

@@ -19,7 +19,13 @@ from typing import Any
 from tff_pcdd import files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.report import comparison_results, held_out, recorded_calls, settings_table
+from tff_pcdd.report import (
+    added_methods,
+    comparison_results,
+    held_out,
+    recorded_calls,
+    settings_table,
+)
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
 from tff_pcdd.report.reading import Directory
@@ -53,18 +59,22 @@ _HEAD = re.compile(r"ga_\w+_final")
 _NAME = re.compile(r"[\w.-]*\w[\w.-]*", re.ASCII)
 
 
-def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Path:
+def publish(
+    sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike, *, add_methods: bool = False
+) -> Path:
     """Writes the results of a finished sweep over methods to a folder of the sweep's name.
 
     Args:
         sweep_dir: the directory of the sweep.
         publish_dir: the directory of the folders of all published sweeps.
+        add_methods: keep the other methods that have been published in the folder.
 
     Returns:
-        The folder. An earlier publication in it is replaced.
+        The folder. An earlier publication in it is replaced, or with `add_methods` extended.
 
     Raises:
-        SettingError: the directory holds no finished sweep over methods.
+        SettingError: the directory holds no finished sweep over methods, or its methods cannot be
+            compared with those that have been published.
         DamagedFileError: a file of the sweep is damaged.
         WriteError: a file cannot be written.
     """
@@ -83,11 +93,11 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
     if config is None:
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
-    tables = {FINAL: _final(results), TUNING: _csv(trials), CURVES: _curves(directory, results)}
+    tables = {FINAL: _final(results), TUNING: trials, CURVES: _curves(directory, results)}
     runs = _tuning_runs(path, trials)
     if held := held_out.rows(trials, runs):
-        tables[HELD_OUT] = _csv(held)
-    record = {
+        tables[HELD_OUT] = held
+    record: dict[str, Any] = {
         "schema": SCHEMA,
         "version": __version__,
         "federation": config.data.describe(),
@@ -100,11 +110,14 @@ def publish(sweep_dir: str | os.PathLike, publish_dir: str | os.PathLike) -> Pat
         "calls": recorded_calls.read(path),
         "data_sha256": _data(results, settings),
         "settings": _common(settings),
-        "sha256": {file: _sha256(text) for file, text in tables.items()},
     }
     folder = Path(publish_dir) / name
+    if add_methods:
+        record, tables = added_methods.add(folder, record, tables)
+    texts = {file: _csv(rows) for file, rows in tables.items()}
+    record["sha256"] = {file: _sha256(text) for file, text in texts.items()}
     files.make_directory(folder)
-    for file, text in tables.items():
+    for file, text in texts.items():
         files.write_text(folder / file, text)
     # Last, because it has the checksums of the others.
     files.write_text(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
@@ -167,7 +180,7 @@ def _settings(
     return [settings for _, settings in found]
 
 
-def _final(results: Sequence[Result]) -> str:
+def _final(results: Sequence[Result]) -> list[dict[str, Any]]:
     """final.csv: a row for each method and seed."""
     known = methods.names()
     heads = sorted({name for result in results for name in result.values if _HEAD.fullmatch(name)})
@@ -185,7 +198,7 @@ def _final(results: Sequence[Result]) -> str:
             value = result.values.get(column)
             row[column] = "" if value is None else f"{value:.{number}f}"
         rows.append({**row, "config_digest": result.digest})
-    return _csv(_without_empty(rows))
+    return _without_empty(rows)
 
 
 def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -194,7 +207,7 @@ def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
     return [{column: row[column] for column in kept} for row in rows]
 
 
-def _curves(directory: Directory, results: Sequence[Result]) -> str:
+def _curves(directory: Directory, results: Sequence[Result]) -> list[dict[str, Any]]:
     """curves.csv: GA after some of the rounds, a row for each method and seed."""
     rows = []
     for result in results:
@@ -207,7 +220,7 @@ def _curves(directory: Directory, results: Sequence[Result]) -> str:
         rows.append({"algorithm": result.method, "seed": result.seed, **shown})
     rounds = sorted({int(name) for row in rows for name in row if name.isdigit()})
     names = ["algorithm", "seed", *map(str, rounds)]
-    return _csv([{name: row.get(name, "") for name in names} for row in rows])
+    return [{name: row.get(name, "") for name in names} for row in rows]
 
 
 def _thinned(rounds: Sequence[int]) -> set[int]:

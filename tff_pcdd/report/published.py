@@ -2,7 +2,8 @@
 
 Each sweep has a folder with these files:
 
-- federation.json: what was compared, with which settings, how it was computed, and checksums
+- federation.json: what was compared, with which settings, how it was computed, methods that were
+  added later, and checksums
 - final.csv: a row for each method and seed, with the chosen settings
 - tuning.csv: a row for each point of each method's grid, with its accuracy on held-out samples
 - curves.csv: GA after some of the rounds of each run in final.csv

@@ -1,0 +1,88 @@
+"""Adds the methods of a sweep to results of the same federation that have been published.
+
+So a new method, or one that was corrected, joins a comparison without computing the others again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.report.published import RECORD
+from tff_pcdd.report.reading import Directory
+
+# What the records of two sweeps must have in common for their methods to be compared.
+_SAME = ("schema", "federation", "model", "num_classes", "rounds", "seeds", "final_seeds")
+
+# What decides how settings are chosen, in each call of a sweep.
+_CHOICE = ("criterion", "rungs", "reduction")
+
+Table = Sequence[Mapping[str, Any]]
+
+
+def add(
+    folder: Path, record: Mapping[str, Any], tables: Mapping[str, Table]
+) -> tuple[dict[str, Any], dict[str, list[dict[str, Any]]]]:
+    """The record and the tables of published results with the methods of another sweep.
+
+    Methods that had been published are replaced. The calls that computed the new ones are listed
+    apart, in the entry `added` of the record.
+
+    Args:
+        folder: the published results.
+        record: what would be published of the sweep alone, without checksums.
+        tables: its tables, by file.
+
+    Raises:
+        SettingError: nothing has been published in the folder, or the two cannot be compared.
+        DamagedFileError: a file in the folder is damaged.
+    """
+    if not (folder / RECORD).is_file():
+        raise SettingError("add_methods", True, f"nothing has been published in {folder} yet")
+    directory = Directory(folder, compared=False)
+    old = directory.json(RECORD)
+    if differing := _differing(old, record):
+        reason = f"what {folder} holds differs in {', '.join(differing)}, so it cannot be compared"
+        raise SettingError("add_methods", True, reason)
+    methods = sorted({row["algorithm"] for table in tables.values() for row in table})
+    merged = {}
+    for file, rows in tables.items():
+        kept: list[Mapping[str, Any]] = []
+        if file in old["sha256"]:
+            header, lines = directory.table(file)
+            kept = [dict(zip(header, line, strict=True)) for line in lines]
+            kept = [row for row in kept if row["algorithm"] not in methods]
+        # Sorting is stable: the rows of a method keep their order.
+        merged[file] = _aligned(sorted([*kept, *rows], key=lambda row: row["algorithm"]))
+    shared = {
+        name: value
+        for name, value in old["settings"].items()
+        if record["settings"].get(name) == value
+    }
+    seconds = round(old["seconds_of_rounds"] + record["seconds_of_rounds"], 1)
+    added = [*old.get("added", ()), {"methods": methods, "calls": record["calls"]}]
+    return {**old, "settings": shared, "seconds_of_rounds": seconds, "added": added}, merged
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
+    """What keeps two sweeps from being compared."""
+    found = [name for name in _SAME if old.get(name) != new.get(name)]
+    found += [
+        f"the data of seed {seed}"
+        for seed, digest in new["data_sha256"].items()
+        if None not in (digest, known := old["data_sha256"].get(seed)) and digest != known
+    ]
+    # Settings that all runs of the published sweep share are none of a method's own.
+    found += [name for name, value in old["settings"].items() if new["settings"].get(name) != value]
+    if old["calls"] and new["calls"]:
+        last = old["calls"][-1], new["calls"][-1]
+        found += [name for name in _CHOICE if last[0].get(name) != last[1].get(name)]
+    return found
+
+
+def _aligned(rows: Table) -> list[dict[str, Any]]:
+    """Rows with the same columns, empty where one had none."""
+    columns = dict.fromkeys(name for row in rows for name in row)
+    return [{name: row.get(name, "") for name in columns} for row in rows]
