@@ -218,9 +218,9 @@ def _federations(published: Sequence[Published], notes: Notes) -> str:
     return (
         f"{tables.markdown(lines)}\n\nThese commands run a federation, publish its results, and "
         "make this page again. For another one, replace its name, and for images add `--data_dir`. "
-        "An interrupted sweep continues where it was. A new method, or one that was corrected, joins "
-        "what has been published with `--algorithms=NAME` in the first command and `--add_methods` in "
-        f"the second.\n\n{command}"
+        "An interrupted sweep continues where it was. A new method, or one that was corrected, "
+        "joins what has been published with `--algorithms=NAME` in the first command and "
+        f"`--add_methods` in the second.\n\n{command}"
     )
 
 
