@@ -80,12 +80,18 @@ def _settings(record: Mapping[str, Any]) -> str:
 
 def _halving(calls: Sequence[Mapping[str, Any]]) -> str:
     """When settings were stopped early; empty if that was not recorded."""
-    if not calls or not calls[-1]["rungs"]:
+    if not (shares := rungs(calls)):
         return ""
-    shares = " and ".join(f"{100 * float(share):g} %" for share in calls[-1]["rungs"])
     return (
         f", of which the best 1/{calls[-1]['reduction']:g} per method went on after "
         f"{shares} of the rounds"
+    )
+
+
+def rungs(calls: Sequence[Mapping[str, Any]]) -> str:
+    """The shares of the rounds after which settings were stopped; empty without any."""
+    return (
+        " and ".join(f"{100 * float(share):g} %" for share in calls[-1]["rungs"]) if calls else ""
     )
 
 

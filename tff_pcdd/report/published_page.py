@@ -53,24 +53,18 @@ federations:"""
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
   coefficient, with seed {seeds}. Methods without a coefficient, such as FedAvg, try the learning
-  rates only, which is a third of the settings. Twice before the last round, the settings of a
-  method that are worse on held-out samples are stopped (successive halving).
+  rates only, which is a third of the settings.{halving}
 - **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
   are {share} of every client's training samples; for methods without a global model (†), the mean
   over clients of the personal model's accuracy on the held-out samples of all clients.{balanced}
   Accuracies on the test set have no part in the choice.
 - **Comparison.** The chosen settings are trained with seeds {finals}, which had no part in the
   choice, and evaluated after the last round. With the same seed, all methods have the same clients,
-  cohorts, batches and initial weights. Clients are weighted as each method's authors do
-  (`--client_weighting=published`): Ditto and FedBN, for instance, weight them equally, so their
-  global models differ from FedAvg's although they are trained alike.
-- **Limits.** Small networks and few images: orderings may differ at published scale. What was tuned
-  is the accuracy of the global model, or what stands for it, so methods that are made for personal
-  models are at a disadvantage in the columns of PA. Of methods without a global model (†), it says
-  little where clients have few classes: with two of ten, a personal model is right on about 20 % of
-  the samples of all clients, whatever the settings are. Of a coefficient that acts on personal
-  models alone, such as APFL's and Ditto's, all values are equally good and the first one was taken.
-  (`--criterion=va_personal` tunes by the clients' own held-out samples.)"""
+  cohorts, batches and initial weights."""
+
+_HALVING = """
+  Settings of a method that are worse on held-out samples than others are stopped after {shares} of
+  the rounds (successive halving)."""
 
 _BALANCED = """
   On {titles}, whose classes differ in size, it is the mean over classes of the accuracy on the
@@ -157,7 +151,7 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         parts += [_SPEED, published_overview.speed(published)]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
-    parts += ["## How methods were compared", _how(published)]
+    parts += ["## How methods were compared", "\n".join([_how(published), *_text(notes, "limits")])]
     for one in published:
         parts += _federation(one, notes, folder)
     if rankings:
@@ -229,17 +223,20 @@ def _how(published: Sequence[Published]) -> str:
         every = dict.fromkeys(number for one in published for number in one.record[key])
         return ", ".join(map(str, every)) or otherwise
 
-    shares = {100 * one.record["settings"]["validation_fraction"] for one in published}
+    held_out = {100 * one.record["settings"]["validation_fraction"] for one in published}
     rates = published_tables.learning_rates(published)
     balanced = [
         one.title
         for one in published
         if any(call.get("criterion") == "va_balanced" for call in one.record["calls"])
     ]
+    rungs = dict.fromkeys(provenance.rungs(one.record["calls"]) for one in published)
+    shares = ", or ".join(filter(None, rungs))
     return _HOW.format(
+        halving=_HALVING.format(shares=shares) if shares else "",
         rates=f" ({', '.join(rates)})" if rates else "",
         balanced=_BALANCED.format(titles=" and ".join(balanced)) if balanced else "",
-        share=" or ".join(f"{share:g} %" for share in sorted(shares)) or "20 %",
+        share=" or ".join(f"{share:g} %" for share in sorted(held_out)) or "20 %",
         seeds=listed("seeds", "0"),
         finals=listed("final_seeds", "1, 2, 3"),
     )

@@ -161,6 +161,7 @@ class ExperimentConfig:
             sampling == BY_SAMPLES
             and self.method.weighting == "samples"
             and not self.aggregator.equal_weights
+            and not self.method.baseline
         ):
             reason = (
                 "would count the samples twice, in the draw and in the mean; set "
