@@ -48,14 +48,14 @@ def add(
         raise SettingError("add_methods", True, reason)
     methods = sorted({row["algorithm"] for table in tables.values() for row in table})
     merged = {}
-    for file, rows in tables.items():
-        kept: list[Mapping[str, Any]] = []
-        if file in old["sha256"]:
-            header, lines = directory.table(file)
-            kept = [dict(zip(header, line, strict=True)) for line in lines]
-            kept = [row for row in kept if row["algorithm"] not in methods]
+    # A table that an earlier version did not publish would hold the new methods alone.
+    for file in [file for file in tables if file in old["sha256"]]:
+        header, lines = directory.table(file)
+        kept = [dict(zip(header, line, strict=True)) for line in lines]
+        kept = [row for row in kept if row["algorithm"] not in methods]
+        rows = [*kept, *tables[file]]
         # Sorting is stable: the rows of a method keep their order.
-        merged[file] = _aligned(sorted([*kept, *rows], key=lambda row: row["algorithm"]))
+        merged[file] = _aligned(sorted(rows, key=lambda row: row["algorithm"]))
     shared = {
         name: value
         for name, value in old["settings"].items()

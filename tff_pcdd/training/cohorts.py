@@ -9,9 +9,9 @@ import numpy as np
 from tff_pcdd import data
 from tff_pcdd.errors import SettingError
 
-# The streams of other draws with the same kind of seed. No round has the number of the clients' order.
-# The server's samples, whose seed is the data's, have that of round 3's cohort; what is drawn differs,
-# and another number would change Ratio Loss.
+# The streams of other draws with seeds of the same kind. No round has the number of the clients'
+# order. The server's samples, whose seed is the data's, have that of round 3's cohort; what is
+# drawn differs, and another number would change the results of Ratio Loss.
 _SERVER_SAMPLES, _ORDER = 3, 2**32
 
 

@@ -37,8 +37,8 @@ class EvaluationConfig:
     )
     early_stopping_patience: int | None = option(
         None,
-        "Stop when va, the accuracy on held-out samples (validation_fraction), has not improved for "
-        "this many evaluations, also in sweeps with another criterion; by default, never.",
+        "Stop when va, the accuracy on held-out samples (validation_fraction), has not improved "
+        "for this many evaluations, also in sweeps with another criterion; by default, never.",
         type=int,
         minimum=1,
         group="Evaluation",
