@@ -15,10 +15,11 @@ from tests.matrix import combinations, profiles
 from tests.matrix.bench import Bench, cohorts_of, spec_of
 from tests.matrix.combinations import Cell, refusal
 from tests.matrix.fresh_process import FreshProcess
+from tests.methods.refusing import ASSUMES_SGD, OWN_SERVER_STEP, SENDS_NO_WEIGHTS
 from tff_pcdd import methods
 from tff_pcdd.federated import LocalWork, client_optimizers, schedules, server_optimizers
 
-# Methods whose clients send sums besides their weights, and what they send; or no weights at all.
+# Methods whose clients send sums besides their weights, and what they send.
 SENDS = {
     "ccvr": "counts, features, products",
     "creff": "gradients, holders",
@@ -37,12 +38,6 @@ SENDS = {
     "ratioloss": "clients, samples",
     "scaffold": "control",
 }
-SENDS_NO_WEIGHTS = ["fedproto", "local"]
-# Methods whose formulas contain the step size of SGD, and methods with a server step of their own.
-ASSUMES_SGD = {
-    *("feddc", "feddc_prototypes", "fedetf", "fednova", "fednova_prototypes", "scaffold")
-}
-OWN_SERVER_STEP = {"ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"}
 # A few combinations for a quick look, of different methods, aggregators and clients.
 HANDFUL = [
     Cell("fedavg", "robust", "batch", "float32", "partial", "one class", "global"),

@@ -10,6 +10,7 @@ from tests import support
 from tests.data.refusals import refuses
 from tests.methods import parabola_oracle as oracle
 from tests.methods import quadratic
+from tests.methods.refusing import OWN_SERVER_STEP
 from tff_pcdd import methods
 from tff_pcdd.federated import build_process, server_optimizers
 
@@ -122,7 +123,7 @@ def test_its_tensors_are_part_of_the_state_and_are_not_sent(simulation):
     assert process.update_bytes == expected.update_bytes
 
 
-REFUSED = {"ccvr", "central", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"}
+REFUSED = {*OWN_SERVER_STEP, "central"}
 
 
 @pytest.mark.parametrize("name", methods.names())

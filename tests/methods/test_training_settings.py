@@ -8,15 +8,13 @@ import dataclasses
 import pytest
 
 from tests import support
+from tests.methods.refusing import OWN_SERVER_STEP, SENDS_NO_WEIGHTS
 from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import build_process, client_optimizers, server_optimizers
 
 # What refuses a server optimizer: a step of one's own, samples in one place, no shared weights.
-_WITHOUT_SERVER_OPTIMIZER = [
-    *("ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes", "pfedme"),
-    *("central", "fedproto", "local"),
-]
+_WITHOUT_SERVER_OPTIMIZER = sorted({*OWN_SERVER_STEP, *SENDS_NO_WEIGHTS, "central"})
 
 
 @pytest.mark.parametrize("name", [n for n in methods.names() if methods.get(n).assumes_sgd])
