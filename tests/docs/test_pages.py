@@ -71,7 +71,9 @@ def test_each_method_has_a_row_in_the_table_of_methods():
     rows = re.findall(r"(?m)^\| ([\w, ]+) \|.*\|.*\|", text)
     named = [name for names in rows for name in names.split(", ") if name != "method"]
     registered = methods.registry.classes().items()
-    assert sorted(named) == sorted(n for n, cls in registered if cls.__module__[:8] == "tff_pcdd")
+    assert sorted(named) == sorted(
+        n for n, cls in registered if cls.__module__.startswith("tff_pcdd.")
+    )
 
 
 def test_pages_that_are_mentioned_exist():

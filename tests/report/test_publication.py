@@ -427,6 +427,12 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
     with refuses("add_methods", "differs in final_seeds, so"):
         publication.publish(again, docs, add_methods=True)
     path.write_text(json.dumps(record))
+    final = folder / "final.csv"
+    text = final.read_text()
+    final.write_text(text.replace("moon", "noom"))
+    with pytest.raises(DamagedFileError, match="is not what was published"):
+        publication.publish(again, docs, add_methods=True)
+    final.write_text(text)
     assert publication.publish(again, docs, add_methods=True) == folder
 
 

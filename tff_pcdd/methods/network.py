@@ -200,6 +200,11 @@ def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:
     )
 
 
+def moves(change: Iterable[tf.Tensor]) -> tf.Tensor:
+    """Whether any entry of a change is not 0; a cohort without samples changes nothing."""
+    return tf.reduce_any(tf.stack([tf.reduce_any(tf.not_equal(delta, 0.0)) for delta in change]))
+
+
 def linear_head(task: TaskSpec, feature_dim: int | None = None) -> tf.keras.layers.Dense:
     """A linear classifier of features [batch, d]; weights uniform in ±1/sqrt(d), bias 0.
 

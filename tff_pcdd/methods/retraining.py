@@ -10,7 +10,7 @@ from typing import Any
 from etils import epy
 
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.network import Network, Placement, linear_head
+from tff_pcdd.methods.network import Network, Placement, linear_head, moves
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -124,8 +124,7 @@ class RetrainingMethod(Method):
         old, head = tuple(weights[half - 2 : half]), tuple(weights[-2:])
         retrained, state = self.retrain(head, old, server, sums)
         # Not if the whole cohort is without samples.
-        moved = tf.reduce_any(tf.stack([tf.reduce_any(tf.not_equal(c, 0.0)) for c in change]))
-        state["trained"] = tf.logical_or(server["trained"], moved)
+        state["trained"] = tf.logical_or(server["trained"], moves(change))
         return [*weights[: half - 2], *retrained, *weights[half:]], state
 
     def global_logits(self, net, x):

@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.report.published import RECORD
-from tff_pcdd.report.reading import Directory
+from tff_pcdd.report.published import RECORD, read_files
 
 # What the records of two sweeps must have in common for their methods to be compared.
 _SAME = ("schema", "federation", "model", "num_classes", "rounds", "seeds", "final_seeds")
@@ -37,22 +36,19 @@ def add(
 
     Raises:
         SettingError: nothing has been published in the folder, or the two cannot be compared.
-        DamagedFileError: a file in the folder is damaged.
+        DamagedFileError: a file in the folder is missing, or is not what was published.
     """
     if not (folder / RECORD).is_file():
         raise SettingError("add_methods", True, f"nothing has been published in {folder} yet")
-    directory = Directory(folder, compared=False)
-    old = directory.json(RECORD)
+    old, published = read_files(folder)
     if differing := _differing(old, record):
         reason = f"what {folder} holds differs in {', '.join(differing)}, so it cannot be compared"
         raise SettingError("add_methods", True, reason)
     methods = sorted({row["algorithm"] for table in tables.values() for row in table})
     merged = {}
     # A table that an earlier version did not publish would hold the new methods alone.
-    for file in [file for file in tables if file in old["sha256"]]:
-        header, lines = directory.table(file)
-        kept = [dict(zip(header, line, strict=True)) for line in lines]
-        kept = [row for row in kept if row["algorithm"] not in methods]
+    for file in [file for file in tables if file in published]:
+        kept = [row for row in published[file] if row["algorithm"] not in methods]
         rows = [*kept, *tables[file]]
         # Sorting is stable: the rows of a method keep their order.
         merged[file] = _aligned(sorted(rows, key=lambda row: row["algorithm"]))

@@ -17,7 +17,7 @@ def described(one: Published, folder: str) -> str:
         folder: the path of the directory of all results, from the page.
     """
     record, calls = one.record, one.record["calls"]
-    command = _command(one)
+    command = _called(calls)
     lines = [f"- Settings: {_settings(record)}"]
     if command:
         times = f", called {len(calls)} times; each call goes on where the one before was ended"
@@ -100,17 +100,12 @@ def in_short(one: Published, folder: str) -> str:
     commits = ", ".join(dict.fromkeys(c["commit"] or "unknown" for c in one.record["calls"]))
     by = f", commit {commits}" if commits else ""
     time = hours(one.record["seconds_of_rounds"])
-    command = _command(one) or "the command was not recorded"
+    command = _called(one.record["calls"]) or "the command was not recorded"
     return f"{one.name}: {command}{by}; {time} for the rounds of all runs; {files(one, folder)}"
 
 
-def _command(one: Published) -> str:
-    """The last command that computed a sweep; empty if it was not recorded."""
-    return _called(one.record["calls"])
-
-
 def _called(calls: Sequence[Mapping[str, Any]]) -> str:
-    """The command of the last of some calls; empty without any."""
+    """The last command that computed a sweep; empty if it was not recorded."""
     if not calls:
         return ""
     return f"`.venv/bin/python -m {' '.join(['tasks.sweep', *calls[-1]['arguments']])}`"

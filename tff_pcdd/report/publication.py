@@ -23,6 +23,7 @@ from tff_pcdd.report import (
     added_methods,
     comparison_results,
     held_out,
+    published,
     recorded_calls,
     settings_table,
 )
@@ -139,7 +140,7 @@ def _trials(path: Path) -> list[dict[str, str]]:
     if not {"algorithm", "settings", "va", "chosen"} <= set(header):
         reason = f"holds no sweep over methods: {file} is of another sweep"
         raise SettingError("comparison_dirs", path, reason)
-    return [dict(zip(header, row, strict=True)) for row in rows]
+    return published.rows(header, rows)
 
 
 def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]]) -> list[Result]:

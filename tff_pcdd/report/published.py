@@ -169,32 +169,46 @@ def read(publish_dir: str | os.PathLike, notes: Notes) -> list[Published]:
 
 
 def _read(path: Path, title: str | None) -> Published:
+    record, tables = read_files(path)
+    try:
+        final, trials = tables[FINAL], tables[TUNING]
+        held = tables.get(HELD_OUT, [])
+        lacking = {row["algorithm"]: None for row in final if row["global_model"] == "False"}
+        results = [_result(path.name, row) for row in final]
+        curves = [_curve(row) for row in tables[CURVES]]
+        title = title or str(record["federation"])
+    except (AttributeError, KeyError, ValueError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
+    return Published(path.name, title, record, results, list(lacking), trials, curves, held)
+
+
+def read_files(path: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, str]]]]:
+    """The record in a folder of published results, and the rows of its tables, by file.
+
+    Raises:
+        DamagedFileError: a file is missing, or is not what was published.
+    """
     directory = Directory(path, compared=False)
     record = directory.json(RECORD)
     if record.get("schema") != SCHEMA:
         reason = f"has schema {record.get('schema')} instead of {SCHEMA}; publish the sweep again"
         raise DamagedFileError(f"{path / RECORD} {reason}")
+    tables = {}
     try:
         for file, digest in record["sha256"].items():
             if hashlib.sha256(directory.text(file).encode()).hexdigest() != digest:
                 reason = f"is not what was published (its checksum in {RECORD} differs)"
                 raise DamagedFileError(f"{path / file} {reason}")
-        final, trials = (_rows(*directory.table(file)) for file in (FINAL, TUNING))
-        held = _rows(*directory.table(HELD_OUT)) if HELD_OUT in record["sha256"] else []
-        lacking = {row["algorithm"]: None for row in final if row["global_model"] == "False"}
-        results = [_result(path.name, row) for row in final]
-        curves = _curves(*directory.table(CURVES))
-        title = title or str(record["federation"])
+            tables[file] = rows(*directory.table(file))
     except FileNotFoundError as error:
         raise DamagedFileError(f"{error.args[0]} is missing; publish the sweep again") from None
-    except (AttributeError, KeyError, ValueError) as error:
-        if isinstance(error, DamagedFileError):
-            raise
+    except (AttributeError, KeyError) as error:
         raise DamagedFileError(f"{path} is damaged ({error!r}); publish the sweep again") from None
-    return Published(path.name, title, record, results, list(lacking), trials, curves, held)
+    return record, tables
 
 
-def _rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+def rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
+    """The rows of a table, as `Directory.table` returns them, by column."""
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
@@ -210,9 +224,7 @@ def _result(partition: str, row: Mapping[str, str]) -> Result:
     )
 
 
-def _curves(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[Curve]:
-    found = []
-    for method, seed, *cells in rows:
-        pairs = [(int(name), number(cell)) for name, cell in zip(header[2:], cells, strict=True)]
-        found.append(Curve(method, seed, [(n, value) for n, value in pairs if value is not None]))
-    return found
+def _curve(row: Mapping[str, str]) -> Curve:
+    pairs = sorted((int(name), number(cell)) for name, cell in row.items() if name.isdecimal())
+    points = [(n, value) for n, value in pairs if value is not None]
+    return Curve(row["algorithm"], row["seed"], points)

@@ -8,13 +8,13 @@ from typing import Any
 
 from tff_pcdd.errors import shown
 from tff_pcdd.settings import describe
-from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.config import SEEDS, ExperimentConfig
 
 _UNKNOWN = "of a component that is not imported here"
 
 # The entry of config.json that names the user's modules, with the hashes of their files.
 _MODULES = "import"
-_SEEDS = {"seed", "data_seed", "model_seed", "cohort_seed", "batch_seed"}
+_SEEDS = {"seed", *SEEDS}
 
 
 @dataclasses.dataclass(frozen=True)

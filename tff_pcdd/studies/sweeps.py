@@ -100,7 +100,7 @@ def sweep(
     files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
     # Those of an earlier sweep in this directory would say what this one has not found.
     for name in (_PICTURE, _FLAGS):
-        (directory / name).unlink(missing_ok=True)
+        files.remove(directory / name)
     if any(outcome.validation for outcome in outcomes):
         stages.enter("drawing the picture")
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)

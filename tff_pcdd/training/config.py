@@ -33,16 +33,15 @@ from tff_pcdd.training.cohorts import BY_SAMPLES, UNIFORM
 from tff_pcdd.training.evaluation_config import EvaluationConfig
 from tff_pcdd.training.training_config import TrainingConfig
 
-# The layers that have seeds of their own, and the names of their fields.
-_SEEDS = (
-    ("data", "seed"),
-    ("model", "seed"),
-    ("training", "cohort_seed"),
-    ("training", "batch_seed"),
-)
-
-# Settings that are derived from others where they are not given.
-_DERIVED = ("data_seed", "model_seed", "cohort_seed", "batch_seed", "projection_dim")
+# Settings that are the common seed where they are not given, and where they are.
+SEEDS = {
+    "data_seed": ("data", "seed"),
+    "model_seed": ("model", "seed"),
+    "cohort_seed": ("training", "cohort_seed"),
+    "batch_seed": ("training", "batch_seed"),
+}
+# All settings that are derived from others where they are not given.
+_DERIVED = {**SEEDS, "projection_dim": ("model", "projection_dim")}
 
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
@@ -117,8 +116,10 @@ class ExperimentConfig:
 
     def __post_init__(self):
         check_options(self)
-        missing = {name for name, value in self._values().items() if value is None}
-        self._resolve_seeds()
+        missing = {name for name in _DERIVED if self._value(name) is None}
+        for name in missing & SEEDS.keys():
+            layer, field = SEEDS[name]
+            self._replace(layer, **{field: self.seed})
         num_clients = self.data.partition.known_clients()
         if num_clients is not None and self.training.clients_per_round > num_clients:
             raise SettingError(
@@ -144,7 +145,7 @@ class ExperimentConfig:
         if self.model.projection_dim is None:
             self._replace("model", projection_dim=self._default_projection())
         # Of what is handed on, a part may have been replaced since.
-        still = {name for name in self._derived if self._values()[name] == self._defaults()[name]}
+        still = {name for name in self._derived if self._value(name) == self._default(name)}
         object.__setattr__(self, "_derived", frozenset(missing | still))
 
     def _check_sampling(self) -> None:
@@ -184,22 +185,14 @@ class ExperimentConfig:
             return 0
         return self._projection(self.method.least_features(self.data.source.least_classes()))
 
-    def _resolve_seeds(self) -> None:
-        """Fills in the common seed wherever no other seed is given."""
-        for layer, name in _SEEDS:
-            if getattr(getattr(self, layer), name) is None:
-                self._replace(layer, **{name: self.seed})
+    def _value(self, name: str) -> Any:
+        """A setting that may be derived; None while it is missing."""
+        layer, field = _DERIVED[name]
+        return getattr(getattr(self, layer), field)
 
-    def _values(self) -> dict[str, int | None]:
-        """The settings that may be derived, by their flat names; None where they are missing."""
-        seeds = [getattr(getattr(self, layer), name) for layer, name in _SEEDS]
-        return dict(zip(_DERIVED, [*seeds, self.model.projection_dim], strict=True))
-
-    def _defaults(self) -> dict[str, int]:
-        """What the same settings are if they are derived."""
-        return dict(
-            zip(_DERIVED, [self.seed] * len(_SEEDS) + [self._default_projection()], strict=True)
-        )
+    def _default(self, name: str) -> int:
+        """What the same setting is if it is derived."""
+        return self.seed if name in SEEDS else self._default_projection()
 
     def _replace(self, layer: str, **values: Any) -> None:
         object.__setattr__(self, layer, dataclasses.replace(getattr(self, layer), **values))
@@ -217,7 +210,7 @@ class ExperimentConfig:
     @property
     def seeds(self) -> Seeds:
         """The seed of each source of randomness; the common seed where none was given."""
-        return Seeds(*(getattr(getattr(self, layer), name) for layer, name in _SEEDS))
+        return Seeds(*map(self._value, SEEDS))
 
     def describe(self) -> str:
         """The data and the backbone in a few words."""

@@ -10,6 +10,7 @@ from etils import epy
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.network import moves
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import option
 
@@ -108,7 +109,7 @@ class ServerOptimizer(Component):
         if self.adds_change:
             return list(change), state
         steps, new = self._step(change, state)
-        moved = tf.reduce_any(tf.stack([tf.reduce_any(tf.not_equal(c, 0.0)) for c in change]))
+        moved = moves(change)
         steps = [tf.where(moved, step, 0.0) for step in steps]
         return steps, {
             name: [tf.where(moved, n, o) for n, o in zip(values, state[name], strict=True)]
