@@ -32,9 +32,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.gradients import gradients_at, with_gradients
 from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
@@ -43,13 +44,12 @@ with epy.lazy_imports():
 
     from tff_pcdd import layers
 
-_OWN = "own_"
 _SHARE = "share"
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class APFL(Method):
+class APFL(OwnModelMethod):
     """FedAvg with a second network at each client, mixed with the global one."""
 
     name = "apfl"
@@ -63,32 +63,23 @@ class APFL(Method):
 
     def build(self, task):
         parts = super().build(task)
-        parts |= {f"{_OWN}{name}": part for name, part in super().build(task).items()}
         return {**parts, _SHARE: layers.Parameters([()], self.alpha)} if self.adaptive else parts
 
     def placement(self, part, layer):
-        own = part.startswith(_OWN) or part == _SHARE
-        return Placement.PERSONAL if own else Placement.SHARED
-
-    def initial_personal(self, net, seed):
-        originals = {copy.ref(): original for original, copy in net.copies(_OWN)}
-        return [tf.identity(originals.get(v.ref(), v)) for v in net.personal.all]
+        return Placement.PERSONAL if part == _SHARE else super().placement(part, layer)
 
     def _mixed(self, net):
         """α, the pairs of trained variables (w, v), and the mixture of each pair."""
         alpha = net[_SHARE].tensors[0].read_value() if self.adaptive else self.alpha
         trained = {variable.ref() for variable in net.personal.trainable}
-        pairs = [(w, v) for w, v in net.copies(_OWN) if v.ref() in trained]
+        pairs = [(w, v) for w, v in net.copies(OWN) if v.ref() in trained]
         return alpha, pairs, [tf.stop_gradient(alpha * v + (1 - alpha) * w) for w, v in pairs]
-
-    def _own_logits(self, net, x, training):
-        return net[f"{_OWN}head"](net[f"{_OWN}backbone"](x, training=training))
 
     def loss(self, net, batch, client):
         loss, metrics = super().loss(net, batch, client)
 
         def mixture_loss():
-            return cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+            return cross_entropy(batch.y, self.own_logits(net, batch.x, training=True))
 
         alpha, pairs, mixture = self._mixed(net)
         own = [v for _, v in pairs]
@@ -109,9 +100,3 @@ class APFL(Method):
         _, pairs, mixture = self._mixed(net)
         for (_, v), value in zip(pairs, mixture, strict=True):
             v.assign(value)
-
-    def personal_logits(self, net, x, client):
-        return self._own_logits(net, x, training=False)
-
-    def personal_phases(self, net, epochs):
-        return []

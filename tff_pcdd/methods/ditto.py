@@ -17,20 +17,19 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.contract import register
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-_OWN = "own_"
-
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Ditto(Method):
+class Ditto(OwnModelMethod):
     """FedAvg with a second network at each client, regularized towards the global one."""
 
     name = "ditto"
@@ -40,28 +39,14 @@ class Ditto(Method):
 
     pull: float = option(1.0, "λ, weight of the squared distance to the global model.", minimum=0)
 
-    def build(self, task):
-        parts = super().build(task)
-        return {**parts, **{f"{_OWN}{name}": part for name, part in super().build(task).items()}}
-
-    def placement(self, part, layer):
-        return Placement.PERSONAL if part.startswith(_OWN) else Placement.SHARED
-
-    def initial_personal(self, net, seed):
-        originals = {copy.ref(): original for original, copy in net.copies(_OWN)}
-        return [tf.identity(originals[variable.ref()]) for variable in net.personal.all]
-
-    def _own_logits(self, net, x, training):
-        return net[f"{_OWN}head"](net[f"{_OWN}backbone"](x, training=training))
-
     def _own_loss(self, net, batch, client):
-        loss = cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+        loss = cross_entropy(batch.y, self.own_logits(net, batch.x, training=True))
         # Normalization layers that the client keeps in both networks have no anchor.
         anchors = {
             w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
         }
         distances = [
-            tf.nn.l2_loss(v - anchors[w.ref()]) for w, v in net.copies(_OWN) if w.ref() in anchors
+            tf.nn.l2_loss(v - anchors[w.ref()]) for w, v in net.copies(OWN) if w.ref() in anchors
         ]
         return loss + self.pull * tf.add_n(distances), {}
 
@@ -70,9 +55,3 @@ class Ditto(Method):
             Phase(net.common, epochs, self.loss),
             Phase(net.personal.trainable, epochs, self._own_loss),
         ]
-
-    def personal_logits(self, net, x, client):
-        return self._own_logits(net, x, training=False)
-
-    def personal_phases(self, net, epochs):
-        return []

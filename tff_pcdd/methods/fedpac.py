@@ -104,8 +104,7 @@ class FedPAC(PrototypeMethod):
         }
 
     def begin(self, net, client):
-        for original, copy in net.copies(_RECEIVED):
-            copy.assign(original)
+        net.refresh(_RECEIVED)
         if not self.collaborate:
             return
         weights, trained = self._weights(client), client.state["round"] >= 0

@@ -19,7 +19,7 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.network import Placement, cross_entropy, linear_head, projection
+from tff_pcdd.methods.network import Placement, cross_entropy, linear_head, projection, renamed
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -58,7 +58,7 @@ class Moon(Method):
         parts = {**self._encoder(task), "head": linear_head(task, self.projection_width)}
         if self.mu:
             for prefix in (_GLOBAL, _PREVIOUS):
-                parts |= {f"{prefix}{name}": part for name, part in self._encoder(task).items()}
+                parts |= renamed(self._encoder(task), prefix)
         return parts
 
     def placement(self, part, layer):
@@ -67,12 +67,10 @@ class Moon(Method):
         return Placement.PERSONAL if part.startswith(_PREVIOUS) else Placement.SHARED
 
     def initial_personal(self, net, seed):
-        originals = {copy.ref(): original for original, copy in net.copies(_PREVIOUS)}
-        return [tf.identity(originals[variable.ref()]) for variable in net.personal.all]
+        return net.initial_personal(_PREVIOUS)
 
     def begin(self, net, client):
-        for original, copy in net.copies(_GLOBAL):
-            copy.assign(original)
+        net.refresh(_GLOBAL)
 
     def embed(self, net, x, training, prefix=""):
         features = net[f"{prefix}backbone"](x, training=training)
@@ -99,6 +97,5 @@ class Moon(Method):
         return [dataclasses.replace(phase, variables=net.common) for phase in phases]
 
     def upload(self, net, client, reduce):
-        for original, copy in net.copies(_PREVIOUS):
-            copy.assign(original)
+        net.refresh(_PREVIOUS)
         return super().upload(net, client, reduce)

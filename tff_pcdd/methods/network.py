@@ -130,6 +130,19 @@ class Network:
             )
         ]
 
+    def refresh(self, prefix: str) -> None:
+        """Assigns the values of pieces to their copies `<prefix><name>`."""
+        for original, copied in self.copies(prefix):
+            copied.assign(original)
+
+    def initial_personal(self, prefix: str) -> list[tf.Tensor]:
+        """Initial values of the personal variables; copies `<prefix><name>` equal their originals.
+
+        Pieces that are built twice have different random values.
+        """
+        originals = {copied.ref(): original for original, copied in self.copies(prefix)}
+        return [tf.identity(originals.get(own.ref(), own)) for own in self.personal.all]
+
     def is_variance(self, variable: tf.Variable) -> bool:
         """Whether a variable is the moving variance of a batch normalization, so never negative."""
         return variable.ref() in self._variances
@@ -191,6 +204,13 @@ def owned_weights(
             if known is None or len(layer.weights) < len(known.weights):
                 owner[id(weight)] = layer
     return [(weight, owner[id(weight)]) for weight in part.weights]
+
+
+def renamed(
+    parts: Mapping[str, tf.keras.layers.Layer], prefix: str
+) -> dict[str, tf.keras.layers.Layer]:
+    """Pieces under the names `<prefix><name>`, by which they are copies of other pieces."""
+    return {f"{prefix}{name}": part for name, part in parts.items()}
 
 
 def cross_entropy(labels: tf.Tensor, logits: tf.Tensor) -> tf.Tensor:

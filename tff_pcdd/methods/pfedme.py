@@ -25,21 +25,20 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.gradients import gradients_of
 from tff_pcdd.methods.network import Placement, cross_entropy
+from tff_pcdd.methods.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-_OWN = "own_"
-
 
 @register
 @dataclasses.dataclass(frozen=True)
-class PFedMe(Method):
+class PFedMe(OwnModelMethod):
     """FedAvg on the Moreau envelopes of the clients' losses."""
 
     name = "pfedme"
@@ -63,27 +62,20 @@ class PFedMe(Method):
                 f"steps on θ diverge unless it is below 2/pfedme_pull={2 / self.pull:g}",
             )
 
-    def build(self, task):
-        parts = super().build(task)
-        return {**parts, **{f"{_OWN}{name}": part for name, part in super().build(task).items()}}
-
+    # θ starts anew in each round, so it is no variable that the client keeps.
     def placement(self, part, layer):
-        return Placement.SCRATCH if part.startswith(_OWN) else Placement.SHARED
+        return Placement.SCRATCH if part.startswith(OWN) else super().placement(part, layer)
 
     def client_state(self, net, task, seed):
-        return {"theta": [tf.identity(w) for w, _ in net.copies(_OWN)]}
+        return {"theta": [tf.identity(w) for w, _ in net.copies(OWN)]}
 
     def begin(self, net, client):
-        for w, theta in net.copies(_OWN):
-            theta.assign(w)
-
-    def _own_logits(self, net, x, training):
-        return net[f"{_OWN}head"](net[f"{_OWN}backbone"](x, training=training))
+        net.refresh(OWN)
 
     def _pairs(self, net):
         """Pairs (w, θ) of trained variables."""
         trained = {variable.ref() for variable in net.common}
-        return [(w, theta) for w, theta in net.copies(_OWN) if w.ref() in trained]
+        return [(w, theta) for w, theta in net.copies(OWN) if w.ref() in trained]
 
     def loss(self, net, batch, client):
         pairs = self._pairs(net)
@@ -91,7 +83,7 @@ class PFedMe(Method):
         centre = [tf.stop_gradient(w) for w, _ in pairs]
 
         def own_loss():
-            return cross_entropy(batch.y, self._own_logits(net, batch.x, training=True))
+            return cross_entropy(batch.y, self.own_logits(net, batch.x, training=True))
 
         def step(number, _):
             value, gradients = gradients_of(own_loss, thetas)
@@ -110,12 +102,12 @@ class PFedMe(Method):
 
     def upload(self, net, client, reduce):
         trained = {variable.ref() for variable in net.common}
-        for w, theta in net.copies(_OWN):
+        for w, theta in net.copies(OWN):
             if w.ref() not in trained:
                 w.assign(theta)
         kept = [
             tf.where(tf.reduce_any(client.class_counts > 0), theta, old)
-            for (_, theta), old in zip(net.copies(_OWN), client.state["theta"], strict=True)
+            for (_, theta), old in zip(net.copies(OWN), client.state["theta"], strict=True)
         ]
         return Upload({}, {"theta": kept})
 
@@ -123,11 +115,5 @@ class PFedMe(Method):
         return [self.beta * delta for delta in change]
 
     def personalize(self, net, client):
-        for (_, theta), kept in zip(net.copies(_OWN), client.state["theta"], strict=True):
+        for (_, theta), kept in zip(net.copies(OWN), client.state["theta"], strict=True):
             theta.assign(kept)
-
-    def personal_logits(self, net, x, client):
-        return self._own_logits(net, x, training=False)
-
-    def personal_phases(self, net, epochs):
-        return []

@@ -7,7 +7,7 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.network import Network, Placement
+from tff_pcdd.methods.network import Network, Placement, renamed
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -27,15 +27,14 @@ class ReceivedModelMethod(Method):
     def build(self, task):
         parts = super().build(task)
         if self.compares:
-            parts |= {f"{_RECEIVED}{name}": part for name, part in super().build(task).items()}
+            parts |= renamed(super().build(task), _RECEIVED)
         return parts
 
     def placement(self, part, layer):
         return Placement.SCRATCH if part.startswith(_RECEIVED) else Placement.SHARED
 
     def begin(self, net, client):
-        for original, copy in net.copies(_RECEIVED):
-            copy.assign(original)
+        net.refresh(_RECEIVED)
 
     def received_logits(self, net: Network, x: tf.Tensor) -> tf.Tensor:
         """Logits [batch, C] of the received model, in eval mode."""
