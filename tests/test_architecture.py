@@ -23,6 +23,7 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "tff_pcdd"
 _LAYERS = [
     {"cli"},
     {"benchmarks"},
+    {"publication"},
     {"report"},
     {"studies", "export"},
     {"training"},

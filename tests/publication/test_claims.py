@@ -11,7 +11,7 @@ import pytest
 
 from tests.studies.fake_sweep import Training, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import publication, published, published_page
+from tff_pcdd.publication import published, publishing, writing
 from tff_pcdd.studies import sweep_methods, this_process
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -54,7 +54,7 @@ def publish_dir(monkeypatch, tmp_path):
         if name != "digits":
             del planned["fedavg"]
         sweep_methods(planned, tmp_path / name)
-        write_data(publication.publish(tmp_path / name, directory), {"1": "a", "2": "b", "3": "c"})
+        write_data(publishing.publish(tmp_path / name, directory), {"1": "a", "2": "b", "3": "c"})
     (directory / "notes.toml").write_text(NOTES)
     return directory
 
@@ -82,7 +82,7 @@ def expected(values, sign=""):
 
 
 def test_rows_are_compared_with_the_first_one(publish_dir):
-    page = published_page.write(publish_dir)[0].read_text()
+    page = writing.write(publish_dir)[0].read_text()
     found = table(page)
     # FedAvg has 50 + seed, FedProx gain + seed more.
     assert found["without the term"][:2] == [expected([51, 52, 53]), "–"]
@@ -113,14 +113,14 @@ def test_diverged_runs_of_a_row_are_counted(publish_dir):
     record = path.with_name("federation.json")
     digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
     record.write_text(record.read_text().replace(*digests))
-    row = table(published_page.write(publish_dir)[0].read_text())["the term alone"]
+    row = table(writing.write(publish_dir)[0].read_text())["the term alone"]
     assert row[:2] == [expected([56, 60]), f"{expected([5, 7], '+')} (2 of 2)"]
     assert "2 of 3, 1 diverged" in row
 
 
 def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
     """Also those of another head."""
-    assert "GA, few" not in published_page.write(publish_dir)[0].read_text()
+    assert "GA, few" not in writing.write(publish_dir)[0].read_text()
     path = publish_dir / "digits" / "final.csv"
     text = path.read_text()
     header, *lines = text.splitlines()
@@ -131,7 +131,7 @@ def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
     record = path.with_name("federation.json")
     digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
     record.write_text(record.read_text().replace(*digests))
-    page = published_page.write(publish_dir)[0].read_text()
+    page = writing.write(publish_dir)[0].read_text()
     section = page[page.index("### FedProx") :]
     assert "GA, few" in section
     assert "GA, many" not in section
@@ -143,7 +143,7 @@ def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
 
 
 def test_a_sweep_for_a_row_is_no_federation(publish_dir):
-    page = published_page.write(publish_dir)[0].read_text()
+    page = writing.write(publish_dir)[0].read_text()
     before = page[: page.index("## What the papers claim")]
     assert "prox_alone" not in before
     assert "the only federation so far" in before
@@ -152,14 +152,14 @@ def test_a_sweep_for_a_row_is_no_federation(publish_dir):
 
 def test_other_data_are_not_compared(publish_dir):
     write_data(publish_dir / "prox_alone", {"1": "a", "2": "other", "3": None})
-    page = published_page.write(publish_dir)[0].read_text()
+    page = writing.write(publish_dir)[0].read_text()
     assert table(page)["the term alone"][1] == "+5.0 (1 of 1)"
 
 
 def test_a_table_without_its_paragraph_is_reported(publish_dir):
     path = publish_dir / "notes.toml"
     path.write_text(path.read_text().replace('fedprox = "It is better by {figure}."\n', ""))
-    page, missing = published_page.write(publish_dir)
+    page, missing = writing.write(publish_dir)
     assert missing == ["claims.fedprox"]
     assert "Not described yet." in page.read_text()
 
@@ -176,7 +176,7 @@ def test_rows_that_cannot_be_used(publish_dir, place, reason):
     path = publish_dir / "notes.toml"
     path.write_text(path.read_text().replace("digits/fedprox/psi", place))
     with pytest.raises(DamagedFileError, match=rf"notes\.toml cannot be used.*{reason}"):
-        published_page.write(publish_dir)
+        writing.write(publish_dir)
 
 
 # What this repository says.

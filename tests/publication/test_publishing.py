@@ -14,13 +14,13 @@ import pytest
 from tests.data.refusals import refuses
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import (
+from tff_pcdd.publication import (
+    federation_tables,
     held_out,
-    publication,
+    overview,
     published,
-    published_overview,
-    published_page,
-    published_tables,
+    publishing,
+    writing,
 )
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.studies import sweep_methods, this_process
@@ -74,7 +74,7 @@ def expected(values):
 
 
 def test_what_is_published(finished, tmp_path):
-    folder = publication.publish(finished, tmp_path / "docs")
+    folder = publishing.publish(finished, tmp_path / "docs")
     assert folder == tmp_path / "docs" / "digits"
     final = rows(folder / "final.csv")
     assert [(row["algorithm"], row["seed"]) for row in final] == [
@@ -109,8 +109,8 @@ def test_what_is_published(finished, tmp_path):
 
 def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_path):
     publish_dir = tmp_path / "docs"
-    publication.publish(finished, publish_dir)
-    path, _ = published_page.write(publish_dir)
+    publishing.publish(finished, publish_dir)
+    path, _ = writing.write(publish_dir)
     assert path == tmp_path / "docs.md"
     page = path.read_text()
     found = table(page, "GA - FedAvg's")
@@ -140,7 +140,7 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     assert set(pictures) == {"curves.png"}
     shutil.rmtree(finished)
     path.unlink()
-    published_page.write(publish_dir)
+    writing.write(publish_dir)
     assert path.read_text() == page
     assert {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")} == pictures
 
@@ -157,7 +157,7 @@ def test_a_value_that_makes_no_difference_is_not_at_the_edge():
         )
     ]
     results = types.SimpleNamespace(methods=["apfl"], trials=trials)
-    found = table(published_tables.choices(results), "chosen settings")
+    found = table(federation_tables.choices(results), "chosen settings")
     assert found["apfl"]["at the edge"] == "client_learning_rate"
 
 
@@ -214,8 +214,8 @@ def test_settings_are_compared_after_the_round_that_all_of_them_reached():
 
 def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):
     publish_dir = tmp_path / "docs"
-    publication.publish(finished, publish_dir)
-    path, missing = published_page.write(publish_dir)
+    publishing.publish(finished, publish_dir)
+    path, missing = writing.write(publish_dir)
     # 52 - 22 points; PA is equal, and GA of FedPer is not that of a global model.
     reason = "GA is 22.0 points below FedAvg's"
     assert missing == [f"explanations.digits.moon ({reason})"]
@@ -225,7 +225,7 @@ def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path)
         '[federations]\nlater = "Another one"\ndigits = "Some digits"\n'
         '[remarks]\ndigits = "On a shared machine."\n'
     )
-    path, missing = published_page.write(publish_dir)
+    path, missing = writing.write(publish_dir)
     assert missing == []
     page = path.read_text()
     assert f"- **moon**: {reason}. Its features collapse." in page
@@ -243,8 +243,8 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
     training.diverges = {"comparison/fedavg/seed_3": 6}
     monkeypatch.setattr(this_process, "run_experiment", training)
     sweep_methods(points(), directory)
-    publication.publish(directory, tmp_path / "docs")
-    _, missing = published_page.write(tmp_path / "docs")
+    publishing.publish(directory, tmp_path / "docs")
+    _, missing = writing.write(tmp_path / "docs")
     assert missing == [
         "explanations.digits.fedavg (1 of its runs diverged)",
         "explanations.digits.fedprox (GA is 14.0 %, and guessing gives 10.0 %)",
@@ -263,8 +263,8 @@ def test_several_federations_are_ranked(monkeypatch, tmp_path):
             {"fedprox": {1: gain}, "moon": {1: 1}, "fedper": {1: 30}},
             classes_per_client=2 + number,
         )
-        publication.publish(directory, tmp_path / "docs")
-    page = published_page.write(tmp_path / "docs")[0].read_text()
+        publishing.publish(directory, tmp_path / "docs")
+    page = writing.write(tmp_path / "docs")[0].read_text()
     found = table(page, "average rank", "### GA")
     # Ranks 1 and 3 of FedProx, 3 and 2 of FedAvg, 2 and 1 of MOON; FedPer has no global model.
     assert {m: row["average rank"] for m, row in found.items()} == {
@@ -297,14 +297,14 @@ def test_which_methods_cost_clients_no_more_than_fedavg(upload, kept, light):
     ]
     one = published.Published("digits", "digits", {}, results, [], [], [])
     # Of FedAvg alone, there is no row.
-    needs = table(published_overview.in_short([one]), "you want")
-    assert (published_overview.NEEDS[1].text in needs) == light
+    needs = table(overview.in_short([one]), "you want")
+    assert (overview.NEEDS[1].text in needs) == light
 
 
 def test_a_page_without_results_says_what_is_planned(tmp_path):
     (tmp_path / "docs").mkdir()
     (tmp_path / "docs/notes.toml").write_text('[federations]\ndigits = "Some digits"\n')
-    page = published_page.write(tmp_path / "docs")[0].read_text()
+    page = writing.write(tmp_path / "docs")[0].read_text()
     assert table(page, "what it is")["digits"]["methods"] == "not run yet"
     assert "In one minute" not in page
 
@@ -342,37 +342,37 @@ def test_what_the_calls_recorded(finished, tmp_path):
     ]
     path = finished / "calls.jsonl"
     path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
-    folder = publication.publish(finished, tmp_path / "docs")
+    folder = publishing.publish(finished, tmp_path / "docs")
     first, second = json.loads((folder / "federation.json").read_text())["calls"]
     assert first["arguments"] == ["--data_dir", "DATA_DIR", "--output_dir=OUTPUT_DIR", "--rounds=8"]
     assert first["seconds"] == 60
     assert "seconds" not in second
-    page = published_page.write(tmp_path / "docs")[0].read_text()
+    page = writing.write(tmp_path / "docs")[0].read_text()
     assert "it was not recorded completely" in page
     assert "--output_dir=y`, called 2 times; each call goes on" in page.replace("OUTPUT_DIR", "y")
     with open(path, "a") as file:
         file.write('{"ended": "2026-01-01T00:04:00", "process": 7, "seconds": 120.0}\n')
-    publication.publish(finished, tmp_path / "docs")
-    page = published_page.write(tmp_path / "docs")[0].read_text()
+    publishing.publish(finished, tmp_path / "docs")
+    page = writing.write(tmp_path / "docs")[0].read_text()
     assert "the command took 3 min" in page
     assert "on 2 cores of a processor with 23.5 GiB" in page
     assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in page
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
     path.write_text('{"process": 1}\n')
     with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):
-        publication.publish(finished, tmp_path / "docs")
+        publishing.publish(finished, tmp_path / "docs")
 
 
 def test_rounds_without_an_evaluation_take_time_too(finished, tmp_path):
     """They have no row; each counts like the next one that has."""
-    record = publication.publish(finished, tmp_path / "docs") / "federation.json"
+    record = publishing.publish(finished, tmp_path / "docs") / "federation.json"
     before = json.loads(record.read_text())["seconds_of_rounds"]
     path = finished / "comparison/moon/seed_2/metrics.csv"
     header, *lines = path.read_text().splitlines()
     # 8 rounds of a second, of which only rounds 3 and 8 keep their rows; the last one takes 2 s.
     kept = [lines[2], lines[7].removesuffix(",1") + ",2"]
     path.write_text("\n".join([header, *kept]) + "\n")
-    publication.publish(finished, tmp_path / "docs")
+    publishing.publish(finished, tmp_path / "docs")
     assert json.loads(record.read_text())["seconds_of_rounds"] == before - 8 + 3 + 5 * 2
 
 
@@ -389,11 +389,11 @@ def retrained(directory, monkeypatch, **settings):
 
 def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
     docs = tmp_path / "docs"
-    folder = publication.publish(finished, docs)
+    folder = publishing.publish(finished, docs)
     before = {file: rows(folder / file) for file in ("final.csv", "tuning.csv", "curves.csv")}
     seconds = json.loads((folder / "federation.json").read_text())["seconds_of_rounds"]
     again = retrained(tmp_path / "again/digits", monkeypatch)
-    publication.publish(again, docs, add_methods=True)
+    publishing.publish(again, docs, add_methods=True)
     for file, old in before.items():
         new = rows(folder / file)
         assert [row["algorithm"] for row in new] == sorted(row["algorithm"] for row in old)
@@ -406,7 +406,7 @@ def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
     assert [part["methods"] for part in record["added"]] == [["moon"]]
     # Two points of the grid that train for 2 and 8 rounds, and three final runs.
     assert record["seconds_of_rounds"] == seconds + 2 + 8 + 3 * 8
-    page = published_page.write(docs)[0].read_text()
+    page = writing.write(docs)[0].read_text()
     assert "- Computed later: moon, by a command that was not recorded" in page
     line = next(line for line in page.splitlines() if "**moon" in line or "| moon " in line)
     assert "57.0 ± 1.0" in line
@@ -416,62 +416,62 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
     docs = tmp_path / "docs"
     again = retrained(tmp_path / "again/digits", monkeypatch)
     with refuses("add_methods", "nothing has been published in"):
-        publication.publish(again, docs, add_methods=True)
-    folder = publication.publish(finished, docs)
+        publishing.publish(again, docs, add_methods=True)
+    folder = publishing.publish(finished, docs)
     other = retrained(tmp_path / "other/digits", monkeypatch, local_epochs=2)
     with refuses("add_methods", "differs in local_epochs, so it cannot be compared"):
-        publication.publish(other, docs, add_methods=True)
+        publishing.publish(other, docs, add_methods=True)
     path = folder / "federation.json"
     record = json.loads(path.read_text())
     path.write_text(json.dumps({**record, "final_seeds": [1, 2], "data_sha256": {"1": "a"}}))
     with refuses("add_methods", "differs in final_seeds, so"):
-        publication.publish(again, docs, add_methods=True)
+        publishing.publish(again, docs, add_methods=True)
     path.write_text(json.dumps(record))
     final = folder / "final.csv"
     text = final.read_text()
     final.write_text(text.replace("moon", "noom"))
     with pytest.raises(DamagedFileError, match="is not what was published"):
-        publication.publish(again, docs, add_methods=True)
+        publishing.publish(again, docs, add_methods=True)
     final.write_text(text)
-    assert publication.publish(again, docs, add_methods=True) == folder
+    assert publishing.publish(again, docs, add_methods=True) == folder
 
 
 def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("comparison_dirs", "is not a directory"):
-        publication.publish(tmp_path / "none", out)
+        publishing.publish(tmp_path / "none", out)
     with refuses("comparison_dirs", "holds no sweep over methods: there is no sweep.csv"):
-        publication.publish(finished / "comparison", out)
+        publishing.publish(finished / "comparison", out)
     with refuses("comparison_dirs", "the name of a directory to publish must consist of"):
-        publication.publish(shutil.copytree(finished, tmp_path / "a b"), out)
+        publishing.publish(shutil.copytree(finished, tmp_path / "a b"), out)
     shutil.rmtree(finished / "comparison/moon/seed_2")
     with refuses("comparison_dirs", "the directory of moon seed 2"):
-        publication.publish(finished, out)
+        publishing.publish(finished, out)
     comparison = finished / "comparison/comparison.csv"
     lines = comparison.read_text().splitlines(keepends=True)
     comparison.write_text("".join(line for line in lines if ",moon,2," not in line))
     with refuses("comparison_dirs", "has not finished: it lacks moon seed 2; the same command"):
-        publication.publish(finished, out)
+        publishing.publish(finished, out)
     path = finished / "sweep.csv"
     path.write_text(path.read_text().replace("True\n", "False\n", 1))
     with refuses("comparison_dirs", "it lacks fedavg, for which nothing is chosen"):
-        publication.publish(finished, out)
+        publishing.publish(finished, out)
     # The same command would compute nothing else.
     path.write_text(re.sub(r"(fedavg,.*),False,(False,)", r"\1,True,\2", path.read_text()))
     with refuses("comparison_dirs", "all settings of fedavg diverged, so that nothing can be"):
-        publication.publish(finished, out)
+        publishing.publish(finished, out)
     path.write_text("client_learning_rate,va\n0.1,5\n")
     with refuses("comparison_dirs", "sweep.csv is of another sweep"):
-        publication.publish(finished, out)
+        publishing.publish(finished, out)
     assert not out.exists()
 
 
 def test_notes_may_give_a_federation_a_title(finished, tmp_path):
     publish_dir = tmp_path / "docs"
-    folder = publication.publish(finished, publish_dir).name
+    folder = publishing.publish(finished, publish_dir).name
     notes = f'[federations]\n{folder} = "1,797 digits"\n[titles]\n{folder} = "Digits (A, B)"\n'
     (publish_dir / "notes.toml").write_text(notes)
-    page = published_page.write(publish_dir)[0].read_text()
+    page = writing.write(publish_dir)[0].read_text()
     assert "\n## Digits (A, B)\n\n1,797 digits.\n" in page
     assert f"[{folder}](#digits-a-b)" in page
 
@@ -480,7 +480,7 @@ def test_changed_files_are_noticed(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("publish_dir", "is not a directory"):
         published.read(out, published.Notes())
-    folder = publication.publish(finished, out)
+    folder = publishing.publish(finished, out)
     for file, old, new, reason in (
         ("final.csv", "52.0000", "62.0000", r"final\.csv is not what was published"),
         ("federation.json", '"schema": 1', '"schema": 9', "has schema 9 instead of 1"),
@@ -520,8 +520,8 @@ def test_the_page_is_what_its_files_say():
     notes = published.read_notes(directory)
     results = published.read(directory, notes)
     page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-    assert published_page.document(results, notes, "comparison") == page
-    assert published_page.missing_explanations(results, notes) == []
+    assert writing.document(results, notes, "comparison") == page
+    assert writing.missing_explanations(results, notes) == []
 
 
 def test_each_flagfile_is_on_the_page():

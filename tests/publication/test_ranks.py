@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_pcdd.report import ranks
+from tff_pcdd.publication import ranks
 
 VALUES = np.array(
     [

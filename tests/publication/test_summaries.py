@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.report import summaries, summary_picture
+from tff_pcdd.publication import summaries, summary_picture
 
 # GA by method and federation, for seeds 1 and 2.
 GA = {

@@ -130,11 +130,11 @@ def _publish(flags: Flags) -> None:
     publish_dir = flags.required("publish_dir")
     if flags["add_methods"] and not flags["comparison_dirs"]:
         raise SettingError("add_methods", True, "needs the sweeps to add; set comparison_dirs")
-    from tff_pcdd.report import publication, published_page
+    from tff_pcdd.publication import publishing, writing
 
     for sweep_dir in flags["comparison_dirs"] or ():
-        print(publication.publish(sweep_dir, publish_dir, add_methods=flags["add_methods"]))
-    page, missing = published_page.write(publish_dir)
+        print(publishing.publish(sweep_dir, publish_dir, add_methods=flags["add_methods"]))
+    page, missing = writing.write(publish_dir)
     for line in missing:
         print(f"not explained: {line}", file=sys.stderr)
     print(page)
@@ -146,7 +146,7 @@ def _summarize(flags: Flags) -> None:
         flags, "comparison_dirs", "run_dir", "comparison_dir", "output_file", "add_methods"
     )
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
-    from tff_pcdd.report import summaries
+    from tff_pcdd.publication import summaries
 
     print(summaries.summarize(directories, output_dir, flags.required("measures")))
     print(f"tables and picture in {output_dir}")

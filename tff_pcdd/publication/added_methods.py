@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.report.published import RECORD, read_files
+from tff_pcdd.publication.published import RECORD, read_files
 
 # What the records of two sweeps must have in common for their methods to be compared.
 _SAME = ("schema", "federation", "model", "num_classes", "rounds", "seeds", "final_seeds")

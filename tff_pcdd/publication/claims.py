@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import provenance, published_tables
-from tff_pcdd.report.published import FINAL, NOTES, Notes, Published
+from tff_pcdd.publication import federation_tables, provenance
+from tff_pcdd.publication.published import FINAL, NOTES, Notes, Published
 from tff_pcdd.studies import tables
 
 _INTRO = """\
@@ -147,7 +147,7 @@ def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], f
         runs = [result for result in sweep.results if result.method == row.method]
         lost = sum(run.diverged for run in runs)
         cells.append(tables.count(len(runs) - lost, len(runs), lost))
-        cells.append(published_tables.chosen(sweep, row.method))
+        cells.append(federation_tables.chosen(sweep, row.method))
         lines.append([text, *cells, f"[{row.folder}]({folder}/{row.folder}/{FINAL})"])
     return tables.markdown(lines)
 

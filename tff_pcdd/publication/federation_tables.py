@@ -6,8 +6,8 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from tff_pcdd.report.published import Published
-from tff_pcdd.report.summaries import Federation
+from tff_pcdd.publication.published import Published
+from tff_pcdd.publication.summaries import Federation
 from tff_pcdd.studies import tables
 
 # The method with which the others are compared.

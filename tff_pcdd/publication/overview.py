@@ -6,10 +6,10 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from tff_pcdd.report import summaries
-from tff_pcdd.report.published import Published
-from tff_pcdd.report.published_tables import BASELINE, federation, is_global, order
-from tff_pcdd.report.summaries import Federation, Ranking
+from tff_pcdd.publication import summaries
+from tff_pcdd.publication.federation_tables import BASELINE, federation, is_global, order
+from tff_pcdd.publication.published import Published
+from tff_pcdd.publication.summaries import Federation, Ranking
 from tff_pcdd.studies import tables
 
 # A federation on which fewer of the methods were compared than this share does not count for ranks.

@@ -13,8 +13,8 @@ import PIL.Image
 from matplotlib.figure import Figure
 
 from tff_pcdd import files
-from tff_pcdd.report.published import Published
-from tff_pcdd.report.published_tables import BASELINE
+from tff_pcdd.publication.federation_tables import BASELINE
+from tff_pcdd.publication.published import Published
 from tff_pcdd.training.history import in_common
 
 _COLUMNS = 6

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tff_pcdd.report import held_out
-from tff_pcdd.report.published import CURVES, FINAL, HELD_OUT, RECORD, TUNING, Published
+from tff_pcdd.publication import held_out
+from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, TUNING, Published
 
 
 def described(one: Published, folder: str) -> str:

@@ -1,4 +1,4 @@
-"""Published results of sweeps over methods, as `publication` writes them.
+"""Published results of sweeps over methods, as `publishing` writes them.
 
 Each sweep has a folder with these files:
 

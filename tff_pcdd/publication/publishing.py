@@ -19,16 +19,10 @@ from typing import Any
 from tff_pcdd import files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.report import (
-    added_methods,
-    comparison_results,
-    held_out,
-    published,
-    recorded_calls,
-    settings_table,
-)
+from tff_pcdd.publication import added_methods, held_out, published, recorded_calls
+from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
+from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.report.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
 from tff_pcdd.report.reading import Directory
 from tff_pcdd.studies import method_sweep, tuning
 from tff_pcdd.studies.method_sweep import COMPARISON

@@ -12,16 +12,11 @@ import numpy as np
 
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
-from tff_pcdd.report import (
-    comparison_results,
-    ranks,
-    settings_table,
-    summary_picture,
-    summary_tables,
-)
+from tff_pcdd.publication import ranks, summary_picture, summary_tables
+from tff_pcdd.publication.summary_tables import MEASURES
+from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory
-from tff_pcdd.report.summary_tables import MEASURES
 from tff_pcdd.studies import study
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import plots

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from matplotlib.figure import Figure
 
 if TYPE_CHECKING:
-    from tff_pcdd.report.summaries import Ranking
+    from tff_pcdd.publication.summaries import Ranking
 
 _MARKERS = "osD^vP*X<>"
 

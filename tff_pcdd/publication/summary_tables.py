@@ -6,11 +6,11 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from tff_pcdd.report import ranks
+from tff_pcdd.publication import ranks
 from tff_pcdd.studies import tables
 
 if TYPE_CHECKING:
-    from tff_pcdd.report.summaries import Federation, Ranking
+    from tff_pcdd.publication.summaries import Federation, Ranking
 
 # The accuracies that can be ranked: the column of comparison.csv, and its name.
 MEASURES = {

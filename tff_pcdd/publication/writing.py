@@ -7,19 +7,19 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from tff_pcdd import files
-from tff_pcdd.report import (
+from tff_pcdd.publication import (
+    claims,
+    federation_tables,
+    overview,
+    pictures,
     provenance,
-    published_claims,
-    published_overview,
-    published_pictures,
-    published_tables,
     summaries,
     summary_picture,
     summary_tables,
 )
-from tff_pcdd.report.published import Notes, Published, read, read_notes
-from tff_pcdd.report.published_tables import BELOW, CHANCE
-from tff_pcdd.report.summaries import Ranking
+from tff_pcdd.publication.federation_tables import BELOW, CHANCE
+from tff_pcdd.publication.published import Notes, Published, read, read_notes
+from tff_pcdd.publication.summaries import Ranking
 from tff_pcdd.studies import tables
 
 # The pictures: of all federations, and in the folder of each.
@@ -111,12 +111,12 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
     directory = Path(publish_dir)
     notes = read_notes(directory)
     published = read(directory, notes)
-    compared = published_claims.federations(published, notes)
+    compared = claims.federations(published, notes)
     for one in compared:
-        published_pictures.save(published_pictures.curves(one)[0], directory / one.name / _CURVES)
+        pictures.save(pictures.curves(one)[0], directory / one.name / _CURVES)
     if rankings := _rankings(compared):
         named = {ranking.measure: summary_tables.MEASURES[ranking.measure] for ranking in rankings}
-        published_pictures.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
+        pictures.save(summary_picture.draw(rankings, named)[0], directory / _RANKS)
     path = directory.with_name(f"{directory.name}.md")
     files.write_text(path, document(published, notes, directory.name))
     return path, missing_explanations(published, notes)
@@ -124,10 +124,10 @@ def write(publish_dir: str | os.PathLike) -> tuple[Path, list[str]]:
 
 def missing_explanations(published: Sequence[Published], notes: Notes) -> list[str]:
     """A line for each method that fails on a federation, and for each table, without a text."""
-    return published_claims.missing(notes) + [
+    return claims.missing(notes) + [
         f"explanations.{one.name}.{method} ({reason})"
-        for one in published_claims.federations(published, notes)
-        for method, reason in published_tables.failing(one).items()
+        for one in claims.federations(published, notes)
+        for method, reason in federation_tables.failing(one).items()
         if method not in notes.explanations.get(one.name, {})
     ]
 
@@ -140,15 +140,15 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         notes: what people have written.
         folder: the name of the directory of the results, beside the page.
     """
-    every, published = published, published_claims.federations(published, notes)
+    every, published = published, claims.federations(published, notes)
     rankings = _rankings(published)
     parts = ["# All methods, tuned with the same budget", _INTRO.format(folder=folder)]
     if published:
         parts += ["## In one minute", _MEASURES, _basis(published)]
-        parts += [published_overview.in_short(published)]
+        parts += [overview.in_short(published)]
         if rankings:
             parts += [_SORTED, f"![Ranks of all methods]({folder}/{_RANKS})"]
-        parts += [_SPEED, published_overview.speed(published)]
+        parts += [_SPEED, overview.speed(published)]
         parts += _text(notes, "which_method")
     parts += ["## Federations", _federations(published, notes)]
     parts += ["## How methods were compared", "\n".join([_how(published), *_text(notes, "limits")])]
@@ -160,7 +160,7 @@ def document(published: Sequence[Published], notes: Notes, folder: str) -> str:
         heading = summary_tables.MEASURES[ranking.measure]
         parts += [f"### {heading}", summary_tables.rank_table(ranking)]
         parts += [summary_tables.tests(ranking)]
-    parts += published_claims.section(every, notes, folder)
+    parts += claims.section(every, notes, folder)
     if seen := _text(notes, "not_seen"):
         parts += ["## What was not seen", *seen]
     if published:
@@ -181,7 +181,7 @@ def _basis(published: Sequence[Published]) -> str:
             f"deviation over {len(finals)} seeds, in %. No test can tell methods apart on one "
             "federation with so few seeds; read differences of the size of the deviations as ties."
         )
-    number = len(published_overview.complete(published))
+    number = len(overview.complete(published))
     where = "" if number == len(published) else " on which most methods were compared"
     return (
         f"Average ranks over {number} federations{where}, 1 is the best, and accuracies in %, "
@@ -224,7 +224,7 @@ def _how(published: Sequence[Published]) -> str:
         return ", ".join(map(str, every)) or otherwise
 
     held_out = {100 * one.record["settings"]["validation_fraction"] for one in published}
-    rates = published_tables.learning_rates(published)
+    rates = federation_tables.learning_rates(published)
     balanced = [
         one.title
         for one in published
@@ -244,7 +244,7 @@ def _how(published: Sequence[Published]) -> str:
 
 def _rankings(published: Sequence[Published]) -> list[Ranking]:
     """The ranks by each measure over the federations on which most methods were compared."""
-    complete = published_overview.complete(published)
+    complete = overview.complete(published)
     if len(complete) < 2:
         return []
     found = []
@@ -254,7 +254,7 @@ def _rankings(published: Sequence[Published]) -> list[Ranking]:
             if measure.startswith("ga")
             else (lambda *_: True)
         )
-        groups = [published_tables.federation(one, fits) for one in complete]
+        groups = [federation_tables.federation(one, fits) for one in complete]
         found.append(summaries.rank(groups, measure))
     return [ranking for ranking in found if ranking is not None]
 
@@ -264,10 +264,10 @@ def _federation(one: Published, notes: Notes, folder: str) -> list[str]:
     parts = [
         f"## {one.title}",
         *([notes.federations[one.name] + "."] if one.name in notes.federations else []),
-        published_tables.results(one),
+        federation_tables.results(one),
         f"![GA over the rounds, a panel for each method]({folder}/{one.name}/{_CURVES})",
     ]
-    if failing := published_tables.failing(one):
+    if failing := federation_tables.failing(one):
         explained = notes.explanations.get(one.name, {})
         parts.append("### Methods that fail here")
         parts.append(
@@ -276,7 +276,7 @@ def _federation(one: Published, notes: Notes, folder: str) -> list[str]:
                 for method, reason in failing.items()
             )
         )
-    parts += ["### Chosen settings", published_tables.choices(one)]
+    parts += ["### Chosen settings", federation_tables.choices(one)]
     parts += ["### How it was computed", provenance.described(one, folder)]
     if one.name in notes.remarks:
         parts.append(notes.remarks[one.name].strip())
