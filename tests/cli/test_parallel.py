@@ -126,8 +126,8 @@ def folder(tmp_path_factory):
 
 @pytest.mark.slow
 def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
-    """Also one that is ended by a signal, and resumed."""
-    flags = [*SMALL, "--algorithms=fedavg,halved", "--rounds=30"]
+    """Also one that is ended by a signal, and resumed; a warning about all runs is shown once."""
+    flags = [*SMALL, "--algorithms=fedavg,halved", "--rounds=30", "--bn=personal"]
     printed = succeed("compare", *flags, "--output_dir=serial", cwd=folder)
     flags += ["--parallel_runs=2", "--output_dir=parallel"]
     runs = [folder / "parallel" / name / "seed_0" for name in ("fedavg", "halved")]
@@ -144,6 +144,7 @@ def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
     assert time.monotonic() - begin < 15
     assert program.returncode == 128 + signal.SIGTERM
     assert err.splitlines()[-1] == "compare: terminated; the same command resumes it"
+    assert err.count("bn=personal: has no effect") == 1
     assert not any((run / "summary.json").exists() for run in runs[1:])
     resumed = succeed("compare", *flags, cwd=folder)
     assert resumed.replace("parallel", "serial") == printed

@@ -338,10 +338,13 @@ def test_the_check_of_settings_in_a_process(monkeypatch):
     monkeypatch.setattr(run_process.heavy, "own_process", lambda: None)
     # The MLP has 200 features, or as many as the projection.
     narrow = ExperimentConfig.from_settings(algorithm="fedgela", model="mlp", projection_dim=5)
-    fine, refused = run_process.check_on_ray(SURROUNDINGS, pickle.dumps([CONFIGS[0], narrow]))
-    assert fine is None
-    assert refused.setting == "projection_dim"
-    assert run_process.check_on_ray(SURROUNDINGS, pickle.dumps(CONFIGS)) == [None] * len(CONFIGS)
+    in_vain = ExperimentConfig.from_settings(bn="personal", warmup_rounds=99)
+    configs = pickle.dumps([CONFIGS[0], narrow, in_vain])
+    fine, refused, warned = run_process.check_on_ray(SURROUNDINGS, configs)
+    assert fine == (None, [])
+    assert refused.refusal.setting == "projection_dim"
+    assert warned.refusal is None
+    assert [text.split(":")[0] for text in warned.warnings] == ["warmup_rounds=99", "bn=personal"]
     # Without the user's modules, nothing can be said about the settings.
     failure = run_process.check_on_ray(
         Surroundings(os.getcwd(), ("no_such_module",), {}, {}, 1), pickle.dumps(CONFIGS)

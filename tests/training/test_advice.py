@@ -90,9 +90,32 @@ def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
             "min_local_epochs=3: has no effect, because local_epochs is 3 too; all clients train "
             "for as many epochs",
         ),
+        (
+            {"bn": "personal", "model": "simple_cnn"},
+            "bn=personal: has no effect, because the network has no batch normalization",
+        ),
+        (
+            {"bn": "personal", "model": "resnet8", "normalization": "group"},
+            "bn=personal: has no effect, because the network has no batch normalization",
+        ),
+        (
+            {"bn": "personal", "model": "resnet8", "algorithm": "local"},
+            "bn=personal: has no effect, because local has no network that is averaged",
+        ),
+        *(
+            (
+                {"client_weighting": weighting, "algorithm": name},
+                f"client_weighting={weighting}: has no effect, because {name} averages no networks",
+            )
+            for name, weighting in (
+                ("local", "uniform"),
+                ("central", "samples"),
+                ("fedproto", "uniform"),
+            )
+        ),
     ],
 )
-def test_settings_of_training_without_effect_are_warned_of_once(warned, settings, expected):
+def test_settings_without_effect_are_warned_of_once(warned, settings, expected):
     for seed in (0, 1):
         planning.check(ExperimentConfig.from_settings(**{"rounds": 4, "seed": seed, **settings}))
     assert warned == [expected]
@@ -105,9 +128,15 @@ def test_settings_of_training_without_effect_are_warned_of_once(warned, settings
         {"schedule": "step", "schedule_milestones": "2,3"},
         {"schedule": "step"},
         {"min_local_epochs": 2, "local_epochs": 3},
+        {"bn": "personal", "model": "resnet8"},
+        {"bn": "personal", "model": "resnet8", "algorithm": "fedper"},
+        {"client_weighting": "uniform"},
+        {"client_weighting": "uniform", "algorithm": "fedpac"},
+        {"algorithm": "local"},
+        {"algorithm": "central"},
     ],
 )
-def test_settings_of_training_with_an_effect_are_not(warned, settings):
+def test_settings_with_an_effect_are_not(warned, settings):
     planning.check(ExperimentConfig.from_settings(**{"rounds": 4, **settings}))
     assert not warned
 

@@ -120,7 +120,19 @@ class Surroundings:
             importlib.import_module(name)
 
 
-def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[SettingError | None]:
+class Checked(NamedTuple):
+    """What the settings of a run were found to be.
+
+    Attributes:
+        refusal: why they are refused, if they are.
+        warnings: what the user should know about them.
+    """
+
+    refusal: SettingError | None
+    warnings: Sequence[str]
+
+
+def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[Checked]:
     """Checks settings of runs as a Ray task, and so imports TensorFlow before the first run.
 
     Args:
@@ -128,7 +140,7 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[S
         configs: a pickled sequence of `ExperimentConfig`.
 
     Returns:
-        For each run, why its settings are refused, or None; or why they cannot be checked.
+        What was found about each run; or why they cannot be checked.
     """
     try:
         surroundings.enter()
@@ -136,18 +148,20 @@ def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[S
         checked: Sequence[ExperimentConfig] = pickle.loads(configs)
         heavy.own_process()
         heavy.load(*_IMPORTED_FIRST)
-        return [_refusal(config) for config in checked]
+        return [_checked(config) for config in checked]
     except Exception as error:
         return Failure.of(error)
 
 
-def _refusal(config: ExperimentConfig) -> SettingError | None:
-    """Why the settings of a run are refused, if they are."""
+def _checked(config: ExperimentConfig) -> Checked:
+    """Checks the settings of a run."""
+    warnings: list[str] = []
+    refusal = None
     try:
-        planning.check(config)
+        planning.check(config, warnings.append)
     except SettingError as error:
-        return error
-    return None
+        refusal = error
+    return Checked(refusal, warnings)
 
 
 def compute_on_ray(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import contextlib
+import itertools
 import logging
 import textwrap
 import time
@@ -12,13 +13,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
-from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import RuntimeStartError, ray_cluster
 from tff_pcdd.studies import cluster_nodes, run_process
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_process import Failure, Job, Surroundings
+from tff_pcdd.studies.run_process import Checked, Failure, Job, Surroundings
 from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ExperimentConfig, RunOptions, planning, refusals
+from tff_pcdd.training import ExperimentConfig, RunOptions, refusals
 from tff_pcdd.training.callbacks import tracking
 from tff_pcdd.training.experiment import finished_result
 
@@ -58,6 +58,8 @@ class RunProcesses:
         self._parallel = parallel
         self._options = options or RunOptions()
         self._directory = directory
+        # About settings, which all runs with the same settings would repeat.
+        self._warnings: set[str] = set()
         self._runs = runs
         self._overwrite = overwrite
         self._stack = contextlib.ExitStack()
@@ -105,9 +107,6 @@ class RunProcesses:
         if not configs:
             return
         self._connect()
-        for config in configs:
-            # A warning in another process would not be seen.
-            planning.advise(config)
         stages.enter("importing TensorFlow")
         number = min(len(configs), self._parallel.parallel_runs)
         check = self._needs(run_process.check_on_ray)
@@ -115,16 +114,21 @@ class RunProcesses:
         places = {check.remote(self._surroundings, dumps(configs[s])): s for s in shares}
         # Later, so that Ray's first processes are those that import TensorFlow.
         self._open_queue()
-        found: list[SettingError | None] = [None] * len(configs)
+        found: list[Checked] = [Checked(None, ())] * len(configs)
         left = [*places]
         while left:
             ready, left = self._ray.wait(left, timeout=_PATIENCE)
             for reference in ready:
                 found[places[reference]] = self._found(reference)
-        refusals.for_all(_raise, zip(configs, found, strict=True), lambda run: run[0].algorithm)
         stages.leave()
+        # They would not be seen where they were found, in other processes.
+        for warning in itertools.chain(*(run.warnings for run in found)):
+            if warning not in self._warnings:
+                self._warnings.add(warning)
+                logging.warning("%s", warning)
+        refusals.for_all(_raise, zip(configs, found, strict=True), lambda run: run[0].algorithm)
 
-    def _found(self, reference: Any) -> Sequence[SettingError | None]:
+    def _found(self, reference: Any) -> Sequence[Checked]:
         """What a process has found about each of its runs."""
         try:
             found = self._ray.get(reference)
@@ -299,7 +303,8 @@ class RunProcesses:
         """Shows an event of a run."""
         number, kind, value = news
         if kind == "log":
-            if logging.getLogger(value.name).isEnabledFor(value.levelno):
+            repeated = value.getMessage() in self._warnings
+            if not repeated and logging.getLogger(value.name).isEnabledFor(value.levelno):
                 logging.getLogger(value.name).handle(value)
         elif number not in self._places:
             # It comes late, from a process that has died.
@@ -313,7 +318,7 @@ class RunProcesses:
             self._bars.round(number, *value)
 
 
-def _raise(run: tuple[ExperimentConfig, SettingError | None]) -> None:
+def _raise(run: tuple[ExperimentConfig, Checked]) -> None:
     """Raises why a run is refused, if it is."""
-    if run[1] is not None:
-        raise run[1]
+    if run[1].refusal is not None:
+        raise run[1].refusal

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -86,8 +86,17 @@ def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
     }
 
 
-def check(config: ExperimentConfig) -> TrainingSpec:
+@functools.cache
+def _warn(text: str) -> None:
+    logging.warning("%s", text)
+
+
+def check(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> TrainingSpec:
     """Checks all that can be checked without data, and returns the planned spec.
+
+    Args:
+        config: the settings.
+        warn: receives each warning; by default, it is logged unless it has been before.
 
     Raises:
         SettingError: the backbone does not accept the inputs of the data set, cannot start from the
@@ -95,8 +104,9 @@ def check(config: ExperimentConfig) -> TrainingSpec:
             clients of the method send, or a cohort of this size; or the server optimizer does not
             accept what they send.
     """
-    advise(config)
+    advise(config, warn)
     spec = planned_spec(config)
+    advise_on_network(config, spec, warn)
     if not config.aggregator.accepts_all:
         config.aggregator.check(config.method, upload.upload_of(spec))
         config.aggregator.check_cohort(spec.task.cohort_size)
@@ -114,20 +124,37 @@ def check_all(configs: Sequence[ExperimentConfig]) -> list[TrainingSpec]:
     return refusals.for_all(check, configs, lambda config: config.algorithm)
 
 
-def advise(config: ExperimentConfig) -> None:
-    """Warns of settings with which the method is known to fail, or that have no effect.
-
-    Of the same problem only once.
-    """
+def advise(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> None:
+    """Warns of settings with which the method is known to fail, or that have no effect."""
     if advice := config.method.advice(config.training.optimizer):
-        _warn(advice)
+        warn(advice)
     for advice in config.training.advice():
-        _warn(advice)
+        warn(advice)
 
 
-@functools.cache
-def _warn(text: str) -> None:
-    logging.warning("%s", text)
+def advise_on_network(
+    config: ExperimentConfig, spec: TrainingSpec, warn: Callable[[str], None] = _warn
+) -> None:
+    """Warns of settings that have no effect on the network that is trained."""
+    method, personal_norms = config.method, config.model.bn == "personal"
+    is_weighted = method.client_weighting != "published"
+    if not (personal_norms or is_weighted):
+        return
+    with spec.outline() as net:
+        sends_weights = bool(net.shared.all or net.mirrored.all)
+        keeps_norms = bool(net.mirrored.all)
+    if personal_norms and not keeps_norms:
+        reason = (
+            "the network has no batch normalization"
+            if sends_weights
+            else f"{method.name} has no network that is averaged"
+        )
+        warn(f"bn=personal: has no effect, because {reason}")
+    if is_weighted and (method.pools_samples or not sends_weights):
+        warn(
+            f"client_weighting={method.client_weighting}: has no effect, because {method.name} "
+            "averages no networks"
+        )
 
 
 def _task(

@@ -96,6 +96,7 @@ class Run:
             store = functools.partial(DiskStore, directory=self.directory / CLIENT_STATES)
         stages.enter(f"loading data: {config.data.describe()}")
         self.simulation = Simulation(config, federation, compute=options.compute, store=store)
+        planning.advise_on_network(config, self.simulation.spec)
         self._schedule = EvaluationSchedule(
             config, self.simulation.federation, self.simulation.process.personal_epochs
         )
