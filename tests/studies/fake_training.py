@@ -49,7 +49,7 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
     return summary
 
 
-def check(config):
+def check(config, warn):
     """Checks a run's settings without TensorFlow, which would take seconds to import."""
     if config.seed == REFUSED:
         raise SettingError("seed", REFUSED, "is never good")

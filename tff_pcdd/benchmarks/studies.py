@@ -10,6 +10,7 @@ from typing import Any
 
 from tff_pcdd.benchmarks import measure, processes
 from tff_pcdd.benchmarks.report import Section, Table, Target
+from tff_pcdd.training.results import CLIENTS
 
 _TEXT = """\
 `tasks.compare` on digits with {runs} runs (`--rounds={rounds}`): one run after the other, and two
@@ -37,7 +38,7 @@ def run(plan: measure.Plan) -> Section:
             measure.note(f"studies: {number} at a time")
             directory = Path(folder) / str(number)
             seconds = _compare(directory, number, _QUICK_SIZE if plan.quick else ())
-            results.append((directory / "clients.csv").read_text())
+            results.append((directory / CLIENTS).read_text())
             rows.append(
                 {
                     "runs": number,

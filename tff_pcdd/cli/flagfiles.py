@@ -11,12 +11,13 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training.results import COMPARISON_TABLE, CONFIG, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 _FLAG = "flagfile"
 
 # Files that show that a directory holds results; a sweep over methods has a folder of flagfiles.
-_RESULTS = ("best.flags", "comparison.csv", "config.json", "sweep.csv", "../sweep.csv")
+_RESULTS = ("best.flags", COMPARISON_TABLE, CONFIG, SWEEP_TABLE, f"../{SWEEP_TABLE}")
 
 
 def expand(arguments: Sequence[str]) -> list[str]:

@@ -32,6 +32,7 @@ from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training.results import SWEEP_TABLE
 from tff_pcdd.training.summary import BEST_ROUNDS
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
@@ -197,7 +198,7 @@ def _sweep_methods(flags: Flags) -> None:
     directory = Path(output_dir)
     # Nothing is written to a directory that is refused.
     method_sweep.plan(points, directory, overwrite=overwrite)
-    resumed = (directory / method_sweep.CSV).exists() and not overwrite
+    resumed = (directory / SWEEP_TABLE).exists() and not overwrite
     budget = {name: flags[name] for name in ("criterion", "rungs", "reduction")}
     with calls.recorded(directory / method_sweep.CALLS, flags.arguments, resumed=resumed, **budget):
         tables, _, failures = sweep_methods(

@@ -13,12 +13,10 @@ from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.slugs import slugs
 from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training.results import CLIENTS
 
 # The most clients that an error lists.
 _LISTED = 20
-
-# The table of a run whose first column names its clients.
-_CLIENTS = "clients.csv"
 
 
 def check_export(
@@ -98,7 +96,7 @@ def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
 def _client_ids(run_dir: Path) -> list[str]:
     """The ids of a run's clients, if it has a table of them."""
     try:
-        with open(run_dir / _CLIENTS, newline="", encoding="utf-8") as file:
+        with open(run_dir / CLIENTS, newline="", encoding="utf-8") as file:
             return [row["client"] for row in csv.DictReader(file)]
     except (OSError, ValueError, KeyError, csv.Error):
         return []

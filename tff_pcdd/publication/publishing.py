@@ -24,11 +24,11 @@ from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHE
 from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory
-from tff_pcdd.studies import method_sweep, tuning
+from tff_pcdd.studies import tuning
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import manifests
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import CHECKPOINTS, METRICS
+from tff_pcdd.training.results import CHECKPOINTS, METRICS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -125,7 +125,7 @@ def _sha256(text: str) -> str:
 
 def _trials(path: Path) -> list[dict[str, str]]:
     """The rows of sweep.csv: the points of each method's grid."""
-    file = method_sweep.CSV
+    file = SWEEP_TABLE
     try:
         header, rows = Directory(path).table(file)
     except FileNotFoundError:

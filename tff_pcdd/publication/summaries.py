@@ -20,6 +20,7 @@ from tff_pcdd.report.reading import Directory
 from tff_pcdd.studies import study
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import plots
+from tff_pcdd.training.results import COMPARISON_TABLE
 
 TABLES, CSV, PICTURE = "summary.md", "summary.csv", "summary.png"
 
@@ -158,7 +159,7 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
         try:
             results = comparison_results.read(directory)
         except FileNotFoundError:
-            reason = f"holds no comparison: there is no {comparison_results.FILE}"
+            reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
             raise SettingError("comparison_dirs", path, reason) from None
         for partition in dict.fromkeys(result.partition for result in results):
             own = [result for result in results if result.partition == partition]
@@ -175,7 +176,7 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
 def _comparison_in(path: Path) -> Path:
     """The directory of the comparison, if the path is that of a sweep over methods."""
     inner = path / COMPARISON
-    return inner if (inner / comparison_results.FILE).is_file() else path
+    return inner if (inner / COMPARISON_TABLE).is_file() else path
 
 
 def _name(directory: Directory, results: Sequence[Result], partition: str) -> str:

@@ -24,7 +24,7 @@ from tff_pcdd.report.reading import Directory, name_of
 from tff_pcdd.report.sites import Site
 from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.training.results import CLIENTS, CONFIG
+from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE, CONFIG
 from tff_pcdd.training.run_directory import REPORT
 
 
@@ -57,7 +57,7 @@ def content(directory: Directory) -> dict[str, Any]:
     try:
         results = comparison_results.read(directory)
     except FileNotFoundError:
-        reason = f"holds no comparison: there is no {comparison_results.FILE}"
+        reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
         if (directory.path / CONFIG).exists():
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None

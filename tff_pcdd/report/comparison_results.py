@@ -10,9 +10,7 @@ from typing import Any
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, name_of, number
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import CONFIG, METRICS, SUMMARY
-
-FILE = "comparison.csv"
+from tff_pcdd.training.results import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 
 # Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
 _FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
@@ -51,7 +49,7 @@ def read(directory: Directory) -> list[Result]:
         FileNotFoundError: there is no comparison.csv.
         DamagedFileError: it is damaged.
     """
-    header, rows = directory.table(FILE)
+    header, rows = directory.table(COMPARISON_TABLE)
     folders = _folders(directory)
     results = []
     try:
@@ -74,7 +72,9 @@ def read(directory: Directory) -> list[Result]:
             )
     except KeyError as error:
         reason = f"there is no column {error}"
-        raise DamagedFileError(f"{directory.path / FILE} is damaged ({reason})") from None
+        raise DamagedFileError(
+            f"{directory.path / COMPARISON_TABLE} is damaged ({reason})"
+        ) from None
     return results
 
 

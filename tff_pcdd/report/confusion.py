@@ -10,8 +10,7 @@ import numpy as np
 
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, name_of
-
-FILE = "confusion.npz"
+from tff_pcdd.training.results import CONFUSION
 
 
 class Mistake(NamedTuple):
@@ -56,7 +55,7 @@ def read(directory: Directory, num_clients: int | None) -> Confusion:
         FileNotFoundError: the run has no such file.
         DamagedFileError: it is damaged.
     """
-    arrays = directory.arrays(FILE)
+    arrays = directory.arrays(CONFUSION)
     try:
         names = arrays["class_names"]
         if names.ndim != 1 or names.dtype.kind != "U":
@@ -65,7 +64,7 @@ def read(directory: Directory, num_clients: int | None) -> Confusion:
         of_global = _matrices(arrays, "global", (size, size))
         of_clients = _matrices(arrays, "personal", (num_clients, size, size))
     except (KeyError, ValueError) as error:
-        raise DamagedFileError(f"{directory.path / FILE} is damaged ({error})") from None
+        raise DamagedFileError(f"{directory.path / CONFUSION} is damaged ({error})") from None
     return Confusion([name_of(name) for name in names], of_global, of_clients)
 
 

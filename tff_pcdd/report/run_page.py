@@ -22,7 +22,7 @@ from tff_pcdd.report.reading import Directory, name_of, numbers
 from tff_pcdd.report.sites import Sites
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import CLIENTS, CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE, CONFIG, CONFUSION, METRICS, SUMMARY
 from tff_pcdd.training.run_directory import check_entries, read_summary
 
 # The curves of accuracies, by their columns in metrics.csv.
@@ -60,7 +60,7 @@ def content(directory: Directory) -> dict[str, Any]:
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
     held = directory.attempt(CLIENTS, sites.read, directory)
     clients = len(held.sites) if held else None
-    found = directory.attempt(confusion.FILE, confusion.read, directory, clients)
+    found = directory.attempt(CONFUSION, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
     exported, number = cards.read(directory)
     diverged = bool(summary.get("diverged"))
@@ -89,7 +89,7 @@ def content(directory: Directory) -> dict[str, Any]:
 
 
 def _no_run(directory: Directory) -> str:
-    if (directory.path / "comparison.csv").exists():
+    if (directory.path / COMPARISON_TABLE).exists():
         return "holds a comparison; name it with comparison_dir"
     return f"holds no run: there is no {CONFIG}"
 

@@ -16,17 +16,17 @@ from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_groups import gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions
-from tff_pcdd.training.results import CLIENTS
+from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
     from tff_pcdd.studies import comparison_plots
     from tff_pcdd.training import plots
 
-_CSV, _ROUNDS, _TABLES = "comparison.csv", "rounds.csv", "comparison.md"
+_ROUNDS, _TABLES = "rounds.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
 # Not clients.csv, because the directory of a run has one too.
-_FILES = (_CSV, _ROUNDS, _TABLES, _CURVES, _BARS, _PRUNING)
+_FILES = (COMPARISON_TABLE, _ROUNDS, _TABLES, _CURVES, _BARS, _PRUNING)
 
 
 class Comparison(NamedTuple):
@@ -122,7 +122,7 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
             known = {} if gain is None else {"pa_over_local": gain}
             partition = item.config.data.partition.describe()
             rows.append({"partition": partition, **item.summary, **known})
-    study.write_csv(directory / _CSV, rows)
+    study.write_csv(directory / COMPARISON_TABLE, rows)
     study.write_csv(directory / CLIENTS, clients.rows(runs))
 
 

@@ -27,7 +27,7 @@ from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.tuning import Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests
-from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.results import CONFIG, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary
 
 # Matplotlib is not needed before the last run.
@@ -39,10 +39,10 @@ with epy.lazy_imports():
 COMPARISON, BEST = "comparison", "best"
 # The folder of final runs with settings that were chosen once, but are not any more.
 EARLIER = "earlier_choices"
-CSV, _TABLE, _PICTURE = "sweep.csv", "sweep.md", "sweep.png"
+_TABLE, _PICTURE = "sweep.md", "sweep.png"
 # What each call of the program has recorded: a line of JSON.
 CALLS = "calls.jsonl"
-_FILES = (CSV, _TABLE, _PICTURE, CALLS)
+_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, CALLS)
 
 
 class MethodSweep(NamedTuple):
@@ -224,7 +224,7 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None
         for method in tuned
         for trial in method.trials
     ]
-    study.write_csv(directory / CSV, rows)
+    study.write_csv(directory / SWEEP_TABLE, rows)
 
 
 def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:

@@ -16,6 +16,7 @@ from tff_pcdd.studies.outcomes import Outcome, Point, choose
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import RunOptions
+from tff_pcdd.training.results import SWEEP_TABLE
 from tff_pcdd.training.summary import BEST_ROUNDS
 
 # Matplotlib is not needed before the last run.
@@ -23,8 +24,8 @@ with epy.lazy_imports():
     from tff_pcdd.studies import sweep_plots
     from tff_pcdd.training import plots
 
-_CSV, _TABLE, _PICTURE, _FLAGS = "sweep.csv", "sweep.md", "sweep.png", "best.flags"
-_FILES = (_CSV, _TABLE, _PICTURE, _FLAGS)
+_TABLE, _PICTURE, _FLAGS = "sweep.md", "sweep.png", "best.flags"
+_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, _FLAGS)
 
 # What the accuracy in the tables is, for each accuracy by which a point may be chosen.
 NOTES = {
@@ -184,7 +185,7 @@ def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun
     rows = [
         {**flags, **run.summary} for flags, run in zip(settings, runs, strict=True) if run.summary
     ]
-    study.write_csv(directory / _CSV, rows)
+    study.write_csv(directory / SWEEP_TABLE, rows)
 
 
 def _write_flags(path: Path, point: Point) -> None:

@@ -22,6 +22,8 @@ CHECKPOINTS = "checkpoints"
 # each sample.
 CLIENTS, CLIENTS_TABLE, CONFUSION = "clients.csv", "clients.md", "confusion.npz"
 PREDICTIONS, CALIBRATION = "predictions.csv", "calibration.json"
+# The results of several runs, by which the directories of comparisons and of sweeps are recognized.
+COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"
 
 
 def recorded(directory: Path) -> Manifest | None:

@@ -19,7 +19,7 @@ from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.settings import describe, implied_defaults
 from tff_pcdd.training import imports, results, signature
 from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.results import CHECKPOINTS, CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.results import CHECKPOINTS, COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 
 EVALUATION = "evaluation.json"
 REPORT = "report.html"
@@ -254,7 +254,7 @@ def read_config(
     path = Path(run_dir) / CONFIG
     if not path.is_file():
         reason = f"holds no run: there is no {CONFIG}"
-        if (Path(run_dir) / "comparison.csv").exists():
+        if (Path(run_dir) / COMPARISON_TABLE).exists():
             reason = "holds a comparison; name the directory of one of its runs, METHOD/seed_N"
         raise SettingError("run_dir", run_dir, reason)
     saved = _read_json(path, "run_dir")
