@@ -121,7 +121,7 @@ def test_a_cell_can_be_run_again(registry):
 @pytest.mark.parametrize("other", [{"qualname": "Other"}, {"module": "another_module"}])
 def test_a_name_belongs_to_one_class(registry, other):
     first = registry.register(make("square"))
-    with pytest.raises(ValueError, match=r"shape 'square' is already registered by .*Shape"):
+    with pytest.raises(ValueError, match=r"shape=square: is already registered by .*Shape"):
         registry.register(make("square", **other))
     assert registry.get("square") is first
 

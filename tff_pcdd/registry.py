@@ -69,16 +69,18 @@ class Registry(Generic[C]):
         notebook's cell can be run again.
 
         Raises:
-            ValueError: the class has no name, or another class has the same name.
+            SettingError: the class has no name, or another class has the same name.
         """
         if not cls.__module__.startswith(f"{self._package}."):
             # Loads the built-in components first, so that their names are known to be taken.
             self.classes()
         if not cls.name:
-            raise ValueError(f"{cls.__name__} needs a class attribute `name`")
+            raise SettingError(self.setting, None, f"{cls.__name__} needs a class attribute `name`")
         known = self._classes.get(cls.name, cls)
         if (known.__module__, known.__qualname__) != (cls.__module__, cls.__qualname__):
-            raise ValueError(f"{self.setting} {cls.name!r} is already registered by {known}")
+            place = f"{known.__module__}.{known.__qualname__}"
+            reason = f"is already registered by {place}; choose another name for {cls.__name__}"
+            raise SettingError(self.setting, cls.name, reason)
         self._classes[cls.name] = cls
         return cls
 

@@ -88,6 +88,43 @@ def test_with_the_module_there_is_nothing_to_say(run, module, call_here, caplog)
     assert caplog.messages == []
 
 
+@pytest.mark.parametrize(
+    ("code", "reason"),
+    [
+        (
+            "import numpy as np\nfrom tff_pcdd import data\n"
+            "data.from_arrays(np.full([9, 2], np.nan), [0, 1, 2] * 3, [0] * 9)\n",
+            "value 0 of sample 0 is nan",
+        ),
+        (
+            "import numpy as np\nfrom tff_pcdd import data\n"
+            "data.from_arrays(np.ones([9, 2]), [0, 1, 2] * 3, [0] * 9, test_fraction=2.0)\n",
+            "test_fraction=2.0: must be at most 0.9",
+        ),
+        (
+            "import dataclasses\nfrom tff_pcdd import methods\n@methods.register\n"
+            "@dataclasses.dataclass(frozen=True)\nclass Mine(methods.Method):\n"
+            "    name = 'fedavg'\n",
+            "algorithm=fedavg: is already registered by tff_pcdd.methods.fedavg.FedAvg; choose "
+            "another name for Mine",
+        ),
+        (
+            "from tff_pcdd import methods\n@methods.register\nclass Mine(methods.Method):\n"
+            "    pass\n",
+            "Mine needs a class attribute `name`",
+        ),
+    ],
+)
+def test_what_a_module_registers_wrongly_is_said_in_one_line(code, reason, module, call_here):
+    name, path = module
+    path.write_text(code)
+    status, out, err = call_here("train", f"--import={name}", "--output_dir=out")
+    assert (status, out) == (2, "")
+    assert err.startswith(f"train: error: --import={name}: ")
+    assert reason in err
+    assert err.count("\n") == 1
+
+
 def test_nothing_is_imported_by_itself(run, module, caplog):
     run_directory.read_config(run)
     assert module[0] not in sys.modules

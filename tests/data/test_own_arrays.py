@@ -58,6 +58,8 @@ def rows_of(federation, k):
         ((X / 255).astype(np.float16), "float32", 1),
         (X.astype(np.int32) * 10 - 1000, "float32", 1),
         (X > 100, "float32", 1),
+        ((X > 100).astype(np.uint8), "uint8", 1),
+        ((X > 100).astype(np.int64), "uint8", 1),
     ],
 )
 def test_types_and_scales(x, dtype, white):
@@ -65,6 +67,7 @@ def test_types_and_scales(x, dtype, white):
     spec = made.input_spec
     assert (spec.kind, spec.shape, spec.dtype) == ("image", (6, 5, 3), dtype)
     assert spec.scale == pytest.approx(1 / white)
+    assert spec.has_white == (x.min() >= 0 and x.max() <= white)
     scaled = made.train.x.astype(np.float64) / white
     np.testing.assert_allclose(spec.mean, scaled.mean((0, 1, 2)), rtol=1e-3)
     np.testing.assert_allclose(spec.std, scaled.std((0, 1, 2)), rtol=1e-3)
@@ -262,3 +265,19 @@ def test_a_federation_becomes_a_data_set(own_components):
     assert data.load_federation("hospitals", "natural", 1).num_clients == 1
     pooled = DataConfig(sources.create("hospitals"), partitions.create("iid", num_clients=3))
     assert pooled.build().num_clients == 3
+
+
+def test_vectors_far_from_zero_are_centred():
+    """Such as air pressure in Pa, or times."""
+    x = np.random.default_rng(0).normal([101_350, 1.7e9, -4e-3], [31, 900, 2e-7], (N, 3))
+    made = data.from_arrays(x, Y, SITES)
+    train = made.train.x.astype(np.float64)
+    offset = np.abs(train.mean(axis=0) - made.input_spec.mean) / train.std(axis=0)
+    assert offset.max() < 1e-3
+
+
+def test_names_that_look_like_numbers():
+    names = np.array(["--1", "1", "10", "9"])
+    made = data.from_arrays(X, names[np.arange(N) % 4], SITES)
+    assert made.class_names == ("--1", "1", "10", "9")
+    assert data.from_arrays(X, names[1 + np.arange(N) % 3], SITES).class_names == ("1", "9", "10")

@@ -10,6 +10,8 @@ from PIL import Image
 from tests.data.refusals import refuses
 from tff_pcdd import data
 from tff_pcdd.data import DataError, LoadRequest, sources
+from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training.run_directory import check_directory
 
 SITES = {"Berlin": {"cat": 10, "dog": 5}, "Lyon": {"cat": 5}, "Oslo": {"deer": 6, "dog": 1}}
 
@@ -323,3 +325,12 @@ def test_sites_that_lose_all_samples_are_named(tmp_path, warnings_again):
     )
     assert kept.client_ids == ("a",)
     assert "folder: client b left out, without any sample" in warnings_again.text
+
+
+def test_results_do_not_lie_among_the_images(tmp_path):
+    root = make(tmp_path / "data")
+    config = ExperimentConfig.from_settings(dataset="folder", data_dir=str(root))
+    for place in (root, root / "run", root / "a" / ".." / "run"):
+        with refuses("output_dir", "lies in the folder of the data set folder"):
+            check_directory(place, config, overwrite=False)
+    check_directory(tmp_path / "run", config, overwrite=False)

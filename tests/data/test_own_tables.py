@@ -205,3 +205,15 @@ def test_parquet_without_arrow(features, monkeypatch):
     monkeypatch.setitem(__import__("sys").modules, "pyarrow.parquet", None)
     with pytest.raises(DataError, match="reading parquet needs pyarrow, which is not installed"):
         sources.create("table", data_dir=str(features.with_suffix(".parquet"))).load(LoadRequest())
+
+
+@pytest.mark.parametrize("name", ["two  blanks.png", "e\u0301.png", "nan é.png"])
+def test_paths_stay_as_they_are_written(name, tmp_path):
+    """Also in the decomposed form of Unicode, in which macOS writes names."""
+    rows = []
+    for number in range(8):
+        path = f"{number} {name}"
+        write(tmp_path / path, noise(number, 4, 4, 3))
+        rows.append({"path": f" {path} ", "label": number % 2, "site": "a"})
+    pd.DataFrame(rows).to_csv(tmp_path / "a.csv", index=False)
+    assert len(load(tmp_path / "a.csv").train) == 6

@@ -354,3 +354,33 @@ def test_own_partition_that_keeps_users():
     assert (held, fewer.num_clients + fewer.notes.get("clients_left_empty", 0)) == (4, 2)
     with refuses("partition", "samples of digits do not belong to users"):
         DataConfig(partition=Neighbors())
+
+
+@pytest.mark.parametrize(
+    ("train", "test", "clients"), [(1, 1, "1 clients and"), (2, 1, "2 clients and")]
+)
+def test_own_partition_with_another_number_of_clients_is_refused(train, test, clients):
+    @dataclasses.dataclass(frozen=True)
+    class Fewer(partitions.NumClients):
+        name = "fewer"
+
+        def split(self, train_labels, test_labels, num_classes, seed):
+            return partitions.Split(
+                tuple(np.array_split(np.arange(len(train_labels)), train)),
+                tuple(np.array_split(np.arange(len(test_labels)), test)),
+            )
+
+    with refuses("partition", f"{clients} the test samples among {test}, instead of among 3"):
+        DataConfig(partition=Fewer(num_clients=3)).build()
+
+
+def test_own_partition_may_return_lists():
+    @dataclasses.dataclass(frozen=True)
+    class Lists(partitions.Partition):
+        name = "lists"
+
+        def split(self, train_labels, test_labels, num_classes, seed):
+            return partitions.Split([[0, 2], []], [[1], [0]])
+
+    counts = DataConfig(partition=Lists()).build().class_counts()
+    assert counts.sum(axis=1).tolist() == [2, 0]

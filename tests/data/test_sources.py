@@ -57,7 +57,7 @@ def test_the_name_of_another_source_is_refused(own_components):
     class Other(data.ImageSource):
         info = DatasetInfo("digits", "image", 10, (8, 8, 1))
 
-    with pytest.raises(ValueError, match="'digits' is already registered"):
+    with pytest.raises(ValueError, match="digits: is already registered"):
         sources.register(Other)
 
 

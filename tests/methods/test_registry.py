@@ -49,7 +49,7 @@ def test_the_name_of_another_class_is_refused():
     class Other(methods.Method):
         name = "fedavg"
 
-    with pytest.raises(ValueError, match=r"'fedavg' is already registered by .*FedAvg"):
+    with pytest.raises(ValueError, match=r"fedavg: is already registered by .*FedAvg"):
         methods.register(Other)
 
 

@@ -114,7 +114,9 @@ def test_csv(tmp_path):
     text = clients_table.csv_text(rows, federation(), answers().counts)
     header, lines = parsed(text)
     per_class = [f"{what}_{name}" for what in ("train", "recall") for name in NAMES]
+    per_class[per_class.index("train_samples")] = "train_samples (class)"
     assert header == [*clients_table.COLUMNS, *per_class]
+    assert len({*header}) == len(header)
     assert lines[0][13:] == ["2", "1", "0", "0", "100", "100"]
     assert lines[1][13:] == ["0", "0", "2", "", "0", "100"]
     assert lines[2][13:] == ["1", "0", "0", "", "", ""]

@@ -6,6 +6,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, assert_same_run, stopped_in_round
+from tff_pcdd.errors import DataError
 from tff_pcdd.training import (
     ExperimentConfig,
     manifests,
@@ -73,6 +74,44 @@ def test_without_an_earlier_checkpoint_that_round_stays_and_is_refused(options, 
     with refuses("rounds", "the only checkpoint in .* is that of round 2"):
         run_experiment(longer, tmp_path, options)
     assert run_experiment(longer.with_settings(rounds=2), tmp_path, options)["rounds"] == 2
+
+
+def contents(directory):
+    """All files of a run, but for what locks it."""
+    return {
+        path.relative_to(directory).as_posix(): path.read_bytes()
+        for path in sorted(directory.rglob("*"))
+        if path.is_file() and not path.name.startswith(".")
+    }
+
+
+@pytest.mark.parametrize("rounds", [1, 2])
+@pytest.mark.parametrize("refused", ["store", "data"])
+def test_a_refused_continuation_leaves_the_run_as_it_was(rounds, refused, options, tmp_path):
+    """Also after a single round, which would be computed again."""
+    longer = CONFIG.with_settings(personal_eval_every=0)
+    run_experiment(longer.with_settings(rounds=rounds), tmp_path, options)
+    before = contents(tmp_path)
+    assert "summary.json" in before
+    if refused == "store":
+        with refuses("client_store", "keeps its client states in the other store, memory"):
+            run_experiment(longer, tmp_path, dataclasses.replace(options, client_store="disk"))
+    else:
+        other = longer.data.build()
+        swapped = dataclasses.replace(other, clients=other.clients[::-1])
+        with pytest.raises(DataError, match="was written with other data"):
+            run_experiment(longer, tmp_path, options, federation=swapped)
+    assert contents(tmp_path) == before
+
+
+def test_a_round_is_not_forgotten_for_a_damaged_one(options, tmp_path):
+    longer = CONFIG.with_settings(personal_eval_every=0)
+    run_experiment(longer.with_settings(rounds=2), tmp_path, options)
+    (tmp_path / "checkpoints" / "round_000001.npz").write_bytes(b"cut")
+    before = contents(tmp_path)
+    with refuses("rounds", "the only intact checkpoint in .* is that of round 2"):
+        run_experiment(longer, tmp_path, options)
+    assert contents(tmp_path) == before
 
 
 def test_the_rounds_of_a_run_are_not_lowered(unbroken):

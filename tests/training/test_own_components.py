@@ -9,12 +9,20 @@ import tensorflow_federated as tff
 
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, rows
-from tff_pcdd import data
+from tff_pcdd import data, methods
 from tff_pcdd.evaluation import metrics
+from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import TffAggregator
 from tff_pcdd.federated.weights import load
 from tff_pcdd.models import KerasBackbone
-from tff_pcdd.training import ExperimentConfig, Simulation, restore_run, run_experiment
+from tff_pcdd.training import (
+    ExperimentConfig,
+    Simulation,
+    planning,
+    restore_run,
+    run_experiment,
+)
+from tff_pcdd.training.accuracies import Groups, global_accuracies
 
 pytestmark = pytest.mark.integration
 
@@ -169,3 +177,62 @@ def test_metrics_of_a_run_match_numpy(options, tmp_path):
         column = [float(row[name]) for row in written]
         assert summary[f"{name}_final"] == column[-1]
         assert summary[f"{name}_best"] == max(column)
+
+
+def own_method(names):
+    """FedAvg with metrics of the given names."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Own(methods.Method):
+        name = "own_names"
+        metric_names = names
+
+        def loss(self, net, batch, client):
+            loss, _ = super().loss(net, batch, client)
+            return loss, dict.fromkeys(names, loss)
+
+    return dataclasses.replace(config(), method=Own())
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        *("ga", "pa_before", "va", "diag_mine", "loss", "samples", "steps", "seconds", "round"),
+        *("train_loss", "upload_bytes", "dropped_clients", "first_class_ga"),
+    ],
+)
+def test_metrics_with_the_names_of_other_columns_are_refused(name):
+    with refuses("algorithm", f"its metric_names contain '{name}', the name of another column"):
+        planning.check(own_method((name,)))
+
+
+def test_names_of_metrics_are_different():
+    with refuses("algorithm", "its metric_names contain 'mine' twice"):
+        planning.check(own_method(("mine", "mine")))
+    planning.check(own_method(("mine", "gain", "loss_of_mine")))
+
+
+def test_an_aggregator_without_a_factory_is_refused(federation, compute):
+    @dataclasses.dataclass(frozen=True)
+    class Nothing(aggregators.Aggregator):
+        name = "nothing"
+
+        def factory(self, cohort_size):
+            return None
+
+    with refuses("aggregator", "its factory has returned None, not an aggregation factory of TFF"):
+        Simulation(config(aggregator=Nothing()), federation, compute=compute)
+
+
+@pytest.mark.parametrize("value", [None, "good", [1.0, 2.0]])
+def test_a_metric_that_is_no_number_is_refused(value):
+    @dataclasses.dataclass(frozen=True)
+    class Odd(metrics.Metric):
+        name = "odd"
+
+        def measure(self, correct, total):
+            return value
+
+    counts = np.ones(CLASSES, int)
+    with refuses("metrics", "its measure has returned .* instead of a number"):
+        global_accuracies(counts, {"head": counts}, Groups({}, {}), [Odd()])

@@ -8,7 +8,7 @@ from pathlib import Path
 
 from tff_pcdd import modules
 from tff_pcdd.cli import flagfiles
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import imports
 
 # Flags that name a directory of results.
@@ -22,7 +22,7 @@ def import_named(arguments: Sequence[str]) -> None:
         arguments: the command line without the program's name, with flagfiles expanded.
 
     Raises:
-        SettingError: a module cannot be found.
+        SettingError: a module cannot be found, or registers something that cannot be used.
     """
     names = [value for flag, value in flagfiles.flags(arguments) if flag == "import"]
     for name in names:
@@ -33,7 +33,7 @@ def import_named(arguments: Sequence[str]) -> None:
     for name in names:
         try:
             importlib.import_module(name)
-        except ModuleNotFoundError as error:
+        except (ModuleNotFoundError, SettingError, DataError) as error:
             raise SettingError("import", name, str(error)) from None
 
 

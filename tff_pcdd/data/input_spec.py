@@ -48,6 +48,8 @@ class InputSpec:
             centre is cropped; None scales to the smallest image that covers `shape`.
         max_pixels: for image files, the most pixels that an image may have; larger ones are not
             decoded.
+        has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
+            converted to them.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.
@@ -71,6 +73,7 @@ class InputSpec:
     vocabulary: str | None = None
     resize: int | None = None
     max_pixels: int = MAX_PIXELS
+    has_white: bool = True
 
     def __post_init__(self) -> None:
         if self.kind not in _DTYPES:

@@ -69,6 +69,6 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     if spec.kind == TEXT:
         return {"serving_default": of_texts}
-    if spec.kind == VECTOR:
+    if spec.kind == VECTOR or not spec.has_white:
         return {"serving_default": of_stored}
     return {"serving_default": of_stored, "serving_bytes": of_files}

@@ -117,7 +117,7 @@ def _warnings(federation, counts, tests) -> list[str]:
         "clients have no test samples and do not count in PA": (tests.sum(axis=1) == 0).sum(),
         "classes have no training samples": (counts.sum(axis=0) == 0).sum(),
         **{
-            f"{name.replace('_', ' ')} were left out": number
+            f"{name.replace('_', ' ').removesuffix(' left out')} were left out": number
             for name, number in federation.notes.items()
         },
     }

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from tff_pcdd import data, evaluation
+from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.evaluation.metrics import Metric
 
 # Columns of metrics.csv for the counts of a personal evaluation.
@@ -75,7 +76,7 @@ def global_accuracies(
         by_group = evaluation.group_accuracy(correct, total, groups.federation)
         results.update({f"{column}_{name}": value for name, value in by_group.items()})
     for metric in metrics:
-        results[f"{metric.name}_ga"] = metric.measure(np.asarray(heads["head"]), total)
+        results[f"{metric.name}_ga"] = _measured(metric, np.asarray(heads["head"]), total)
     return results
 
 
@@ -115,7 +116,7 @@ def personal_accuracies(
             results.update({f"{column}_{name}": value for name, value in by_group.items()})
         for metric in metrics:
             values = [
-                metric.measure(*of_client) for of_client in zip(counts[key], total, strict=True)
+                _measured(metric, *of_client) for of_client in zip(counts[key], total, strict=True)
             ]
             results[f"{metric.name}_{column}"] = _mean(values)
     if "validation_total" in counts:
@@ -148,6 +149,16 @@ def metric_columns(metrics: Sequence[Metric]) -> list[str]:
 
 def _head_column(head: str) -> str:
     return "ga" if head == "head" else f"ga_{head}"
+
+
+def _measured(metric: Metric, correct: np.ndarray, total: np.ndarray) -> float:
+    """What a metric, which may be one of the user's own, makes of a model's counts."""
+    value = metric.measure(correct, total)
+    try:
+        return float(value)
+    except (TypeError, ValueError):
+        reason = f"its measure has returned {shown(repr(value), 80)} instead of a number"
+        raise SettingError("metrics", metric.name, reason) from None
 
 
 def _mean(values: Sequence[float]) -> float:

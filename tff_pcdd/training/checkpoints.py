@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import logging
 from collections.abc import Mapping
@@ -119,6 +120,27 @@ class CheckpointManager:
             if not path.is_dir():
                 files.remove(path)
 
+    def check(self, store: ClientStateStore) -> None:
+        """Checks that the newest checkpoint which is not damaged belongs to this run.
+
+        Raises:
+            SettingError: the run keeps its client states in the other kind of store.
+            DataError: the checkpoint belongs to another run, or was written with other data.
+        """
+        for number in reversed(self.rounds()):
+            with contextlib.suppress(DamagedFileError):
+                self._check(manifests.read(self._directory, number), store)
+                return
+
+    def is_intact(self, round_number: int) -> bool:
+        """Whether the files of a checkpoint are those that were saved."""
+        try:
+            manifest = manifests.read(self._directory, round_number)
+            manifests.check_file(self._arrays(round_number), manifest.arrays)
+        except DataError:
+            return False
+        return True
+
     def load(
         self,
         template: Any,
@@ -176,15 +198,7 @@ class CheckpointManager:
         self, number: int, template: Any, client_template: Any, store: ClientStateStore
     ) -> Checkpoint:
         manifest = manifests.read(self._directory, number)
-        for name, reason in _IDENTITY.items():
-            if manifest.run.get(name) != self._run.get(name):
-                path = manifests.manifest_path(self._directory, number)
-                raise DataError(f"{path} {reason}, or overwrite the run")
-        if manifest.inline != store.inline:
-            given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
-            raise SettingError(
-                "client_store", given, f"the run keeps its client states in the other store, {kept}"
-            )
+        self._check(manifest, store)
         in_file = [client_template] * len(manifest.clients) if store.inline else []
         server_state, states = trees.load_tree(
             self._arrays(number), [template, in_file], manifest.arrays
@@ -192,3 +206,15 @@ class CheckpointManager:
         store.restore(manifest.clients, states)
         self._newest = manifest
         return Checkpoint(number, server_state, manifest.totals, manifest.metrics)
+
+    def _check(self, manifest: Manifest, store: ClientStateStore) -> None:
+        """Checks that a checkpoint belongs to this run and its store."""
+        for name, reason in _IDENTITY.items():
+            if manifest.run.get(name) != self._run.get(name):
+                path = manifests.manifest_path(self._directory, manifest.round)
+                raise DataError(f"{path} {reason}, or overwrite the run")
+        if manifest.inline != store.inline:
+            given, kept = ("memory", "disk") if store.inline else ("disk", "memory")
+            raise SettingError(
+                "client_store", given, f"the run keeps its client states in the other store, {kept}"
+            )

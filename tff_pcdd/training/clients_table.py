@@ -137,14 +137,14 @@ def csv_text(
     Returns:
         `COLUMNS`, and for each class NAME `train_NAME`, its training samples at the client, then
         for each class `recall_NAME`, the share of its test samples that the personal model
-        classifies correctly after the local epochs, in percent; empty without test samples.
+        classifies correctly after the local epochs, in percent; empty without test samples. A class
+        called samples has the column `train_samples (class)`.
     """
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
     names = [printable(name) for name in federation.class_names]
-    writer.writerow(
-        [*COLUMNS, *(f"train_{name}" for name in names), *(f"recall_{name}" for name in names)]
-    )
+    columns = [f"{what}_{name}" for what in ("train", "recall") for name in names]
+    writer.writerow([*COLUMNS, *(_apart(name) for name in columns)])
     per_class = zip(federation.class_counts(), counts["after"], counts["total"], strict=True)
     for row, (trained, correct, total) in zip(found, per_class, strict=True):
         recalls = [100.0 * c / t if t else None for c, t in zip(correct, total, strict=True)]
@@ -156,6 +156,11 @@ def csv_text(
             ]
         )
     return text.getvalue()
+
+
+def _apart(column: str) -> str:
+    """The column of a class; it must not have the name of another column."""
+    return f"{column} (class)" if column in COLUMNS else column
 
 
 def read(path: Path) -> list[Row]:

@@ -4,23 +4,49 @@ from __future__ import annotations
 
 import csv
 import io
+import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.training import accuracies
 from tff_pcdd.training.nonfinite import COUNTS
 from tff_pcdd.training.round_metrics import WORK, work_columns
 
 if TYPE_CHECKING:
+    from tff_pcdd.evaluation.metrics import Metric
+    from tff_pcdd.methods import Method
     from tff_pcdd.training.simulation import Simulation
 
 # Columns of integers; all others hold floats.
 _INTEGERS = ("round", "upload_bytes", "download_bytes", *WORK, *COUNTS)
 
+# Columns that every run has besides its accuracies, and sums that become them.
+_OWN = {"loss", "samples", "steps", "train_loss", "seconds", *_INTEGERS}
+# How the names of accuracies and of diagnostics begin.
+_FAMILIES = re.compile(r"(ga|pa|va|diag)(_|$)")
+
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]
+
+
+def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
+    """Refuses a method whose own metrics have the names of other columns.
+
+    Raises:
+        SettingError: a name is taken, or occurs twice.
+    """
+    names = method.metric_names
+    taken = {*_OWN, *accuracies.metric_columns(metrics)}
+    for name in names:
+        if name in taken or _FAMILIES.match(name):
+            reason = f"its metric_names contain {name!r}, the name of another column of metrics.csv"
+        elif names.count(name) > 1:
+            reason = f"its metric_names contain {name!r} twice"
+        else:
+            continue
+        raise SettingError("algorithm", method.name, f"{reason}; rename it")
 
 
 class History:

@@ -11,6 +11,7 @@ from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import manifests
 from tff_pcdd.training.checkpoints import CheckpointManager
+from tff_pcdd.training.client_store import ClientStateStore
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.evaluation_schedule import EvaluationSchedule
 from tff_pcdd.training.results import CHECKPOINTS, SUMMARY, answer_files
@@ -22,6 +23,7 @@ def prepare_more_rounds(
     config: ExperimentConfig,
     checkpoints: CheckpointManager,
     schedule: EvaluationSchedule,
+    store: ClientStateStore,
 ) -> None:
     """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
 
@@ -33,22 +35,29 @@ def prepare_more_rounds(
         config: the settings of the longer run.
         checkpoints: the checkpoints of the run.
         schedule: what is evaluated after each round but the last one.
+        store: the client states of the longer run.
 
     Raises:
-        SettingError: there is no checkpoint to continue from.
+        SettingError: there is no checkpoint to continue from, or the run keeps its client states in
+            the other kind of store.
+        DataError: the run was made with other data.
         WriteError: the directory cannot be changed.
     """
     planned = fewer_rounds(directory, config)
     if planned is None:
         return
+    # Before anything is deleted.
+    checkpoints.check(store)
     saved = checkpoints.rounds()
     if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
+        earlier = [number for number in saved[:-1] if checkpoints.is_intact(number)]
         # The first round is computed again like any other.
-        if len(saved) == 1 and planned > 1:
+        if not earlier and planned > 1:
+            only = "only checkpoint" if len(saved) == 1 else "only intact checkpoint"
             raise SettingError(
                 "rounds",
                 config.training.rounds,
-                f"the only checkpoint in {directory} is that of round {planned}, which was "
+                f"the {only} in {directory} is that of round {planned}, which was "
                 "evaluated as the last one; overwrite the run",
             )
         logging.warning(
@@ -58,7 +67,7 @@ def prepare_more_rounds(
             planned,
             config.training.rounds,
         )
-        checkpoints.forget_after(saved[-2] if len(saved) > 1 else 0)
+        checkpoints.forget_after(earlier[-1] if earlier else 0)
     # What else the shorter run has measured is not of the longer one either.
     for name in (SUMMARY, *answer_files(predictions=True)):
         files.remove(directory / name)

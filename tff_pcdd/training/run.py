@@ -226,7 +226,9 @@ class Run:
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
         files.remove_leftovers(self.directory)
-        prepare_more_rounds(self.directory, self.config, self._checkpoints, self._schedule)
+        prepare_more_rounds(
+            self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
+        )
         write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()

@@ -64,9 +64,11 @@ def check_directory(
         shared: whether another process may be computing this run.
 
     Raises:
-        SettingError: the directory contains something else; `OtherRunError` if it is another run.
+        SettingError: the directory contains something else, or lies among the data;
+            `OtherRunError` if it is another run.
         LockedError: another process is writing to it.
     """
+    refuse_among_data(directory, config.data.source)
     occupied = files.check_output(directory, "run", lambda p: p.name in (CONFIG, _OVERWRITTEN))
     if not shared:
         files.refuse_locked(directory)
@@ -101,6 +103,21 @@ def check_directory(
             directory,
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
             "another directory, or overwrite it",
+        )
+
+
+def refuse_among_data(directory: Path, source: sources.DataSource) -> None:
+    """Refuses a directory for results whose files would be taken for data.
+
+    Raises:
+        SettingError: it lies among the data.
+    """
+    if source.holds(directory):
+        raise SettingError(
+            "output_dir",
+            directory,
+            f"lies in the folder of the data set {source.name}, and pictures in it would be taken "
+            "for data; name a directory outside of it",
         )
 
 

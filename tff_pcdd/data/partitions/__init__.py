@@ -106,9 +106,18 @@ class Partition(Component):
             SettingError: if a setting does not fit the samples.
         """
         split = self.split(data.train.y, data.test.y, len(data.class_names), seed)
+        expected, found = self.known_clients(), (len(split.train), len(split.test))
+        if expected is None:
+            expected = found[0]
+        if found != (expected, expected):
+            reason = (
+                f"has divided the training samples among {found[0]} clients and the test samples "
+                f"among {found[1]}, instead of among {expected}"
+            )
+            raise SettingError(registry.setting, self.name, reason)
         digits = len(str(len(split.train) - 1))
         return [
-            ClientIndices(f"{k:0{digits}d}", *parts)
+            ClientIndices(f"{k:0{digits}d}", *(np.asarray(part, np.int64) for part in parts))
             for k, parts in enumerate(zip(split.train, split.test, strict=True))
         ]
 

@@ -84,6 +84,11 @@ class DataSource(Component):
             DataError: if the data are missing.
         """
 
+    def holds(self, path: pathlib.Path) -> bool:
+        """Whether files in this place would be taken for data; by default nowhere."""
+        del path
+        return False
+
     def suggested_partition(self) -> dict[str, str]:
         """The partition that suits the data set, as a flat setting; empty for the usual default."""
         return {}

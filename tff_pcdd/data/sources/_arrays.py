@@ -76,7 +76,8 @@ class OwnArrays(OwnSource, ImageSource):
         elif self.input_normalization == "imagenet" and x.shape[-1] != 3:
             raise SettingError("input_normalization", "imagenet", "needs images of 3 channels")
         info = DatasetInfo(self.name, IMAGE, 2, x.shape[1:], mean=measured[0], std=measured[1])
-        return self.image_spec(str(x.dtype), 1 / white, info)
+        spec = self.image_spec(str(x.dtype), 1 / white, info)
+        return dataclasses.replace(spec, has_white=x.min() >= 0 and x.max() <= white)
 
     def _check_plain(self) -> None:
         """Refuses settings of images for vectors."""
@@ -121,9 +122,10 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
 
 
 def white_of(x: np.ndarray) -> float:
-    """The value of a white pixel: 255 for pixels from 0 to 255, else 1."""
-    if x.dtype == np.uint8:
-        return 255.0
+    """The value of a white pixel: 255 for pixels from 0 to 255, else 1.
+
+    Of other values, such as those of 16 bits or from -1 to 1, nobody knows which one is white.
+    """
     return 255.0 if x.max() > 1 and x.min() >= 0 and x.max() <= 255 else 1.0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import unicodedata
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -12,6 +13,9 @@ from tff_pcdd.errors import DataError
 
 # What tables write for a missing value.
 _MISSING = ("", "nan", "NaN", "<NA>")
+
+# Python refuses to convert numbers of some thousand digits.
+_WHOLE = re.compile(r"-?\d{1,1000}")
 
 # Values of pandas for what is missing.
 _PANDAS_MISSING = ("NAType", "NaTType")
@@ -45,14 +49,8 @@ def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> li
     Raises:
         DataError: if a value is missing, a number with decimals, or not a name; names its place.
     """
-    cells = list(values)
-    texts = [_text(cell) for cell in cells]
-    for row, text in enumerate(texts, first):
-        if text is None or text.strip() in _MISSING:
-            raise DataError(f"{where}, row {row}: the {what} is missing")
-    names = [
-        tidy(str(text), f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)
-    ]
+    texts = as_texts(values, what, where, first)
+    names = [tidy(text, f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)]
     numbers = [number for name in names if (number := _number(name)) is not None]
     # Names such as "007" stay as they are, and so does "1.5" if another is no number.
     if len(numbers) < len(names) or not any("." in name for name in names):
@@ -66,10 +64,28 @@ def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> li
     return [str(int(number)) for number in numbers]
 
 
+def as_texts(values: Iterable[Any], what: str, where: str, first: int = 0) -> list[str]:
+    """Values as they are written, without blanks at their ends, such as the paths of files.
+
+    Args:
+        values, what, where, first: as for `as_names`.
+
+    Raises:
+        DataError: if a value is missing; names its place.
+    """
+    texts = []
+    for row, value in enumerate(values, first):
+        text = (_text(value) or "").strip()
+        if text in _MISSING:
+            raise DataError(f"{where}, row {row}: the {what} is missing")
+        texts.append(text)
+    return texts
+
+
 def in_order(names: Iterable[str]) -> list[str]:
     """Different names in their order: that of numbers if all are whole numbers."""
     different = sorted(set(names))
-    if all(name.lstrip("-").isdecimal() for name in different):
+    if all(_WHOLE.fullmatch(name) for name in different):
         return sorted(different, key=lambda name: (int(name), name))
     return different
 

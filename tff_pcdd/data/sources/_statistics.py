@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator
 
 import numpy as np
@@ -30,9 +31,14 @@ def measure(parts: Iterable[np.ndarray], white: float) -> Statistics:
         sums, squares = sums + values.sum(axis=0), squares + (values**2).sum(axis=0)
     mean = sums / number
     std = np.sqrt(np.maximum(squares / number - mean**2, 0))
-    # Further digits do not matter, and would be noise where decoders round differently.
-    rounded = [[float(f"{value / white:.4g}") for value in values] for values in (mean, std)]
-    return tuple(rounded[0]), tuple(value or 1.0 for value in rounded[1])
+    mean, std = mean / white, std / white
+    deviations = tuple(_rounded(value, value) or 1.0 for value in std)
+    return tuple(map(_rounded, mean, np.minimum(np.abs(mean), deviations))), deviations
+
+
+def _rounded(value: float, unit: float) -> float:
+    """A value with four digits of a unit; further ones would be noise, as decoders differ."""
+    return round(float(value), 3 - math.floor(math.log10(unit))) if unit else 0.0
 
 
 def in_parts(x: np.ndarray) -> Iterator[np.ndarray]:

@@ -87,6 +87,9 @@ class Folder(OwnImages):
         "folder", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
 
+    def holds(self, path: pathlib.Path) -> bool:
+        return is_within(path, self.path)
+
     def load(self, request: LoadRequest) -> PooledData:
         root = self.directory()
         found = self._scan(root)

@@ -17,7 +17,7 @@ from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
 from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._names import as_names
+from tff_pcdd.data.sources._names import as_names, as_texts
 from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.errors import DataError, SettingError
@@ -170,12 +170,8 @@ class Table(OwnImages):
                 f"{columns.place}: there is no column {self.path_column!r} of image files; name it "
                 "by path_column, or columns of numbers by feature_columns"
             )
-        texts = as_names(
-            columns.values(self.path_column, "path_column"),
-            "path",
-            columns.place,
-            columns.first_row,
-        )
+        cells = columns.values(self.path_column, "path_column")
+        texts = as_texts(cells, "path", columns.place, columns.first_row)
         return [
             os.fsdecode(path)
             for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
