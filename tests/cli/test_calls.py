@@ -28,6 +28,15 @@ def test_a_call_has_a_line_at_its_begin_and_one_at_its_end(tmp_path):
     assert ended["seconds"] >= 0
 
 
+def test_a_call_that_starts_again_forgets_the_earlier_ones(tmp_path):
+    path = tmp_path / "calls.jsonl"
+    for anew in (False, True):
+        with calls.recorded(path, [f"--anew={anew}"], anew=anew):
+            pass
+    started, _ = records(path)
+    assert started["arguments"] == ["--anew=True"]
+
+
 def test_the_error_of_a_call_is_not_hidden_by_a_full_disk(monkeypatch, tmp_path):
     path = tmp_path / "calls.jsonl"
 

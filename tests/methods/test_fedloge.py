@@ -222,6 +222,24 @@ def test_backbone_learns_from_the_frame_only():
         np.testing.assert_allclose(actual, expected, rtol=1e-4, atol=1e-6)
 
 
+def test_the_personal_head_does_not_move_what_is_sent():
+    """Not even if the clip takes effect: φ is clipped apart from the others."""
+    spec = support.training_spec("fedloge", statistics=False)
+    sgd = SGD(learning_rate=0.3, momentum=0.0, weight_decay=0.0, clip_norm=0.05)
+    spec = dataclasses.replace(spec, optimizer=sgd, local_epochs=1, batch_size=12)
+    server = {"weights": state.initial_weights(spec), "server": {}, "round": tf.constant(0)}
+    message = state.make_message(spec.method, server)
+    own = state.initial_client_state(spec, support.seed_of(0, 0))
+    updates = []
+    for factor in (tf.constant(1.0), tf.constant(30.0)):
+        scaled = {**own, "personal": tf.nest.map_structure(factor.__mul__, own["personal"])}
+        work = ClientWork(spec).update(message, scaled, support.client_data(0, 0))
+        moved = tf.nest.map_structure(np.subtract, work["state"]["personal"], scaled["personal"])
+        assert max(np.abs(part).max() for part in tf.nest.flatten(moved)) > 0
+        updates.append(work["update"])
+    support.assert_trees_equal(*updates)
+
+
 def test_clients_begin_with_heads_of_their_own():
     spec = support.training_spec("fedloge")
     first, second = (

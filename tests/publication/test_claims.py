@@ -59,10 +59,23 @@ def publish_dir(monkeypatch, tmp_path):
     return directory
 
 
+def change_record(folder, change):
+    """Changes a record as if it had been published so."""
+    path = folder / "federation.json"
+    record = json.loads(path.read_text())
+    change(record)
+    path.write_text(json.dumps(record | {"record_sha256": published.record_sha256(record)}))
+
+
 def write_data(folder, digests):
     """Sets the digests of the data, which runs without checkpoints lack."""
-    path = folder / "federation.json"
-    path.write_text(json.dumps({**json.loads(path.read_text()), "data_sha256": digests}))
+    change_record(folder, lambda record: record.update(data_sha256=digests))
+
+
+def sign(path):
+    """Makes a changed file the one that was published."""
+    digest = hashlib.sha256(path.read_bytes()).hexdigest()
+    change_record(path.parent, lambda record: record["sha256"].update({path.name: digest}))
 
 
 def table(page):
@@ -110,9 +123,7 @@ def test_diverged_runs_of_a_row_are_counted(publish_dir):
     changed = text.replace("fedprox,2,False", "fedprox,2,True")
     assert changed != text
     path.write_text(changed)
-    record = path.with_name("federation.json")
-    digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
-    record.write_text(record.read_text().replace(*digests))
+    sign(path)
     row = table(writing.write(publish_dir)[0].read_text())["the term alone"]
     assert row[:2] == [expected([56, 60]), f"{expected([5, 7], '+')} (2 of 2)"]
     assert "2 of 3, 1 diverged" in row
@@ -128,9 +139,7 @@ def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
     added = [f"{line},{','.join(few[line.split(',')[0]])}" for line in lines]
     changed = "\n".join([f"{header},ga_few_final,ga_psi_few_final", *added]) + "\n"
     path.write_text(changed)
-    record = path.with_name("federation.json")
-    digests = [hashlib.sha256(version.encode()).hexdigest() for version in (text, changed)]
-    record.write_text(record.read_text().replace(*digests))
+    sign(path)
     page = writing.write(publish_dir)[0].read_text()
     section = page[page.index("### FedProx") :]
     assert "GA, few" in section

@@ -323,7 +323,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
         "reduction": 3.0,
         "criterion": "va_balanced",
     }
-    lines = [
+    begun = [
         {
             "started": "2026-01-01T00:00:00",
             "process": 7,
@@ -331,33 +331,48 @@ def test_what_the_calls_recorded(finished, tmp_path):
             "resumed": False,
             **machine,
         },
-        {"ended": "2026-01-01T00:01:00", "process": 7, "seconds": 60.0, "completed": False},
         {
             "started": "2026-01-01T00:02:00",
-            "process": 7,
+            "process": 8,
             "arguments": ["--output_dir=y"],
             "resumed": True,
             **machine,
         },
     ]
+    ended = [
+        {"ended": "2026-01-01T00:01:00", "process": 7, "seconds": 60.0, "completed": False},
+        {"ended": "2026-01-01T00:04:00", "process": 8, "seconds": 120.0, "completed": True},
+    ]
     path = finished / "calls.jsonl"
-    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    def record(*lines):
+        path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+
+    for last in ((), ({**ended[1], "completed": False},)):
+        record(*begun, *last)
+        with refuses("comparison_dirs", "not finished: it lacks the end of its last call; the"):
+            publishing.publish(finished, tmp_path / "docs")
+    # The first call was killed.
+    record(*begun, ended[1])
     folder = publishing.publish(finished, tmp_path / "docs")
     first, second = json.loads((folder / "federation.json").read_text())["calls"]
     assert first["arguments"] == ["--data_dir", "DATA_DIR", "--output_dir=OUTPUT_DIR", "--rounds=8"]
-    assert first["seconds"] == 60
-    assert "seconds" not in second
+    assert "seconds" not in first
+    assert second["seconds"] == 120
     page = writing.write(tmp_path / "docs")[0].read_text()
     assert "it was not recorded completely" in page
     assert "--output_dir=y`, called 2 times; each call goes on" in page.replace("OUTPUT_DIR", "y")
-    with open(path, "a") as file:
-        file.write('{"ended": "2026-01-01T00:04:00", "process": 7, "seconds": 120.0}\n')
+    record(*begun, *ended)
     publishing.publish(finished, tmp_path / "docs")
     page = writing.write(tmp_path / "docs")[0].read_text()
     assert "the command took 3 min" in page
     assert "on 2 cores of a processor with 23.5 GiB" in page
     assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in page
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
+    # What was planned counts, not what there is.
+    record(*begun, {**ended[1]}, {**begun[1], "seeds": [0], "final_seeds": [1, 2, 3, 4]}, ended[1])
+    with refuses("comparison_dirs", "not finished: it lacks fedavg seed 4, fedprox seed 4"):
+        publishing.publish(finished, tmp_path / "docs")
     path.write_text('{"process": 1}\n')
     with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):
         publishing.publish(finished, tmp_path / "docs")
@@ -376,15 +391,79 @@ def test_rounds_without_an_evaluation_take_time_too(finished, tmp_path):
     assert json.loads(record.read_text())["seconds_of_rounds"] == before - 8 + 3 + 5 * 2
 
 
-def retrained(directory, monkeypatch, **settings):
+def change_record(folder, **entries):
+    """Changes federation.json as if it had been published so."""
+    path = folder / "federation.json"
+    record = {**json.loads(path.read_text()), **entries}
+    record["record_sha256"] = published.record_sha256(record)
+    path.write_text(json.dumps(record))
+
+
+def retrained(directory, monkeypatch, rates=("0.01", "0.1"), **settings):
     """The directory of a sweep over MOON alone, which is better than before."""
     training = Training(directory)
     training.gains = {"moon": lambda seed: 5}
     monkeypatch.setattr(this_process, "run_experiment", training)
     names = ("client_learning_rate",)
-    planned = {"moon": [point("moon", names, (rate,), **settings) for rate in ("0.01", "0.1")]}
+    planned = {"moon": [point("moon", names, (rate,), **settings) for rate in rates]}
     sweep_methods(planned, directory)
     return directory
+
+
+def test_a_method_joins_another_one_with_options_of_its_own(monkeypatch, tmp_path):
+    """What all runs of a single method share are also its own settings, and what was chosen."""
+    training = Training(tmp_path / "one/digits")
+    monkeypatch.setattr(this_process, "run_experiment", training)
+    sweep_methods({"fedprox": points()["fedprox"]}, tmp_path / "one/digits")
+    docs = tmp_path / "docs"
+    publishing.publish(tmp_path / "one/digits", docs)
+    again = retrained(tmp_path / "again/digits", monkeypatch)
+    folder = publishing.publish(again, docs, add_methods=True)
+    assert {row["algorithm"] for row in rows(folder / "final.csv")} == {"fedprox", "moon"}
+    settings = json.loads((folder / "federation.json").read_text())["settings"]
+    assert not {"algorithm", "client_learning_rate", "fedprox_mu"} & set(settings)
+    assert settings["client_weighting"] == "published"
+    writing.write(docs)
+
+
+def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
+    """By default, FedGELA has linear features before its head, and FedAvg has none."""
+    directory = tmp_path / "runs/digits"
+    monkeypatch.setattr(this_process, "run_experiment", Training(directory))
+    planned = {
+        "fedavg": [point("fedavg", ("client_learning_rate",), ("0.01",))],
+        "fedgela": [point("fedgela", ("client_learning_rate",), ("0.1",), local_epochs=2)],
+    }
+    sweep_methods(planned, directory)
+    publishing.publish(directory, tmp_path / "docs")
+    page = writing.write(tmp_path / "docs")[0].read_text()
+    assert (
+        "simple_cnn with numbers of linear features that differ between methods before the head, "
+        "numbers of local epochs that differ between methods in batches of 32, sgd" in page
+    )
+
+
+@pytest.mark.parametrize(
+    ("criterion", "text"),
+    [
+        ("va", None),
+        ("va_balanced", "whose classes differ in size, it is the mean over classes"),
+        ("va_personal", "own\n  held-out samples, after local epochs (`--criterion=va_personal`)."),
+        (
+            "va_personal_before",
+            "samples, before any local step (`--criterion=va_personal_before`).",
+        ),
+    ],
+)
+def test_the_page_says_what_decided(criterion, text, finished, tmp_path):
+    folder = publishing.publish(finished, tmp_path / "docs")
+    machine = dict.fromkeys(("commit", "cpu", "version", "tensorflow", "python"), "x")
+    machine |= {"cores": 2, "memory_gib": 3, "tensorflow_federated": "x", "rungs": []}
+    call = {"arguments": [], "resumed": False, "criterion": criterion, **machine}
+    change_record(folder, calls=[call])
+    page = writing.write(tmp_path / "docs")[0].read_text()
+    assert (f"(`--criterion={criterion}`)" in page) == (text is not None)
+    assert text is None or text in page
 
 
 def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
@@ -421,12 +500,13 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
     other = retrained(tmp_path / "other/digits", monkeypatch, local_epochs=2)
     with refuses("add_methods", "differs in local_epochs, so it cannot be compared"):
         publishing.publish(other, docs, add_methods=True)
-    path = folder / "federation.json"
-    record = json.loads(path.read_text())
-    path.write_text(json.dumps({**record, "final_seeds": [1, 2], "data_sha256": {"1": "a"}}))
+    change_record(folder, final_seeds=[1, 2], data_sha256={"1": "a"})
     with refuses("add_methods", "differs in final_seeds, so"):
         publishing.publish(again, docs, add_methods=True)
-    path.write_text(json.dumps(record))
+    change_record(folder, final_seeds=[1, 2, 3], data_sha256={})
+    faster = retrained(tmp_path / "faster/digits", monkeypatch, rates=("0.01",))
+    with refuses("add_methods", "differs in the learning rates that were tried, so"):
+        publishing.publish(faster, docs, add_methods=True)
     final = folder / "final.csv"
     text = final.read_text()
     final.write_text(text.replace("moon", "noom"))
@@ -476,6 +556,49 @@ def test_notes_may_give_a_federation_a_title(finished, tmp_path):
     assert f"[{folder}](#digits-a-b)" in page
 
 
+def test_a_record_that_was_changed_by_hand_is_noticed(finished, tmp_path):
+    path = publishing.publish(finished, tmp_path / "docs") / "federation.json"
+    record = json.loads(path.read_text())
+    path.write_text(json.dumps({**record, "rounds": 9}))
+    with pytest.raises(DamagedFileError, match=r"federation\.json is not what was published"):
+        writing.write(tmp_path / "docs")
+    # Only its values count.
+    path.write_text(json.dumps(record, indent=7))
+    writing.write(tmp_path / "docs")
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "reason"),
+    [
+        ("sweep.csv", "diverged", "d", "there is no column 'diverged'"),
+        ("sweep.csv", ",70,8", ",,8", "the chosen settings of fedprox have no accuracy"),
+        ("sweep.csv", ",70,8", ",x,8", "could not convert string to float: 'x'"),
+        ("comparison/comparison.csv", ",1,", ",one,", "the seed one is no number"),
+        ("comparison/moon/seed_1/metrics.csv", "ga", "gb", "it has no GA"),
+    ],
+)
+def test_damaged_files_of_a_sweep_are_not_published(file, old, new, reason, finished, tmp_path):
+    path = finished / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new, 1))
+    with pytest.raises(DamagedFileError, match=re.escape(reason)):
+        publishing.publish(finished, tmp_path / "docs")
+    assert not (tmp_path / "docs").exists()
+
+
+def test_only_seeds_of_the_last_call_count(finished, tmp_path):
+    """Others may be left from an earlier call."""
+    other = next((finished / "tuning/moon").glob("*/seed_0"))
+    shutil.copytree(other, other.with_name("seed_5"))
+    call = {"started": "x", "process": 7, "arguments": [], "seeds": [0], "final_seeds": [1, 2, 3]}
+    lines = [call, {"ended": "x", "process": 7, "seconds": 1.0, "completed": True}]
+    (finished / "calls.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    folder = publishing.publish(finished, tmp_path / "docs")
+    assert json.loads((folder / "federation.json").read_text())["seeds"] == [0]
+    assert {row["seed"] for row in rows(folder / "held_out.csv")} == {"0"}
+
+
 def test_changed_files_are_noticed(finished, tmp_path):
     out = tmp_path / "docs"
     with refuses("publish_dir", "is not a directory"):
@@ -484,7 +607,7 @@ def test_changed_files_are_noticed(finished, tmp_path):
     for file, old, new, reason in (
         ("final.csv", "52.0000", "62.0000", r"final\.csv is not what was published"),
         ("federation.json", '"schema": 1', '"schema": 9', "has schema 9 instead of 1"),
-        ("federation.json", '"sha256"', '"sha257"', "digits is damaged"),
+        ("federation.json", '"sha256"', '"sha257"', r"federation\.json is not what was published"),
     ):
         content = (folder / file).read_text()
         assert old in content

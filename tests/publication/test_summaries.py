@@ -68,6 +68,17 @@ def test_methods_are_ranked_over_federations(directories, tmp_path):
     assert (tmp_path / "out" / "summary.png").stat().st_size > 5_000
 
 
+def test_too_few_pairs_are_said_also_without_fedavg(tmp_path):
+    path = tmp_path / "one"
+    write(path, "P10C2")
+    lines = (path / "comparison.csv").read_text().splitlines()
+    kept = [line for line in lines if ",fedavg," not in line]
+    (path / "comparison.csv").write_text("\n".join(kept) + "\n")
+    text = summaries.summarize([path], tmp_path / "out", ["ga_final"])
+    assert "2 pairs are too few for Wilcoxon's test of 2 methods to reach the level" in text
+    assert "do not differ significantly (Wilcoxon)" not in text
+
+
 def test_a_run_that_diverged_counts_as_zero(directories, tmp_path):
     text = summaries.summarize(directories[:1], tmp_path / "out", ["ga_final"])
     rows = table(text, "GA")
@@ -81,7 +92,7 @@ def ranking(difference):
     """Average ranks 1, 2 and 3 on two federations, and a critical difference."""
     placed = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     names = ["fedgela", "fedavg", "fedprox"]
-    return summaries.Ranking("ga_final", names, ["A", "B"], placed, None, difference, {}, {}, {})
+    return summaries.Ranking("ga_final", names, ["A", "B"], placed, None, difference, {}, {}, {}, 6)
 
 
 @pytest.mark.parametrize(

@@ -31,12 +31,15 @@ _MACHINE = (
 
 
 @contextlib.contextmanager
-def recorded(path: Path, arguments: Sequence[str], **further: Any) -> Iterator[None]:
+def recorded(
+    path: Path, arguments: Sequence[str], *, anew: bool = False, **further: Any
+) -> Iterator[None]:
     """Appends a line to a file before the block, and one after it.
 
     Args:
         path: the file.
         arguments: the command line, without the program.
+        anew: whether to forget earlier calls, whose results are deleted.
         **further: what else to record.
 
     Raises:
@@ -47,6 +50,8 @@ def recorded(path: Path, arguments: Sequence[str], **further: Any) -> Iterator[N
     machine = describe_machine()
     start, process = time.monotonic(), os.getpid()
     files.make_directory(path.parent)
+    if anew:
+        files.remove(path)
     _append(
         path,
         {

@@ -200,7 +200,11 @@ def _sweep_methods(flags: Flags) -> None:
     method_sweep.plan(points, directory, overwrite=overwrite)
     resumed = (directory / SWEEP_TABLE).exists() and not overwrite
     budget = {name: flags[name] for name in ("criterion", "rungs", "reduction")}
-    with calls.recorded(directory / method_sweep.CALLS, flags.arguments, resumed=resumed, **budget):
+    any_point = next(iter(points.values()))[0]
+    budget["seeds"] = [config.seed for config in any_point.configs]
+    budget["final_seeds"] = [config.seed for config in any_point.finals]
+    record = directory / method_sweep.CALLS
+    with calls.recorded(record, flags.arguments, anew=overwrite, resumed=resumed, **budget):
         tables, _, failures = sweep_methods(
             points,
             directory,

@@ -182,6 +182,10 @@ class FedLoGe(Method):
     def personal_logits(self, net, x, client):
         return net["phi"](net["backbone"](x, training=False))
 
+    def phases(self, net, epochs):
+        # φ has no influence on what the client sends, and must not get one by the clipping.
+        return [Phase(net.trainable, epochs, self.loss, apart=net.personal.trainable)]
+
     def personal_phases(self, net, epochs):
         def finetune(net, batch, client):
             features = net["backbone"](batch.x, training=False)

@@ -5,12 +5,14 @@ So a new method, or one that was corrected, joins a comparison without computing
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
-from tff_pcdd.publication.published import RECORD, read_files
+from tff_pcdd.publication.published import RECORD, TUNING, read_files, settings_of
+from tff_pcdd.settings import flat_name, option_fields
 
 # What the records of two sweeps must have in common for their methods to be compared.
 _SAME = ("schema", "federation", "model", "num_classes", "rounds", "seeds", "final_seeds")
@@ -41,37 +43,60 @@ def add(
     if not (folder / RECORD).is_file():
         raise SettingError("add_methods", True, f"nothing has been published in {folder} yet")
     old, published = read_files(folder)
-    if differing := _differing(old, record):
+    tried = [_learning_rates(part[TUNING]) for part in (published, tables)]
+    own = _own_settings(published) | _own_settings(tables)
+    differing = _differing(old, record, own)
+    if tried[0] != tried[1]:
+        differing.append("the learning rates that were tried")
+    if differing:
         reason = f"what {folder} holds differs in {', '.join(differing)}, so it cannot be compared"
         raise SettingError("add_methods", True, reason)
-    methods = sorted({row["algorithm"] for table in tables.values() for row in table})
+    names = sorted({row["algorithm"] for table in tables.values() for row in table})
     merged = {}
     # A table that an earlier version did not publish would hold the new methods alone.
     for file in [file for file in tables if file in published]:
-        kept = [row for row in published[file] if row["algorithm"] not in methods]
+        kept = [row for row in published[file] if row["algorithm"] not in names]
         rows = [*kept, *tables[file]]
         # Sorting is stable: the rows of a method keep their order.
         merged[file] = _aligned(sorted(rows, key=lambda row: row["algorithm"]))
     shared = {
         name: value
         for name, value in old["settings"].items()
-        if record["settings"].get(name) == value
+        if record["settings"].get(name) == value and name not in own
     }
     seconds = round(old["seconds_of_rounds"] + record["seconds_of_rounds"], 1)
-    added = [*old.get("added", ()), {"methods": methods, "calls": record["calls"]}]
+    added = [*old.get("added", ()), {"methods": names, "calls": record["calls"]}]
     return {**old, "settings": shared, "seconds_of_rounds": seconds, "added": added}, merged
 
 
-def _differing(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[str]:
-    """What keeps two sweeps from being compared."""
+def _own_settings(tables: Mapping[str, Table]) -> set[str]:
+    """The settings of methods' own: the methods, what was tuned, and all options but the common."""
+    names = {"algorithm"}
+    for row in tables[TUNING]:
+        names.update(settings_of(row["settings"]))
+        if row["algorithm"] in methods.names():
+            cls = methods.get(row["algorithm"])
+            names.update(flat_name(cls, field) for field in option_fields(cls))
+    return names - {flat_name(methods.Method, field) for field in option_fields(methods.Method)}
+
+
+def _learning_rates(trials: Table) -> set[str | None]:
+    return {settings_of(row["settings"]).get("client_learning_rate") for row in trials}
+
+
+def _differing(old: Mapping[str, Any], new: Mapping[str, Any], own: Collection[str]) -> list[str]:
+    """What keeps two sweeps from being compared, but for the methods' own settings."""
     found = [name for name in _SAME if old.get(name) != new.get(name)]
     found += [
         f"the data of seed {seed}"
         for seed, digest in new["data_sha256"].items()
         if None not in (digest, known := old["data_sha256"].get(seed)) and digest != known
     ]
-    # Settings that all runs of the published sweep share are none of a method's own.
-    found += [name for name, value in old["settings"].items() if new["settings"].get(name) != value]
+    found += [
+        name
+        for name, value in old["settings"].items()
+        if new["settings"].get(name) != value and name not in own
+    ]
     if old["calls"] and new["calls"]:
         last = old["calls"][-1], new["calls"][-1]
         found += [name for name in _CHOICE if last[0].get(name) != last[1].get(name)]

@@ -6,7 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from tff_pcdd.publication.published import Published
+from tff_pcdd.publication.published import Published, settings_of
 from tff_pcdd.publication.summaries import Federation
 from tff_pcdd.studies import tables
 
@@ -132,7 +132,7 @@ def _shown(trial: Mapping[str, str]) -> str:
 def learning_rates(published: Sequence[Published]) -> list[str]:
     """The learning rates that were tried."""
     tried = {
-        _settings(trial["settings"]).get("client_learning_rate")
+        settings_of(trial["settings"]).get("client_learning_rate")
         for one in published
         for trial in one.trials
     }
@@ -142,8 +142,8 @@ def learning_rates(published: Sequence[Published]) -> list[str]:
 def _at_the_edge(chosen: Mapping[str, str], trials: Sequence[Mapping[str, str]]) -> list[str]:
     """The settings whose chosen value is the least or the greatest of several numbers."""
     found = []
-    values = [_settings(trial["settings"]) for trial in trials]
-    for name, text in _settings(chosen["settings"]).items():
+    values = [settings_of(trial["settings"]) for trial in trials]
+    for name, text in settings_of(chosen["settings"]).items():
         try:
             tried = sorted({float(point[name]) for point in values if name in point})
         except ValueError:
@@ -161,19 +161,15 @@ def _is_without_effect(
 
     Points that were stopped earlier do not count: which of several equal ones goes on is arbitrary.
     """
-    own = _settings(chosen["settings"])
+    own = settings_of(chosen["settings"])
     others = [
         trial["va"]
         for trial in trials
         if trial is not chosen
         and trial["rounds"] == chosen["rounds"]
-        and {**_settings(trial["settings"]), name: own[name]} == own
+        and {**settings_of(trial["settings"]), name: own[name]} == own
     ]
     return bool(others) and {*others} == {chosen["va"]}
-
-
-def _settings(text: str) -> dict[str, str]:
-    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
 def failing(published: Published) -> dict[str, str]:

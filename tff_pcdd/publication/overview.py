@@ -132,10 +132,8 @@ def speed(published: Sequence[Published]) -> str:
 
 def _early(published: Published) -> int:
     """The round of `speed` that is early."""
-    rounds = sorted({number for curve in published.curves for number, _ in curve.points})
-    return max(
-        (number for number in rounds if 5 * number <= published.record["rounds"]), default=rounds[0]
-    )
+    rounds = sorted({number for curve in published.curves for number, _ in curve.points}) or [0]
+    return max([rounds[0], *(n for n in rounds if 5 * n <= published.record["rounds"])])
 
 
 def _early_and_last(published: Published, method: str) -> str:

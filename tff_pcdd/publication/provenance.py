@@ -69,12 +69,22 @@ def _settings(record: Mapping[str, Any]) -> str:
         for name in ("client_momentum", "client_weight_decay", "client_clip_norm")
         if (value := settings.get(name)) is not None
     )
-    cohort = settings["clients_per_round"]
+
+    def said(name: str, text: str, otherwise: str) -> str:
+        """A setting in words; what the runs do not share differs between methods."""
+        value = settings.get(name)
+        return f"{otherwise} that differ between methods" if value is None else text.format(value)
+
+    width = said("projection_dim", "{} linear features", "numbers of linear features")
+    epochs = said("local_epochs", "{} local epochs", "numbers of local epochs")
+    batches = said("batch_size", "batches of {}", "batches of sizes")
+    local = said("client_optimizer", "{}", "local optimizers")
+    everyone = settings.get("clients_per_round") == 0
+    cohort = said("clients_per_round", "{} clients", "numbers of clients")
     return (
-        f"{record['model']} with {settings['projection_dim']} linear features before the head, "
-        f"{settings['local_epochs']} local epochs in batches of {settings['batch_size']}, "
-        f"{settings['client_optimizer']}{f' with {optimizer}' if optimizer else ''}; "
-        f"{f'{cohort} clients' if cohort else 'all clients'} in each round"
+        f"{record['model']} with {width} before the head, {epochs} in {batches}, "
+        f"{local}{f' with {optimizer}' if optimizer else ''}; "
+        f"{'all clients' if everyone else cohort} in each round"
     )
 
 

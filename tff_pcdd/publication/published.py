@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import dataclasses
 import hashlib
+import json
 import os
 import re
 import tomllib
@@ -33,6 +34,9 @@ SCHEMA = 1
 RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
 HELD_OUT = "held_out.csv"
 NOTES = "notes.toml"
+
+# The entry of the record with its own checksum.
+_OWN = "record_sha256"
 
 # Where the results of a row are.
 _PLACE = re.compile(r"[^/]+/[^/]+(/[^/]+)?")
@@ -193,10 +197,13 @@ def read_files(path: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, str
     if record.get("schema") != SCHEMA:
         reason = f"has schema {record.get('schema')} instead of {SCHEMA}; publish the sweep again"
         raise DamagedFileError(f"{path / RECORD} {reason}")
+    if record.get(_OWN) != record_sha256(record):
+        reason = f"is not what was published (its {_OWN} differs)"
+        raise DamagedFileError(f"{path / RECORD} {reason}; publish the sweep again")
     tables = {}
     try:
         for file, digest in record["sha256"].items():
-            if hashlib.sha256(directory.text(file).encode()).hexdigest() != digest:
+            if sha256(directory.text(file)) != digest:
                 reason = f"is not what was published (its checksum in {RECORD} differs)"
                 raise DamagedFileError(f"{path / file} {reason}")
             tables[file] = rows(*directory.table(file))
@@ -207,9 +214,30 @@ def read_files(path: Path) -> tuple[dict[str, Any], dict[str, list[dict[str, str
     return record, tables
 
 
+def sha256(text: str) -> str:
+    """The checksum of a published file."""
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def record_sha256(record: Mapping[str, Any]) -> str:
+    """The checksum of federation.json, without itself."""
+    kept = {name: value for name, value in record.items() if name != _OWN}
+    return sha256(json.dumps(kept, sort_keys=True, ensure_ascii=False))
+
+
 def rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str, str]]:
     """The rows of a table, as `Directory.table` returns them, by column."""
     return [dict(zip(header, row, strict=True)) for row in rows]
+
+
+def settings_of(text: str) -> dict[str, str]:
+    """The settings of a point of a grid, from its name in a table.
+
+    Example:
+        >>> settings_of("client_learning_rate=0.1,fedmr_mu1=1e-05")
+        {'client_learning_rate': '0.1', 'fedmr_mu1': '1e-05'}
+    """
+    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
 def _result(partition: str, row: Mapping[str, str]) -> Result:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import csv
-import hashlib
+import glob
 import io
 import json
 import math
@@ -23,12 +23,12 @@ from tff_pcdd.publication import added_methods, held_out, published, recorded_ca
 from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
 from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.report.reading import Directory
+from tff_pcdd.report.reading import Directory, number
 from tff_pcdd.studies import tuning
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import manifests
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import CHECKPOINTS, METRICS, SWEEP_TABLE
+from tff_pcdd.training.results import CHECKPOINTS, COMPARISON_TABLE, METRICS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -80,16 +80,16 @@ def publish(
     if not _NAME.fullmatch(name):
         reason = "the name of a directory to publish must consist of letters, digits, - and _"
         raise SettingError("comparison_dirs", path, reason)
-    trials = _trials(path)
+    trials, calls = _trials(path), recorded_calls.read(path)
     directory = Directory(path / COMPARISON, compared=False)
-    results = _finals(path, directory, trials)
+    results = _finals(path, directory, trials, calls)
     settings = _settings(path, directory, results)
     config = settings_table.configuration(settings[0])
     if config is None:
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
     tables = {FINAL: _final(results), TUNING: trials, CURVES: _curves(directory, results)}
-    runs = _tuning_runs(path, trials)
+    runs = _tuning_runs(path, trials, calls[-1].get("seeds") if calls else None)
     if held := held_out.rows(trials, runs):
         tables[HELD_OUT] = held
     record: dict[str, Any] = {
@@ -102,7 +102,7 @@ def publish(
         "seeds": _tuning_seeds(runs),
         "final_seeds": sorted({int(result.seed) for result in results}),
         "seconds_of_rounds": round(_seconds(directory, runs, results), 1),
-        "calls": recorded_calls.read(path),
+        "calls": calls,
         "data_sha256": _data(results, settings),
         "settings": _common(settings),
     }
@@ -110,17 +110,14 @@ def publish(
     if add_methods:
         record, tables = added_methods.add(folder, record, tables)
     texts = {file: _csv(rows) for file, rows in tables.items()}
-    record["sha256"] = {file: _sha256(text) for file, text in texts.items()}
+    record["sha256"] = {file: published.sha256(text) for file, text in texts.items()}
+    record["record_sha256"] = published.record_sha256(record)
     files.make_directory(folder)
     for file, text in texts.items():
         files.write_text(folder / file, text)
     # Last, because it has the checksums of the others.
     files.write_text(folder / RECORD, json.dumps(record, indent=1, ensure_ascii=False) + "\n")
     return folder
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
 
 
 def _trials(path: Path) -> list[dict[str, str]]:
@@ -134,10 +131,25 @@ def _trials(path: Path) -> list[dict[str, str]]:
     if not {"algorithm", "settings", "va", "chosen"} <= set(header):
         reason = f"holds no sweep over methods: {file} is of another sweep"
         raise SettingError("comparison_dirs", path, reason)
-    return published.rows(header, rows)
+    trials = published.rows(header, rows)
+    try:
+        if lacking := sorted({"rounds", "stopped_after", "diverged", "failed"} - set(header)):
+            raise ValueError(f"there is no column {lacking[0]!r}")
+        for trial in trials:
+            if number(trial["va"]) is None and trial["chosen"] == "True":
+                raise ValueError(f"the chosen settings of {trial['algorithm']} have no accuracy")
+            int(trial["rounds"])
+    except ValueError as error:
+        raise DamagedFileError(f"{path / file} is damaged ({error})") from None
+    return trials
 
 
-def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]]) -> list[Result]:
+def _finals(
+    path: Path,
+    directory: Directory,
+    trials: Sequence[Mapping[str, str]],
+    calls: Sequence[Mapping[str, Any]],
+) -> list[Result]:
     """The final runs of the methods for which settings were chosen."""
     chosen = [trial["algorithm"] for trial in trials if trial["chosen"] == "True"]
     try:
@@ -145,8 +157,14 @@ def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]
     except FileNotFoundError:
         every = []
     found = [result for result in every if result.method in chosen]
+    if odd := [result.seed for result in found if not result.seed.isdecimal()]:
+        reason = f"is damaged (the seed {odd[0]} is no number)"
+        raise DamagedFileError(f"{directory.path / COMPARISON_TABLE} {reason}")
     known = {(result.method, result.seed) for result in found}
     seeds = dict.fromkeys(result.seed for result in found)
+    if calls:
+        # Calls of earlier versions did not record them.
+        seeds |= dict.fromkeys(map(str, calls[-1].get("final_seeds", ())))
     unfinished = sorted({trial["algorithm"] for trial in trials} - {*chosen})
     for name in unfinished:
         own = [trial for trial in trials if trial["algorithm"] == name]
@@ -156,6 +174,8 @@ def _finals(path: Path, directory: Directory, trials: Sequence[Mapping[str, str]
             raise SettingError("comparison_dirs", path, reason)
     missing = [f"{m} seed {s}" for m in chosen for s in seeds if (m, s) not in known]
     lacking = [f"{name}, for which nothing is chosen" for name in unfinished] + missing
+    if calls and not lacking and not calls[-1].get("completed", "ended" in calls[-1]):
+        lacking = ["the end of its last call"]
     if lacking or not found:
         more = f" and {len(lacking) - 3} more" if len(lacking) > 3 else ""
         reason = f"the sweep has not finished: it lacks {', '.join(lacking[:3]) or 'all'}{more}"
@@ -189,9 +209,9 @@ def _final(results: Sequence[Result]) -> list[dict[str, Any]]:
             "diverged": result.diverged,
             "global_model": cls is None or cls.has_global_model,
         }
-        for column, number in digits.items():
+        for column, places in digits.items():
             value = result.values.get(column)
-            row[column] = "" if value is None else f"{value:.{number}f}"
+            row[column] = "" if value is None else f"{value:.{places}f}"
         rows.append({**row, "config_digest": result.digest})
     return _without_empty(rows)
 
@@ -211,6 +231,8 @@ def _curves(directory: Directory, results: Sequence[Result]) -> list[dict[str, A
             lines = directory.damaged()
             raise DamagedFileError(lines[0] if lines else f"{result.folder}: no {METRICS}")
         points = dict(history.points("ga"))
+        if not points and not result.diverged:
+            raise DamagedFileError(f"{result.folder}: {METRICS} is damaged (it has no GA)")
         shown = {str(n): f"{points[n]:.2f}" for n in points if n in _thinned(list(points))}
         rows.append({"algorithm": result.method, "seed": result.seed, **shown})
     rounds = sorted({int(name) for row in rows for name in row if name.isdigit()})
@@ -232,19 +254,27 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _tuning_runs(path: Path, trials: Sequence[Mapping[str, str]]) -> list[dict[str, History]]:
-    """For each point of a grid, the measurements of its runs by their seeds."""
-    folders = [
-        path / tuning.FOLDER / trial["algorithm"] / (trial["settings"] or "default")
-        for trial in trials
-    ]
-    return [
-        {
-            run.name.removeprefix("seed_"): History.read(run / METRICS)
-            for run in sorted(folder.glob("seed_*"))
+def _tuning_runs(
+    path: Path, trials: Sequence[Mapping[str, str]], seeds: Sequence[int] | None
+) -> list[dict[str, History]]:
+    """For each point of a grid, the measurements of its runs by their seeds.
+
+    Args:
+        path: the directory of the sweep.
+        trials: the points.
+        seeds: the seeds that decided; None for all that there are.
+    """
+    directory = Directory(path, compared=False)
+    found = []
+    for trial in trials:
+        point = f"{tuning.FOLDER}/{trial['algorithm']}/{trial['settings'] or 'default'}"
+        folders = {
+            folder.name.removeprefix("seed_"): folder.relative_to(path).as_posix()
+            for folder in directory.folders(f"{glob.escape(point)}/seed_*/{METRICS}")
         }
-        for folder in folders
-    ]
+        wanted = [seed for seed in folders if seeds is None or seed in map(str, seeds)]
+        found.append({seed: directory.history(folders[seed]) for seed in wanted})
+    return found
 
 
 def _tuning_seeds(runs: Sequence[Mapping[str, History]]) -> list[int]:
@@ -266,7 +296,7 @@ def _seconds(
     for history in histories:
         rounds = [0, *(history.column("round") if history is not None else ())]
         for before, row in zip(rounds, history or (), strict=False):
-            total += (row["round"] - before) * (row["seconds"] or 0.0)
+            total += (row["round"] - before) * (row.get("seconds") or 0.0)
     return total
 
 

@@ -65,6 +65,7 @@ class Ranking:
         difference: Nemenyi's critical difference of average ranks; None with one federation.
         p_best, p_baseline: adjusted p-values by method.
         ahead: by method, the number of pairs in which it is ahead of FedAvg, and of all pairs.
+        pairs: the most pairs of runs of the best method and another one.
     """
 
     measure: str
@@ -76,6 +77,7 @@ class Ranking:
     p_best: dict[str, float]
     p_baseline: dict[str, float]
     ahead: dict[str, tuple[int, int]]
+    pairs: int
 
     @property
     def average(self) -> np.ndarray:
@@ -221,6 +223,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         _adjusted(against_best),
         _adjusted(against_baseline),
         {m: (sum(d > 0 for d in pairs), len(pairs)) for m, pairs in against_baseline.items()},
+        max(map(len, against_best.values())),
     )
 
 

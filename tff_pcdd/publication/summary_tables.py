@@ -118,9 +118,8 @@ def tests(ranking: Ranking) -> str:
         )
     tied = [method for method, p in ranking.p_best.items() if p >= level]
     ordered = [method for method in ranking.methods if method in tied]
-    pairs = max((pairs for _, pairs in ranking.ahead.values()), default=0)
-    compared = len(ranking.p_best)
-    if pairs and 2 * 0.5**pairs * compared >= level:
+    pairs, compared = ranking.pairs, len(ranking.p_best)
+    if 2 * 0.5**pairs * compared >= level:
         sentences.append(
             f"Over pairs of runs: {pairs} pairs are too few for Wilcoxon's test of {compared} "
             f"methods to reach the level of {level:g}, whatever the accuracies are."

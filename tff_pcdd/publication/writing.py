@@ -56,7 +56,7 @@ _HOW = """\
   rates only, which is a third of the settings.{halving}
 - **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
   are {share} of every client's training samples; for methods without a global model (†), the mean
-  over clients of the personal model's accuracy on the held-out samples of all clients.{balanced}
+  over clients of the personal model's accuracy on the held-out samples of all clients.{others}
   Accuracies on the test set have no part in the choice.
 - **Comparison.** The chosen settings are trained with seeds {finals}, which had no part in the
   choice, and evaluated after the last round. With the same seed, all methods have the same clients,
@@ -71,6 +71,17 @@ _BALANCED = """
   held-out samples of a class (`--criterion=va_balanced`): otherwise, settings that help the small
   classes would hardly ever be chosen. Of these, only a few samples are held out, so the choice is
   less certain there."""
+
+_PERSONAL = """
+  On {titles}, it is the mean over clients of the personal model's accuracy on the client's own
+  held-out samples{when} (`--criterion={criterion}`)."""
+
+# Further criteria, as the page describes them.
+_CRITERIA = {
+    "va_balanced": _BALANCED,
+    "va_personal": _PERSONAL.replace("{when}", ", after local epochs"),
+    "va_personal_before": _PERSONAL.replace("{when}", ", before any local step"),
+}
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
@@ -223,19 +234,24 @@ def _how(published: Sequence[Published]) -> str:
         every = dict.fromkeys(number for one in published for number in one.record[key])
         return ", ".join(map(str, every)) or otherwise
 
-    held_out = {100 * one.record["settings"]["validation_fraction"] for one in published}
+    fractions = {one.record["settings"].get("validation_fraction") for one in published}
+    held_out = {100 * fraction for fraction in fractions if fraction is not None}
     rates = federation_tables.learning_rates(published)
-    balanced = [
-        one.title
-        for one in published
-        if any(call.get("criterion") == "va_balanced" for call in one.record["calls"])
-    ]
+    others = []
+    for criterion, text in _CRITERIA.items():
+        titles = [
+            one.title
+            for one in published
+            if any(call.get("criterion") == criterion for call in one.record["calls"])
+        ]
+        if titles:
+            others.append(text.format(titles=" and ".join(titles), criterion=criterion))
     rungs = dict.fromkeys(provenance.rungs(one.record["calls"]) for one in published)
     shares = ", or ".join(filter(None, rungs))
     return _HOW.format(
         halving=_HALVING.format(shares=shares) if shares else "",
         rates=f" ({', '.join(rates)})" if rates else "",
-        balanced=_BALANCED.format(titles=" and ".join(balanced)) if balanced else "",
+        others="".join(others),
         share=" or ".join(f"{share:g} %" for share in sorted(held_out)) or "20 %",
         seeds=listed("seeds", "0"),
         finals=listed("final_seeds", "1, 2, 3"),

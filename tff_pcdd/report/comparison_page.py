@@ -62,7 +62,9 @@ def content(directory: Directory) -> dict[str, Any]:
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
     settings = comparison_results.settings(directory, results)
-    clients = directory.attempt(CLIENTS, sites.read_all, directory) or []
+    lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
+    every = directory.attempt(CLIENTS, sites.read_all, directory) or []
+    clients = [site for site in every if site.run not in lost]
     partitions = list(dict.fromkeys(result.partition for result in results))
     parts = [_part(directory, name, results, clients) for name in partitions]
     exported, found = cards.read(directory)
