@@ -145,13 +145,11 @@ def test_ablations_are_tuned_like_the_comparison(name, monkeypatch):
     whole = method_grids.points(others, {"fedavg": method_grids.read(others)["fedavg"]})["fedavg"]
     planned = method_grids.points(flags, method_grids.read(flags))
     for points in planned.values():
-        # A head that is trained has no scale, and FedAvg no coefficient; one file leaves out the
-        # largest learning rate.
+        # A head that is trained has no scale, and FedAvg no coefficient.
         fewer = {
             "fedgela_local": 4,
             "fashion_p10c2_local": 4,
             "fashion_lt_gafr": 4,
-            "fedmr_intra_slow": 9,
         }
         assert len(points) == fewer.get(Path(name).stem, 12)
         for point in points:

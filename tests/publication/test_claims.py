@@ -201,7 +201,12 @@ def read_page():
 
 def test_each_flagfile_of_an_ablation_is_a_row():
     notes = read_notes()
-    folders = {place.split("/")[0] for rows in notes.rows.values() for place in rows.values()}
+    # The same flagfiles on another processor have folders of their own.
+    folders = {
+        place.split("/")[0].removesuffix("_xeon")
+        for rows in notes.rows.values()
+        for place in rows.values()
+    }
     flagfiles = {path.stem for path in (ROOT / "flags/comparison/ablations").glob("*.flags")}
     assert folders - {*notes.federations} == flagfiles
 
