@@ -67,7 +67,7 @@ def test_types_and_scales(x, dtype, white):
     spec = made.input_spec
     assert (spec.kind, spec.shape, spec.dtype) == ("image", (6, 5, 3), dtype)
     assert spec.scale == pytest.approx(1 / white)
-    assert spec.has_white == (x.min() >= 0 and x.max() <= white)
+    assert spec.has_white is bool(x.min() >= 0 and x.max() <= white)
     scaled = made.train.x.astype(np.float64) / white
     np.testing.assert_allclose(spec.mean, scaled.mean((0, 1, 2)), rtol=1e-3)
     np.testing.assert_allclose(spec.std, scaled.std((0, 1, 2)), rtol=1e-3)

@@ -179,7 +179,7 @@ def test_metrics_of_a_run_match_numpy(options, tmp_path):
         assert summary[f"{name}_best"] == max(column)
 
 
-def own_method(names):
+def own_method(names, returned=None):
     """FedAvg with metrics of the given names."""
 
     @dataclasses.dataclass(frozen=True)
@@ -189,7 +189,7 @@ def own_method(names):
 
         def loss(self, net, batch, client):
             loss, _ = super().loss(net, batch, client)
-            return loss, dict.fromkeys(names, loss)
+            return loss, dict.fromkeys(names if returned is None else returned, loss)
 
     return dataclasses.replace(config(), method=Own())
 
@@ -210,6 +210,11 @@ def test_names_of_metrics_are_different():
     with refuses("algorithm", "its metric_names contain 'mine' twice"):
         planning.check(own_method(("mine", "mine")))
     planning.check(own_method(("mine", "gain", "loss_of_mine")))
+
+
+def test_metrics_are_declared(federation, compute):
+    with pytest.raises(ValueError, match="own_names: its loss returns 'yours', not in metric_n"):
+        Simulation(own_method(("mine",), ["mine", "yours"]), federation, compute=compute)
 
 
 def test_an_aggregator_without_a_factory_is_refused(federation, compute):

@@ -191,6 +191,9 @@ class LocalTraining:
             for group, gradients in zip(groups, tape.gradient(loss, groups), strict=True):
                 own = [self._accumulators[variable.ref()] for variable in group]
                 optimizer.apply(gradients, group, own)
+            if unknown := metrics.keys() - set(method.metric_names):
+                name = sorted(unknown)[0]
+                raise ValueError(f"{method.name}: its loss returns {name!r}, not in metric_names")
             # Fine-tuning of a personal model returns no metrics besides its loss.
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)

@@ -77,7 +77,7 @@ class OwnArrays(OwnSource, ImageSource):
             raise SettingError("input_normalization", "imagenet", "needs images of 3 channels")
         info = DatasetInfo(self.name, IMAGE, 2, x.shape[1:], mean=measured[0], std=measured[1])
         spec = self.image_spec(str(x.dtype), 1 / white, info)
-        return dataclasses.replace(spec, has_white=x.min() >= 0 and x.max() <= white)
+        return dataclasses.replace(spec, has_white=bool(x.min() >= 0 and x.max() <= white))
 
     def _check_plain(self) -> None:
         """Refuses settings of images for vectors."""
