@@ -33,9 +33,8 @@ def main(flags: Flags) -> None:
     output_dir = flags.required("output_dir")
 
     from tff_pcdd.studies import partition_report
-    from tff_pcdd.training import run_directory
 
-    run_directory.refuse_among_data(pathlib.Path(output_dir), config.data.source)
+    config.data.source.refuse_results(pathlib.Path(output_dir))
     partition_report.check_directory(pathlib.Path(output_dir))
     disks.check_writable(pathlib.Path(output_dir))
     print(partition_report.write(config.data, config.data.build(), output_dir))

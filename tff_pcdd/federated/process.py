@@ -25,7 +25,6 @@ import numpy as np
 import tensorflow_federated as tff
 
 from tff_pcdd import stages
-from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator
 from tff_pcdd.federated.evaluation import personal_epochs
@@ -124,7 +123,7 @@ def build_process(
             aggregator.check(spec.method, upload_of(spec))
         update_bytes = aggregator.upload_bytes(tensor_sizes(result_type["update"]))
         statistics_mean = aggregator.statistics_factory()
-        aggregator = _factory(aggregator, spec.task.cohort_size)
+        aggregator = aggregator.checked_factory(spec.task.cohort_size)
     aggregation = _Aggregation(
         update=_create(aggregator, result_type["update"]),
         statistics=_create(statistics_mean, result_type["statistics"]),
@@ -169,20 +168,6 @@ class _Aggregation(NamedTuple):
 
     update: tff.templates.AggregationProcess | None
     statistics: tff.templates.AggregationProcess | None
-
-
-def _factory(aggregator: Aggregator, cohort_size: int) -> Any:
-    """TFF's factory of an aggregator, which may be one of the user's own.
-
-    Raises:
-        SettingError: it is none.
-    """
-    factory = aggregator.factory(cohort_size)
-    kinds = tff.aggregators.WeightedAggregationFactory, tff.aggregators.UnweightedAggregationFactory
-    if not isinstance(factory, kinds):
-        reason = f"its factory has returned {factory!r:.80}, not an aggregation factory of TFF"
-        raise SettingError("aggregator", aggregator.name, reason)
-    return factory
 
 
 def _create(factory: Any, value_type: tff.Type) -> tff.templates.AggregationProcess | None:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import csv
-import glob
 import io
 import json
 import math
@@ -19,15 +18,13 @@ from typing import Any
 from tff_pcdd import files, methods
 from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.publication import added_methods, held_out, published, recorded_calls
+from tff_pcdd.publication import added_methods, held_out, published, recorded_calls, tuning_runs
 from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
 from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, number
-from tff_pcdd.studies import tuning
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import manifests
-from tff_pcdd.training.history import History
 from tff_pcdd.training.results import CHECKPOINTS, COMPARISON_TABLE, METRICS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
@@ -89,7 +86,7 @@ def publish(
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
     tables = {FINAL: _final(results), TUNING: trials, CURVES: _curves(directory, results)}
-    runs = _tuning_runs(path, trials, calls[-1].get("seeds") if calls else None)
+    runs = tuning_runs.read(path, trials, calls[-1].get("seeds") if calls else None)
     if held := held_out.rows(trials, runs):
         tables[HELD_OUT] = held
     record: dict[str, Any] = {
@@ -99,9 +96,9 @@ def publish(
         "model": config.model.backbone.name,
         "num_classes": config.data.source.least_classes(),
         "rounds": config.training.rounds,
-        "seeds": _tuning_seeds(runs),
+        "seeds": tuning_runs.seeds(runs),
         "final_seeds": sorted({int(result.seed) for result in results}),
-        "seconds_of_rounds": round(_seconds(directory, runs, results), 1),
+        "seconds_of_rounds": round(tuning_runs.seconds(directory, runs, results), 1),
         "calls": calls,
         "data_sha256": _data(results, settings),
         "settings": _common(settings),
@@ -252,52 +249,6 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     writer.writeheader()
     writer.writerows(rows)
     return text.getvalue()
-
-
-def _tuning_runs(
-    path: Path, trials: Sequence[Mapping[str, str]], seeds: Sequence[int] | None
-) -> list[dict[str, History]]:
-    """For each point of a grid, the measurements of its runs by their seeds.
-
-    Args:
-        path: the directory of the sweep.
-        trials: the points.
-        seeds: the seeds that decided; None for all that there are.
-    """
-    directory = Directory(path, compared=False)
-    found = []
-    for trial in trials:
-        point = f"{tuning.FOLDER}/{trial['algorithm']}/{trial['settings'] or 'default'}"
-        folders = {
-            folder.name.removeprefix("seed_"): folder.relative_to(path).as_posix()
-            for folder in directory.folders(f"{glob.escape(point)}/seed_*/{METRICS}")
-        }
-        wanted = [seed for seed in folders if seeds is None or seed in map(str, seeds)]
-        found.append({seed: directory.history(folders[seed]) for seed in wanted})
-    return found
-
-
-def _tuning_seeds(runs: Sequence[Mapping[str, History]]) -> list[int]:
-    return sorted({int(seed) for point in runs for seed in point if seed.isdecimal()})
-
-
-def _seconds(
-    directory: Directory,
-    runs: Sequence[Mapping[str, History]],
-    results: Sequence[Result],
-) -> float:
-    """The time of the rounds of all runs, without start-up and evaluation.
-
-    A round that was not evaluated has no row; it counts like the next one that has.
-    """
-    histories = [comparison_results.history(directory, result) for result in results]
-    histories += [history for point in runs for history in point.values()]
-    total = 0.0
-    for history in histories:
-        rounds = [0, *(history.column("round") if history is not None else ())]
-        for before, row in zip(rounds, history or (), strict=False):
-            total += (row["round"] - before) * (row.get("seconds") or 0.0)
-    return total
 
 
 def _data(

@@ -9,6 +9,7 @@ from pathlib import Path
 from tff_pcdd import files
 from tff_pcdd.publication import (
     claims,
+    criteria,
     federation_tables,
     overview,
     pictures,
@@ -65,23 +66,6 @@ _HOW = """\
 _HALVING = """
   Settings of a method that are worse on held-out samples than others are stopped after {shares} of
   the rounds (successive halving)."""
-
-_BALANCED = """
-  On {titles}, whose classes differ in size, it is the mean over classes of the accuracy on the
-  held-out samples of a class (`--criterion=va_balanced`): otherwise, settings that help the small
-  classes would hardly ever be chosen. Of these, only a few samples are held out, so the choice is
-  less certain there."""
-
-_PERSONAL = """
-  On {titles}, it is the mean over clients of the personal model's accuracy on the client's own
-  held-out samples{when} (`--criterion={criterion}`)."""
-
-# Further criteria, as the page describes them.
-_CRITERIA = {
-    "va_balanced": _BALANCED,
-    "va_personal": _PERSONAL.replace("{when}", ", after local epochs"),
-    "va_personal_before": _PERSONAL.replace("{when}", ", before any local step"),
-}
 
 _COLUMNS = f"""\
 GA: accuracy of the global model on the whole test set. PA: mean over clients of the personal
@@ -237,21 +221,12 @@ def _how(published: Sequence[Published]) -> str:
     fractions = {one.record["settings"].get("validation_fraction") for one in published}
     held_out = {100 * fraction for fraction in fractions if fraction is not None}
     rates = federation_tables.learning_rates(published)
-    others = []
-    for criterion, text in _CRITERIA.items():
-        titles = [
-            one.title
-            for one in published
-            if any(call.get("criterion") == criterion for call in one.record["calls"])
-        ]
-        if titles:
-            others.append(text.format(titles=" and ".join(titles), criterion=criterion))
     rungs = dict.fromkeys(provenance.rungs(one.record["calls"]) for one in published)
     shares = ", or ".join(filter(None, rungs))
     return _HOW.format(
         halving=_HALVING.format(shares=shares) if shares else "",
         rates=f" ({', '.join(rates)})" if rates else "",
-        others="".join(others),
+        others=criteria.described(published),
         share=" or ".join(f"{share:g} %" for share in sorted(held_out)) or "20 %",
         seeds=listed("seeds", "0"),
         finals=listed("final_seeds", "1, 2, 3"),

@@ -64,11 +64,10 @@ def check_directory(
         shared: whether another process may be computing this run.
 
     Raises:
-        SettingError: the directory contains something else, or lies among the data;
-            `OtherRunError` if it is another run.
+        SettingError: it holds something else, or lies among data; `OtherRunError` if another run.
         LockedError: another process is writing to it.
     """
-    refuse_among_data(directory, config.data.source)
+    config.data.source.refuse_results(directory)
     occupied = files.check_output(directory, "run", lambda p: p.name in (CONFIG, _OVERWRITTEN))
     if not shared:
         files.refuse_locked(directory)
@@ -81,10 +80,8 @@ def check_directory(
     saved = {**{name: implied[name] for name in implied if name in wanted}, **saved}
     names = [
         name
-        for name in sorted({*saved, *wanted})
+        for name in sorted({*saved, *wanted} - {*sources.LIMITS, imports.KEY})
         if saved.get(name) != wanted.get(name)
-        and name not in sources.LIMITS
-        and name != imports.KEY
     ]
     here = {**wanted, "precision": config.model.shown_precision}
     differing = [f"{name} (there {saved.get(name)}, here {here.get(name)})" for name in names]
@@ -103,21 +100,6 @@ def check_directory(
             directory,
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
             "another directory, or overwrite it",
-        )
-
-
-def refuse_among_data(directory: Path, source: sources.DataSource) -> None:
-    """Refuses a directory for results whose files would be taken for data.
-
-    Raises:
-        SettingError: it lies among the data.
-    """
-    if source.holds(directory):
-        raise SettingError(
-            "output_dir",
-            directory,
-            f"lies in the folder of the data set {source.name}, and pictures in it would be taken "
-            "for data; name a directory outside of it",
         )
 
 

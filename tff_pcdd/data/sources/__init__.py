@@ -89,6 +89,20 @@ class DataSource(Component):
         del path
         return False
 
+    def refuse_results(self, directory: pathlib.Path) -> None:
+        """Refuses a directory for results whose files would be taken for data.
+
+        Raises:
+            SettingError: it lies among the data.
+        """
+        if self.holds(directory):
+            raise SettingError(
+                "output_dir",
+                directory,
+                f"lies in the folder of the data set {self.name}, and pictures in it would be "
+                "taken for data; name a directory outside of it",
+            )
+
     def suggested_partition(self) -> dict[str, str]:
         """The partition that suits the data set, as a flat setting; empty for the usual default."""
         return {}

@@ -51,6 +51,21 @@ class Aggregator(Component):
         """
         raise NotImplementedError
 
+    def checked_factory(
+        self, cohort_size: int
+    ) -> tff.aggregators.WeightedAggregationFactory | tff.aggregators.UnweightedAggregationFactory:
+        """What `factory` returns, which may be that of a user's own aggregator.
+
+        Raises:
+            SettingError: it is no factory of TFF, or as `factory`.
+        """
+        factory = self.factory(cohort_size)
+        weighted = tff.aggregators.WeightedAggregationFactory
+        if not isinstance(factory, (weighted, tff.aggregators.UnweightedAggregationFactory)):
+            reason = f"its factory has returned {factory!r:.80}, not an aggregation factory of TFF"
+            raise SettingError(registry.setting, self.name, reason)
+        return factory
+
     def statistics_factory(self) -> tff.aggregators.WeightedAggregationFactory:
         """The factory for normalization statistics, which are averaged apart: a weighted mean.
 
