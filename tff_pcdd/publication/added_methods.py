@@ -11,7 +11,7 @@ from typing import Any
 
 from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
-from tff_pcdd.publication.published import RECORD, TUNING, read_files, settings_of
+from tff_pcdd.publication.published import RECORD, TUNING, learning_rates, read_files, settings_of
 from tff_pcdd.settings import flat_name, option_fields
 
 # What the records of two sweeps must have in common for their methods to be compared.
@@ -43,7 +43,7 @@ def add(
     if not (folder / RECORD).is_file():
         raise SettingError("add_methods", True, f"nothing has been published in {folder} yet")
     old, published = read_files(folder)
-    tried = [_learning_rates(part[TUNING]) for part in (published, tables)]
+    tried = [learning_rates(part[TUNING]) for part in (published, tables)]
     own = _own_settings(published) | _own_settings(tables)
     differing = _differing(old, record, own)
     if tried[0] != tried[1]:
@@ -78,10 +78,6 @@ def _own_settings(tables: Mapping[str, Table]) -> set[str]:
             cls = methods.get(row["algorithm"])
             names.update(flat_name(cls, field) for field in option_fields(cls))
     return names - {flat_name(methods.Method, field) for field in option_fields(methods.Method)}
-
-
-def _learning_rates(trials: Table) -> set[str | None]:
-    return {settings_of(row["settings"]).get("client_learning_rate") for row in trials}
 
 
 def _differing(old: Mapping[str, Any], new: Mapping[str, Any], own: Collection[str]) -> list[str]:

@@ -129,16 +129,6 @@ def _shown(trial: Mapping[str, str]) -> str:
     return trial["settings"].replace(",", ", ") or "defaults"
 
 
-def learning_rates(published: Sequence[Published]) -> list[str]:
-    """The learning rates that were tried."""
-    tried = {
-        settings_of(trial["settings"]).get("client_learning_rate")
-        for one in published
-        for trial in one.trials
-    }
-    return sorted((text for text in tried if text), key=float)
-
-
 def _at_the_edge(chosen: Mapping[str, str], trials: Sequence[Mapping[str, str]]) -> list[str]:
     """The settings whose chosen value is the least or the greatest of several numbers."""
     found = []

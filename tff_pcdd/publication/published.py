@@ -240,6 +240,12 @@ def settings_of(text: str) -> dict[str, str]:
     return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
 
 
+def learning_rates(trials: Sequence[Mapping[str, Any]]) -> set[str]:
+    """The learning rates among the points of grids, the rows of a table."""
+    tried = (settings_of(trial["settings"]).get("client_learning_rate") for trial in trials)
+    return {text for text in tried if text}
+
+
 def _result(partition: str, row: Mapping[str, str]) -> Result:
     texts = ("algorithm", "seed", "diverged", "global_model", "config_digest")
     return Result(

@@ -19,7 +19,7 @@ from tff_pcdd.publication import (
     summary_tables,
 )
 from tff_pcdd.publication.federation_tables import BELOW, CHANCE
-from tff_pcdd.publication.published import Notes, Published, read, read_notes
+from tff_pcdd.publication.published import Notes, Published, learning_rates, read, read_notes
 from tff_pcdd.publication.summaries import Ranking
 from tff_pcdd.studies import tables
 
@@ -220,7 +220,8 @@ def _how(published: Sequence[Published]) -> str:
 
     fractions = {one.record["settings"].get("validation_fraction") for one in published}
     held_out = {100 * fraction for fraction in fractions if fraction is not None}
-    rates = federation_tables.learning_rates(published)
+    every = [trial for one in published for trial in one.trials]
+    rates = sorted(learning_rates(every), key=float)
     rungs = dict.fromkeys(provenance.rungs(one.record["calls"]) for one in published)
     shares = ", or ".join(filter(None, rungs))
     return _HOW.format(

@@ -29,6 +29,7 @@ from tff_pcdd.settings import (
     part,
     without_implied,
 )
+from tff_pcdd.training import history
 from tff_pcdd.training.cohorts import BY_SAMPLES, UNIFORM
 from tff_pcdd.training.evaluation_config import EvaluationConfig
 from tff_pcdd.training.training_config import TrainingConfig
@@ -133,6 +134,7 @@ class ExperimentConfig:
                 self.evaluation.early_stopping_patience,
                 "needs held-out samples; set validation_fraction above 0",
             )
+        history.check_metric_names(self.method, self.evaluation.metrics)
         self.training.optimizer.check(self.method)
         self.server_optimizer.check_method(self.method)
         self._check_sampling()

@@ -16,7 +16,7 @@ from tff_pcdd import data
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.methods import TaskSpec
 from tff_pcdd.models import Backbone
-from tff_pcdd.training import history, refusals
+from tff_pcdd.training import refusals
 from tff_pcdd.training.cohorts import server_samples
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_options import ComputeOptions
@@ -100,13 +100,11 @@ def check(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Trai
 
     Raises:
         SettingError: the backbone does not accept the inputs of the data set, cannot start from the
-            given weights, or has too few features; or metrics of the method have the names of other
-            results; or the aggregator does not accept what the
+            given weights, or has too few features; or the aggregator does not accept what the
             clients of the method send, or a cohort of this size; or the server optimizer does not
             accept what they send.
     """
     advise(config, warn)
-    history.check_metric_names(config.method, config.evaluation.metrics)
     spec = planned_spec(config)
     advise_on_network(config, spec, warn)
     if not config.aggregator.accepts_all:
