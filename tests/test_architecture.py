@@ -37,7 +37,7 @@ _LAYERS = [
     {"settings", "disks", "machine"},
     {"files"},
     {"heavy", "bounds"},
-    {"errors", "modules", "stages", "_version"},
+    {"errors", "markdown", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

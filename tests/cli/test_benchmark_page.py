@@ -5,6 +5,7 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
+from tests.markdown_tables import table_rows
 from tff_pcdd.benchmarks import SECTIONS, processes, report
 
 
@@ -32,7 +33,7 @@ def test_a_change_of_a_page_is_noticed():
     section = report.Section("Speed", "What is measured.", [table])
     page = report.to_markdown(machine, settings, {"speed": section})
     assert "<!-- section speed -->\n## Speed\n\nWhat is measured.\n\n| number |" in page
-    assert "| 1.50 |" in page
+    assert table_rows(page)[-1] == ["1.50"]
     assert report.is_unchanged(page)
     assert not report.is_unchanged(page.replace("1.50", "1.51"))
     assert not report.is_unchanged("# Benchmark\n")
@@ -56,5 +57,4 @@ def test_a_column_of_notes_is_left_out_where_there_are_none():
     settings = {"repeats": 1, "seconds": 1.0, "quick": False}
     section = report.Section("Numbers", "", tables)
     page = report.to_markdown(report.describe_machine(), settings, {"numbers": section})
-    assert "| number |\n|---|\n| 12,345 |\n" in page
-    assert "| number |  |\n|---|---|\n| 1 |  |\n| 2 | failed |\n" in page
+    assert table_rows(page) == [["number"], ["12,345"], ["number", ""], ["1", ""], ["2", "failed"]]

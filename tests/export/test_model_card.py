@@ -3,6 +3,7 @@
 import numpy as np
 import pytest
 
+from tests.markdown_tables import table_rows
 from tff_pcdd.evaluation.calibration import Calibration, Reliability
 from tff_pcdd.export import model_card
 
@@ -30,15 +31,14 @@ def test_advice_where_probabilities_mislead(correct, confidence, says):
     assert (LOW in text, HIGH in text) == (says == LOW, says == HIGH)
     assert ("temperature=fitted" in text) == (says is not None)
     assert ("FedGELA with scale 1" in text) == (says == LOW)
-    assert f"| {10 * correct:.2f} | {100 * confidence:.2f} |" in text
+    assert table_rows(text)[1][1:3] == [f"{10 * correct:.2f}", f"{100 * confidence:.2f}"]
 
 
 def test_before_and_after_the_temperature():
     text = card(9, 0.12, 0.25)
-    rows = [line for line in text.splitlines() if line.startswith("| ")][2:]
-    assert rows == [
-        "| as the method computes them | 90.00 | 12.00 | 78.00 |",
-        "| divided by the temperature 0.25 | 90.00 | 90.00 | 0.00 |",
+    assert table_rows(text)[1:] == [
+        ["as the method computes them", "90.00", "12.00", "78.00"],
+        ["divided by the temperature 0.25", "90.00", "90.00", "0.00"],
     ]
     assert "fitted on 20 held-out samples. This model does not use it;" in text.replace("\n", " ")
     used = card(9, 0.12, 0.25, calibrated=True)

@@ -9,6 +9,7 @@ import re
 import numpy as np
 import pytest
 
+from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import Training, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.publication import published, publishing, writing
@@ -80,13 +81,8 @@ def sign(path):
 
 def table(page):
     """The rows of the table of the claims, by their names."""
-    lines = page[page.index("### FedProx") :].splitlines()
-    found = [
-        [cell.strip() for cell in line.strip("|").split("|")]
-        for line in lines[: lines.index("### How these rows were computed")]
-        if line.startswith("|")
-    ]
-    return {cells[0]: cells[1:] for cells in found[2:]}
+    section = page[page.index("### FedProx") : page.index("### How these rows were computed")]
+    return {cells[0]: cells[1:] for cells in table_rows(section)[1:]}
 
 
 def expected(values, sign=""):

@@ -2,6 +2,7 @@
 
 import csv
 import hashlib
+import itertools
 import json
 import pathlib
 import re
@@ -12,6 +13,7 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
+from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.publication import (
@@ -60,12 +62,9 @@ def table(page, column, heading=""):
     """The rows of the first table of a page after a heading that has a column, by their names."""
     lines = page[page.index(heading) :].splitlines()
     start = next(i for i, line in enumerate(lines) if line.startswith("|") and column in line)
-    found = []
-    for line in lines[start:]:
-        if not line.startswith("|"):
-            break
-        found.append([cell.strip().strip("*") for cell in line.strip("|").split("|")])
-    return {row[0]: dict(zip(found[0], row, strict=True)) for row in found[2:]}
+    table = "\n".join(itertools.takewhile(lambda line: line.startswith("|"), lines[start:]))
+    head, *body = [[cell.strip("*") for cell in line] for line in table_rows(table)]
+    return {line[0]: dict(zip(head, line, strict=True)) for line in body}
 
 
 def expected(values):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
+from tests.markdown_tables import table_rows
 from tff_pcdd.publication import summaries, summary_picture
 
 # GA by method and federation, for seeds 1 and 2.
@@ -41,9 +42,8 @@ def directories(tmp_path):
 
 
 def table(text, heading):
-    lines = text.split(f"## {heading}\n\n")[1].split("\n\n")[0].splitlines()
-    rows = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    return {row[0]: dict(zip(rows[0], row, strict=True)) for row in rows[2:]}
+    head, *body = table_rows(text.split(f"## {heading}\n\n")[1].split("\n\n")[0])
+    return {line[0]: dict(zip(head, line, strict=True)) for line in body}
 
 
 def test_methods_are_ranked_over_federations(directories, tmp_path):

@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
+from tests.markdown_tables import table_rows
 from tff_pcdd.errors import SettingError, WriteError
 from tff_pcdd.studies import compare, comparison, comparison_tables, study, this_process
 from tff_pcdd.studies.study import StudyRun
@@ -43,10 +44,8 @@ def computed(monkeypatch):
 
 def table(text):
     """The rows of a markdown table as dicts."""
-    head, rule, *body = text.splitlines()
-    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in (head, *body)]
-    assert {len(line) for line in (head, rule, *body)} == {len(head)}
-    return [dict(zip(cells[0], line, strict=True)) for line in cells[1:]]
+    head, *body = table_rows(text)
+    return [dict(zip(head, line, strict=True)) for line in body]
 
 
 def runs_of(results, folder=None):

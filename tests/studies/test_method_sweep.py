@@ -6,6 +6,7 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
+from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import (
     CHOSEN,
     PROX,
@@ -77,7 +78,7 @@ def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
 
 def test_the_report(training, tmp_path):
     report = sweep_methods(points(), tmp_path).report
-    cells = [[c.strip() for c in line.strip("|").split("|")] for line in report.splitlines()]
+    cells = table_rows(report)
     # Points, stopped, and the rounds of all points: 3 × 2 + 4 + 2 × 8.
     chosen = "client_learning_rate=0.01, fedprox_mu=1"
     assert ["fedprox", chosen, "70.0", "5", "6", "4", "26"] in cells
@@ -99,8 +100,7 @@ def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, tm
     summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}
     summary[f"{criterion}_best"] = 70.0
     runs = [StudyRun(config, tmp_path, "this run", summary) for config in configs([1])]
-    header, _, row = method_sweep_tables.results(runs, criterion, marked=False).splitlines()
-    names, cells = ([cell.strip() for cell in line.strip("|").split("|")] for line in (header, row))
+    names, cells = table_rows(method_sweep_tables.results(runs, criterion, marked=False))
     assert dict(zip(names, cells, strict=True))["VA, best round"] == "70.0"
 
 

@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from tff_pcdd import files
+from tff_pcdd import files, markdown
 from tff_pcdd import machine as processor
 from tff_pcdd._version import __version__
 from tff_pcdd.benchmarks import SECTIONS
@@ -229,8 +229,8 @@ def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
         sections=sections,
         names=list(SECTIONS),
         pictures=[section.picture[0] for section in sections.values() if section.picture],
-        targets="\n".join(_table(columns, rows)) if rows else "",
-        table=lambda table: "\n".join(_table(table.columns, table.rows)),
+        targets=_table(columns, rows) if rows else "",
+        table=lambda table: _table(table.columns, table.rows),
     )
     page = f"{page.rstrip()}\n\n"
     return f"{page}{_DIGEST.format(digest_of(page))}\n"
@@ -247,13 +247,10 @@ def is_unchanged(page: str) -> bool:
     return found != "" and last == _DIGEST.format(digest_of(text + found))
 
 
-def _table(columns: Mapping[str, str], rows) -> list[str]:
+def _table(columns: Mapping[str, str], rows) -> str:
     columns = {h: key for h, key in columns.items() if h or any(key in row for row in rows)}
-    lines = [f"| {' | '.join(columns)} |", f"|{'---|' * len(columns)}"]
-    for row in rows:
-        cells = [_cell(row.get(key)) for key in columns.values()]
-        lines.append(f"| {' | '.join(cells)} |")
-    return lines
+    cells = [[_cell(row.get(key)) for key in columns.values()] for row in rows]
+    return markdown.table([[*columns], *cells])
 
 
 def _cell(value: Any) -> str:

@@ -7,7 +7,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tff_pcdd import data
+from tff_pcdd import data, markdown
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
@@ -86,7 +86,7 @@ def text(
         "",
         "## Accuracy",
         "",
-        *_table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
+        _table(("model and samples", "accuracy (%)"), _accuracies(run, accuracies, client)),
         "",
         "## Calibration",
         "",
@@ -98,18 +98,18 @@ def text(
         *_exclusions(run),
         f"The backbone computes in {config.model.precision}; weights and logits are float32.",
         "",
-        *_table(("setting", "value"), _settings(config, leave_out=("Data",))),
+        _table(("setting", "value"), _settings(config, leave_out=("Data",))),
         "",
         "## Data",
         "",
-        *_table(("setting", "value"), _settings(config, only=("Data",))),
+        _table(("setting", "value"), _settings(config, only=("Data",))),
         "",
-        *_table(*_classes(federation, client)),
+        _table(*_classes(federation, client)),
         "",
         *_normalization(federation.input_spec),
         "## Made with",
         "",
-        *_table(("", "version"), _versions()),
+        _table(("", "version"), _versions()),
         "",
         f"Hash of the settings: `{config.digest()}`.",
     ]
@@ -155,7 +155,7 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
     yield "(ECE) is the mean distance between accuracy and confidence in 15 bins of equal width, on"
     yield "the test samples of this model."
     yield ""
-    yield from _table(
+    yield _table(
         ("logits", "accuracy (%)", "mean confidence (%)", "ECE (%)"),
         [
             (label, *map(_percent, (found.accuracy, found.mean_confidence, found.error)))
@@ -233,9 +233,7 @@ def _versions() -> Iterator[tuple[str, str]]:
         yield package, importlib.metadata.version(package)
 
 
-def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> list[str]:
-    lines = [columns, ["---"] * len(tuple(columns)), *rows]
-    return [
-        f"| {' | '.join(str(cell).replace('|', chr(92) + '|') for cell in line)} |"
-        for line in lines
-    ]
+def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    return markdown.table(
+        [[markdown.escape(str(cell)) for cell in line] for line in (columns, *rows)]
+    )

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
-from tff_pcdd import methods
+from tff_pcdd import markdown, methods
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.publication import federation_tables, provenance
 from tff_pcdd.publication.published import FINAL, NOTES, Notes, Published
@@ -149,7 +149,7 @@ def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], f
         cells.append(tables.count(len(runs) - lost, len(runs), lost))
         cells.append(federation_tables.chosen(sweep, row.method))
         lines.append([text, *cells, f"[{row.folder}]({folder}/{row.folder}/{FINAL})"])
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _check(name: str, row: Row, sweep: Published) -> None:

@@ -6,6 +6,7 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
+from tff_pcdd import markdown
 from tff_pcdd.publication.published import Published, settings_of
 from tff_pcdd.publication.summaries import Federation
 from tff_pcdd.studies import tables
@@ -77,7 +78,7 @@ def results(published: Published) -> str:
                 tables.count(usable, len(runs), len(runs) - usable),
             ]
         )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def order(published: Published, method: str) -> tuple[bool, float]:
@@ -116,7 +117,7 @@ def choices(published: Published) -> str:
                     f"{sum(int(trial['rounds']) for trial in trials):,}",
                 ]
             )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def chosen(published: Published, method: str) -> str:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
+from tff_pcdd import markdown
 from tff_pcdd.publication import summaries
 from tff_pcdd.publication.federation_tables import BASELINE, federation, is_global, order
 from tff_pcdd.publication.published import Published
@@ -99,7 +100,7 @@ def in_short(published: Sequence[Published]) -> str:
         index = ranking.methods.index(BASELINE) if BASELINE in ranking.methods else None
         cells.append(tables.NO_VALUE if index is None else _place(ranking, groups, index, ""))
         lines.append([need.text, need.measure, *cells])
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _place(
@@ -127,7 +128,7 @@ def speed(published: Sequence[Published]) -> str:
     lines = [["method", *(f"{one.title}, round {_early(one)}" for one in published)]]
     for name in (*names, BASELINE):
         lines.append([name, *(_early_and_last(one, name) for one in published)])
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _early(published: Published) -> int:

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from tff_pcdd import markdown
 from tff_pcdd.publication import ranks
 from tff_pcdd.studies import tables
 
@@ -95,7 +96,7 @@ def _beside_ranks(
                 f"{won} of {pairs}" if pairs else tables.NO_VALUE,
             ]
         )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def tests(ranking: Ranking) -> str:

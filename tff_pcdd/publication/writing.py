@@ -6,7 +6,7 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tff_pcdd import files
+from tff_pcdd import files, markdown
 from tff_pcdd.publication import (
     claims,
     criteria,
@@ -21,7 +21,6 @@ from tff_pcdd.publication import (
 from tff_pcdd.publication.federation_tables import BELOW, CHANCE
 from tff_pcdd.publication.published import Notes, Published, learning_rates, read, read_notes
 from tff_pcdd.publication.summaries import Ranking
-from tff_pcdd.studies import tables
 
 # The pictures: of all federations, and in the folder of each.
 _RANKS, _CURVES = "ranks.png", "curves.png"
@@ -205,7 +204,7 @@ def _federations(published: Sequence[Published], notes: Notes) -> str:
         "    --publish_dir=docs/comparison\n```"
     )
     return (
-        f"{tables.markdown(lines)}\n\nThese commands run a federation, publish its results, and "
+        f"{markdown.table(lines)}\n\nThese commands run a federation, publish its results, and "
         "make this page again. For another one, replace its name, and for images add `--data_dir`. "
         "An interrupted sweep continues where it was. A new method, or one that was corrected, "
         "joins what has been published with `--algorithms=NAME` in the first command and "

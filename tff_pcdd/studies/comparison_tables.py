@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import methods
+from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
 from tff_pcdd.studies.run_groups import (
@@ -138,7 +138,7 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
         [_name(method, runs), *(cells[method] for cells in marked)]
         for method, runs in by_method.items()
     ]
-    return tables.markdown([["method", *columns], *body])
+    return markdown.table([["method", *columns], *body])
 
 
 def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
@@ -169,7 +169,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         epochs = tables.number(summary_values(group, "personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
@@ -223,7 +223,7 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     baselines = {_name(name, by_method[name]) for name in baseline_names(runs)}
     cells = [tables.mark_best(column, baselines) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
-    return tables.markdown([["method", *columns], *body])
+    return markdown.table([["method", *columns], *body])
 
 
 def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
@@ -260,7 +260,7 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         best = tables.number(curves[method].values(), ".1f", max)
         name = _name(method, by_method[method])
         lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def costs(runs: Sequence[StudyRun]) -> str:
@@ -283,7 +283,7 @@ def costs(runs: Sequence[StudyRun]) -> str:
                 ratio,
             ]
         )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tff_pcdd import methods
+from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes, tables
 from tff_pcdd.studies.run_groups import (
     baseline_names,
@@ -118,7 +118,7 @@ def choices(tuned: Sequence[Tuned]) -> str:
                 str(sum(trial.rounds for trial in trials)),
             ]
         )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) -> str:
@@ -151,7 +151,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
                 tables.count(finished, len(group), sum(run.diverged for run in group)),
             ]
         )
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float]:

@@ -5,11 +5,12 @@ from __future__ import annotations
 import csv
 import io
 import os
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
 
-from tff_pcdd import data, files
+from tff_pcdd import data, files, markdown
 from tff_pcdd.training import plots
 
 # The table lists up to this number of classes one by one.
@@ -70,44 +71,52 @@ def summarize(setting: str, federation: data.Federation) -> str:
         f"{counts.sum()} training {kinds}{len(federation.test)} test samples.",
         *_warnings(federation, counts, tests),
         "",
-        "| of a client | smallest | median | largest |",
-        "|---|---|---|---|",
-        _spread("training samples", counts.sum(axis=1)),
-        _spread("test samples", tests.sum(axis=1)),
-        _spread("classes", (counts > 0).sum(axis=1)),
+        _spread(
+            "client",
+            {
+                "training samples": counts.sum(axis=1),
+                "test samples": tests.sum(axis=1),
+                "classes": (counts > 0).sum(axis=1),
+            },
+        ),
         "",
     ]
     if federation.num_classes > _MAX_CLASSES:
         lines += [
-            "| of a class | smallest | median | largest |",
-            "|---|---|---|---|",
-            _spread("training samples", counts.sum(axis=0)),
-            _spread("clients that lack it (%)", np.round(100 * lacking)),
+            _spread(
+                "class",
+                {
+                    "training samples": counts.sum(axis=0),
+                    "clients that lack it (%)": np.round(100 * lacking),
+                },
+            ),
             "",
             "Class by class: partition.csv.",
         ]
     else:
-        lines += [
-            "| class | training samples | clients that lack it |",
-            "|---|---|---|",
-            *(
-                f"| {name} | {total} | {100 * missing:.0f} % |"
-                for name, total, missing in zip(
-                    map(_cell, federation.class_names), counts.sum(axis=0), lacking, strict=True
-                )
-            ),
+        classes = [
+            [_cell(name), str(total), f"{100 * missing:.0f} %"]
+            for name, total, missing in zip(
+                federation.class_names, counts.sum(axis=0), lacking, strict=True
+            )
         ]
+        heading = ["class", "training samples", "clients that lack it"]
+        lines.append(markdown.table([heading, *classes], right={1, 2}))
     return "\n".join(lines) + "\n"
 
 
-def _spread(name: str, values: np.ndarray) -> str:
-    numbers = (f"{value:.12g}" for value in (values.min(), np.median(values), values.max()))
-    return f"| {name} | {' | '.join(numbers)} |"
+def _spread(of: str, rows: Mapping[str, np.ndarray]) -> str:
+    """A table of what is measured of each client or class: the smallest, median and largest."""
+    lines = [[f"of a {of}", "smallest", "median", "largest"]]
+    for name, values in rows.items():
+        found = (values.min(), np.median(values), values.max())
+        lines.append([name, *(f"{value:.12g}" for value in found)])
+    return markdown.table(lines, right={1, 2, 3})
 
 
 def _cell(name: str) -> str:
-    """A class name, escaped for a table: in text data, `|` and a line break are classes too."""
-    return name.replace("|", "\\|") if name.strip() else repr(name)
+    """A class name for a table: in text data, a space and a line break are classes too."""
+    return markdown.escape(name if name.strip() else repr(name))
 
 
 def _warnings(federation, counts, tests) -> list[str]:

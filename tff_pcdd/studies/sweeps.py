@@ -9,7 +9,7 @@ from typing import NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, stages
+from tff_pcdd import files, markdown, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study, tables
 from tff_pcdd.studies.outcomes import Outcome, Point, choose
@@ -177,7 +177,7 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
             seeds,
         ]
         lines.append([f"**{cell}**" for cell in cells] if outcome is best else cells)
-    return tables.markdown(lines)
+    return markdown.table(lines)
 
 
 def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:

@@ -1,4 +1,4 @@
-"""Markdown tables with padded columns, which can also be read as plain text."""
+"""The cells of tables: values over seeds, marks of the best, counts of runs."""
 
 from __future__ import annotations
 
@@ -27,14 +27,6 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
         return NO_VALUE
     text = f"{statistics.fmean(values):{sign}.{digits}f}"
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
-
-
-def markdown(lines: Sequence[Sequence[str]]) -> str:
-    """A Markdown table; the first line holds the headings."""
-    widths = [max(len(line[index]) for line in lines) for index in range(len(lines[0]))]
-    rows = ["| " + " | ".join(map(str.ljust, line, widths)) + " |" for line in lines]
-    rows.insert(1, "|" + "|".join("-" * (width + 2) for width in widths) + "|")
-    return "\n".join(rows)
 
 
 def mark_best(

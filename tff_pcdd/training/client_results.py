@@ -70,7 +70,7 @@ def _write_clients(run: Run, answers: Answers) -> None:
         )
     title = f"Clients of {run.config.algorithm} on {run.config.describe()}, "
     title += f"after round {simulation.round}"
-    files.write_text(directory / CLIENTS_TABLE, clients_table.markdown(rows, title, notes))
+    files.write_text(directory / CLIENTS_TABLE, clients_table.page(rows, title, notes))
     _write_arrays(directory / CONFUSION, matrices)
 
 

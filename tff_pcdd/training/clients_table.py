@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation
+from tff_pcdd import evaluation, markdown
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.training.history import format_value
@@ -217,7 +217,7 @@ and *over local*: how many points the personal model is better than the global m
 training alone (known in comparisons). Samples and recall of each class are in clients.csv."""
 
 
-def markdown(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
+def page(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
     """The text of clients.md: a table of the clients, the one with the lowest accuracy first.
 
     Args:
@@ -227,23 +227,19 @@ def markdown(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str
     """
     columns = [name for name in _SHOWN if any(row[name] is not None for row in found)]
     ordered = sorted(found, key=lambda row: (row["pa"] is None, row["pa"] or 0.0))
-    lines = [f"# {_escaped(title)}", "", _EXPLANATION, ""]
+    lines = [f"# {markdown.escape(title)}", "", _EXPLANATION, ""]
     lines += [line for note in notes for line in (note, "")]
-    lines.append(f"| {' | '.join(_SHOWN[name] for name in columns)} |")
-    lines.append(f"|{'|'.join('---' if name == 'client' else '--:' for name in columns)}|")
-    lines += [f"| {' | '.join(_cell(row[name]) for name in columns)} |" for row in ordered]
+    cells = [[_cell(row[name]) for name in columns] for row in ordered]
+    lines.append(
+        markdown.table([[_SHOWN[name] for name in columns], *cells], range(1, len(columns)))
+    )
     if warned := [row for row in ordered if row["warning"]]:
         lines += ["", "## Warnings", ""]
-        lines += [f"- {_escaped(row['client'])}: {row['warning']}" for row in warned]
+        lines += [f"- {markdown.escape(row['client'])}: {row['warning']}" for row in warned]
     return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else _escaped(str(value))
-
-
-def _escaped(text: str) -> str:
-    """A text that does not end a cell or a line of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    return f"{value:.2f}" if isinstance(value, float) else markdown.escape(str(value))
