@@ -14,6 +14,8 @@ class SettingError(ValueError):
         setting: name of the setting, as in config.json.
         value: the value that was given; None if none was.
         reason: what is wrong with the value, and what is expected.
+        kind: what the reasons have in common with which different methods are refused, if these
+            differ in more than the method's name; equal to `reason` by default.
 
     Example:
         >>> error = SettingError("rounds", 0, "must be at least 1")
@@ -23,11 +25,12 @@ class SettingError(ValueError):
         'rounds'
     """
 
-    def __init__(self, setting: str, value: Any, reason: str):
+    def __init__(self, setting: str, value: Any, reason: str, *, kind: str = ""):
         super().__init__(setting, value, reason)
         self.setting = setting
         self.value = value
         self.reason = reason
+        self.kind = kind or reason
 
     @property
     def given(self) -> str:

@@ -56,8 +56,7 @@ class Refusals:
             return first
         groups: dict[tuple[str, str, str], list[str]] = {}
         for method, error in self._errors.items():
-            # Reasons that differ in the method's name, and in what it sends, are the same one.
-            kind = error.reason.replace(method, "").split(" also send ")[0]
+            kind = error.kind.replace(method, "")
             groups.setdefault((error.setting, str(error.value), kind), []).append(method)
         texts: list[str] = []
         for names in groups.values():

@@ -97,6 +97,7 @@ class Aggregator(Component):
                 self.name,
                 f"clients of {method.name} also send {', '.join(upload.sums)}, which would not be "
                 f"aggregated this way; choose {registry.setting}=mean or another method",
+                kind="not all that clients send would be aggregated",
             )
 
     def check_cohort(self, cohort_size: int) -> None:
