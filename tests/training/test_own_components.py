@@ -198,7 +198,7 @@ def own_method(names, returned=None):
     "name",
     [
         *("ga", "pa_before", "va", "diag_mine", "loss", "samples", "steps", "seconds", "round"),
-        *("train_loss", "upload_bytes", "dropped_clients", "first_class_ga"),
+        *("measured", "train_loss", "upload_bytes", "dropped_clients", "first_class_ga"),
     ],
 )
 def test_metrics_with_the_names_of_other_columns_are_refused(name):
@@ -215,6 +215,35 @@ def test_names_of_metrics_are_different():
 def test_metrics_are_declared(federation, compute):
     with pytest.raises(ValueError, match="own_names: its loss returns 'yours', not in metric_n"):
         Simulation(own_method(("mine",), ["mine", "yours"]), federation, compute=compute)
+
+
+def test_a_metric_is_averaged_over_the_phases_that_return_it(federation, compute):
+    """One epoch of three without the metric, which is 2 in all batches of the others."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Phased(methods.Method):
+        name = "phased"
+        metric_names = ("mine", "never")
+
+        def phases(self, net, epochs):
+            trained = net.shared.trainable
+            plain, measured = (
+                methods.Phase(trained, 1, super().loss),
+                methods.Phase(trained, 2, self.loss),
+            )
+            return [plain, measured]
+
+        def loss(self, net, batch, client):
+            loss, _ = super().loss(net, batch, client)
+            return loss, {"mine": tf.constant(2.0)}
+
+    simulation = Simulation(
+        dataclasses.replace(config(), method=Phased()), federation, compute=compute
+    )
+    found = simulation.next_round()
+    assert found["mine"] == pytest.approx(2.0)
+    assert np.isnan(found["never"])
+    assert found["train_loss"] > 0
 
 
 def test_an_aggregator_without_a_factory_is_refused(federation, compute):

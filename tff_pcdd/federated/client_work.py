@@ -59,8 +59,8 @@ class ClientWork:
                 weight: float32 scalar, the client's weight in the mean over the cohort.
                 sums: the other tensors that the client sends; the server receives their sums.
                 state: the client's new state.
-                metrics: loss and metrics summed over samples, and the number of `samples`; if local
-                    work is unequal, also the number of `steps`.
+                metrics: what `LocalTraining.run` returns; if local work is unequal, also the number
+                    of `steps`.
                 sent: float32 scalar, the share of `sums` that is not zero.
                 included: float32 scalar, 1 if all of these values can be summed and all samples are
                     finite, else 0. Then the client is excluded: it has its earlier state, and the

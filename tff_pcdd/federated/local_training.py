@@ -119,15 +119,19 @@ class LocalTraining:
 
         Returns:
             Float32 scalars: `loss` and the method's metrics, summed over samples, and the number of
-            `samples`, where a sample counts once per epoch.
+            `samples`, where a sample counts once per epoch. If the method has metrics, `measured`
+            holds the number of samples for each of them: phases may leave metrics out.
         """
-        names = ("loss", *self._spec.method.metric_names)
-        totals = tf.zeros([len(names) + 1])
+        metric_names = self._spec.method.metric_names
+        totals = tf.zeros([len(metric_names) + 2])
+        measured = {name: tf.zeros([]) for name in metric_names}
         for number, phase in enumerate(phases):
             for variable in phase.variables:
                 for accumulator in self._accumulators[variable.ref()]:
                     accumulator.assign(tf.zeros_like(accumulator))
-            step = self._make_step(phase, client)
+            # Known once the step has been traced.
+            returned: set[str] = set()
+            step = self._make_step(phase, client, returned)
             phase_seed = fold_in(seed, number)
             steps = steps_per_epoch(tf.size(examples["y"]), self._spec.batch_size)
             epochs, limit = phase.epochs, None
@@ -136,8 +140,14 @@ class LocalTraining:
                 # An epoch of a client without samples has no steps.
                 epochs = -(-limit // tf.maximum(steps, 1))
             epoch = functools.partial(self._epoch, step, examples, phase_seed, limit)
-            totals = repeat(epochs, epoch, totals)
-        return OrderedDict(zip((*names, "samples"), tf.unstack(totals), strict=True))
+            earlier, totals = totals, repeat(epochs, epoch, totals)
+            for name in returned:
+                measured[name] += totals[-1] - earlier[-1]
+        names = ("loss", *metric_names, "samples")
+        sums = OrderedDict(zip(names, tf.unstack(totals), strict=True))
+        if measured:
+            sums["measured"] = OrderedDict(measured)
+        return sums
 
     def _epoch(
         self,
@@ -174,15 +184,15 @@ class LocalTraining:
         return optimizer.with_rate(rate)
 
     def _make_step(
-        self, phase: Phase, client: Client
+        self, phase: Phase, client: Client, returned: set[str]
     ) -> Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor]:
+        """The function that takes a step; it adds the names of its metrics to `returned`."""
         spec, method, net = self._spec.input_spec, self._spec.method, self._net
         optimizer = self._optimizer_of(phase, client)
         groups = phase.groups
 
         def step(x, y, seed):
-            """Takes a step; returns metrics times samples and number of samples, float32 [m +
-            1]."""
+            """Takes a step; returns loss and metrics times samples, samples: float32 [m + 2]."""
             x = transforms.normalize(transforms.augment(x, spec, seed), spec)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)
@@ -194,7 +204,7 @@ class LocalTraining:
             if unknown := metrics.keys() - set(method.metric_names):
                 name = sorted(unknown)[0]
                 raise ValueError(f"{method.name}: its loss returns {name!r}, not in metric_names")
-            # Fine-tuning of a personal model returns no metrics besides its loss.
+            returned.update(metrics)
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 

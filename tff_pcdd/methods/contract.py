@@ -71,7 +71,7 @@ class Method(Component):
     Attributes:
         name: the name by which it is chosen; its settings are called `<name>_<option>`.
         metric_names: names of the scalars that `loss` returns besides the loss; their means are
-            reported as metrics of the round.
+            reported as metrics of the round, each over the samples of the phases that return it.
         degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 _INTEGERS = ("round", "upload_bytes", "download_bytes", *WORK, *COUNTS)
 
 # Columns that every run has besides its accuracies, and sums that become them.
-_OWN = {"loss", "samples", "steps", "train_loss", "seconds", *_INTEGERS}
+_OWN = {"loss", "samples", "measured", "steps", "train_loss", "seconds", *_INTEGERS}
 # How the names of accuracies and of diagnostics begin.
 _FAMILIES = re.compile(r"(ga|pa|va|diag)(_|$)")
 

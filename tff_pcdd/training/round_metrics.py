@@ -39,14 +39,16 @@ def round_metrics(
 
     Returns:
         `train_loss` and the method's own metrics, NaN if there is nothing to average; with unequal
-        local work also `WORK`.
+        local work also `WORK`. A metric is averaged over the samples of the phases that return it.
     """
     if metrics is None:
         nonfinite.all_dropped(num_dropped)
         names = ("train_loss", *spec.method.metric_names)
         work = dict(zip(WORK, (num_dropped, 0), strict=True))
         return {**dict.fromkeys(names, math.nan), **work}
-    sums = {name: float(total) for name, total in metrics["sums"].items()}
+    sums = dict(metrics["sums"])
+    measured = sums.pop("measured", {})
+    sums = {name: float(total) for name, total in sums.items()}
     trained_on = sums.pop("samples")
     work = {}
     if "steps" in sums:
@@ -62,7 +64,10 @@ def round_metrics(
     nonfinite.check_loss(train_loss)
     return {
         "train_loss": train_loss,
-        **{name: total / samples for name, total in sums.items()},
+        **{
+            name: sums[name] / ((float(count) or math.nan) if trained_on else samples)
+            for name, count in measured.items()
+        },
         **work,
     }
 
