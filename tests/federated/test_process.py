@@ -9,6 +9,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tests import support
+from tests.data.refusals import refuses
 from tff_pcdd import data, layers, methods
 from tff_pcdd.federated import SGD, TrainingSpec, build_process
 
@@ -243,6 +244,13 @@ def test_unweighted_mean_plugs_in(simulation, fedavg):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
     weighted, _, _ = run_round(fedavg, fedavg.initialize())
     assert not np.allclose(weighted["weights"]["trainable"][1], actual, rtol=1e-2)
+
+
+def test_factories_of_tff_are_checked_against_the_method():
+    """Or FedMR's prototypes would be summed in the clear beside weights with noise."""
+    spec = training_spec("fedmr")
+    with refuses("aggregator", "clients of fedmr also send counts, features, which would not be"):
+        build_process(spec, tff.learning.robust_aggregator())
 
 
 @pytest.mark.integration

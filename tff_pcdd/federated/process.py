@@ -26,7 +26,7 @@ import tensorflow_federated as tff
 
 from tff_pcdd import stages
 from tff_pcdd.federated import aggregators
-from tff_pcdd.federated.aggregators import Aggregator
+from tff_pcdd.federated.aggregators import Aggregator, TffAggregator
 from tff_pcdd.federated.evaluation import personal_epochs
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -103,30 +103,27 @@ def build_process(
         A `FederatedProcess`.
 
     Raises:
-        SettingError: the `Aggregator` cannot be used with the method or the size of the cohort, or
-            an optimizer cannot be used with the method.
+        SettingError: the aggregator cannot be used with the method or the size of the cohort, or an
+            optimizer cannot be used with the method.
     """
     if not spec.server_optimizer.adds_change:
         spec.server_optimizer.check(spec.method, upload_of(spec))
     spec.optimizer.check(spec.method)
+    if aggregator is None:
+        aggregator = aggregators.create("mean")
+    elif not isinstance(aggregator, Aggregator):
+        aggregator = TffAggregator(aggregator)
+    if not aggregator.accepts_all:
+        aggregator.check(spec.method, upload_of(spec))
     stages.enter(f"tracing the computations of {spec.method.name}")
     # Tracing starts TensorFlow; afterwards it would be too late.
     _tf_private.avoid_thread_switches()
     tensors = tensors or build_tensor_computations(spec)
     result_type = tensors.local_update.type_signature.result
-    update_bytes = count_bytes(result_type["update"])
-    statistics_mean: Any = tff.aggregators.MeanFactory(no_nan_division=True)
-    if aggregator is None:
-        aggregator = aggregators.create("mean")
-    if isinstance(aggregator, Aggregator):
-        if not aggregator.accepts_all:
-            aggregator.check(spec.method, upload_of(spec))
-        update_bytes = aggregator.upload_bytes(tensor_sizes(result_type["update"]))
-        statistics_mean = aggregator.statistics_factory()
-        aggregator = aggregator.checked_factory(spec.task.cohort_size)
+    factory = aggregator.checked_factory(spec.task.cohort_size)
     aggregation = _Aggregation(
-        update=_create(aggregator, result_type["update"]),
-        statistics=_create(statistics_mean, result_type["statistics"]),
+        update=_create(factory, result_type["update"]),
+        statistics=_create(aggregator.statistics_factory(), result_type["statistics"]),
     )
     initialize = _compose_initialize(tensors, aggregation)
     state_type = initialize.type_signature.result
@@ -142,7 +139,8 @@ def build_process(
         next=_compose_next(tensors, aggregation, state_type),
         evaluate_global=_compose_global_evaluation(tensors, state_type),
         evaluate_personal=_compose_evaluation(tensors, tensors.evaluate_personal, state_type),
-        update_bytes=update_bytes + count_bytes(result_type["statistics"]),
+        update_bytes=aggregator.upload_bytes(tensor_sizes(result_type["update"]))
+        + count_bytes(result_type["statistics"]),
         extra_bytes=count_bytes(result_type["totals"]["sums"]),
         download_bytes=message_bytes(message_type) - fixed_bytes,
         fixed_bytes=fixed_bytes,
