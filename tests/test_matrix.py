@@ -15,29 +15,10 @@ from tests.matrix import combinations, profiles
 from tests.matrix.bench import Bench, cohorts_of, spec_of
 from tests.matrix.combinations import Cell, refusal
 from tests.matrix.fresh_process import FreshProcess
-from tests.methods.refusing import ASSUMES_SGD, OWN_SERVER_STEP, SENDS_NO_WEIGHTS
+from tests.methods.refusing import ASSUMES_SGD, OWN_SERVER_STEP, SENDS, SENDS_NO_WEIGHTS
 from tff_pcdd import methods
 from tff_pcdd.federated import LocalWork, client_optimizers, schedules, server_optimizers
 
-# Methods whose clients send sums besides their weights, and what they send.
-SENDS = {
-    "ccvr": "counts, features, products",
-    "creff": "gradients, holders",
-    "feddc": "control, weight",
-    "feddc_prototypes": "control, counts, features, weight",
-    "feddyn": "weight",
-    "feddyn_prototypes": "counts, features, weight",
-    "fedgen": "biases, counts, kernels",
-    "fedmr": "counts, features",
-    "fednova": "steps, weight",
-    "fednova_prototypes": "counts, features, steps, weight",
-    "fedpac": "biases, counts, features, kernels, statistics, trained, variances",
-    "fedproc": "counts, features",
-    "fedprox_prototypes": "counts, features",
-    "moon_prototypes": "counts, features",
-    "ratioloss": "clients, samples",
-    "scaffold": "control",
-}
 # A few combinations for a quick look, of different methods, aggregators and clients.
 HANDFUL = [
     Cell("fedavg", "robust", "batch", "float32", "partial", "one class", "global"),

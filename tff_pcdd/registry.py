@@ -1,4 +1,4 @@
-"""Components by name: methods, data sources, partitions, backbones, aggregators, metrics, runtimes.
+"""Components by name: methods, data sources, partitions, backbones, optimizers and others.
 
 A component is a frozen dataclass whose fields are its settings. A registered component can be
 chosen by its name, and its settings appear on the command line, in `--help` and in config.json

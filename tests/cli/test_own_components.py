@@ -27,6 +27,9 @@ OWN = {
     "partition": ("blocks", "num_clients"),
     "model": ("tiny", "width"),
     "aggregator": ("clipped", "clipped_norm"),
+    "client_optimizer": ("signsgd", None),
+    "server_optimizer": ("signs", "server_step_size"),
+    "schedule": ("inverse", "schedule_slowdown"),
     "metrics": ("half", None),
     "runtime": ("serial", None),
 }
@@ -37,7 +40,7 @@ def folder(tmp_path_factory):
     """A folder with the page's Python code as my_module.py."""
     directory = tmp_path_factory.mktemp("own")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    assert len(blocks) == 9
+    assert len(blocks) == 12
     (directory / "my_module.py").write_text("\n\n".join(blocks))
     return directory
 

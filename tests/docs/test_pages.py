@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import importlib
 import importlib.util
 import json
@@ -11,8 +12,12 @@ import sys
 
 import pytest
 
+from tests.markdown_tables import table_rows
+from tests.methods.refusing import SENDS
 from tff_pcdd import methods
 from tff_pcdd.registry import Registry
+from tff_pcdd.settings import registries
+from tff_pcdd.training import ExperimentConfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
 _TEXTS = ("*.md", "*.py", "*.flags", "*.toml", "*.yml", "*.ipynb", "Makefile")
@@ -74,6 +79,26 @@ def test_each_method_has_a_row_in_the_table_of_methods():
     assert sorted(named) == sorted(
         n for n, cls in registered if cls.__module__.startswith("tff_pcdd.")
     )
+
+
+def test_the_table_of_methods_says_which_send_more_than_weights():
+    text = (_ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    rows = table_rows(text.split("\n\nTwo further methods")[0])[1:]
+    sends = {name for names, _, _, sent, *_ in rows if sent != "–" for name in names.split(", ")}
+    assert sends == {*SENDS, "fedproto"}
+
+
+def test_the_page_about_the_parts_lists_all_parts_of_an_experiment():
+    text = (_ROOT / "docs" / "design.md").read_text(encoding="utf-8")
+    listed = [cells[0].strip("`") for cells in table_rows(text.split("## Settings")[1])]
+    fields = [f.name for f in dataclasses.fields(ExperimentConfig) if not f.name.startswith("_")]
+    assert listed[1 : len(fields) + 1] == fields
+
+
+def test_each_kind_of_component_is_in_the_guide_to_adding_one():
+    text = (_ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    listed = {cells[-1].strip("`-") for cells in table_rows(text) if cells[-1].startswith("`--")}
+    assert listed == {"runtime", *(kind.setting for kind in registries(ExperimentConfig))}
 
 
 def test_pages_that_are_mentioned_exist():

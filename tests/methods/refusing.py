@@ -1,4 +1,4 @@
-"""Methods that refuse settings of training, written down for all tests that need to know."""
+"""What methods send and refuse, written down for all tests that need to know."""
 
 # Their formulas contain the step size of SGD.
 ASSUMES_SGD = {
@@ -8,3 +8,22 @@ ASSUMES_SGD = {
 OWN_SERVER_STEP = {"ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"}
 # Their clients send no weights.
 SENDS_NO_WEIGHTS = ["fedproto", "local"]
+# Methods whose clients send sums besides their weights, and what they send.
+SENDS = {
+    "ccvr": "counts, features, products",
+    "creff": "gradients, holders",
+    "feddc": "control, weight",
+    "feddc_prototypes": "control, counts, features, weight",
+    "feddyn": "weight",
+    "feddyn_prototypes": "counts, features, weight",
+    "fedgen": "biases, counts, kernels",
+    "fedmr": "counts, features",
+    "fednova": "steps, weight",
+    "fednova_prototypes": "counts, features, steps, weight",
+    "fedpac": "biases, counts, features, kernels, statistics, trained, variances",
+    "fedproc": "counts, features",
+    "fedprox_prototypes": "counts, features",
+    "moon_prototypes": "counts, features",
+    "ratioloss": "clients, samples",
+    "scaffold": "control",
+}

@@ -88,7 +88,7 @@ def _run(
             "import",
             None,
             "A Python module of your own that registers methods, data sets, partitions, backbones, "
-            "aggregators, metrics or runtimes; repeat the flag for further modules.",
+            "aggregators, optimizers, metrics or runtimes; repeat the flag for further modules.",
             "Program",
         )
         flags.add(
