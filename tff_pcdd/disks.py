@@ -18,7 +18,6 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
 
     Args:
         directory: the directory; if it does not exist, the first of its parents that exists.
-        setting: the setting that names the directory, for the error.
 
     Raises:
         SettingError: no file can be created.
@@ -38,7 +37,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
         ) from None
 
 
-def check_space(directory: Path, needed: int, what: str, setting: str = "output_dir") -> None:
+def check_space(directory: Path, needed: int, what: str) -> None:
     """Checks that there is enough free space for what will be written to a directory.
 
     Args:
@@ -53,7 +52,7 @@ def check_space(directory: Path, needed: int, what: str, setting: str = "output_
     free = shutil.disk_usage(files.nearest_directory(directory)).free
     if needed > free:
         raise SettingError(
-            setting,
+            "output_dir",
             str(directory),
             f"{what} need up to {_size(needed)}, and {_size(free)} are free; make space, or choose "
             "another directory",

@@ -15,12 +15,11 @@ from tff_pcdd.errors import DataError
 _CHUNK = 2**24
 
 
-def to_int32(labels: np.ndarray, first: int = 0) -> np.ndarray:
+def to_int32(labels: np.ndarray) -> np.ndarray:
     """Labels as int32.
 
     Args:
         labels: whole numbers, [n].
-        first: the number of samples before these, for the message.
 
     Raises:
         DataError: if a label is beyond int32; names the sample and the label.
@@ -32,7 +31,7 @@ def to_int32(labels: np.ndarray, first: int = 0) -> np.ndarray:
     wrong = converted != labels
     if wrong.any():
         row = int(np.argmax(wrong))
-        raise DataError(f"label {labels[row]} of sample {first + row} is not an int32 number")
+        raise DataError(f"label {labels[row]} of sample {row} is not an int32 number")
     return converted
 
 

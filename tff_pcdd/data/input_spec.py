@@ -1,10 +1,8 @@
-"""How raw inputs become model inputs, as data that checkpoints and exports can store."""
+"""How raw inputs become model inputs, as plain data."""
 
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
-from typing import Any
 
 from tff_pcdd.errors import DataError
 
@@ -56,8 +54,8 @@ class InputSpec:
 
     Example:
         >>> spec = InputSpec("image", (8, 8, 1), scale=1 / 16)
-        >>> InputSpec.from_dict(spec.to_dict()) == spec
-        True
+        >>> spec.raw_shape, spec.model_dtype
+        ((8, 8, 1), 'float32')
     """
 
     kind: str
@@ -132,19 +130,3 @@ class InputSpec:
     def vocabulary_size(self) -> int | None:
         """Number of text ids, including the one for unknown characters; None for images."""
         return len(self.vocabulary) + 1 if self.vocabulary else None
-
-    def to_dict(self) -> dict[str, Any]:
-        """Plain values for JSON."""
-        return dataclasses.asdict(self)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> InputSpec:
-        """The inverse of `to_dict`; accepts lists, which JSON makes of tuples.
-
-        Raises:
-            DataError: if a field is unknown, missing or out of bounds.
-        """
-        try:
-            return cls(**values)
-        except TypeError as error:
-            raise DataError(f"not an input spec: {error}") from error

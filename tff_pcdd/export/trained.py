@@ -67,17 +67,6 @@ class TrainedModel:
         if not all_finite(self.network.variables):
             raise DataError("weights of the model are NaN or infinite")
 
-    def accuracy(self, examples: data.Examples, batch_size: int) -> float:
-        """Accuracy on stored examples in percent; NaN if there are none.
-
-        Raises:
-            DataError: a logit of an example is NaN or infinite.
-        """
-        correct = [
-            logits.argmax(axis=1) == labels for logits, labels in self._logits(examples, batch_size)
-        ]
-        return 100 * float(np.concatenate(correct).mean()) if correct else float("nan")
-
     def calibrate(
         self, test: data.Examples, held_out: data.Examples, batch_size: int
     ) -> Calibration:

@@ -65,6 +65,11 @@ class FixedETF(tf.keras.layers.Layer):
         )
         super().build(input_shape)
 
+    @property
+    def kernel(self):
+        """The frame, [feature_dim, num_classes], under the name that linear heads use."""
+        return self.etf
+
     def call(self, features):
         """Computes logits.
 

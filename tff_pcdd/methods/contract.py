@@ -356,8 +356,7 @@ class Method(Component):
         The entry "" belongs to the global model; it is absent if the method does not classify by a
         linear head. Further entries are reported under their names.
         """
-        head = net.parts.get("head")
-        matrix = getattr(head, "kernel", getattr(head, "etf", None))
+        matrix = getattr(net.parts.get("head"), "kernel", None)
         return {} if matrix is None else {"": matrix}
 
     def local_view(self, net: Network) -> Network:

@@ -145,7 +145,7 @@ class FedLoGe(Method):
         features = net["backbone"](batch.x, training=True)
         stopped = tf.stop_gradient(features)
         if self.frame_loss == "dot_regression":
-            loss = losses.dot_regression(features, batch.y, self._matrix(net["frame"]))
+            loss = losses.dot_regression(features, batch.y, net["frame"].kernel)
         else:
             loss = cross_entropy(batch.y, net["frame"](features))
         for head in ("psi", "phi"):
@@ -195,11 +195,5 @@ class FedLoGe(Method):
 
     def global_classifiers(self, net):
         """ψ as trained, before GA-FR equalizes the lengths of its columns, and the frame."""
-        matrix = self._matrix(net["frame"])
-        if self.global_head == "frame":
-            return {"": matrix, "psi": net["psi"].kernel}
-        return {"": net["psi"].kernel, "ssec": matrix}
-
-    @staticmethod
-    def _matrix(frame):
-        return frame.kernel if hasattr(frame, "kernel") else frame.etf
+        frame, psi = net["frame"].kernel, net["psi"].kernel
+        return {"": frame, "psi": psi} if self.global_head == "frame" else {"": psi, "ssec": frame}

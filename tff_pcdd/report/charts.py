@@ -22,6 +22,8 @@ _MAX_POINTS = 500
 _MAX_DOTS = 40
 # With more curves than this, bands would hide one another.
 _MAX_BANDS = 6
+# The most round numbers along an axis.
+_TICKS = 6
 # A value above this multiple of the median is drawn at the upper edge.
 _OUTLIER = 20
 
@@ -161,14 +163,14 @@ def chart(
     )
 
 
-def ticks(low: float, high: float, most: int = 6) -> list[float]:
-    """Round numbers in an interval, evenly spaced.
+def ticks(low: float, high: float) -> list[float]:
+    """Round numbers in an interval, evenly spaced; at most `_TICKS`.
 
     Example:
         >>> ticks(0, 100), ticks(0, 2.3)
         ([0.0, 20.0, 40.0, 60.0, 80.0, 100.0], [0.0, 0.5, 1.0, 1.5, 2.0])
     """
-    width = (high - low) / (most - 1)
+    width = (high - low) / (_TICKS - 1)
     power = 10.0 ** math.floor(math.log10(width))
     step = next(power * factor for factor in (1, 2, 2.5, 5, 10) if power * factor >= width * 0.999)
     first = math.ceil(low / step - 1e-9)

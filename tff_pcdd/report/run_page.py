@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.report import (
     cards,
     charts,
@@ -20,6 +21,7 @@ from tff_pcdd.report import (
 )
 from tff_pcdd.report.reading import Directory, name_of, numbers
 from tff_pcdd.report.sites import Sites
+from tff_pcdd.settings import describe
 from tff_pcdd.training.history import History
 from tff_pcdd.training.nonfinite import is_lost
 from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE, CONFIG, CONFUSION, METRICS, SUMMARY
@@ -41,7 +43,7 @@ _FIGURES = {
 }
 
 # Settings with which clients do only a part of their local epochs.
-_UNEQUAL_WORK = ("min_local_epochs", "straggler_share", "dropped_share")
+_UNEQUAL_WORK = tuple(setting.name for setting in describe(LocalWork))
 
 
 def content(directory: Directory) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from tff_pcdd.report.reading import Directory, count, name_of, number
 from tff_pcdd.training.clients_table import VALUES
 from tff_pcdd.training.results import CLIENTS
 
-_TRAIN, _RECALL = "train_", "recall_"
+_TRAIN = "train_"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -30,7 +30,7 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
 
 
 def mark_best(
-    column: Mapping[str, Sequence[float]], unranked: Collection[str] = (), sign: str = ""
+    column: Mapping[str, Sequence[float]], unranked: Collection[str] = ()
 ) -> dict[str, str]:
     """The cells of a column in which larger is better: best bold, second best underlined.
 
@@ -39,7 +39,6 @@ def mark_best(
     Args:
         column: the values of each row.
         unranked: rows that are not compared with the others, such as baselines.
-        sign: see `spread`.
     """
     means = {
         name: round(statistics.fmean(values), 1)
@@ -49,7 +48,7 @@ def mark_best(
     ranking = sorted(means.values(), reverse=True)
     # The second best of two is also the worst, and is not marked.
     marks = {0: "**{}**", 1: "<ins>{}</ins>"} if len(means) > 2 else {0: "**{}**"}
-    cells = {name: spread(values, 1, sign) for name, values in column.items()}
+    cells = {name: spread(values, 1) for name, values in column.items()}
     for name, mean in means.items():
         if len(means) > 1 and ranking.count(mean) == 1 and ranking.index(mean) in marks:
             cells[name] = marks[ranking.index(mean)].format(cells[name])

@@ -9,6 +9,7 @@ from tff_pcdd.federated import client_optimizers, schedules
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.settings import check_options, choice, option, part
 from tff_pcdd.training.cohorts import BY_SAMPLES, ROUND_ROBIN, UNIFORM
+from tff_pcdd.training.nonfinite import EXCLUDE, PATIENCE, STOP
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,10 +53,11 @@ class TrainingConfig:
         implied=True,
     )
     nonfinite: str = option(
-        "stop",
+        STOP,
         "Client updates that are NaN or infinite are left out. stop: the run ends, as diverged, "
-        "after three rounds in a row with such values; exclude: after three without a model.",
-        choices=("stop", "exclude"),
+        f"after {PATIENCE} rounds in a row with such values; exclude: after {PATIENCE} without a "
+        "model.",
+        choices=(STOP, EXCLUDE),
         group="Training",
     )
     cohort_seed: int | None = option(
