@@ -256,6 +256,13 @@ def test_reasons_name_settings_without_dashes():
     assert found == []
 
 
+def test_warnings_can_be_filtered_by_the_name_of_the_package():
+    """The functions of `logging` itself would use the root logger, and set it up."""
+    direct = re.compile(r"\blogging\.(debug|info|warning|error|exception|critical)\(")
+    found = {m for m, path in _modules().items() if direct.search(path.read_text(encoding="utf-8"))}
+    assert found == set()
+
+
 def test_the_page_about_the_parts_shows_these_layers():
     page = (_PACKAGE.parent / "docs" / "design.md").read_text(encoding="utf-8")
     drawn = [set(line.split(", ")) for line in page.split("```")[1].split("\n")[1:-1]]

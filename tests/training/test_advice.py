@@ -9,12 +9,10 @@ from tff_pcdd.training import ExperimentConfig, planning, run
 
 
 @pytest.fixture
-def warned(monkeypatch):
-    """The texts of the warnings so far."""
-    texts = []
-    monkeypatch.setattr(planning.logging, "warning", lambda text, *args: texts.append(text % args))
+def warned(caplog):
+    """What has been warned of so far; `messages` has the texts."""
     planning._warn.cache_clear()
-    yield texts
+    yield caplog
     planning._warn.cache_clear()
 
 
@@ -41,14 +39,14 @@ def test_feddc_advises_against_momentum():
 
 def test_a_dry_run_warns(warned, tmp_path):
     dry_run.train(feddc(), tmp_path / "out")
-    (text,) = warned
+    (text,) = warned.messages
     assert is_about_momentum(text)
 
 
 def test_a_comparison_warns_once(warned, tmp_path):
     configs = [feddc(seed=seed) for seed in (0, 1)] + [ExperimentConfig()]
     dry_run.compare(configs, tmp_path / "out")
-    (text,) = warned
+    (text,) = warned.messages
     assert is_about_momentum(text)
 
 
@@ -63,7 +61,7 @@ def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
     for config in (feddc(client_momentum=0.0), feddc()):
         with pytest.raises(Started):
             run.Run(config, tmp_path)
-    (text,) = warned
+    (text,) = warned.messages
     assert is_about_momentum(text)
 
 
@@ -118,7 +116,7 @@ def test_a_run_warns_before_it_starts(warned, tmp_path, monkeypatch):
 def test_settings_without_effect_are_warned_of_once(warned, settings, expected):
     for seed in (0, 1):
         planning.check(ExperimentConfig.from_settings(**{"rounds": 4, "seed": seed, **settings}))
-    assert warned == [expected]
+    assert warned.messages == [expected]
 
 
 @pytest.mark.parametrize(
@@ -138,10 +136,10 @@ def test_settings_without_effect_are_warned_of_once(warned, settings, expected):
 )
 def test_settings_with_an_effect_are_not(warned, settings):
     planning.check(ExperimentConfig.from_settings(**{"rounds": 4, **settings}))
-    assert not warned
+    assert not warned.messages
 
 
 @pytest.mark.parametrize("settings", [{"client_momentum": 0.0}, {"feddc_control": "none"}])
 def test_settings_that_work_give_no_warning(warned, settings):
     planning.check(feddc(**settings))
-    assert not warned
+    assert not warned.messages

@@ -10,6 +10,8 @@ import numpy as np
 
 from tff_pcdd.errors import DataError
 
+_logger = logging.getLogger(__name__)
+
 # The number of values that are checked at a time, so that checks of large arrays take little
 # memory.
 _CHUNK = 2**24
@@ -90,7 +92,7 @@ def first_beyond(x: np.ndarray, limit: float) -> tuple[int, ...] | None:
 @functools.cache
 def warn(text: str) -> None:
     """Warns of something in the data; once per process, since studies load data for every run."""
-    logging.warning("%s", text)
+    _logger.warning("%s", text)
 
 
 def listed(kind: str, names: Sequence[str]) -> str:

@@ -22,6 +22,8 @@ from tff_pcdd.layers import frames
 from tff_pcdd.layers.simplex import check_etf_shape
 from tff_pcdd.losses import equal_norm, maximal_angle
 
+_logger = logging.getLogger(__name__)
+
 _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 SPARSE_ETF_INITS = frames.FRAME_INITS
@@ -194,7 +196,7 @@ def _warn_if_unfinished(psi: np.ndarray, norm: float) -> None:
     lengths = np.linalg.norm(psi, axis=0)
     worst = lengths[np.abs(lengths - norm).argmax()]
     if abs(worst - norm) > 0.1 * norm:
-        logging.warning(
+        _logger.warning(
             "sparse_etf: a column has length %.3g instead of norm=%g; use more steps or a larger "
             "learning_rate",
             worst,
@@ -223,11 +225,11 @@ def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
     try:
         psi = np.load(path, allow_pickle=False)
     except (OSError, ValueError, EOFError) as error:
-        logging.warning("ignoring the unreadable cache file %s: %s", path, error)
+        _logger.warning("ignoring the unreadable cache file %s: %s", path, error)
         return None
     if psi.dtype == np.float32 and np.array_equal(psi != 0, mask) and np.isfinite(psi).all():
         return psi
-    logging.warning("ignoring the cache file %s: its content does not match the arguments", path)
+    _logger.warning("ignoring the cache file %s: its content does not match the arguments", path)
     return None
 
 
@@ -238,7 +240,7 @@ def _write(path: pathlib.Path, psi: np.ndarray) -> None:
         files.write_atomically(path, lambda file: np.save(file, psi))
     except OSError as error:
         # The cache is optional: the home directory may be read-only.
-        logging.warning("could not cache the sparse frame in %s: %s", path, error)
+        _logger.warning("could not cache the sparse frame in %s: %s", path, error)
 
 
 @_REGISTER

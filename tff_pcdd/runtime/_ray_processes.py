@@ -18,6 +18,8 @@ from tff_pcdd.runtime import ray_watchdog
 from tff_pcdd.runtime.errors import RuntimeStartError
 from tff_pcdd.runtime.processes import children
 
+_logger = logging.getLogger(__name__)
+
 # Ray replaces the handlers of these signals.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MOST_ATTEMPTS = 3
@@ -165,7 +167,7 @@ def watchdog(directory: pathlib.Path, others: Collection[int]) -> Iterator[None]
 
 def _log_message(data: Mapping[str, Any], *_: object, **__: object) -> None:
     """Takes what Ray would print, such as that a process has died; whoever waits for it knows."""
-    logging.debug("ray: %s", data.get("lines"))
+    _logger.debug("ray: %s", data.get("lines"))
 
 
 @contextlib.contextmanager

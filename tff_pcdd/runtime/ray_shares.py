@@ -20,6 +20,8 @@ from ray import exceptions
 from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.runtime.errors import ActorsLostError
 
+_logger = logging.getLogger(__name__)
+
 _MOST_ATTEMPTS = 3
 _MOST_SECONDS_BETWEEN_PINGS = 5.0
 _STEP = 0.5
@@ -205,11 +207,11 @@ class Actors:
             return
         actor.answered = time.monotonic()
         if actor.lost:
-            logging.warning("Ray actor %d is available again", actor.number)
+            _logger.warning("Ray actor %d is available again", actor.number)
             actor.lost = ""
 
     def _lose(self, actor: Actor, reason: str) -> None:
-        logging.warning(
+        _logger.warning(
             "Ray actor %d is lost (%s); its clients are given to another one, or to itself when it "
             "has started again",
             actor.number,

@@ -18,14 +18,16 @@ them, so a round that returns client states trains every client once instead of 
 """
 
 import itertools
+import logging
 from collections.abc import Sequence
 from typing import Any
 
 import tensorflow_federated as tff
-from absl import logging
 
 from tff_pcdd.runtime import _blocks
 from tff_pcdd.runtime._native import compile_to_native
+
+_logger = logging.getLogger(__name__)
 
 
 class Plan:
@@ -51,7 +53,7 @@ class Plan:
             return
         reason = self._cut(*block)
         if reason:
-            logging.warning("A federated computation is not divided, because %s.", reason)
+            _logger.warning("A federated computation is not divided, because %s.", reason)
 
     def _cut(self, parameter: str, block: tff.framework.Block) -> str | None:
         """Splits the computation; returns the reason if that is impossible."""

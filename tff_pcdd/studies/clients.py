@@ -16,6 +16,8 @@ from tff_pcdd.training.results import CLIENTS
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
+_logger = logging.getLogger(__name__)
+
 
 def rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
     """The rows of the comparison's clients.csv.
@@ -63,4 +65,4 @@ def _read(run: StudyRun) -> list[Row]:
 @functools.cache
 def _warn(text: str) -> None:
     """Warns once, although the table is written after every run."""
-    logging.warning("%s", text)
+    _logger.warning("%s", text)

@@ -30,7 +30,7 @@ from tff_pcdd.training import ExperimentConfig, RunOptions, planning, run_experi
 # Errors that a study handles differently from others; only these are sent back as objects.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
 # Loggers that get the same levels as in the process of the study.
-_LOGGERS = ("", "absl", "tensorflow")
+_LOGGERS = ("", "absl", "tensorflow", "tff_pcdd")
 # What a run imports; that takes seconds.
 _IMPORTED_FIRST = ("tensorflow", "tensorflow_federated", "tff_pcdd.training.run")
 

@@ -25,6 +25,8 @@ from tff_pcdd.training.experiment import finished_result
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
+_logger = logging.getLogger(__name__)
+
 # Seconds within which a signal is noticed.
 _PATIENCE = 0.2
 # Only settings, summaries and messages are shared. Ray accepts hardly less than this.
@@ -125,7 +127,7 @@ class RunProcesses:
         for warning in itertools.chain(*(run.warnings for run in found)):
             if warning not in self._warnings:
                 self._warnings.add(warning)
-                logging.warning("%s", warning)
+                _logger.warning("%s", warning)
         refusals.for_all(_raise, zip(configs, found, strict=True), lambda run: run[0].algorithm)
 
     def _found(self, reference: Any) -> Sequence[Checked]:
@@ -273,7 +275,7 @@ class RunProcesses:
             self._show(news)
         if lost and number not in self._tried:
             self._tried.add(number)
-            logging.warning(
+            _logger.warning(
                 "%s: its process has ended; a new one continues from the last checkpoint", job.label
             )
             # Only what is older than this study is deleted.

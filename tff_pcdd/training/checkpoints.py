@@ -15,6 +15,8 @@ from tff_pcdd.training import manifests, trees
 from tff_pcdd.training.client_store import ClientStateStore
 from tff_pcdd.training.manifests import Manifest
 
+_logger = logging.getLogger(__name__)
+
 # What the digests of a run stand for, for errors.
 _IDENTITY = {
     "settings": "belongs to a run with other settings; restore the files of this run",
@@ -182,11 +184,11 @@ class CheckpointManager:
                 damage.append(str(error))
                 continue
             for problem in damage:
-                logging.warning("%s", problem)
+                _logger.warning("%s", problem)
             if damage:
                 first, last = number + 1, rounds[-1]
                 lost = f"round {last}" if first == last else f"rounds {first} to {last}"
-                logging.warning("using the checkpoint of round %d; lost: %s", number, lost)
+                _logger.warning("using the checkpoint of round %d; lost: %s", number, lost)
             return checkpoint
         others = f"; the other {len(damage) - 1} cannot be used either" if damage[1:] else ""
         raise DamagedFileError(

@@ -17,6 +17,8 @@ from typing import Any
 from tff_pcdd.errors import SettingError
 from tff_pcdd.training.results import CONFIG
 
+_logger = logging.getLogger(__name__)
+
 # The entry of config.json, which is not a setting.
 KEY = "import"
 
@@ -75,9 +77,9 @@ def warn_of_changes(directory: Path, settings: Mapping[str, Any]) -> None:
     """
     for name, digest in recorded(settings).items():
         if name not in sys.modules:
-            logging.warning("%s was trained with import=%s; import it too", directory, name)
+            _logger.warning("%s was trained with import=%s; import it too", directory, name)
         elif digest != _digest(name):
-            logging.warning(
+            _logger.warning(
                 "%s has changed since %s was trained with it; results may differ", name, directory
             )
 

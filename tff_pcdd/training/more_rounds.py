@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 from pathlib import Path
-
-from absl import logging
 
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError
@@ -16,6 +15,8 @@ from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.evaluation_schedule import EvaluationSchedule
 from tff_pcdd.training.results import CHECKPOINTS, SUMMARY, answer_files
 from tff_pcdd.training.run_directory import fewer_rounds
+
+_logger = logging.getLogger(__name__)
 
 
 def prepare_more_rounds(
@@ -60,7 +61,7 @@ def prepare_more_rounds(
                 f"the {only} in {directory} is that of round {planned}, which was "
                 "evaluated as the last one; overwrite the run",
             )
-        logging.warning(
+        _logger.warning(
             "round %d, the last one of %d planned rounds, is computed again: in %d rounds it is "
             "evaluated differently",
             planned,

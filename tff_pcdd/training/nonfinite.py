@@ -19,6 +19,8 @@ import logging
 from collections.abc import Mapping
 from typing import Any
 
+_logger = logging.getLogger(__name__)
+
 # Rounds in a row that are not finite, or lost, after which a run has diverged.
 PATIENCE = 3
 
@@ -74,7 +76,7 @@ class NonfiniteLog:
     def all_dropped(self, clients: int) -> None:
         """Warns that all clients dropped out of the current round, which is not counted."""
         everybody = "the only client" if clients == 1 else f"all {clients} clients"
-        logging.warning(
+        _logger.warning(
             "round %d: %s dropped out; the server's model stays as it was", self._round, everybody
         )
         self._totals["nonfinite_in_a_row"] = self._in_a_row
@@ -101,7 +103,7 @@ class NonfiniteLog:
             lost: whether the round gave no usable model for this reason.
             counts: whether it counts in a row like a lost one, even if it is not.
         """
-        logging.warning("round %d: %s", self._round, what)
+        _logger.warning("round %d: %s", self._round, what)
         self._totals["nonfinite_rounds"] = self._rounds + 1
         if lost:
             self._totals["last_lost_round"] = self._round

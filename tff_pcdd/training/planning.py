@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import logging
 import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
-from absl import logging
 from etils import epy
 
 from tff_pcdd import data
@@ -26,6 +26,8 @@ with epy.lazy_imports():
     import tensorflow as tf
 
     from tff_pcdd.federated import upload
+
+_logger = logging.getLogger(__name__)
 
 
 def training_spec(
@@ -88,7 +90,7 @@ def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
 
 @functools.cache
 def _warn(text: str) -> None:
-    logging.warning("%s", text)
+    _logger.warning("%s", text)
 
 
 def check(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> TrainingSpec:

@@ -16,6 +16,8 @@ from tff_pcdd.training import manifests
 from tff_pcdd.training.history import History, csv_text
 from tff_pcdd.training.manifests import Manifest
 
+_logger = logging.getLogger(__name__)
+
 CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
 CHECKPOINTS = "checkpoints"
 # What the models of a finished run answer: by client, and as confusion matrices; on request, for
@@ -91,7 +93,7 @@ def read_history(directory: str | os.PathLike) -> History:
     directory = Path(directory)
     record = recorded(directory)
     if record is not None and (damage := damage_of_metrics(directory, record.metrics)):
-        logging.warning("%s; using the copy in the checkpoint of round %d", damage, record.round)
+        _logger.warning("%s; using the copy in the checkpoint of round %d", damage, record.round)
         return History.parse(record.metrics)
     return History.read(directory / METRICS)
 
@@ -99,7 +101,7 @@ def read_history(directory: str | os.PathLike) -> History:
 def warn_of_damage(directory: Path, history: History) -> None:
     """Warns if metrics.csv does not contain the measurements of a checkpoint."""
     if damage := damage_of_metrics(directory, history.text()):
-        logging.warning("%s; restored from the checkpoint", damage)
+        _logger.warning("%s; restored from the checkpoint", damage)
 
 
 def warn_of_lost_checkpoint(directory: Path) -> None:
@@ -112,7 +114,7 @@ def warn_of_lost_checkpoint(directory: Path) -> None:
         manifest = manifests.read(checkpoints, numbers[-1])
         manifests.check_file(manifests.arrays_path(checkpoints, numbers[-1]), manifest.arrays)
     except DataError as error:
-        logging.warning(
+        _logger.warning(
             "%s; the results of the run are complete, but evaluations and exports use an earlier "
             "checkpoint",
             error,
@@ -161,10 +163,10 @@ def lacks_answers(directory: Path, *, predictions: bool) -> bool:
         manifests.check_file(manifests.arrays_path(checkpoints, record.round), record.arrays)
     except DataError as error:
         reason = f"cannot be computed again, because {error}"
-        logging.warning("%s: damaged, changed or missing; %s", ", ".join(missing), reason)
+        _logger.warning("%s: damaged, changed or missing; %s", ", ".join(missing), reason)
         return False
     if damaged := [name for name in missing if name in record.answers]:
-        logging.warning("%s: damaged, changed or missing; computed again", ", ".join(damaged))
+        _logger.warning("%s: damaged, changed or missing; computed again", ", ".join(damaged))
     return True
 
 
@@ -189,10 +191,10 @@ def repair(directory: Path) -> None:
         damage = f"{metrics} has an incomplete last line"
     if damage:
         copies[metrics] = record.metrics
-        logging.warning("%s; restored from the checkpoint", damage)
+        _logger.warning("%s; restored from the checkpoint", damage)
     if _summary_differs(directory, record):
         copies[summary] = record.summary
-        logging.warning("%s is damaged or was changed; restored from the checkpoint", summary)
+        _logger.warning("%s is damaged or was changed; restored from the checkpoint", summary)
     if copies:
         with files.locked(directory):
             for path, text in copies.items():

@@ -46,6 +46,8 @@ from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize
 
+_logger = logging.getLogger(__name__)
+
 
 class Run:
     """One experiment in one directory. Nothing is written before `train` is called.
@@ -215,7 +217,7 @@ class Run:
                 return {"paused": self.simulation.round}
             summary = summarize(self.simulation, self.history)
             if summary["diverged"]:
-                logging.warning("the run has diverged; its results are not usable")
+                _logger.warning("the run has diverged; its results are not usable")
             answers = client_results.write(
                 self, self._checkpoints.newest, with_predictions=self._options.predictions
             )

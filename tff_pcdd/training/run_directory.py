@@ -21,9 +21,9 @@ from tff_pcdd.training import imports, results, signature
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.results import CHECKPOINTS, COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 
-EVALUATION = "evaluation.json"
-REPORT = "report.html"
-CLIENT_STATES = "client_states"
+_logger = logging.getLogger(__name__)
+
+EVALUATION, REPORT, CLIENT_STATES = "evaluation.json", "report.html", "client_states"
 
 # What a run's directory may contain.
 _FILES = (
@@ -210,7 +210,7 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
     if record is None or record.summary is None:
         return _read_json(path, "output_dir")
     if path.read_bytes() != record.summary.encode():
-        logging.warning(
+        _logger.warning(
             "%s is damaged or was changed; using the copy in the checkpoint of round %d",
             path,
             record.round,

@@ -35,6 +35,8 @@ from tff_pcdd.training.pools import pooled_data
 from tff_pcdd.training.round_metrics import round_metrics, traffic
 from tff_pcdd.training.run_options import ComputeOptions
 
+_logger = logging.getLogger(__name__)
+
 # Separate the seeds that are derived from the same numbers for different purposes.
 _BATCHES, _CLIENTS = 1, 2
 
@@ -78,7 +80,7 @@ class Simulation:
         self.federation = config.data.build() if federation is None else federation
         num_clients = self.federation.num_clients
         if empty := self.federation.clients_without_train:
-            logging.warning("%d of %d clients have no training samples", empty, num_clients)
+            _logger.warning("%d of %d clients have no training samples", empty, num_clients)
         if config.training.clients_per_round > num_clients:
             raise SettingError(
                 "clients_per_round",

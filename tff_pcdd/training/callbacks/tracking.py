@@ -13,6 +13,8 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.history import Row
 
+_logger = logging.getLogger(__name__)
+
 # The module of each tracker's callback, beside this one, and the class in it.
 TRACKERS = {"mlflow": "Mlflow", "wandb": "WeightsAndBiases"}
 # Where results of runs are collected unless the tracker's own environment variable names a place.
@@ -89,7 +91,7 @@ class Tracker(Callback):
         except Exception as error:
             self._failed = True
             reason = " ".join(str(error).split())[:200]
-            logging.warning("%s gets no more results of this process: %s", self.package, reason)
+            _logger.warning("%s gets no more results of this process: %s", self.package, reason)
 
 
 def check(names: list[str], given: str) -> None:
