@@ -3,7 +3,7 @@
 import pytest
 
 from tff_pcdd import methods
-from tff_pcdd.federated import SGD
+from tff_pcdd.federated import SGD, client_optimizers
 from tff_pcdd.studies import dry_run
 from tff_pcdd.training import ExperimentConfig, planning, run
 
@@ -24,6 +24,15 @@ def is_about_momentum(text):
     return "client_momentum=0.9" in text and text.endswith(
         "client_momentum=0 with client_learning_rate=0.1"
     )
+
+
+def test_fedpac_advises_against_the_step_size_of_sgd():
+    adam = client_optimizers.create("adam")
+    assert methods.create("fedpac").advice(adam) == (
+        "fedpac with client_optimizer=adam trains heads with fedpac_head_learning_rate=0.1, a step "
+        "size of its authors for SGD; choose one near client_learning_rate=0.001"
+    )
+    assert methods.create("fedpac", head_learning_rate=0.005).advice(adam) is None
 
 
 def test_feddc_advises_against_momentum():

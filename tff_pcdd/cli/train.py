@@ -2,7 +2,8 @@
 
     python -m tasks.train --algorithm=fedgela --dataset=digits --output_dir=runs/fedgela
 
-Writes config.json, metrics.csv, summary.json, checkpoints/, plots/*.png and TensorBoard events.
+Writes config.json, metrics.csv, summary.json, clients.csv, clients.md, confusion.npz, report.html,
+checkpoints/, plots/*.png and TensorBoard events.
 """
 
 from __future__ import annotations

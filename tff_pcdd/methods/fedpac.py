@@ -79,6 +79,15 @@ class FedPAC(PrototypeMethod):
     )
     head_learning_rate: float = option(0.1, "Learning rate of the head.", above=0)
 
+    def advice(self, optimizer):
+        if optimizer.name == "sgd" or self.head_learning_rate <= 10 * optimizer.learning_rate:
+            return None
+        return (
+            f"{self.name} with client_optimizer={optimizer.name} trains heads with "
+            f"{self.name}_head_learning_rate={self.head_learning_rate:g}, a step size of its "
+            f"authors for SGD; choose one near client_learning_rate={optimizer.learning_rate:g}"
+        )
+
     def build(self, task):
         parts = super().build(task)
         if self.collaborate:

@@ -8,12 +8,11 @@ from typing import Any
 
 from tff_pcdd.errors import shown
 from tff_pcdd.settings import describe
+from tff_pcdd.training import imports
 from tff_pcdd.training.config import SEEDS, ExperimentConfig
 
 _UNKNOWN = "of a component that is not imported here"
 
-# The entry of config.json that names the user's modules, with the hashes of their files.
-_MODULES = "import"
 _SEEDS = {"seed", *SEEDS}
 
 
@@ -38,7 +37,7 @@ class Row:
 
 def configuration(settings: Mapping[str, Any]) -> ExperimentConfig | None:
     """The experiment that settings describe; None if one of its components is not known here."""
-    values = {name: value for name, value in settings.items() if name != _MODULES}
+    values = {name: value for name, value in settings.items() if name != imports.KEY}
     try:
         return ExperimentConfig.from_settings(**values)
     # The settings are of unknown origin, and components check them in their own ways.
@@ -55,7 +54,7 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
     defaults = _defaults(settings)
     found = []
     for name, value in settings.items():
-        if name == _MODULES:
+        if name == imports.KEY:
             names = ", ".join(map(str, value)) if isinstance(value, dict) else value
             meaning = "Modules that registered components of your own."
             found.append(Row(name, _text(names), "none", meaning, True))
