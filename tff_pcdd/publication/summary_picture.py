@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from tff_pcdd.publication.summaries import Ranking
 
-_MARKERS = "osD^vP*X<>"
+_MARKERS = "osD^v*<>XP"
 
 
 def draw(rankings: Sequence[Ranking], names: Mapping[str, str]):
