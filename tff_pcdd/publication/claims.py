@@ -17,6 +17,7 @@ from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.publication import federation_tables, provenance
 from tff_pcdd.publication.published import FINAL, NOTES, Notes, Published
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.columns import headings
 
 _INTRO = """\
 Rows of the papers' ablations, each tuned with the budget of the comparison above and trained with
@@ -30,13 +31,9 @@ Each row whose settings differ from those of the methods above was tuned in a sw
 # The columns of the tables: of the global model, with the difference to the first row; of its
 # accuracies on groups of classes, if classes differ in size; and of the personal models.
 _GA = "ga_final"
-_COMPARED = {_GA: "GA", "ga_second_half": "GA, 2nd half"}
-_GROUPS = {f"ga_{group}_final": f"GA, {group}" for group in ("many", "medium", "few")}
-_PERSONAL = {
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-}
+_COMPARED = headings(_GA, "ga_second_half")
+_GROUPS = headings("ga_many_final", "ga_medium_final", "ga_few_final")
+_PERSONAL = headings("pa_before_final", "pa_before_masked_final", "pa_final")
 
 
 class Row(NamedTuple):

@@ -10,28 +10,18 @@ from tff_pcdd import markdown
 from tff_pcdd.publication.published import Published, settings_of
 from tff_pcdd.publication.summaries import Federation
 from tff_pcdd.studies import tables
-
-# The method with which the others are compared.
-BASELINE = "fedavg"
+from tff_pcdd.studies.columns import BASELINE, headings, marked
 
 # A method is explained if its accuracy is so many percentage points below FedAvg's, or at most this
 # multiple of the accuracy of guessing.
 BELOW, CHANCE = 10.0, 1.5
 
-# Columns of accuracies: the column of final.csv, and the heading. Those that no method has are left
-# out.
-_ACCURACIES = {
-    "ga_final": "GA",
-    "ga_many_final": "GA, many",
-    "ga_medium_final": "GA, medium",
-    "ga_few_final": "GA, few",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-    "pa_many_final": "PA after, many",
-    "pa_medium_final": "PA after, medium",
-    "pa_few_final": "PA after, few",
-}
+# Columns of accuracies; those that no method has are left out.
+_ACCURACIES = headings(
+    *("ga_final", "ga_many_final", "ga_medium_final", "ga_few_final"),
+    *("pa_before_final", "pa_before_masked_final"),
+    *("pa_final", "pa_many_final", "pa_medium_final", "pa_few_final"),
+)
 
 
 def is_global(published: Published, method: str) -> bool:
@@ -51,15 +41,15 @@ def results(published: Published) -> str:
     """Accuracies and costs of all methods, the highest GA first; those without GA come last."""
     names = sorted(published.methods, key=lambda name: order(published, name))
     lacking = published.without_global_model
-    headings, columns = [], []
+    titles, columns = [], []
     for column, heading in _ACCURACIES.items():
         values = {name: published.values(name, column) for name in names}
         if any(values.values()):
-            headings.append(heading)
+            titles.append(heading)
             unranked = lacking if column.startswith("ga") else ()
             columns.append(tables.mark_best(values, unranked))
     gains = {name: _gains(published, name) for name in names}
-    lines = [["method", *headings, "GA - FedAvg's", "seeds ahead", "MB", "s/round", "seeds"]]
+    lines = [["method", *titles, "GA - FedAvg's", "seeds ahead", "MB", "s/round", "seeds"]]
     for name in names:
         runs = [result for result in published.results if result.method == name]
         usable = sum(not result.diverged for result in runs)
@@ -69,7 +59,7 @@ def results(published: Published) -> str:
         megabytes = [math.fsum(pair) / 1e6 for pair in zip(sent, received, strict=True)]
         lines.append(
             [
-                f"{name} †" if name in lacking else name,
+                marked(name, name not in lacking),
                 *(column[name] for column in columns),
                 tables.spread(gain, 1, "+"),
                 ahead,

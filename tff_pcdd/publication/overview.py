@@ -8,10 +8,11 @@ from typing import NamedTuple
 
 from tff_pcdd import markdown
 from tff_pcdd.publication import summaries
-from tff_pcdd.publication.federation_tables import BASELINE, federation, is_global, order
+from tff_pcdd.publication.federation_tables import federation, is_global, order
 from tff_pcdd.publication.published import Published
 from tff_pcdd.publication.summaries import Federation, Ranking
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.columns import BASELINE
 
 # A federation on which fewer of the methods were compared than this share does not count for ranks.
 _MOST = 0.8

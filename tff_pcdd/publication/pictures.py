@@ -13,8 +13,8 @@ import PIL.Image
 from matplotlib.figure import Figure
 
 from tff_pcdd import files
-from tff_pcdd.publication.federation_tables import BASELINE
 from tff_pcdd.publication.published import Published
+from tff_pcdd.studies.columns import BASELINE, marked
 from tff_pcdd.training.history import in_common
 
 _COLUMNS = 6
@@ -56,8 +56,8 @@ def curves(published: Published):
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes, method in zip(panels, order, strict=False):
         _panel(axes, method, means)
-        mark = " †" if method in lacking else ""
-        axes.set_title(f"{method}{mark}  {means[method][1][-1]:.1f}", fontsize=8)
+        name = marked(method, method not in lacking)
+        axes.set_title(f"{name}  {means[method][1][-1]:.1f}", fontsize=8)
     for index, axes in enumerate(panels):
         if index >= len(order):
             axes.remove()

@@ -18,6 +18,7 @@ from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory
 from tff_pcdd.studies import study
+from tff_pcdd.studies.columns import BASELINE
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import plots
 from tff_pcdd.training.results import COMPARISON_TABLE
@@ -25,9 +26,6 @@ from tff_pcdd.training.results import COMPARISON_TABLE
 TABLES, CSV, PICTURE = "summary.md", "summary.csv", "summary.png"
 
 DEFAULT = ("ga_final", "pa_before_final", "pa_final")
-
-# The method with which all are compared, besides the best one.
-_BASELINE = "fedavg"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -210,7 +208,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     methods = [methods[index] for index in order]
     against_best = _differences(federations, measure, methods, methods[0])
     against_baseline = (
-        _differences(federations, measure, methods, _BASELINE) if _BASELINE in methods else {}
+        _differences(federations, measure, methods, BASELINE) if BASELINE in methods else {}
     )
     several = len(federations) > 1
     return Ranking(

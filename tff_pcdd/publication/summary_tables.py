@@ -9,18 +9,16 @@ from typing import TYPE_CHECKING
 from tff_pcdd import markdown
 from tff_pcdd.publication import ranks
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.columns import headings
 
 if TYPE_CHECKING:
     from tff_pcdd.publication.summaries import Federation, Ranking
 
 # The accuracies that can be ranked: the column of comparison.csv, and its name.
 MEASURES = {
-    "ga_final": "GA",
-    "ga_second_half": "GA, 2nd half",
+    **headings("ga_final", "ga_second_half"),
     "ga_at_best_round": "GA in the best round on held-out samples",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
+    **headings("pa_before_final", "pa_before_masked_final", "pa_final"),
 }
 
 _NOTE_ON_RANKS = """\

@@ -11,22 +11,17 @@ from tff_pcdd.report.reading import Directory
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.report.sites import Site
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.columns import BASELINE, HEADINGS
 from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.training.history import History, in_common
 
-# The method whose curve is black, and with which times are compared.
-_BASELINE = "fedavg"
-
 # Columns of the table of accuracies, by their names in comparison.csv.
 _ACCURACIES = {
-    "ga_final": ("GA", "accuracy of the global model on the whole test set"),
-    "ga_second_half": ("GA, 2nd half", "GA averaged over the second half of the rounds"),
-    "pa_before_final": ("PA before", "mean accuracy of the personal models before local steps"),
-    "pa_before_masked_final": (
-        "PA before, own classes",
-        "the same if only the client's own classes are possible answers",
-    ),
-    "pa_final": ("PA", "mean accuracy of the personal models after local steps"),
+    "ga_final": "accuracy of the global model on the whole test set",
+    "ga_second_half": "GA averaged over the second half of the rounds",
+    "pa_before_final": "mean accuracy of the personal models before local steps",
+    "pa_before_masked_final": "the same if only the client's own classes are possible answers",
+    "pa_final": "mean accuracy of the personal models after local steps",
 }
 
 
@@ -56,7 +51,7 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
         by_method: the results on one partition.
         clients: the clients of these runs; empty if nothing is known of them.
     """
-    columns = [Column(*heading) for heading in _ACCURACIES.values()]
+    columns = [Column(HEADINGS[column], text) for column, text in _ACCURACIES.items()]
     alone = {
         result.seed: result.values.get("pa_final")
         for result in by_method.get(ALONE, ())
@@ -114,7 +109,7 @@ def costs(by_method: Mapping[str, Sequence[Result]]) -> Table:
         Column("received", "bytes that a client receives in a round"),
         Column("kept", "parameters that a client keeps between rounds"),
     ]
-    baseline = _mean(_usable(by_method.get(_BASELINE, ()), "seconds_per_round"))
+    baseline = _mean(_usable(by_method.get(BASELINE, ()), "seconds_per_round"))
     rows = []
     for method, results in by_method.items():
         seconds = _mean(_usable(results, "seconds_per_round"))
@@ -151,7 +146,7 @@ def curves(directory: Directory, by_method: Mapping[str, Sequence[Result]]) -> l
     for method, results in by_method.items():
         found = [comparison_results.history(directory, r) for r in results if not r.diverged]
         histories[method] = [history for history in found if history is not None]
-    others = [method for method in by_method if method != _BASELINE]
+    others = [method for method in by_method if method != BASELINE]
     drawn = []
     for column, title in (("ga", "GA (%): global model"), ("pa", "PA (%): personal models")):
         lines = [

@@ -16,14 +16,12 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tff_pcdd.diagnostics import pruning
+from tff_pcdd.studies.columns import BASELINE
 from tff_pcdd.studies.tables import deviation
 from tff_pcdd.training import History, plots
 from tff_pcdd.training.history import in_common
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
-
-# The method that the others are compared with: its curve is black and drawn on top.
-_BASELINE = "fedavg"
 
 # With more curves than this, bands would hide one another.
 _MAX_BANDS = 6
@@ -194,7 +192,7 @@ def _methods(results: Results) -> list[str]:
 def _styles(names: Sequence[str]) -> dict[str, dict]:
     """A color and line style for each method, the same in every panel."""
     styles = {}
-    others = [name for name in names if name != _BASELINE]
+    others = [name for name in names if name != BASELINE]
     for number, name in enumerate(others):
         # There are ten colors; every ten methods, they repeat with another line style.
         styles[name] = {
@@ -202,7 +200,7 @@ def _styles(names: Sequence[str]) -> dict[str, dict]:
             "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
             "linewidth": 1.5,
         }
-    styles[_BASELINE] = {"color": "black", "linestyle": "-", "linewidth": 2.2, "zorder": 3}
+    styles[BASELINE] = {"color": "black", "linestyle": "-", "linewidth": 2.2, "zorder": 3}
     return styles
 
 

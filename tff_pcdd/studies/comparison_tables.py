@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
+from tff_pcdd.studies.columns import BASELINE, HEADINGS, PARTS, marked
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -25,25 +26,12 @@ from tff_pcdd.studies.run_groups import (
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
 
-# The method that rounds and times are compared with.
-_BASELINE = "fedavg"
-
-# Columns of accuracies: the key in a summary, and the heading.
-_ACCURACIES = {
-    "ga_final": "GA",
-    "ga_second_half": "GA, 2nd half",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-}
 # Further columns if samples were held out.
 _VALIDATED = {
     "va_best": "VA, best round",
     "ga_at_best_round": "GA there",
     "pa_at_best_round": "PA after, there",
 }
-# Groups of classes, for data whose classes differ in size.
-_GROUPS = ("many", "medium", "few")
 
 
 def common_setting(runs: Sequence[StudyRun]) -> str:
@@ -174,7 +162,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
 
 def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
     """The columns of accuracies and metrics; those of the best round only if a run reports one."""
-    headings = dict(_ACCURACIES)
+    headings = dict(HEADINGS)
     for metric in _metrics(runs):
         headings |= {
             f"{metric}_ga_final": f"{metric}, GA",
@@ -208,11 +196,11 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     columns = {
         "GA": {name: summary_values(group, f"{ga}_final") for name, (group, ga) in rows.items()}
     }
-    for part in _GROUPS:
+    for part in PARTS:
         columns[f"GA, {part}"] = {
             name: summary_values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
         }
-    for part in _GROUPS:
+    for part in PARTS:
         columns[f"PA after, {part}"] = {
             name: summary_values(group, f"pa_{part}_final") if ga == "ga" else []
             for name, (group, ga) in rows.items()
@@ -230,7 +218,7 @@ def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
     """The heads that a method's runs report beside the main one, in the order of the summary."""
     keys = [key for run in runs for key in run.summary or ()]
     names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
-    return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in _GROUPS))
+    return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in PARTS))
 
 
 def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
@@ -244,14 +232,14 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     """
     by_method = group_by_method(runs)
     curves = {method: mean_curve(group) for method, group in by_method.items()}
-    if not curves.get(_BASELINE):
+    if not curves.get(BASELINE):
         return ""
-    target = max(curves[_BASELINE].values())
+    target = max(curves[BASELINE].values())
     reached = {
         method: next((number for number, value in curve.items() if value >= target), None)
         for method, curve in curves.items()
     }
-    baseline = reached[_BASELINE]
+    baseline = reached[BASELINE]
     lines = [["method", f"rounds to {target:.1f} %", "speed-up", "best GA of any round"]]
     for method, number in reached.items():
         rounds, speedup = "not reached", tables.NO_VALUE
@@ -266,7 +254,7 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
 def costs(runs: Sequence[StudyRun]) -> str:
     """Memory, traffic and time of each method, from runs of one partition."""
     by_method = group_by_method(runs)
-    baseline = summary_values(by_method.get(_BASELINE, []), "seconds_per_round")
+    baseline = summary_values(by_method.get(BASELINE, []), "seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
     for method, group in by_method.items():
         seconds = summary_values(group, "seconds_per_round")
@@ -288,5 +276,5 @@ def costs(runs: Sequence[StudyRun]) -> str:
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
-    name = method if methods.get(method).has_global_model else f"{method} †"
+    name = marked(method, methods.get(method).has_global_model)
     return f"{name} ‡" if any(run.diverged for run in runs) else name

@@ -8,6 +8,7 @@ from typing import Any
 
 from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes, tables
+from tff_pcdd.studies.columns import BASELINE, GROUPS, HEADINGS, marked
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -18,25 +19,6 @@ from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import Tuned, known_score
 from tff_pcdd.training import ExperimentConfig
-
-# The method that the others are compared with.
-_BASELINE = "fedavg"
-
-# Columns of accuracies beside the one by which settings were chosen: the key in a summary, and the
-# heading. The last six are empty unless the classes differ in size.
-_ACCURACIES = {
-    "ga_final": "GA",
-    "ga_second_half": "GA, 2nd half",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-    "ga_many_final": "GA, many",
-    "ga_medium_final": "GA, medium",
-    "ga_few_final": "GA, few",
-    "pa_many_final": "PA after, many",
-    "pa_medium_final": "PA after, medium",
-    "pa_few_final": "PA after, few",
-}
 
 
 def report(
@@ -86,7 +68,7 @@ def document(
 
 def _name(method: str) -> str:
     """The name of a method, marked if it has no global model."""
-    return method if methods.get(method).has_global_model else f"{method} †"
+    return marked(method, methods.get(method).has_global_model)
 
 
 def _seeds(configs) -> str:
@@ -131,7 +113,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
     """
     by_method = group_by_method(runs)
     headings, columns = [], []
-    for key, heading in {f"{criterion}_best": "VA, best round", **_ACCURACIES}.items():
+    for key, heading in {f"{criterion}_best": "VA, best round", **HEADINGS, **GROUPS}.items():
         values = {method: summary_values(group, key) for method, group in by_method.items()}
         if any(values.values()):
             headings.append(heading)
@@ -144,7 +126,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
             [
                 _name(method),
                 *(column[method] for column in columns),
-                tables.spread(_gains(group, by_method.get(_BASELINE, ())), 1, "+"),
+                tables.spread(_gains(group, by_method.get(BASELINE, ())), 1, "+"),
                 tables.number(summary_values(group, "personal_epochs"), "d"),
                 tables.number(_megabytes(group), ",.1f"),
                 tables.spread(summary_values(group, "seconds_per_round"), 3),
@@ -156,7 +138,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
 
 def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float]:
     """By how much GA exceeds that of the baseline's run with the same seed."""
-    if not runs or runs[0].config.algorithm == _BASELINE:
+    if not runs or runs[0].config.algorithm == BASELINE:
         return []
     known = {run.config.seed: _value(run, "ga_final") for run in baseline}
     pairs = [(_value(run, "ga_final"), known.get(run.config.seed)) for run in runs]
