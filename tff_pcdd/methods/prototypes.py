@@ -7,7 +7,7 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.records import Client, TaskSpec, Upload
+from tff_pcdd.methods.records import Client, TaskSpec
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -61,7 +61,7 @@ class PrototypeMethod(Method):
             return totals[0] + sums, totals[1] + counts
 
         sums, counts = reduce(add, (tf.zeros(shape), tf.zeros(shape[:1])))
-        return Upload({**upload.sums, "features": sums, "counts": counts}, upload.state)
+        return upload._replace(sums={**upload.sums, "features": sums, "counts": counts})
 
     def next_server_state(self, server, sums):
         server = super().next_server_state(server, sums)
