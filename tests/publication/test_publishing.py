@@ -126,9 +126,9 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     assert short["one global model"]["FedAvg"] == f"({expected([51, 52, 53])})"
     # GA after a fifth of the rounds is that of round 1, without the gain of the last one.
     speed = table(page, "round 1")
-    assert list(speed) == ["fedprox", "moon", "fedavg"]
+    assert list(speed) == ["fedprox", "fedavg"]
     assert [row[next(key for key in row if "round 1" in key)] for row in speed.values()] == [
-        f"52.0 → {np.mean(values):.1f}" for values in ([60, 55, 53], [21, 32, 37], [51, 52, 53])
+        f"52.0 → {np.mean(values):.1f}" for values in ([60, 55, 53], [51, 52, 53])
     ]
     chosen = table(page, "chosen settings")
     assert chosen["fedprox"]["chosen settings"] == "client_learning_rate=0.01, fedprox_mu=1"

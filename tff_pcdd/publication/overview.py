@@ -118,14 +118,14 @@ def _place(
 
 
 def speed(published: Sequence[Published]) -> str:
-    """GA early and at the end, of the best methods by GA on any of the federations, and of FedAvg.
+    """GA early and at the end, of FedAvg and of the best methods that exceed its GA somewhere.
 
     Early is after a fifth of the rounds, or in the last round before that of which GA is published.
     """
     names: dict[str, None] = {}
     for one in published:
-        compared = [name for name in one.methods if is_global(one, name) and name != BASELINE]
-        names |= dict.fromkeys(sorted(compared, key=lambda name: order(one, name))[:_BEST])
+        best = sorted(one.methods, key=lambda name: order(one, name))[:_BEST]
+        names |= dict.fromkeys(name for name in best if order(one, name) < order(one, BASELINE))
     lines = [["method", *(f"{one.title}, round {_early(one)}" for one in published)]]
     for name in (*names, BASELINE):
         lines.append([name, *(_early_and_last(one, name) for one in published)])

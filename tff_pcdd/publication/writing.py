@@ -47,8 +47,8 @@ that is good on most federations and poor on one has a good rank and a low mean.
 
 _SPEED = """\
 How fast methods get there often differs more than where they end. GA after a fifth of the rounds →
-after the last one, of FedAvg and of all methods that are among the three best by GA on one of the
-federations:"""
+after the last one, of FedAvg and of all methods that have a higher GA on one of the federations and
+are among the three best there:"""
 
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
