@@ -44,7 +44,6 @@ def check_space(directory: Path, needed: int, what: str) -> None:
         directory: the directory; if it does not exist, the first of its parents that exists.
         needed: number of bytes.
         what: what needs the space, for the error.
-        setting: the setting that names the directory, for the error.
 
     Raises:
         SettingError: there is less space.

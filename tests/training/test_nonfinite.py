@@ -190,7 +190,7 @@ def test_a_model_with_such_answers_is_not_exported(compute):
     for variable in model.network.variables:
         variable.assign(tf.fill(variable.shape, 1e30))
     with pytest.raises(DataError, match=r"^answers of the model are NaN or infinite$"):
-        model.accuracy(simulation.federation.test, 32)
+        model.calibrate(simulation.federation.test, simulation.federation.test, 32)
 
 
 # The decision, without training.
