@@ -68,6 +68,19 @@ def test_the_signed_rank_test_counts_signs(differences, magnitudes):
     assert ranks.signed_rank(np.negative(differences)) == pytest.approx(2 * tail)
 
 
+@pytest.mark.parametrize("form", [".4f", ".9g"])
+def test_digits_that_files_leave_out_do_not_separate_equal_values(form):
+    """Counts of correct answers to 360 questions, and what tables hold of them in percent."""
+    generator = np.random.default_rng(0)
+    counts = generator.integers(300, 320, (21, 2))
+    written = np.array([[float(f"{100 * count / 360:{form}}") for count in row] for row in counts])
+    exact = ranks.signed_rank((counts[:, 0] - counts[:, 1]).astype(float))
+    assert ranks.signed_rank(written[:, 0] - written[:, 1]) == exact
+    means = np.array([[[300, 301, 305], [302, 302, 302], [310, 300, 290]]])
+    tables = np.vectorize(lambda count: float(f"{100 * count / 360:{form}}"))(means).mean(axis=2)
+    assert ranks.ranks(tables).tolist() == [[1.5, 1.5, 3]]
+
+
 def test_equal_values_do_not_differ():
     assert ranks.signed_rank([0.0, 0.0]) == ranks.signed_rank([]) == 1.0
     assert ranks.signed_rank([1.0, -1.0]) == 1.0

@@ -17,6 +17,10 @@ from scipy import stats
 # The level of significance of all tests.
 LEVEL = 0.05
 
+# Accuracies in % are published with four digits after the point, so a difference of two of them is
+# uncertain by 1e-4. Values that are closer than the uncertainty of both are equal ones.
+_RESOLUTION = 2.5e-4
+
 
 class Friedman(NamedTuple):
     """The test of whether all methods have the same average rank.
@@ -40,7 +44,19 @@ def ranks(values: np.ndarray) -> np.ndarray:
         >>> ranks(np.array([[80.0, 90.0, 80.0]])).tolist()
         [[2.5, 1.0, 2.5]]
     """
-    return np.apply_along_axis(stats.rankdata, 1, -values)
+    return np.apply_along_axis(stats.rankdata, 1, -_merged(values))
+
+
+def _merged(values: np.ndarray) -> np.ndarray:
+    """Values [federations, methods], of which those that only rounding separates are made equal."""
+    return np.apply_along_axis(_merged_row, 1, values)
+
+
+def _merged_row(values: np.ndarray) -> np.ndarray:
+    order = np.argsort(values)
+    groups = np.cumsum(np.diff(values[order], prepend=values[order[0]]) > _RESOLUTION)
+    means = np.bincount(groups, values[order]) / np.bincount(groups)
+    return means[groups[np.argsort(order)]]
 
 
 def friedman(values: np.ndarray) -> Friedman | None:
@@ -55,7 +71,7 @@ def friedman(values: np.ndarray) -> Friedman | None:
     federations, methods = values.shape
     if federations < 2 or methods < 3 or np.all(ranks(values) == ranks(values)[0, 0]):
         return None
-    return Friedman(*map(float, stats.friedmanchisquare(*values.T)))
+    return Friedman(*map(float, stats.friedmanchisquare(*_merged(values).T)))
 
 
 def critical_difference(methods: int, federations: int) -> float:
@@ -77,10 +93,11 @@ def signed_rank(differences: Sequence[float]) -> float:
     Args:
         differences: of paired values; those that are 0 are left out.
     """
-    # Accuracies are multiples of 1 / samples; rounding errors must not separate equal ones.
-    unequal = np.array([d for d in np.round(differences, 9) if d])
+    unequal = np.array([d for d in differences if abs(d) > _RESOLUTION])
+    if not len(unequal):
+        return 1.0
     # Doubled, so that mean ranks are integers as well.
-    doubled = np.rint(2 * stats.rankdata(np.abs(unequal))).astype(int)
+    doubled = np.rint(2 * stats.rankdata(_merged_row(np.abs(unequal)))).astype(int)
     # The probability of each sum of the ranks with a positive sign, if both signs are as likely.
     probabilities = np.ones(1)
     for rank in doubled:
