@@ -79,6 +79,15 @@ def test_names_that_urls_and_disks_can_hold():
     assert len(slugs.slugs(["x" * 300])[0]) <= 100
 
 
+def test_the_name_of_another_client_in_an_earlier_export_is_forgotten(tmp_path):
+    for version, client_id in enumerate(["St. Mary", "st-mary"], 1):
+        directory = layout.ExportDirectory(tmp_path, version)
+        with directory.writing({}, {"personal/st-mary": client_id}):
+            fill(directory, "personal/st-mary")
+    assert json.loads((tmp_path / "sites.json").read_text()) == {}
+    assert "# client" not in (tmp_path / "models.config").read_text()
+
+
 def test_clients_are_named_beside_their_models(tmp_path):
     directory = layout.ExportDirectory(tmp_path, 1)
     with directory.writing({}, {"personal/lyon": "lyon", "personal/st-mary": "St. Mary\n"}):

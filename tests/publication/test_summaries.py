@@ -46,6 +46,22 @@ def table(text, heading):
     return {line[0]: dict(zip(head, line, strict=True)) for line in body}
 
 
+def test_baselines_are_not_ranked_and_ga_needs_a_global_model(tmp_path, monkeypatch):
+    more = {name: {"P10C2": (99, 98)} for name in ("central", "fedper", "not_imported")}
+    monkeypatch.setitem(globals(), "GA", {**GA, **more})
+    write(tmp_path / "one", "P10C2")
+    text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final", "pa_final"])
+    ranked = {"fedavg", "fedgela", "fedprox", "moon", "not_imported"}
+    assert set(table(text, "GA")) == ranked
+    assert set(table(text, "PA after")) == {*ranked, "fedper"}
+
+
+def test_measures_that_were_not_measured_are_refused(directories, tmp_path):
+    with refuses("measures", "ga_at_best_round was not measured in these comparisons"):
+        summaries.summarize(directories, tmp_path / "out", ["ga_final", "ga_at_best_round"])
+    assert not (tmp_path / "out").exists()
+
+
 def test_methods_are_ranked_over_federations(directories, tmp_path):
     text = summaries.summarize(directories, tmp_path / "out", ["ga_final"])
     assert (tmp_path / "out" / "summary.md").read_text() == text
@@ -136,6 +152,10 @@ def test_refusals(directories, tmp_path):
         summaries.summarize([sweep, sweep / "comparison"], out)
     with refuses("measures", "loss is not one of ga_final"):
         summaries.summarize(directories, out, ["loss"])
-    with refuses("comparison_dirs", "at least two methods"):
-        summaries.summarize(directories, out, ["ga_second_half"])
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "comparison.csv").write_text(
+        f"{','.join(HEADER)}\niid,moon,1,False,,9,9\n"
+    )
+    with refuses("comparison_dirs", "at least two methods need finished runs in all of them"):
+        summaries.summarize([directories[0], tmp_path / "other"], out)
     assert not out.exists()

@@ -220,15 +220,15 @@ class ExportDirectory:
         """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
-        names = {
-            model_name(folder): client_id
-            for folder, client_id in (clients or {}).items()
-            if folder != f"{_PERSONAL}/{client_id}"
-        }
-        names = {**_read(self._root / SITES), **names}
+        names = _read(self._root / SITES)
+        for folder, client_id in (clients or {}).items():
+            # Also if an earlier export had another client there.
+            names.pop(model_name(folder), None)
+            if folder != f"{_PERSONAL}/{client_id}":
+                names[model_name(folder)] = client_id
         there = set(map(model_name, folders))
         kept = {name: client_id for name, client_id in sorted(names.items()) if name in there}
-        if kept:
+        if kept or (self._root / SITES).exists():
             text = json.dumps(kept, indent=2, ensure_ascii=False)
             files.write_text(self._root / SITES, text + "\n")
         files.write_text(self._root / MODELS_CONFIG, _models_config(folders, kept))
@@ -237,7 +237,7 @@ class ExportDirectory:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object that an export has written; empty if there is none of use."""
     try:
-        values = json.loads(path.read_text())
+        values = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

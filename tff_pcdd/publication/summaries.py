@@ -12,6 +12,7 @@ import numpy as np
 
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
+from tff_pcdd.methods import registry
 from tff_pcdd.publication import ranks, summary_picture, summary_tables
 from tff_pcdd.publication.summary_tables import MEASURES
 from tff_pcdd.report import comparison_results, settings_table
@@ -112,8 +113,8 @@ def summarize(
         The text of summary.md.
 
     Raises:
-        SettingError: a directory holds no comparison, is named twice, or a measure is unknown; or
-            fewer than two methods have runs on all federations.
+        SettingError: a directory holds no comparison, is named twice, or a measure is unknown or
+            was not measured; or fewer than two methods have runs on all federations.
         DamagedFileError: comparison.csv is damaged.
         WriteError: a file cannot be written.
     """
@@ -122,6 +123,13 @@ def summarize(
             reason = f"{measure} is not one of {', '.join(MEASURES)}"
             raise SettingError("measures", ",".join(measures), reason)
     federations = read(comparison_dirs)
+    everything = [result for federation in federations for result in federation.results]
+    for measure in measures:
+        if tuple(measures) != DEFAULT and all(
+            one.values.get(measure) is None for one in everything
+        ):
+            reason = f"{measure} was not measured in these comparisons"
+            raise SettingError("measures", ",".join(measures), reason)
     rankings = [
         ranking for measure in measures if (ranking := rank(federations, measure)) is not None
     ]
@@ -193,7 +201,8 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     methods = [
         method
         for method in dict.fromkeys(result.method for f in federations for result in f.results)
-        if all(federation.values(method, measure) for federation in federations)
+        if _is_ranked(method, measure)
+        and all(federation.values(method, measure) for federation in federations)
     ]
     if len(methods) < 2:
         return None
@@ -223,6 +232,17 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         {m: (sum(d > 0 for d in pairs), len(pairs)) for m, pairs in against_baseline.items()},
         max(map(len, against_best.values())),
     )
+
+
+def _is_ranked(method: str, measure: str) -> bool:
+    """Baselines are not compared with methods, and GA needs a global model.
+
+    Nothing is known about methods of modules that are not imported; they are ranked.
+    """
+    known = registry.classes().get(method)
+    if known is None:
+        return True
+    return not known.baseline and (known.has_global_model or not measure.startswith("ga_"))
 
 
 def _differences(
