@@ -205,13 +205,9 @@ def _delay_for(seconds):
     return int(turns * seconds / (time.monotonic() - begin))
 
 
-def _signal_later(pids, number, seconds=1.0):
-    def wait_and_signal():
-        time.sleep(seconds)
-        for pid in pids:
-            os.kill(pid, number)
-
-    threading.Thread(target=wait_and_signal, daemon=True).start()
+def _kill(pids):
+    for pid in pids:
+        os.kill(pid, signal.SIGKILL)
 
 
 def test_killed_actors_do_not_change_the_result(on_own_actors, caplog):
@@ -219,12 +215,11 @@ def test_killed_actors_do_not_change_the_result(on_own_actors, caplog):
     server = toy.initialize()
     expected = toy.next_round(server, *toy.clients(4, delay))
     assert not caplog.records
-    _signal_later(on_own_actors.pids(), signal.SIGKILL)
+    toy.while_all_compute(on_own_actors.actors, lambda: _kill(on_own_actors.pids()))
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
     assert caplog.text.count("is lost (") == 2
     # Also between rounds, and with those that have started again.
-    for pid in on_own_actors.pids():
-        os.kill(pid, signal.SIGKILL)
+    _kill(on_own_actors.pids())
     _assert_close(toy.next_round(server, *toy.clients(4)), expected, 0)
 
 

@@ -1,6 +1,5 @@
 """The runtime `ray` on a cluster of several nodes, one of which is lost and replaced."""
 
-import threading
 import time
 
 import numpy as np
@@ -61,8 +60,7 @@ def test_a_lost_node_does_not_change_the_result(context, cluster, caplog):
     delay = int(delay * 3 / (time.monotonic() - begin))
     expected = toy.next_round(server, *toy.clients(4, delay))
 
-    remove = threading.Timer(1.0, cluster.lose_node, [cluster.nodes[0]])
-    remove.start()
+    remove = toy.while_all_compute(context.actors, lambda: cluster.lose_node(cluster.nodes[0]))
     _assert_equal(toy.next_round(server, *toy.clients(4, delay)), expected)
     remove.join()
     (lost,) = [actor for actor in context.actors.all if actor.lost]

@@ -4,6 +4,8 @@ A round consists of a broadcast, local training with a client state, an aggregat
 sums.
 """
 
+import threading
+import time
 from collections import OrderedDict
 
 import numpy as np
@@ -184,3 +186,19 @@ def clients(num_clients: int, delay: int = 0, samples: int = 4):
         for i in range(num_clients)
     ]
     return states, data
+
+
+def while_all_compute(actors, action):
+    """Starts a thread that calls `action` as soon as each of the Ray actors has a share.
+
+    A fixed time would not do: on a busy machine, nobody knows how long a share takes.
+    """
+
+    def wait():
+        while not all(actor.result is not None for actor in actors.all):
+            time.sleep(0.01)
+        action()
+
+    thread = threading.Thread(target=wait, daemon=True)
+    thread.start()
+    return thread
