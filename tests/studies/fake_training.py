@@ -19,6 +19,8 @@ from tff_pcdd.studies.run_reports import News
 
 FAILS, DIES_ONCE_EARLY, DIES_ONCE, DIES, WARNS, SLEEPS = 13, 20, 21, 22, 23, 24
 REFUSED, DIES_CHECKING = 30, 31
+# Two that wait for each other, so they are computed at the same time.
+MEET = 40, 41
 
 
 def run_experiment(config, folder, options, *, overwrite, label, callbacks):
@@ -42,6 +44,11 @@ def run_experiment(config, folder, options, *, overwrite, label, callbacks):
         logging.warning("seed %s is unusual", config.seed)
     if config.seed == SLEEPS:
         time.sleep(600)
+    deadline = time.monotonic() + 60
+    while config.seed in MEET and time.monotonic() < deadline:
+        if all((folder.parent / f"seed_{seed}").exists() for seed in MEET):
+            break
+        time.sleep(0.05)
     (folder / "config.json").write_text(json.dumps(config.to_settings()))
     (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
     summary = {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
