@@ -18,6 +18,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
 
     Args:
         directory: the directory; if it does not exist, the first of its parents that exists.
+        setting: the setting that names the directory, for the error.
 
     Raises:
         SettingError: no file can be created.

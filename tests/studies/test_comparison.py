@@ -44,6 +44,7 @@ def computed(monkeypatch):
 
 def table(text):
     """The rows of a markdown table as dicts."""
+    assert len({len(line) for line in text.splitlines()}) == 1
     head, *body = table_rows(text)
     return [dict(zip(head, line, strict=True)) for line in body]
 

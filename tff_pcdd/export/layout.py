@@ -220,7 +220,8 @@ class ExportDirectory:
         """
         found = {path.parent.parent for path in self._root.glob("**/[0-9]*/saved_model.pb")}
         folders = sorted(path.relative_to(self._root).as_posix() for path in found)
-        names = _read(self._root / SITES)
+        sites = self._root / SITES
+        names = _read(sites)
         for folder, client_id in (clients or {}).items():
             # Also if an earlier export had another client there.
             names.pop(model_name(folder), None)
@@ -228,9 +229,8 @@ class ExportDirectory:
                 names[model_name(folder)] = client_id
         there = set(map(model_name, folders))
         kept = {name: client_id for name, client_id in sorted(names.items()) if name in there}
-        if kept or (self._root / SITES).exists():
-            text = json.dumps(kept, indent=2, ensure_ascii=False)
-            files.write_text(self._root / SITES, text + "\n")
+        if kept or sites.exists():
+            files.write_text(sites, json.dumps(kept, indent=2, ensure_ascii=False) + "\n")
         files.write_text(self._root / MODELS_CONFIG, _models_config(folders, kept))
 
 

@@ -141,8 +141,9 @@ class LocalTraining:
                 epochs = -(-limit // tf.maximum(steps, 1))
             epoch = functools.partial(self._epoch, step, examples, phase_seed, limit)
             earlier, totals = totals, repeat(epochs, epoch, totals)
-            for name in returned:
-                measured[name] += totals[-1] - earlier[-1]
+            for name in metric_names:
+                if name in returned:
+                    measured[name] += totals[-1] - earlier[-1]
         names = ("loss", *metric_names, "samples")
         sums = OrderedDict(zip(names, tf.unstack(totals), strict=True))
         if measured:

@@ -10,7 +10,7 @@ from tff_pcdd import markdown
 from tff_pcdd.publication.published import Published, settings_of
 from tff_pcdd.publication.summaries import Federation
 from tff_pcdd.studies import tables
-from tff_pcdd.studies.columns import BASELINE, headings, marked
+from tff_pcdd.studies.columns import BASELINE, headings, label
 
 # A method is explained if its accuracy is so many percentage points below FedAvg's, or at most this
 # multiple of the accuracy of guessing.
@@ -34,7 +34,7 @@ def federation(
 ) -> Federation:
     """The results of the methods that fit, for `summaries.rank`."""
     kept = [result for result in published.results if fits(published, result.method)]
-    return Federation(published.title, kept)
+    return Federation(published.title, kept, published.without_global_model)
 
 
 def results(published: Published) -> str:
@@ -59,7 +59,7 @@ def results(published: Published) -> str:
         megabytes = [math.fsum(pair) / 1e6 for pair in zip(sent, received, strict=True)]
         lines.append(
             [
-                marked(name, name not in lacking),
+                label(name, name not in lacking),
                 *(column[name] for column in columns),
                 tables.spread(gain, 1, "+"),
                 ahead,

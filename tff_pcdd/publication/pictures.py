@@ -14,7 +14,7 @@ from matplotlib.figure import Figure
 
 from tff_pcdd import files
 from tff_pcdd.publication.published import Published
-from tff_pcdd.studies.columns import BASELINE, marked
+from tff_pcdd.studies.columns import BASELINE, label
 from tff_pcdd.training.history import in_common
 
 _COLUMNS = 6
@@ -56,7 +56,7 @@ def curves(published: Published):
     panels = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
     for axes, method in zip(panels, order, strict=False):
         _panel(axes, method, means)
-        name = marked(method, method not in lacking)
+        name = label(method, method not in lacking)
         axes.set_title(f"{name}  {means[method][1][-1]:.1f}", fontsize=8)
     for index, axes in enumerate(panels):
         if index >= len(order):

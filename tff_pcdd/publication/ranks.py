@@ -44,15 +44,11 @@ def ranks(values: np.ndarray) -> np.ndarray:
         >>> ranks(np.array([[80.0, 90.0, 80.0]])).tolist()
         [[2.5, 1.0, 2.5]]
     """
-    return np.apply_along_axis(stats.rankdata, 1, -_merged(values))
+    return np.apply_along_axis(lambda row: stats.rankdata(-_merged(row)), 1, values)
 
 
 def _merged(values: np.ndarray) -> np.ndarray:
-    """Values [federations, methods], of which those that only rounding separates are made equal."""
-    return np.apply_along_axis(_merged_row, 1, values)
-
-
-def _merged_row(values: np.ndarray) -> np.ndarray:
+    """Values [n], of which those that only rounding separates are made equal."""
     order = np.argsort(values)
     groups = np.cumsum(np.diff(values[order], prepend=values[order[0]]) > _RESOLUTION)
     means = np.bincount(groups, values[order]) / np.bincount(groups)
@@ -69,9 +65,11 @@ def friedman(values: np.ndarray) -> Friedman | None:
         None with fewer than two federations or three methods, or if all ranks are equal.
     """
     federations, methods = values.shape
-    if federations < 2 or methods < 3 or np.all(ranks(values) == ranks(values)[0, 0]):
+    placed = ranks(values)
+    if federations < 2 or methods < 3 or np.all(placed == placed[0, 0]):
         return None
-    return Friedman(*map(float, stats.friedmanchisquare(*_merged(values).T)))
+    # The test ranks once more, which does not change ranks.
+    return Friedman(*map(float, stats.friedmanchisquare(*placed.T)))
 
 
 def critical_difference(methods: int, federations: int) -> float:
@@ -97,7 +95,7 @@ def signed_rank(differences: Sequence[float]) -> float:
     if not len(unequal):
         return 1.0
     # Doubled, so that mean ranks are integers as well.
-    doubled = np.rint(2 * stats.rankdata(_merged_row(np.abs(unequal)))).astype(int)
+    doubled = np.rint(2 * stats.rankdata(_merged(np.abs(unequal)))).astype(int)
     # The probability of each sum of the ranks with a positive sign, if both signs are as likely.
     probabilities = np.ones(1)
     for rank in doubled:

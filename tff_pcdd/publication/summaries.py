@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -36,10 +36,12 @@ class Federation:
     Attributes:
         name: the data and their partition.
         results: the finished runs.
+        without_global_model: methods among them whose GA is not that of a model; it is not ranked.
     """
 
     name: str
     results: Sequence[Result]
+    without_global_model: Collection[str] = ()
 
     def values(self, method: str, measure: str) -> dict[str, float]:
         """The values of a method by seed; 0 for a run that diverged."""
@@ -123,10 +125,10 @@ def summarize(
             reason = f"{measure} is not one of {', '.join(MEASURES)}"
             raise SettingError("measures", ",".join(measures), reason)
     federations = read(comparison_dirs)
-    everything = [result for federation in federations for result in federation.results]
-    for measure in measures:
-        if tuple(measures) != DEFAULT and all(
-            one.values.get(measure) is None for one in everything
+    # Of those that nobody asked for, some may be missing.
+    for measure in measures if tuple(measures) != DEFAULT else ():
+        if not any(
+            result.values.get(measure) is not None for f in federations for result in f.results
         ):
             reason = f"{measure} was not measured in these comparisons"
             raise SettingError("measures", ",".join(measures), reason)
@@ -171,7 +173,10 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
             raise SettingError("comparison_dirs", path, reason) from None
         for partition in dict.fromkeys(result.partition for result in results):
             own = [result for result in results if result.partition == partition]
-            found.append((path, Federation(_name(directory, own, partition), own)))
+            lacking = {
+                result.method for result in own if not _known(result, "has_global_model", True)
+            }
+            found.append((path, Federation(_name(directory, own, partition), own, lacking)))
     names = [federation.name for _, federation in found]
     return [
         federation
@@ -198,10 +203,15 @@ def _name(directory: Directory, results: Sequence[Result], partition: str) -> st
 
 def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     """The ranking by a measure; None if fewer than two methods have it on all federations."""
+    results = [result for federation in federations for result in federation.results]
+    # They are not compared with methods.
+    left_out = {result.method for result in results if _known(result, "baseline", False)}
+    if measure.startswith("ga_"):
+        left_out.update(*(federation.without_global_model for federation in federations))
     methods = [
         method
-        for method in dict.fromkeys(result.method for f in federations for result in f.results)
-        if _is_ranked(method, measure)
+        for method in dict.fromkeys(result.method for result in results)
+        if method not in left_out
         and all(federation.values(method, measure) for federation in federations)
     ]
     if len(methods) < 2:
@@ -234,15 +244,9 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     )
 
 
-def _is_ranked(method: str, measure: str) -> bool:
-    """Baselines are not compared with methods, and GA needs a global model.
-
-    Nothing is known about methods of modules that are not imported; they are ranked.
-    """
-    known = registry.classes().get(method)
-    if known is None:
-        return True
-    return not known.baseline and (known.has_global_model or not measure.startswith("ga_"))
+def _known(result: Result, attribute: str, otherwise: bool) -> bool:
+    """An attribute of the method of a run; the module of a user's own may not be imported here."""
+    return getattr(registry.classes().get(result.method), attribute, otherwise)
 
 
 def _differences(

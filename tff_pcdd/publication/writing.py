@@ -238,15 +238,8 @@ def _rankings(published: Sequence[Published]) -> list[Ranking]:
     complete = overview.complete(published)
     if len(complete) < 2:
         return []
-    found = []
-    for measure in _RANKED:
-        fits = (
-            (lambda one, method: method not in one.without_global_model)
-            if measure.startswith("ga")
-            else (lambda *_: True)
-        )
-        groups = [federation_tables.federation(one, fits) for one in complete]
-        found.append(summaries.rank(groups, measure))
+    groups = [federation_tables.federation(one) for one in complete]
+    found = [summaries.rank(groups, measure) for measure in _RANKED]
     return [ranking for ranking in found if ranking is not None]
 
 

@@ -27,14 +27,14 @@ GROUPS = {
 
 def headings(*columns: str) -> dict[str, str]:
     """The headings of some columns, by column."""
-    return {column: HEADINGS.get(column) or GROUPS[column] for column in columns}
+    return {column: {**HEADINGS, **GROUPS}[column] for column in columns}
 
 
-def marked(method: str, has_global_model: bool) -> str:
+def label(method: str, has_global_model: bool) -> str:
     """The name of a method in tables; † if it has no global model.
 
     Example:
-        >>> marked("fedavg", True), marked("fedper", False)
+        >>> label("fedavg", True), label("fedper", False)
         ('fedavg', 'fedper †')
     """
     return method if has_global_model else f"{method} †"

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes as notes
 from tff_pcdd.studies import tables
-from tff_pcdd.studies.columns import BASELINE, HEADINGS, PARTS, marked
+from tff_pcdd.studies.columns import BASELINE, HEADINGS, PARTS, label
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -276,5 +276,5 @@ def costs(runs: Sequence[StudyRun]) -> str:
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
-    name = marked(method, methods.get(method).has_global_model)
+    name = label(method, methods.get(method).has_global_model)
     return f"{name} ‡" if any(run.diverged for run in runs) else name

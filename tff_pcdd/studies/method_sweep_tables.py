@@ -8,7 +8,7 @@ from typing import Any
 
 from tff_pcdd import markdown, methods
 from tff_pcdd.studies import comparison_notes, tables
-from tff_pcdd.studies.columns import BASELINE, GROUPS, HEADINGS, marked
+from tff_pcdd.studies.columns import BASELINE, GROUPS, HEADINGS, label
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -68,7 +68,7 @@ def document(
 
 def _name(method: str) -> str:
     """The name of a method, marked if it has no global model."""
-    return marked(method, methods.get(method).has_global_model)
+    return label(method, methods.get(method).has_global_model)
 
 
 def _seeds(configs) -> str:

@@ -61,13 +61,12 @@ def round_metrics(
     if not metrics["step_taken"]:
         nonfinite.note("the server's step is not finite; it is not taken", lost=True)
     train_loss = sums.pop("loss") / samples
+    # Of a metric that no phase returns, although there were samples.
+    unmeasured = math.nan if trained_on else samples
     nonfinite.check_loss(train_loss)
     return {
         "train_loss": train_loss,
-        **{
-            name: sums[name] / ((float(count) or math.nan) if trained_on else samples)
-            for name, count in measured.items()
-        },
+        **{name: sums[name] / (float(count) or unmeasured) for name, count in measured.items()},
         **work,
     }
 

@@ -24,17 +24,18 @@ def measure(parts: Iterable[np.ndarray], white: float) -> Statistics:
         The means and the deviations; 1 instead of the deviation of a constant channel.
     """
     number, sums, squares = 0, np.zeros(1), np.zeros(1)
-    least, most = np.full(1, np.inf), np.full(1, -np.inf)
+    first, varies = None, np.zeros(1, bool)
     for part in parts:
         # Sums of whole numbers are exact, so they do not depend on the machine.
         values = np.asarray(part, np.float64).reshape(-1, part.shape[-1])
         number += len(values)
         sums, squares = sums + values.sum(axis=0), squares + (values**2).sum(axis=0)
-        least = np.minimum(least, values.min(axis=0, initial=np.inf))
-        most = np.maximum(most, values.max(axis=0, initial=-np.inf))
+        if not varies.all():
+            first = values[0] if first is None else first
+            varies = varies | (values != first).any(axis=0)
     mean = sums / number
     # Rounding errors are no deviation.
-    std = np.sqrt(np.maximum(squares / number - mean**2, 0)) * (least < most)
+    std = np.sqrt(np.maximum(squares / number - mean**2, 0)) * varies
     mean, std = mean / white, std / white
     deviations = tuple(_rounded(value, value) or 1.0 for value in std)
     return tuple(map(_rounded, mean, np.minimum(np.abs(mean), deviations))), deviations
