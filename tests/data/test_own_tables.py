@@ -174,6 +174,8 @@ def test_cells_of_data_frames_too(value):
         ("path,label,site\n/etc/hostname,1,a\n", "which is not a path below"),
         ('path,label,site\n"a.png,1,a\n', "unexpected end of data"),
         ("path,label,site,split\na.png,1,a,valid\n", "row 2: split 'valid' is not train or test"),
+        ("path,label,site\n\na.png,1\n", "row 3: has 2 cells, but there are 3 columns"),
+        ("path,label,site\n\na.png,1,a\n\na.png,,a\n", "row 5: the label is missing"),
         ("path,label,site\na.png,1,a\na.png,1,a\n", "holds only the class 1"),
     ],
 )
@@ -181,6 +183,11 @@ def test_tables_that_cannot_be_used(tmp_path, text, message):
     write(tmp_path / "a.png", noise(0, 4, 4, 3))
     (tmp_path / "a.csv").write_text(text)
     refused(tmp_path / "a.csv", message)
+
+
+def test_blank_rows_of_numbers_count(tmp_path):
+    (tmp_path / "a.csv").write_text("age,label,site\n\n50,1,a\n\nold,2,a\n")
+    refused(tmp_path / "a.csv", "row 5: 'old' in column 'age'", feature_columns="age")
 
 
 def test_a_table_in_another_encoding(tmp_path):

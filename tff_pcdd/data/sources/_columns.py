@@ -12,12 +12,13 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.sources._image_lists import read_text
+from tff_pcdd.data.sources._names import numbered
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 
 CSV, PARQUET = ".csv", ".parquet"
 
-# The first row of a csv file below its header, as spreadsheets number rows.
+# The first row of a csv file below its header, as spreadsheets number rows; blank rows count.
 _FIRST_ROW = 2
 
 _DELIMITERS = ",;\t"
@@ -29,12 +30,16 @@ class Columns:
     Args:
         place: the file, or what else it is, for messages.
         columns: the values of each column, by its name.
-        first_row: the number of the first row in messages.
+        rows: the number of each row in messages; counted from 0 by default.
+
+    Attributes:
+        place: as given.
+        rows: as given, or the default.
     """
 
-    def __init__(self, place: str, columns: Mapping[str, Any], first_row: int = 0):
+    def __init__(self, place: str, columns: Mapping[str, Any], rows: Sequence[int] | None = None):
         self.place = place
-        self.first_row = first_row
+        self.rows = range(len(next(iter(columns.values()), ()))) if rows is None else rows
         self._columns = columns
 
     @property
@@ -71,16 +76,16 @@ class Columns:
         """
         values = self.values(name, setting)
         column = np.empty(len(values), np.float32)
-        for row, value in enumerate(values):
+        for index, (row, value) in enumerate(numbered(values, self.rows)):
             try:
                 with np.errstate(over="ignore"):
-                    column[row] = value
+                    column[index] = value
             except (TypeError, ValueError):
-                column[row] = np.nan
-            if not np.isfinite(column[row]):
+                column[index] = np.nan
+            if not np.isfinite(column[index]):
                 raise DataError(
-                    f"{self.place}, row {row + self.first_row}: {value!r:.40} in column {name!r} "
-                    "is not a finite number"
+                    f"{self.place}, row {row}: {value!r:.40} in column {name!r} is not a finite "
+                    "number"
                 )
         return column
 
@@ -91,13 +96,14 @@ def read_columns(path: pathlib.Path) -> Columns:
     Raises:
         DataError: if it cannot be read, or holds no rows; names the file.
     """
-    columns = _read_parquet(path) if path.suffix.lower() == PARQUET else _read_csv(path)
+    columns, rows = _read_parquet(path) if path.suffix.lower() == PARQUET else _read_csv(path)
     if not any(len(column) for column in columns.values()):
         raise DataError(f"{path}: the table is empty")
-    return Columns(str(path), columns, 0 if path.suffix.lower() == PARQUET else _FIRST_ROW)
+    return Columns(str(path), columns, rows)
 
 
-def _read_csv(path: pathlib.Path) -> dict[str, list[str]]:
+def _read_csv(path: pathlib.Path) -> tuple[dict[str, list[str]], list[int]]:
+    """The columns of a csv file, and the numbers of its rows."""
     text = read_text(path)
     header = text.partition("\n")[0]
     delimiter = max(_DELIMITERS, key=header.count)
@@ -105,21 +111,22 @@ def _read_csv(path: pathlib.Path) -> dict[str, list[str]]:
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         names = [name.strip() for name in next(reader, [])]
-        rows = [row for row in reader if row]
+        rows = {number: row for number, row in enumerate(reader, _FIRST_ROW) if row}
     except csv.Error as error:
         raise DataError(f"{path}, line {reader.line_num}: {error}") from error
     repeated = [name for name in names if names.count(name) > 1]
     if repeated:
         raise DataError(f"{path}: column {repeated[0]!r} occurs twice")
-    for number, row in enumerate(rows, _FIRST_ROW):
+    for number, row in rows.items():
         if len(row) != len(names):
             raise DataError(
                 f"{path}, row {number}: has {len(row)} cells, but there are {len(names)} columns"
             )
-    return {name: [row[index] for row in rows] for index, name in enumerate(names)}
+    columns = {name: [row[index] for row in rows.values()] for index, name in enumerate(names)}
+    return columns, list(rows)
 
 
-def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+def _read_parquet(path: pathlib.Path) -> tuple[dict[str, list[Any]], None]:
     check_file(path)
     try:
         import pyarrow.parquet
@@ -131,4 +138,4 @@ def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}
+    return {name: table.column(name).to_pylist() for name in table.column_names}, None

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import re
 import unicodedata
-from collections.abc import Iterable, Sequence
-from typing import Any
+from collections.abc import Iterable, Iterator, Sequence
+from typing import Any, TypeVar
 
 import numpy as np
 
 from tff_pcdd.errors import DataError
+
+_T = TypeVar("_T")
 
 # What tables write for a missing value.
 _MISSING = ("", "nan", "NaN", "<NA>")
@@ -35,7 +37,14 @@ def tidy(name: str, where: str) -> str:
     return text
 
 
-def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> list[str]:
+def numbered(values: Iterable[_T], rows: Sequence[int] | None) -> Iterator[tuple[int, _T]]:
+    """Values with the numbers of their rows; without `rows`, they are counted from 0."""
+    return enumerate(values) if rows is None else zip(rows, values, strict=True)
+
+
+def as_names(
+    values: Iterable[Any], what: str, where: str, rows: Sequence[int] | None = None
+) -> list[str]:
     """Labels or sites as names.
 
     Whole numbers are names too, whatever their type: 1, 1.0 and "1.0" are all "1".
@@ -44,18 +53,18 @@ def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> li
         values: strings, bytes or numbers, [n].
         what: what a value is, for messages: "label" or "site".
         where: the table or array, for messages.
-        first: the number of the first sample in messages.
+        rows: the number of each sample in messages; counted from 0 by default.
 
     Raises:
         DataError: if a value is missing, a number with decimals, or not a name; names its place.
     """
-    texts = as_texts(values, what, where, first)
-    names = [tidy(text, f"{where}, row {row}: the {what}") for row, text in enumerate(texts, first)]
+    texts = numbered(as_texts(values, what, where, rows), rows)
+    names = [tidy(text, f"{where}, row {row}: the {what}") for row, text in texts]
     numbers = [number for name in names if (number := _number(name)) is not None]
     # Names such as "007" stay as they are, and so does "1.5" if another is no number.
     if len(numbers) < len(names) or not any("." in name for name in names):
         return names
-    for row, number in enumerate(numbers, first):
+    for row, number in numbered(numbers, rows):
         if number != np.floor(number):
             raise DataError(
                 f"{where}, row {row}: the {what} {number:g} is not a whole number; a {what} is a "
@@ -64,17 +73,19 @@ def as_names(values: Iterable[Any], what: str, where: str, first: int = 0) -> li
     return [str(int(number)) for number in numbers]
 
 
-def as_texts(values: Iterable[Any], what: str, where: str, first: int = 0) -> list[str]:
+def as_texts(
+    values: Iterable[Any], what: str, where: str, rows: Sequence[int] | None = None
+) -> list[str]:
     """Values as they are written, without blanks at their ends, such as the paths of files.
 
     Args:
-        values, what, where, first: as for `as_names`.
+        values, what, where, rows: as for `as_names`.
 
     Raises:
         DataError: if a value is missing; names its place.
     """
     texts = []
-    for row, value in enumerate(values, first):
+    for row, value in numbered(values, rows):
         text = (_text(value) or "").strip()
         if text in _MISSING:
             raise DataError(f"{where}, row {row}: the {what} is missing")

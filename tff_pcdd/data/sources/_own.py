@@ -20,7 +20,7 @@ from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
-from tff_pcdd.data.sources._names import in_order, similar
+from tff_pcdd.data.sources._names import in_order, numbered, similar
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -169,13 +169,13 @@ class OwnSource(DataSource):
         return in_test
 
 
-def check_parts(parts: Sequence[str], where: str, first: int = 0) -> list[str]:
+def check_parts(parts: Sequence[str], where: str, rows: Sequence[int] | None = None) -> list[str]:
     """The part of each sample, from the texts "train" and "test" in upper or lower case.
 
     Raises:
         DataError: if a text is another; names its row.
     """
-    for row, part in enumerate(parts, first):
+    for row, part in numbered(parts, rows):
         if part.lower() not in PARTS:
             raise DataError(f"{where}, row {row}: split {part!r:.40} is not train or test")
     return [part.lower() for part in parts]

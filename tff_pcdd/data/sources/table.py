@@ -105,9 +105,9 @@ class Table(OwnImages):
             SettingError: if a setting does not fit the table.
             DataError: if a column or a value is missing or cannot be used.
         """
-        place, first = columns.place, columns.first_row
+        place, rows = columns.place, columns.rows
         labels, sites = (
-            as_names(columns.values(name, setting), what, place, first)
+            as_names(columns.values(name, setting), what, place, rows)
             for name, setting, what in (
                 (self.label_column, "label_column", "label"),
                 (self.site_column, "site_column", "site"),
@@ -116,7 +116,7 @@ class Table(OwnImages):
         parts = None
         if self.split_column is not None or _SPLIT in columns:
             texts = columns.values(self.split_column or _SPLIT, "split_column")
-            parts = check_parts(as_names(texts, "split", place, first), place, first)
+            parts = check_parts(as_names(texts, "split", place, rows), place, rows)
         if self.feature_columns is None:
             paths = self._paths(columns, folder)
             return self.pool_images(
@@ -126,7 +126,7 @@ class Table(OwnImages):
                 sites,
                 parts,
                 request,
-                shown=lambda row: f"row {row + first} ({os.path.relpath(paths[row], folder)})",
+                shown=lambda index: f"row {rows[index]} ({os.path.relpath(paths[index], folder)})",
                 notes={},
             )
         chosen = self._chosen_features(columns)
@@ -135,7 +135,7 @@ class Table(OwnImages):
         content = hashlib.sha256(repr(chosen).encode()).hexdigest()
         hashes = row_hashes(x)
         samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda row: f"row {row + first}"
+            place, x, labels, sites, parts, hashes, lambda index: f"row {rows[index]}"
         )
         pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
         return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
@@ -171,7 +171,7 @@ class Table(OwnImages):
                 "by path_column, or columns of numbers by feature_columns"
             )
         cells = columns.values(self.path_column, "path_column")
-        texts = as_texts(cells, "path", columns.place, columns.first_row)
+        texts = as_texts(cells, "path", columns.place, columns.rows)
         return [
             os.fsdecode(path)
             for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
