@@ -490,6 +490,24 @@ def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
     assert "57.0 ± 1.0" in line
 
 
+def test_a_sweep_that_is_added_again_counts_once(finished, monkeypatch, tmp_path):
+    docs = tmp_path / "docs"
+    folder = publishing.publish(finished, docs)
+    seconds = json.loads((folder / "federation.json").read_text())["seconds_of_rounds"]
+    for hour in (1, 1, 2):
+        again = retrained(tmp_path / f"again_{hour}/digits", monkeypatch)
+        lines = [
+            {"started": f"2026-11-25T0{hour}:00:00+00:00", "process": 7, "arguments": []},
+            {"ended": f"2026-11-25T0{hour}:30:00+00:00", "process": 7, "seconds": 1800.0},
+        ]
+        (again / "calls.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+        publishing.publish(again, docs, add_methods=True)
+    record = json.loads((folder / "federation.json").read_text())
+    started = [call["started"][12] for part in record["added"] for call in part["calls"]]
+    assert started == ["1", "2"]
+    assert record["seconds_of_rounds"] == seconds + 2 * (2 + 8 + 3 * 8)
+
+
 def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch, tmp_path):
     docs = tmp_path / "docs"
     again = retrained(tmp_path / "again/digits", monkeypatch)

@@ -29,7 +29,7 @@ def add(
     """The record and the tables of published results with the methods of another sweep.
 
     Methods that had been published are replaced. The calls that computed the new ones are listed
-    apart, in the entry `added` of the record.
+    apart, in the entry `added` of the record, once even if the sweep was added before.
 
     Args:
         folder: the published results.
@@ -64,9 +64,21 @@ def add(
         for name, value in old["settings"].items()
         if record["settings"].get(name) == value and name not in own
     }
-    seconds = round(old["seconds_of_rounds"] + record["seconds_of_rounds"], 1)
-    added = [*old.get("added", ()), {"methods": names, "calls": record["calls"]}]
-    return {**old, "settings": shared, "seconds_of_rounds": seconds, "added": added}, merged
+    new = {name: record[name] for name in ("calls", "seconds_of_rounds")}
+    added, seconds = [], old["seconds_of_rounds"] + new["seconds_of_rounds"]
+    for part in old.get("added", ()):
+        if part["calls"] and part["calls"][:1] == new["calls"][:1]:
+            # The same sweep, which may have gone on since.
+            seconds -= part.get("seconds_of_rounds", 0)
+        else:
+            added.append(part)
+    added.append({"methods": names, **new})
+    return {
+        **old,
+        "settings": shared,
+        "seconds_of_rounds": round(seconds, 1),
+        "added": added,
+    }, merged
 
 
 def _own_settings(tables: Mapping[str, Table]) -> set[str]:
