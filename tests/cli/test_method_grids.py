@@ -1,7 +1,8 @@
-"""The step sizes that sweeps over methods try, by the clients' optimizer."""
+"""Sweeps over methods: the step sizes by the clients' optimizer, and what is printed at the end."""
 
 import pytest
 
+from tff_pcdd import studies
 from tff_pcdd.cli import method_grids, sweep
 from tff_pcdd.cli.flags import Flags
 
@@ -61,3 +62,14 @@ def test_a_dry_run_ends_with_the_size_of_the_sweep(flags, stops, rounds, call_he
         f"4 settings with seed 0{early}, then 3 final runs with seeds 1, 2, 3; "
         f"at most {rounds + 3 * 8} rounds"
     )
+
+
+def test_a_sweep_that_chooses_nothing_says_so(call_here, monkeypatch, tmp_path):
+    result = studies.MethodSweep("| no setting |", {}, [])
+    monkeypatch.setattr(studies, "sweep_methods", lambda *args, **options: result)
+    given = ("--algorithms=fedavg", "--validation_fraction=0.2", f"--output_dir={tmp_path}")
+    status, out, err = call_here("sweep", *given)
+    assert status == 0, err
+    last = f"nothing was chosen, because no run is usable; tables in {tmp_path}"
+    assert out.splitlines() == ["| no setting |", last]
+    assert "report" not in err

@@ -10,11 +10,13 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests.data.refusals import refuses
 from tests.export.conftest import METHODS
 from tests.markdown_tables import table_rows
 from tff_pcdd import export
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import Simulation
+from tff_pcdd.export.checks import check_export
+from tff_pcdd.training import ExperimentConfig, Simulation
 from tff_pcdd.training.run_directory import read_config
 
 _FRESH = pathlib.Path(__file__).with_name("fresh_process.py")
@@ -219,3 +221,14 @@ def test_a_refused_export_releases_the_runtime(runs, tmp_path, monkeypatch):
         )
     assert caught.value.setting == "clients"
     assert len(closed) == 1
+
+
+def test_ids_that_cannot_be_shown_are_not_looked_up_in_the_table(tmp_path):
+    """Which escapes them; `export_run` has the ids themselves."""
+    config = ExperimentConfig.from_settings(algorithm="fedavg")
+    (tmp_path / "clients.csv").write_text("client\n7\nMary\\xa0Smith\n")
+    options = export.ExportOptions(clients="Mary\u00a0Smith")
+    check_export(config, tmp_path, tmp_path / "out", options)
+    (tmp_path / "clients.csv").write_text("client\n7\nMary Smith\n")
+    with refuses("clients", "there is no client 'Mary"):
+        check_export(config, tmp_path, tmp_path / "out", options)

@@ -96,6 +96,18 @@ def test_use_takes_settings():
         assert _double(3) == 6
 
 
+def test_a_block_that_has_ended_is_not_returned_to():
+    """Although a plain call within it has followed it, and the next block follows that call."""
+    outer = tff.framework.get_context_stack().current
+    with runtime.use("inprocess") as first:
+        runtime.use("inprocess")
+    with runtime.use("inprocess"):
+        pass
+    after = tff.framework.get_context_stack().current
+    assert after is not first
+    assert after is outer
+
+
 def test_a_runtime_of_a_users_own(monkeypatch):
     monkeypatch.setattr(runtime.registry, "_classes", dict(runtime.registry.classes()))
 

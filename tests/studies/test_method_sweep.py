@@ -70,6 +70,21 @@ def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
     ]
 
 
+def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
+    class Seldom(Training):
+        def __call__(self, config, folder, *arguments, **options):
+            result = super().__call__(config, folder, *arguments, **options)
+            if "paused" in result:
+                path = folder / "metrics.csv"
+                path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+            return result
+
+    monkeypatch.setattr(this_process, "run_experiment", Seldom(tmp_path))
+    sweep_methods(points(), tmp_path)
+    rows = {row["settings"]: row for row in read(tmp_path / "sweep.csv")}
+    assert {t: int(rows[name(t)]["rounds"]) for t in PROX} == TRAINED
+
+
 def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
     counted = dry_run.sweep_methods(points(), tmp_path).splitlines()[-1]
     sweep_methods(points(), tmp_path)

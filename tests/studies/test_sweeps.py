@@ -76,7 +76,21 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert [(row["client_learning_rate"], row["seed"], row["va_best"]) for row in rows] == [
         (rate, str(seed), str(value)) for (rate, seed), value in VALIDATION.items()
     ]
+    assert {row["settings"] for row in rows} == {point.name for point in POINTS}
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
+
+
+def test_rows_name_settings_that_are_measured_too(monkeypatch, tmp_path):
+    """A run may end before its planned number of rounds."""
+    made = [
+        ExperimentConfig.from_settings(rounds=rounds, validation_fraction=0.2) for rounds in (4, 6)
+    ]
+    summary = {"seed": 0, "rounds": 3, "va_best": 50, "best_round": 3, "ga_at_best_round": 40}
+    monkeypatch.setattr(this_process, "run_experiment", lambda *args, **options: summary)
+    sweep([Point({"rounds": str(c.training.rounds)}, [c]) for c in made], tmp_path)
+    with open(tmp_path / "sweep.csv", newline="") as file:
+        rows = [(row["settings"], row["rounds"]) for row in csv.DictReader(file)]
+    assert rows == [("rounds=4", "3"), ("rounds=6", "3")]
 
 
 def test_files_of_an_earlier_choice_do_not_stay(computed, tmp_path, monkeypatch):

@@ -42,6 +42,12 @@ def test_summary_of_accuracies():
     assert without["ga_second_half"] is None
 
 
+def test_a_methods_own_metrics_are_no_accuracies():
+    """Whatever their names begin with."""
+    measured = history({"round": "1", "ga": "4", "gate": "1", "paths": "2", "variance": "3"})
+    assert [*summary.summarize_accuracies(measured)] == ["ga_final", "ga_best", "ga_second_half"]
+
+
 def test_best_round_where_personal_models_were_not_evaluated():
     results = summary.summarize_accuracies(
         history(

@@ -205,7 +205,7 @@ def _sweep_methods(flags: Flags) -> None:
     budget["final_seeds"] = [config.seed for config in any_point.finals]
     record = directory / method_sweep.CALLS
     with calls.recorded(record, flags.arguments, anew=overwrite, resumed=resumed, **budget):
-        tables, _, failures = sweep_methods(
+        tables, chosen, failures = sweep_methods(
             points,
             directory,
             options,
@@ -215,9 +215,13 @@ def _sweep_methods(flags: Flags) -> None:
             parallel=parallel,
         )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
-    report.write_automatically(flags, comparison_dir=comparison_dir)
+    if chosen:
+        report.write_automatically(flags, comparison_dir=comparison_dir)
     print(tables)
-    print(f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}")
+    if chosen:
+        print(f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}")
+    else:
+        print(f"nothing was chosen, because no run is usable; tables in {output_dir}")
     if failures:
         number = sum(len(p.configs) for grid in points.values() for p in grid)
         number += sum(len(grid[0].finals) for grid in points.values())

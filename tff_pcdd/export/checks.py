@@ -94,9 +94,11 @@ def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
 
 
 def _client_ids(run_dir: Path) -> list[str]:
-    """The ids of a run's clients, if it has a table of them."""
+    """The ids of a run's clients, if it has a table that shows them as they are."""
     try:
         with open(run_dir / CLIENTS, newline="", encoding="utf-8") as file:
-            return [row["client"] for row in csv.DictReader(file)]
+            ids = [row["client"] for row in csv.DictReader(file)]
     except (OSError, ValueError, KeyError, csv.Error):
         return []
+    # The table escapes characters that cannot be shown.
+    return ids if not any("\\" in client_id for client_id in ids) else []

@@ -96,7 +96,8 @@ def use(runtime: str | RuntimeConfig = "inprocess", **options: Any) -> Runtime:
     context = config.create_context()
 
     previous = _active if _active is not None else _default_context()
-    if isinstance(previous, Runtime) and not previous._owned_by_block:
+    # A plain call may have replaced the runtime of a block, which has ended since.
+    while isinstance(previous, Runtime) and (previous._closed or not previous._owned_by_block):
         previous.close()
         previous = previous._previous
     tff.framework.set_default_context(context)

@@ -181,9 +181,12 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
 
 
 def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:
-    settings = [point.settings for point in points for _ in point.configs]
+    run_points = [point for point in points for _ in point.configs]
+    # By name, because settings such as `rounds` have the names of what was measured.
     rows = [
-        {**flags, **run.summary} for flags, run in zip(settings, runs, strict=True) if run.summary
+        {"settings": point.name, **point.settings, **run.summary}
+        for point, run in zip(run_points, runs, strict=True)
+        if run.summary
     ]
     study.write_csv(directory / SWEEP_TABLE, rows)
 

@@ -19,6 +19,7 @@ from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import RunOptions
+from tff_pcdd.training.history import History
 
 # The folder of the runs, in the directory of a sweep.
 FOLDER = "tuning"
@@ -74,8 +75,20 @@ class Trial:
             self,
             score=None if diverged else statistics.fmean(values),
             best_rounds=[number for number, _ in best],
-            rounds=sum(history[-1]["round"] if len(history) else 0 for history in histories),
+            rounds=sum(
+                _trained(run, history, until)
+                for run, history in zip(self.runs, histories, strict=True)
+            ),
         )
+
+
+def _trained(run: StudyRun, history: History, until: int | None) -> int:
+    """The rounds that a run has trained, at least until the round `until` if it has paused there.
+
+    The round of a pause is not always evaluated, so it may have no row.
+    """
+    evaluated = history[-1]["round"] if len(history) else 0
+    return evaluated if until is None or run.summary is not None else max(evaluated, until)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -24,8 +24,8 @@ _INTEGERS = ("round", "upload_bytes", "download_bytes", *WORK, *COUNTS)
 
 # Columns that every run has besides its accuracies, and sums that become them.
 _OWN = {"loss", "samples", "measured", "steps", "train_loss", "seconds", *_INTEGERS}
-# How the names of accuracies and of diagnostics begin.
-_FAMILIES = re.compile(r"(ga|pa|va|diag)(_|$)")
+# How the names of diagnostics begin, and those of accuracies.
+_FAMILIES = re.compile(rf"{accuracies.NAMES.pattern}|diag(_|$)")
 
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]

@@ -7,15 +7,13 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.evaluation.metrics import Metric
-from tff_pcdd.training.accuracies import metric_columns
+from tff_pcdd.training.accuracies import NAMES, metric_columns
 from tff_pcdd.training.history import History, Row, evaluated_in_full
 from tff_pcdd.training.nonfinite import is_lost
 
 if TYPE_CHECKING:
     from tff_pcdd.training.simulation import Simulation
 
-# Prefixes of the names of accuracies: global, personal, validation.
-_TEST, _ACCURACIES = ("ga", "pa"), ("ga", "pa", "va")
 # The key of the best round by each accuracy on held-out samples by which rounds and settings may be
 # chosen.
 BEST_ROUNDS = {
@@ -92,9 +90,9 @@ def summarize_accuracies(
     eligible = [row for row in usable if evaluated_in_full(row)] if whole else usable
     summary: dict[str, Any] = {}
     for name in history.columns:
-        if name.startswith(_ACCURACIES) or name in further:
+        if NAMES.match(name) or name in further:
             summary[f"{name}_final"] = last[name]
-            rows = eligible if name.startswith("va") else usable
+            rows = usable if name in further or _is_tested(name) else eligible
             values = [row[name] for row in rows if row.get(name) is not None]
             summary[f"{name}_best"] = max(values, default=None)
     for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
@@ -116,8 +114,13 @@ def _at_best_round(
     if not measured:
         return {}
     best = max(measured, key=lambda row: row[column])
-    tested = [key for key in best if key.startswith(_TEST) or key in metrics]
+    tested = [key for key in best if key in metrics or _is_tested(key)]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
+
+
+def _is_tested(name: str) -> bool:
+    """Whether a column is an accuracy on test samples."""
+    return NAMES.match(name) is not None and not name.startswith("va")
 
 
 def typical_seconds(history: History) -> float:
