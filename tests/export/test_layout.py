@@ -76,6 +76,8 @@ def test_names_that_urls_and_disks_can_hold():
     for name in made:
         assert re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]*", name)
     assert slugs.slugs(["東京", "大阪"])[0] == made[7]
+    # The id of a client is not given to another one.
+    assert slugs.slugs(["A", "a", "a-2"]) == ["A", "a-3", "a-2"]
     assert len(slugs.slugs(["x" * 300])[0]) <= 100
 
 

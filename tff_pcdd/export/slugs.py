@@ -26,9 +26,11 @@ def slugs(client_ids: Sequence[str]) -> list[str]:
     made = [_slug(client_id) for client_id in client_ids]
     taken: set[str] = set()
     chosen = [""] * len(made)
-    # Ids that are kept come first, so that their names do not depend on the other clients.
-    kept_first = sorted(range(len(made)), key=lambda index: made[index] != client_ids[index])
-    for index in kept_first:
+    # Ids that are such names come first, so that their names do not depend on the other clients;
+    # of those that differ in case only, the first one.
+    such = [index for index, name in enumerate(made) if name == client_ids[index]]
+    kept = {made[index].casefold(): index for index in reversed(such)}
+    for index in dict.fromkeys([*kept.values(), *such, *range(len(made))]):
         name, number = made[index], 1
         while name.casefold() in taken:
             number += 1
