@@ -417,3 +417,25 @@ def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_pa
     with pytest.raises(SettingError, match="is read-only"):
         compare(configs(), tmp_path)
     assert not computed
+
+
+def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
+    """Finished runs are not computed again, so they may have had other samples."""
+    rows = {site: [f"{i},{i % 2},{site}" for i in range(20)] for site in ("a", "b")}
+    table, out = tmp_path / "data.csv", tmp_path / "out"
+    common = {"dataset": "table", "data_dir": str(table), "feature_columns": "age", "model": "mlp"}
+    common |= {"rounds": 1, "local_epochs": 1}
+
+    def run(names):
+        compare(configs(names, [0], **common), out)
+        return (out / "comparison.md").read_text()
+
+    table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], ""]))
+    assert "have changed" not in run(["fedavg", "local"])
+    assert "have changed" not in caplog.text
+    table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], "7,1,b", ""]))
+    text = run(["fedavg", "local", "fedprox"])
+    named = "run those before the change again, with overwrite or in another directory: fedavg seed"
+    assert f"{named} 0 / fedprox seed 0" in " ".join(text.split())
+    assert f"{named} 0 / fedprox seed 0" in caplog.text
+    assert "have changed" in run(["fedprox", "fedavg"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -12,8 +13,9 @@ from etils import epy
 from tff_pcdd import files, stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import clients, comparison_tables, study
+from tff_pcdd.studies.comparison_notes import DIFFERENT_DATA
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_groups import gain_over_local
+from tff_pcdd.studies.run_groups import different_data, gain_over_local
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, History, RunOptions
 from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE
@@ -22,6 +24,8 @@ from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE
 with epy.lazy_imports():
     from tff_pcdd.studies import comparison_plots
     from tff_pcdd.training import plots
+
+_logger = logging.getLogger(__name__)
 
 _ROUNDS, _TABLES = "rounds.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
@@ -82,6 +86,9 @@ def compare(
     stages.enter("drawing pictures")
     _draw(directory, runs)
     stages.leave()
+    if differing := different_data(runs):
+        _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
+        files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
     return Comparison(comparison_tables.report(runs), study.failures(runs))
 
 

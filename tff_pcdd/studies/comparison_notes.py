@@ -33,6 +33,10 @@ DIVERGED = """\
 until the run was stopped or ended. They are left out of all values, which are means over the other
 seeds."""
 
+DIFFERENT_DATA = """\
+The following runs, separated by "/", cannot be compared, because the data have changed between
+them; run those before the change again, with overwrite or in another directory:"""
+
 EXCLUDED = """\
 In some rounds of the following runs, clients were excluded from the mean, because what they
 computed was NaN or infinite; in parentheses, how often:"""

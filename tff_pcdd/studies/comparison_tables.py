@@ -57,10 +57,17 @@ def report(runs: Sequence[StudyRun]) -> str:
     return "\n\n".join(parts)
 
 
-def document(runs: Sequence[StudyRun]) -> str:
-    """The text of comparison.md: all tables and their explanations."""
+def document(runs: Sequence[StudyRun], differing: str = "") -> str:
+    """The text of comparison.md: all tables and their explanations.
+
+    Args:
+        runs: the runs.
+        differing: those that cannot be compared, as from `different_data`.
+    """
     by_partition = group_by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
+    if differing:
+        parts.append(f"**{notes.DIFFERENT_DATA} {differing}.**")
     if len(by_partition) > 1:
         parts += ["## All partitions", overview(by_partition)]
     for partition, group in by_partition.items():
