@@ -160,6 +160,14 @@ def test_cells_of_data_frames_too(value):
             data.from_dataframe(table, features=["age", "bmi"])
 
 
+@pytest.mark.parametrize("column", ["age", "label", "site"])
+def test_columns_have_the_same_length(column):
+    table = {"age": [1, 2, 3, 4], "label": [0, 1, 0, 1], "site": [0, 0, 1, 1]}
+    table[column] = table[column][:3]
+    with pytest.raises(DataError, match=rf"^dataframe: .*column '{column}' has 3( values|$)"):
+        data.from_dataframe(table, features=["age"])
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [

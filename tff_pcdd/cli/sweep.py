@@ -215,13 +215,12 @@ def _sweep_methods(flags: Flags) -> None:
             parallel=parallel,
         )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
+    last = f"nothing was chosen, because no run is usable; tables in {output_dir}"
     if chosen:
         report.write_automatically(flags, comparison_dir=comparison_dir)
+        last = f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}"
     print(tables)
-    if chosen:
-        print(f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}")
-    else:
-        print(f"nothing was chosen, because no run is usable; tables in {output_dir}")
+    print(last)
     if failures:
         number = sum(len(p.configs) for grid in points.values() for p in grid)
         number += sum(len(grid[0].finals) for grid in points.values())

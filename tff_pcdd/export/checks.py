@@ -101,4 +101,4 @@ def _client_ids(run_dir: Path) -> list[str]:
     except (OSError, ValueError, KeyError, csv.Error):
         return []
     # The table escapes characters that cannot be shown.
-    return ids if not any("\\" in client_id for client_id in ids) else []
+    return [] if any("\\" in client_id for client_id in ids) else ids

@@ -73,12 +73,8 @@ def add(
         else:
             added.append(part)
     added.append({"methods": names, **new})
-    return {
-        **old,
-        "settings": shared,
-        "seconds_of_rounds": round(seconds, 1),
-        "added": added,
-    }, merged
+    changed = {"settings": shared, "seconds_of_rounds": round(seconds, 1), "added": added}
+    return {**old, **changed}, merged
 
 
 def _own_settings(tables: Mapping[str, Table]) -> set[str]:

@@ -31,13 +31,13 @@ class Need(NamedTuple):
         text: what it is.
         measure: the heading of the accuracy.
         column: its column.
-        fits: whether a method can serve it.
+        fits: whether a method can serve it; by default, every method can.
     """
 
     text: str
     measure: str
     column: str
-    fits: Callable[[Published, str], bool]
+    fits: Callable[[Published, str], bool] = lambda *_: True
 
 
 def _is_light(published: Published, method: str) -> bool:
@@ -57,26 +57,16 @@ def _is_light(published: Published, method: str) -> bool:
 
 
 NEEDS = (
-    Need("one global model", "GA", "ga_final", lambda *_: True),
+    Need("one global model", "GA", "ga_final"),
     Need(
         "the same, if clients keep nothing and send as much as under FedAvg, or less",
         "GA",
         "ga_final",
         _is_light,
     ),
-    Need(
-        "a global model for the small classes of a long tail",
-        "GA, few",
-        "ga_few_final",
-        lambda *_: True,
-    ),
-    Need(
-        "personal models, without training after the last round",
-        "PA before",
-        "pa_before_final",
-        lambda *_: True,
-    ),
-    Need("personal models after local epochs", "PA after", "pa_final", lambda *_: True),
+    Need("a global model for the small classes of a long tail", "GA, few", "ga_few_final"),
+    Need("personal models, without training after the last round", "PA before", "pa_before_final"),
+    Need("personal models after local epochs", "PA after", "pa_final"),
 )
 
 

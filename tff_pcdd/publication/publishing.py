@@ -24,8 +24,7 @@ from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, number
 from tff_pcdd.studies.method_sweep import COMPARISON
-from tff_pcdd.training import manifests
-from tff_pcdd.training.results import CHECKPOINTS, COMPARISON_TABLE, METRICS, SWEEP_TABLE
+from tff_pcdd.training.results import COMPARISON_TABLE, METRICS, SWEEP_TABLE, newest_checkpoint
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -258,8 +257,7 @@ def _data(
     digests: dict[str, str | None] = {}
     for result, values in zip(results, settings, strict=True):
         if result.folder is not None and digests.get(result.seed) is None:
-            digest = manifests.settings_digest(values)
-            manifest = manifests.newest_intact(result.folder / CHECKPOINTS, digest)
+            manifest = newest_checkpoint(result.folder, values)
             digests[result.seed] = None if manifest is None else manifest.run.get("data")
     return digests
 

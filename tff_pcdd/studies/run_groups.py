@@ -6,10 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd.training import manifests
 from tff_pcdd.training.history import in_common
 from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import CHECKPOINTS
+from tff_pcdd.training.results import newest_checkpoint
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
@@ -51,18 +50,18 @@ def excluded_labels(runs: Sequence[StudyRun]) -> str:
 def different_data(runs: Sequence[StudyRun]) -> str:
     """The labels of runs whose samples differ although their settings of the data are the same.
 
-    Finished runs are not computed again, also if files of the data have changed since. Runs that
-    have no checkpoint, and baselines, which divide the samples in their own ways, do not count.
+    Finished runs are not computed again, also if files of the data have changed since. Runs without
+    a checkpoint do not count.
     """
     differing = []
     for group in _group(runs, lambda run: repr(run.config.data)).values():
         by_data: dict[str, list[str]] = {}
         for run in group:
-            if run.usable and not run.config.method.baseline:
-                settings = manifests.settings_digest(run.config.to_settings())
-                manifest = manifests.newest_intact(run.folder / CHECKPOINTS, settings)
-                if manifest is not None and (data := manifest.run.get("data")):
-                    by_data.setdefault(data, []).append(run.label)
+            manifest = (
+                newest_checkpoint(run.folder, run.config.to_settings()) if run.usable else None
+            )
+            if manifest is not None and (data := manifest.run.get("data")):
+                by_data.setdefault(data, []).append(run.label)
         if len(by_data) > 1:
             differing.append(" / ".join(map(", ".join, by_data.values())))
     return "; ".join(differing)

@@ -10,12 +10,12 @@ from typing import Any
 
 from tff_pcdd import disks, evaluation, files, stages
 from tff_pcdd.data import Federation
-from tff_pcdd.training import manifests, predictions
+from tff_pcdd.training import predictions
 from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.training.config import ExperimentConfig
+from tff_pcdd.training.results import newest_checkpoint
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
-    CHECKPOINTS,
     CLIENT_STATES,
     EVALUATION,
     check_entries,
@@ -42,9 +42,7 @@ def restore_run(
     directory = Path(run_dir)
     check_entries(directory, "run_dir")
     options = options or RunOptions()
-    record = manifests.newest_intact(
-        directory / CHECKPOINTS, manifests.settings_digest(config.to_settings())
-    )
+    record = newest_checkpoint(directory, config.to_settings())
     if (directory / CLIENT_STATES).is_dir() or (record is not None and not record.inline):
         options = dataclasses.replace(options, client_store="disk")
     run = Run(config, directory, options, federation=federation)

@@ -8,7 +8,9 @@ from __future__ import annotations
 import json
 import logging
 import os
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
@@ -26,6 +28,16 @@ CLIENTS, CLIENTS_TABLE, CONFUSION = "clients.csv", "clients.md", "confusion.npz"
 PREDICTIONS, CALIBRATION = "predictions.csv", "calibration.json"
 # The results of several runs, by which the directories of comparisons and of sweeps are recognized.
 COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"
+
+
+def newest_checkpoint(directory: Path, settings: Mapping[str, Any]) -> Manifest | None:
+    """The manifest of the newest intact checkpoint of a run with these settings; None without one.
+
+    Args:
+        directory: the directory of the run.
+        settings: its flat settings, as in config.json.
+    """
+    return manifests.newest_intact(directory / CHECKPOINTS, manifests.settings_digest(settings))
 
 
 def recorded(directory: Path) -> Manifest | None:

@@ -12,7 +12,6 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.sources._image_lists import read_text
-from tff_pcdd.data.sources._names import numbered
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 
@@ -35,11 +34,20 @@ class Columns:
     Attributes:
         place: as given.
         rows: as given, or the default.
+
+    Raises:
+        DataError: if columns differ in length.
     """
 
     def __init__(self, place: str, columns: Mapping[str, Any], rows: Sequence[int] | None = None):
+        lengths = {len(column): name for name, column in columns.items()}
+        if len(lengths) > 1:
+            (one, first), (other, second), *_ = lengths.items()
+            raise DataError(
+                f"{place}: column {first!r} has {one} values, and column {second!r} has {other}"
+            )
         self.place = place
-        self.rows = range(len(next(iter(columns.values()), ()))) if rows is None else rows
+        self.rows = range(max(lengths, default=0)) if rows is None else rows
         self._columns = columns
 
     @property
@@ -76,7 +84,7 @@ class Columns:
         """
         values = self.values(name, setting)
         column = np.empty(len(values), np.float32)
-        for index, (row, value) in enumerate(numbered(values, self.rows)):
+        for index, (row, value) in enumerate(zip(self.rows, values, strict=True)):
             try:
                 with np.errstate(over="ignore"):
                     column[index] = value
