@@ -63,9 +63,7 @@ class Row(NamedTuple):
         if self.head:
             of_head = re.fullmatch("ga(_.*final)", column)
             column = f"ga_{self.head}{of_head[1]}" if of_head else ""
-        runs = [r for r in sweep.results if r.method == self.method and not r.diverged]
-        found = {run.seed: run.values.get(column) for run in runs}
-        return {seed: value for seed, value in found.items() if value is not None}
+        return sweep.by_seed(self.method, column)
 
 
 def federations(published: Sequence[Published], notes: Notes) -> list[Published]:
@@ -162,9 +160,9 @@ def _difference(row: Row, first: Row, sweeps: Mapping[str, Published], column: s
     if row == first:
         return tables.NO_VALUE
     sweep, first_sweep = sweeps[row.folder], sweeps[first.folder]
-    own, other = row.values(sweep, column), first.values(first_sweep, column)
-    same = _common_data(sweep, first_sweep)
-    pairs = [own[seed] - other[seed] for seed in own if seed in other and seed in same]
+    others = first.values(first_sweep, column)
+    same = {seed: others[seed] for seed in _common_data(sweep, first_sweep) if seed in others}
+    pairs = tables.differences(row.values(sweep, column), same)
     ahead = f" ({sum(pair > 0 for pair in pairs)} of {len(pairs)})" if pairs else ""
     return tables.spread(pairs, 1, "+") + ahead
 

@@ -82,13 +82,8 @@ def _gains(published: Published, method: str) -> list[float]:
     """By how much GA exceeds FedAvg's with the same seed; empty without a global model."""
     if method == BASELINE or method in published.without_global_model:
         return []
-    found: dict[str, dict[str, float]] = {method: {}, BASELINE: {}}
-    for result in published.results:
-        value = result.values.get("ga_final")
-        if result.method in found and not result.diverged and value is not None:
-            found[result.method][result.seed] = value
-    own, other = found[method], found[BASELINE]
-    return [own[seed] - other[seed] for seed in own if seed in other]
+    own, others = (published.by_seed(name, "ga_final") for name in (method, BASELINE))
+    return tables.differences(own, others)
 
 
 def choices(published: Published) -> str:

@@ -132,12 +132,7 @@ def _early(published: Published) -> int:
 
 
 def _early_and_last(published: Published, method: str) -> str:
-    diverged = {run.seed for run in published.results if run.method == method and run.diverged}
-    curves = [
-        dict(curve.points)
-        for curve in published.curves
-        if curve.method == method and curve.seed not in diverged
-    ]
+    curves = [dict(curve.points) for curve in published.usable_curves(method)]
     early = [curve[_early(published)] for curve in curves if _early(published) in curve]
     last = published.values(method, "ga_final")
     if not early or not last:

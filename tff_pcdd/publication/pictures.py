@@ -78,14 +78,7 @@ def _band(
     published: Published, method: str
 ) -> tuple[list[int], np.ndarray, np.ndarray, np.ndarray] | None:
     """Rounds, mean, lowest and highest GA of the usable runs; None without any."""
-    diverged = {(r.method, r.seed) for r in published.results if r.diverged}
-    common = in_common(
-        [
-            curve.points
-            for curve in published.curves
-            if curve.method == method and (method, curve.seed) not in diverged
-        ]
-    )
+    common = in_common([curve.points for curve in published.usable_curves(method)])
     if not common:
         return None
     rounds = [n for n, _ in common]

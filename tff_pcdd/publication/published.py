@@ -86,13 +86,22 @@ class Published:
 
     def values(self, method: str, column: str) -> list[float]:
         """A column of the usable runs of a method; empty if one of them lacks it."""
-        found = [
-            result.values.get(column)
-            for result in self.results
-            if result.method == method and not result.diverged
-        ]
-        values = [value for value in found if value is not None]
-        return values if len(values) == len(found) else []
+        found = self.by_seed(method, column)
+        return [*found.values()] if len(found) == len(self._usable(method)) else []
+
+    def by_seed(self, method: str, column: str) -> dict[str, float]:
+        """A column by seed, of those usable runs of a method that have it."""
+        values = {run.seed: run.values.get(column) for run in self._usable(method)}
+        return {seed: value for seed, value in values.items() if value is not None}
+
+    def usable_curves(self, method: str) -> list[Curve]:
+        """The learning curves of the usable runs of a method."""
+        seeds = {run.seed for run in self._usable(method)}
+        return [one for one in self.curves if one.method == method and one.seed in seeds]
+
+    def _usable(self, method: str) -> list[Result]:
+        """The runs of a method that did not diverge."""
+        return [run for run in self.results if run.method == method and not run.diverged]
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,7 +18,7 @@ from tff_pcdd.publication.summary_tables import MEASURES
 from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory
-from tff_pcdd.studies import study
+from tff_pcdd.studies import study, tables
 from tff_pcdd.studies.columns import BASELINE
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training import plots
@@ -260,7 +260,7 @@ def _differences(
         differences[method] = []
         for federation in federations:
             own, others = (federation.values(name, measure) for name in (method, other))
-            differences[method] += [own[seed] - others[seed] for seed in own if seed in others]
+            differences[method] += tables.differences(own, others)
     return differences
 
 

@@ -140,9 +140,11 @@ def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float
     """By how much GA exceeds that of the baseline's run with the same seed."""
     if not runs or runs[0].config.algorithm == BASELINE:
         return []
-    known = {run.config.seed: _value(run, "ga_final") for run in baseline}
-    pairs = [(_value(run, "ga_final"), known.get(run.config.seed)) for run in runs]
-    return [own - other for own, other in pairs if own is not None and other is not None]
+    own, others = (
+        {run.config.seed: value for run in group if (value := _value(run, "ga_final")) is not None}
+        for group in (runs, baseline)
+    )
+    return tables.differences(own, others)
 
 
 def _megabytes(runs: Sequence[StudyRun]) -> list[float]:

@@ -1,9 +1,10 @@
-"""The cells of tables: values over seeds, marks of the best, counts of runs."""
+"""The cells of tables: values and differences over seeds, marks of the best, counts of runs."""
 
 from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -27,6 +28,16 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
         return NO_VALUE
     text = f"{statistics.fmean(values):{sign}.{digits}f}"
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
+
+
+def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:
+    """By how much each value exceeds the other one of the same seed.
+
+    Args:
+        own: values by seed.
+        others: the values that are subtracted; seeds that one of the two lacks are left out.
+    """
+    return [value - others[seed] for seed, value in own.items() if seed in others]
 
 
 def mark_best(
