@@ -10,7 +10,9 @@ from matplotlib.figure import Figure
 if TYPE_CHECKING:
     from tff_pcdd.publication.summaries import Ranking
 
-_MARKERS = "osD^v*<>XP"
+_MARKERS = "osD^vP<>X"
+# Not the bars' blue, nor grey, which is the color of the band.
+_COLORS = ("C1", "C2", "C3", "C4", "C5", "C6", "black", "C8", "C9")
 
 
 def draw(rankings: Sequence[Ranking], names: Mapping[str, str]):
@@ -54,9 +56,9 @@ def _panel(axes, ranking: Ranking, band: bool) -> None:
             [position + shift for position in positions],
             linestyle="",
             marker=_MARKERS[index % len(_MARKERS)],
-            color=f"C{(index + 1) % 10}",
+            color=_COLORS[index % len(_COLORS)],
             markeredgecolor="white",
-            markeredgewidth=0.5,
+            markeredgewidth=0.4,
             markersize=5,
             label=name,
             zorder=2,
