@@ -26,6 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.report import comparison_results
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, number
 
@@ -86,22 +87,19 @@ class Published:
 
     def values(self, method: str, column: str) -> list[float]:
         """A column of the usable runs of a method; empty if one of them lacks it."""
-        found = self.by_seed(method, column)
-        return [*found.values()] if len(found) == len(self._usable(method)) else []
+        return comparison_results.usable(self._of(method), column)
 
     def by_seed(self, method: str, column: str) -> dict[str, float]:
         """A column by seed, of those usable runs of a method that have it."""
-        values = {run.seed: run.values.get(column) for run in self._usable(method)}
-        return {seed: value for seed, value in values.items() if value is not None}
+        return comparison_results.by_seed(self._of(method), column)
 
     def usable_curves(self, method: str) -> list[Curve]:
         """The learning curves of the usable runs of a method."""
-        seeds = {run.seed for run in self._usable(method)}
-        return [one for one in self.curves if one.method == method and one.seed in seeds]
+        diverged = {run.seed for run in self._of(method) if run.diverged}
+        return [one for one in self.curves if one.method == method and one.seed not in diverged]
 
-    def _usable(self, method: str) -> list[Result]:
-        """The runs of a method that did not diverge."""
-        return [run for run in self.results if run.method == method and not run.diverged]
+    def _of(self, method: str) -> list[Result]:
+        return [result for result in self.results if result.method == method]
 
 
 @dataclasses.dataclass(frozen=True)

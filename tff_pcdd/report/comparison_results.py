@@ -42,6 +42,19 @@ class Result:
         return f"{self.method} seed {self.seed} ({self.partition})"
 
 
+def usable(results: Sequence[Result], column: str) -> list[float]:
+    """A column of the runs that did not diverge; empty if one of them lacks it."""
+    found = [result.values.get(column) for result in results if not result.diverged]
+    values = [value for value in found if value is not None]
+    return values if len(values) == len(found) else []
+
+
+def by_seed(results: Sequence[Result], column: str) -> dict[str, float]:
+    """A column by seed, of those runs of one method that did not diverge and have it."""
+    found = {result.seed: result.values.get(column) for result in results if not result.diverged}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
 def read(directory: Directory) -> list[Result]:
     """Reads the finished runs of a comparison.
 

@@ -33,13 +33,6 @@ def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
     return groups
 
 
-def _usable(results: Sequence[Result], column: str) -> list[float]:
-    """A value of every usable run; empty if one of them lacks it."""
-    found = [result.values.get(column) for result in results if not result.diverged]
-    values = [value for value in found if value is not None]
-    return values if len(values) == len(found) else []
-
-
 def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
@@ -52,21 +45,18 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
         clients: the clients of these runs; empty if nothing is known of them.
     """
     columns = [Column(HEADINGS[column], text) for column, text in _ACCURACIES.items()]
-    alone = {
-        result.seed: result.values.get("pa_final")
-        for result in by_method.get(ALONE, ())
-        if not result.diverged
-    }
-    if alone:
+    alone = by_method.get(ALONE, ())
+    compared = any(not result.diverged for result in alone)
+    if compared:
         columns.append(Column("over local", "PA minus that of training alone, with the same seed"))
     if clients:
         columns.append(Column("lowest PA", "PA at the client where it is lowest"))
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
     for method, results in by_method.items():
-        found = {key: _usable(results, key) for key in _ACCURACIES}
+        found = {key: comparison_results.usable(results, key) for key in _ACCURACIES}
         cells = [(tables.spread(values, 1), _mean(values)) for values in found.values()]
-        if alone:
+        if compared:
             cells.append(_over_local(method, results, alone))
         if clients:
             own = [site for site in clients if site.run[1] == method]
@@ -83,16 +73,11 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
 
 
 def _over_local(
-    method: str, results: Sequence[Result], alone: Mapping[str, float | None]
+    method: str, results: Sequence[Result], alone: Sequence[Result]
 ) -> tuple[str, float | None]:
     """PA minus that of the run of `local` with the same seed, averaged over seeds."""
-    gains = [
-        value - other
-        for result in results
-        if not result.diverged
-        and (value := result.values.get("pa_final")) is not None
-        and (other := alone.get(result.seed)) is not None
-    ]
+    own, others = (comparison_results.by_seed(runs, "pa_final") for runs in (results, alone))
+    gains = tables.differences(own, others)
     gain = None if method == ALONE else _mean(gains)
     if gain is None:
         return tables.NO_VALUE, None
@@ -109,13 +94,13 @@ def costs(by_method: Mapping[str, Sequence[Result]]) -> Table:
         Column("received", "bytes that a client receives in a round"),
         Column("kept", "parameters that a client keeps between rounds"),
     ]
-    baseline = _mean(_usable(by_method.get(BASELINE, ()), "seconds_per_round"))
+    baseline = _mean(comparison_results.usable(by_method.get(BASELINE, ()), "seconds_per_round"))
     rows = []
     for method, results in by_method.items():
-        seconds = _mean(_usable(results, "seconds_per_round"))
+        seconds = _mean(comparison_results.usable(results, "seconds_per_round"))
         ratio = seconds / baseline if seconds is not None and baseline else None
         sent, received = (_per_client(results, f"{way}_bytes") for way in ("upload", "download"))
-        kept = _mean(_usable(results, "personal_parameters_per_client"))
+        kept = _mean(comparison_results.usable(results, "personal_parameters_per_client"))
         cells = [
             (tables.NO_VALUE if seconds is None else f"{seconds:.3f}", seconds),
             (tables.NO_VALUE if ratio is None else f"{ratio:.2f}×", ratio),
