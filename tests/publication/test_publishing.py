@@ -26,7 +26,7 @@ from tff_pcdd.publication import (
 )
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.studies import sweep_methods, this_process
-from tff_pcdd.training import History
+from tff_pcdd.training import History, manifests
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -531,6 +531,29 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
         publishing.publish(again, docs, add_methods=True)
     final.write_text(text)
     assert publishing.publish(again, docs, add_methods=True) == folder
+
+
+def checkpoint(folder, data):
+    """Writes the checkpoint of a finished run, which has the digest of its data."""
+    settings = manifests.settings_digest(json.loads((folder / "config.json").read_text()))
+    run = {"settings": settings, "data": data}
+    manifest = manifests.Manifest(ROUNDS, run, "", True, clients={}, totals={}, metrics="")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    manifests.write(folder / "checkpoints", manifest)
+
+
+def test_final_runs_of_different_data_are_not_published(finished, tmp_path):
+    runs = finished / "comparison"
+    for seed, method in itertools.product("123", ("fedavg", "fedprox", "moon")):
+        checkpoint(runs / method / f"seed_{seed}", f"data of seed {seed}")
+    # The runs of FedPer have no checkpoints, so nothing is known of their data.
+    folder = publishing.publish(finished, tmp_path / "docs")
+    record = json.loads((folder / "federation.json").read_text())
+    assert record["data_sha256"] == {seed: f"data of seed {seed}" for seed in "123"}
+    checkpoint(runs / "moon" / "seed_2", "other data")
+    reason = "seed 2 .* and moon seed 2 .* cannot be compared, because the data have changed"
+    with refuses("comparison_dirs", reason):
+        publishing.publish(finished, tmp_path / "docs")
 
 
 def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):

@@ -99,7 +99,7 @@ def publish(
         "final_seeds": sorted({int(result.seed) for result in results}),
         "seconds_of_rounds": round(tuning_runs.seconds(directory, runs, results), 1),
         "calls": calls,
-        "data_sha256": _data(results, settings),
+        "data_sha256": _data(path, results, settings),
         "settings": _common(settings),
     }
     folder = Path(publish_dir) / name
@@ -251,14 +251,26 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
 
 
 def _data(
-    results: Sequence[Result], settings: Sequence[Mapping[str, Any]]
+    path: Path, results: Sequence[Result], settings: Sequence[Mapping[str, Any]]
 ) -> dict[str, str | None]:
-    """The digest of the data of each final seed, from the checkpoints; None without one."""
+    """The digest of the data of each final seed, from the checkpoints; None without one.
+
+    Raises:
+        SettingError: runs with the same seed had different data.
+    """
     digests: dict[str, str | None] = {}
+    first: dict[str, Result] = {}
     for result, values in zip(results, settings, strict=True):
-        if result.folder is not None and digests.get(result.seed) is None:
-            manifest = newest_checkpoint(result.folder, values)
-            digests[result.seed] = None if manifest is None else manifest.run.get("data")
+        digests.setdefault(result.seed, None)
+        manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
+        if manifest is None or not (digest := manifest.run.get("data")):
+            continue
+        other = first.setdefault(result.seed, result)
+        if digests[result.seed] not in (None, digest):
+            reason = f"{other.label} and {result.label} cannot be compared, because the data have "
+            reason += "changed between them; run the sweep again with overwrite"
+            raise SettingError("comparison_dirs", path, reason)
+        digests[result.seed] = digest
     return digests
 
 
