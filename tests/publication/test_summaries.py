@@ -8,7 +8,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
-from tff_pcdd.publication import summaries, summary_picture
+from tff_pcdd.publication import summaries, summary_picture, summary_tables
 
 # GA by method and federation, for seeds 1 and 2.
 GA = {
@@ -109,6 +109,14 @@ def ranking(difference):
     placed = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     names = ["fedgela", "fedavg", "fedprox"]
     return summaries.Ranking("ga_final", names, ["A", "B"], placed, None, difference, {}, {}, {}, 6)
+
+
+def test_a_method_that_differs_from_all_others():
+    placed = np.array([[1.0, 2.0, 3.0]] * 2)
+    names, certain = ["ccvr", "fedavg", "fedprox"], {"fedavg": 0.01, "fedprox": 0.02}
+    best = summaries.Ranking("ga_final", names, ["A", "B"], placed, None, None, certain, {}, {}, 20)
+    sentence = "the accuracies differ significantly (Wilcoxon) between ccvr and each of the others."
+    assert summary_tables.tests(best) == f"Over pairs of runs: {sentence}"
 
 
 @pytest.mark.parametrize(

@@ -16,17 +16,26 @@ from tff_pcdd.studies.columns import BASELINE, headings, label
 # multiple of the accuracy of guessing.
 BELOW, CHANCE = 10.0, 1.5
 
+# The accuracy on held-out samples, whose classes differ in size as in the training samples.
+SAME_TAIL = {"va_best": "GA, same tail"}
+
 # Columns of accuracies; those that no method has are left out.
-_ACCURACIES = headings(
-    *("ga_final", "ga_many_final", "ga_medium_final", "ga_few_final"),
-    *("pa_before_final", "pa_before_masked_final"),
-    *("pa_final", "pa_many_final", "pa_medium_final", "pa_few_final"),
-)
+_ACCURACIES = {
+    **headings("ga_final", "ga_many_final", "ga_medium_final", "ga_few_final"),
+    **SAME_TAIL,
+    **headings("pa_before_final", "pa_before_masked_final"),
+    **headings("pa_final", "pa_many_final", "pa_medium_final", "pa_few_final"),
+}
 
 
 def is_global(published: Published, method: str) -> bool:
     """Whether a method has a global model."""
     return method not in published.without_global_model
+
+
+def has_long_tail(published: Published) -> bool:
+    """Whether the classes of a federation differ so much in size that they are grouped by it."""
+    return any(result.values.get("ga_few_final") is not None for result in published.results)
 
 
 def federation(
@@ -44,9 +53,9 @@ def results(published: Published) -> str:
     titles, columns = [], []
     for column, heading in _ACCURACIES.items():
         values = {name: published.values(name, column) for name in names}
-        if any(values.values()):
+        if any(values.values()) and (column not in SAME_TAIL or has_long_tail(published)):
             titles.append(heading)
-            unranked = lacking if column.startswith("ga") else ()
+            unranked = lacking if column.startswith(("ga", "va")) else ()
             columns.append(tables.mark_best(values, unranked))
     gains = {name: _gains(published, name) for name in names}
     lines = [["method", *titles, "GA - FedAvg's", "seeds ahead", "MB", "s/round", "seeds"]]

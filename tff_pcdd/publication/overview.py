@@ -8,7 +8,13 @@ from typing import NamedTuple
 
 from tff_pcdd import markdown
 from tff_pcdd.publication import summaries
-from tff_pcdd.publication.federation_tables import federation, is_global, order
+from tff_pcdd.publication.federation_tables import (
+    SAME_TAIL,
+    federation,
+    has_long_tail,
+    is_global,
+    order,
+)
 from tff_pcdd.publication.published import Published
 from tff_pcdd.publication.summaries import Federation, Ranking
 from tff_pcdd.studies import tables
@@ -56,6 +62,13 @@ def _is_light(published: Published, method: str) -> bool:
     )
 
 
+def _has_same_tail(published: Published, method: str) -> bool:
+    """Whether a global model was evaluated on samples with the clients' long tail."""
+    return is_global(published, method) and has_long_tail(published)
+
+
+(_TAIL_COLUMN, _TAIL_HEADING), *_ = SAME_TAIL.items()
+
 NEEDS = (
     Need("one global model", "GA", "ga_final"),
     Need(
@@ -65,6 +78,12 @@ NEEDS = (
         _is_light,
     ),
     Need("a global model for the small classes of a long tail", "GA, few", "ga_few_final"),
+    Need(
+        "a global model for new data with the same long tail",
+        _TAIL_HEADING,
+        _TAIL_COLUMN,
+        _has_same_tail,
+    ),
     Need("personal models, without training after the last round", "PA before", "pa_before_final"),
     Need("personal models after local epochs", "PA after", "pa_final"),
 )

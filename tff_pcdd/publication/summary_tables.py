@@ -123,6 +123,11 @@ def tests(ranking: Ranking) -> str:
             f"Over pairs of runs: {pairs} pairs are too few for Wilcoxon's test of {compared} "
             f"methods to reach the level of {level:g}, whatever the accuracies are."
         )
+    elif not ordered:
+        sentences.append(
+            "Over pairs of runs: the accuracies differ significantly (Wilcoxon) between "
+            f"{best} and each of the others."
+        )
     else:
         sentences.append(
             "Over pairs of runs: the accuracies do not differ significantly (Wilcoxon) between "

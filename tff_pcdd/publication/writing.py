@@ -37,8 +37,9 @@ this page from the files in the folder `{folder}`."""
 _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
-after local epochs. Few: the smallest classes of a long tail, which have 5 % of the training samples
-together. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
+after local epochs. Few: the smallest classes of a long tail, which together have at most 5 % of the
+training samples. The test sets of data with a long tail have none; GA, same tail, is measured on
+held-out training samples. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
 
 _SORTED = """\
 Sorted by average rank, which says in which order methods are, not by how much they differ: a method
@@ -72,16 +73,18 @@ model's accuracy on the client's own test samples, before any local step (with "
 classes of the client are possible answers) and after local epochs. A method marked † has no global
 model; its GA is the mean over clients of the personal model's accuracy on the whole test set, and
 is not compared. Many, medium, few: the largest classes with 75 % of all training samples, the next
-ones up to 95 %, and the rest. Accuracies in %, mean ± sample standard deviation over seeds; of the
-accuracies, the best of a column is bold and the second best underlined, unless methods share that
-place. GA - FedAvg's: mean difference to the run of FedAvg with the same seed, in percentage points;
-seeds ahead: for how many of them it is positive. MB: what all clients send and receive in a run, in
-units of 1,000,000 bytes. s/round: median time of a round in seconds, of runs that shared the
-machine with others; [the benchmark](benchmark.md#methods) compares the times of methods side by
-side. VA: the held-out accuracy by which settings were chosen, in the best round. At the edge:
-settings whose chosen value is the least or the greatest that was tried, and better than the others,
-so a wider grid might be better still; points that were stopped earlier are not compared. Points:
-settings that were tried; rounds: what they trained together.
+ones up to 95 %, and the rest. GA, same tail: the accuracy of the global model on the held-out
+samples, whose classes differ in size as those of the training samples do, in the round in which it
+is highest; the test sets have equally many samples of each class. Accuracies in %, mean ± sample
+standard deviation over seeds; of the accuracies, the best of a column is bold and the second best
+underlined, unless methods share that place. GA - FedAvg's: mean difference to the run of FedAvg
+with the same seed, in percentage points; seeds ahead: for how many of them it is positive. MB: what
+all clients send and receive in a run, in units of 1,000,000 bytes. s/round: median time of a round
+in seconds, of runs that shared the machine with others; [the benchmark](benchmark.md#methods)
+compares the times of methods side by side. VA: the held-out accuracy by which settings were chosen,
+in the best round. At the edge: settings whose chosen value is the least or the greatest that was
+tried, and better than the others, so a wider grid might be better still; points that were stopped
+earlier are not compared. Points: settings that were tried; rounds: what they trained together.
 
 A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
 GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged. GA of methods
@@ -175,12 +178,14 @@ def _basis(published: Sequence[Published]) -> str:
             f"deviation over {len(finals)} seeds, in %. No test can tell methods apart on one "
             "federation with so few seeds; read differences of the size of the deviations as ties."
         )
-    number = len(overview.complete(published))
-    where = "" if number == len(published) else " on which most methods were compared"
+    complete = overview.complete(published)
+    where = "" if len(complete) == len(published) else " on which most methods were compared"
+    tails = [one.title for one in complete if federation_tables.has_long_tail(one)]
     return (
-        f"Average ranks over {number} federations{where}, 1 is the best, and accuracies in %, "
-        "averaged over federations and seeds. Only methods with runs on all of them are ranked; "
+        f"Average ranks over {len(complete)} federations{where}, 1 is the best, and accuracies in "
+        "%, averaged over federations and seeds. Only methods with runs on all of them are ranked; "
         "the second row ranks only the methods that it describes."
+        + (f" Rows about a long tail: {' and '.join(tails)} only." if tails else "")
     )
 
 
