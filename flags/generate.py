@@ -15,6 +15,14 @@ semicolons; data sets, settings and methods may contain `*`. In the page the mar
 
 with the layout: `methods` (a row for each method), `settings` (a row for each setting) or `list` (a
 row for each method and setting). A further field restricts the data sets.
+
+    <!-- measured | table5_p50c2_simple_cnn -->
+    <!-- end of measured -->
+
+become a table of the results in docs/reproduction/table5_p50c2_simple_cnn/comparison.csv, as
+`tasks.compare` wrote it, beside the figures that the flagfile of that name in flags/reproduction
+selects. Further fields, FOLDER: NAME, add rows of other folders of docs/reproduction, of methods
+with other settings.
 """
 
 from __future__ import annotations
@@ -43,6 +51,19 @@ _TABLE = re.compile(
     r"^<!-- published \|(?P<fields>[^\n]*)-->\n(?P<body>.*?)^<!-- end of published -->\n",
     re.MULTILINE | re.DOTALL,
 )
+_MEASURED = re.compile(
+    r"^<!-- measured \|(?P<fields>[^\n]*)-->\n(?P<body>.*?)^<!-- end of measured -->\n",
+    re.MULTILINE | re.DOTALL,
+)
+
+# The accuracies of comparison.csv that tables of what was measured show, with their headings.
+_ACCURACIES = {
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -164,7 +185,12 @@ def fill_page(text: str) -> str:
         rows = Selection(table, *dataset).rows()
         return f"{first}\n{_LAYOUTS[layout](table, rows)}\n{last}"
 
-    return _TABLE.sub(fill, text)
+    def fill_measured(match: re.Match) -> str:
+        first, *_, last = match[0].splitlines(keepends=True)
+        folder, *others = (field.strip() for field in match["fields"].split("|"))
+        return f"{first}\n{_as_measured(folder, others)}\n{last}"
+
+    return _MEASURED.sub(fill_measured, _TABLE.sub(fill, text))
 
 
 def _unique(values: Iterable) -> list:
@@ -241,6 +267,33 @@ def _as_list(table: str, rows: Sequence[Row]) -> str:
         name = ", ".join(filter(None, column))
         lines.append([method, name, _cell(rows, column, method), _links(table, column, method)])
     return _markdown(lines)
+
+
+def _as_measured(folder: str, others: Sequence[str]) -> str:
+    """A row for each run of a comparison, with the figures that were published of its method."""
+    flagfile = FLAGS / "reproduction" / f"{folder}.flags"
+    (selection,) = selections(flagfile.read_text(encoding="utf-8"))
+    published = selection.rows()
+    names = {row.method.lower(): row.method for row in published}
+    lines = [["", *_ACCURACIES.values(), f"published {_figures(published)}"]]
+    for run in _runs(folder):
+        method = names[run["algorithm"]]
+        lines.append([method, *_accuracies(run), _cell(published, published[0].column, method)])
+    for other in others:
+        place, _, name = other.partition(": ")
+        lines += [[name, *_accuracies(run), ""] for run in _runs(place)]
+    return _markdown(lines)
+
+
+def _runs(folder: str) -> list[dict[str, str]]:
+    """The rows of comparison.csv in a folder of docs/reproduction."""
+    path = PAGE.with_suffix("") / folder / "comparison.csv"
+    with open(path, newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def _accuracies(run: dict[str, str]) -> list[str]:
+    return [f"{float(run[column]):.1f}" for column in _ACCURACIES]
 
 
 _LAYOUTS = {"methods": _by_method, "settings": _by_setting, "list": _as_list}

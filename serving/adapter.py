@@ -37,6 +37,10 @@ from limits import Guard, Limits, Refusal, Workers
 from starlette.responses import JSONResponse
 
 
+class DamagedModelError(Exception):
+    """Files of an exported model are missing or damaged."""
+
+
 class SavedModel(kserve.Model):
     """A SavedModel whose signatures have a single, batched input.
 
@@ -45,6 +49,9 @@ class SavedModel(kserve.Model):
         path: directory of the SavedModel.
         limits: what a request may cost.
         workers: the threads that compute answers.
+
+    Raises:
+        DamagedModelError: files of the model are missing or damaged.
     """
 
     def __init__(self, name: str, path: Path, limits: Limits, workers: Workers):
@@ -55,9 +62,17 @@ class SavedModel(kserve.Model):
         self.load()
 
     def load(self) -> bool:
-        """Loads the model; KServe also calls this to load a model again after unloading it."""
-        # Signatures do not keep their variables alive, but the model does.
-        self._model = tf.saved_model.load(str(self._path))
+        """Loads the model; KServe also calls this to load a model again after unloading it.
+
+        Raises:
+            DamagedModelError: files of the model are missing or damaged.
+        """
+        try:
+            # Signatures do not keep their variables alive, but the model does.
+            self._model = tf.saved_model.load(str(self._path))
+        except (OSError, LookupError, ValueError, tf.errors.OpError) as error:
+            reason = str(error).strip().partition("\n")[0].rstrip(".")
+            raise DamagedModelError(f"{self._path} cannot be loaded: {reason}") from None
         self.ready = True
         return self.ready
 
@@ -296,13 +311,20 @@ def main() -> None:
         parser.error(f"--host={flags.host} --port={flags.port}: {error}")
 
     with contextlib.suppress(KeyboardInterrupt):
-        serve(paths, listening, flags.export_dir, Limits.parsed(flags))
+        try:
+            serve(paths, listening, flags.export_dir, Limits.parsed(flags))
+        except DamagedModelError as error:
+            parser.error(f"--export_dir={flags.export_dir}: {error}; export it again")
 
 
 def serve(
     paths: Mapping[str, Path], listening: socket.socket, export_dir: Path, limits: Limits
 ) -> None:
-    """Loads the models, prints a line when they are ready, and answers requests."""
+    """Loads the models, prints a line when they are ready, and answers requests.
+
+    Raises:
+        DamagedModelError: a model cannot be loaded.
+    """
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)
     warnings.filterwarnings("ignore", message="ORJSONResponse is deprecated")

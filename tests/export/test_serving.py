@@ -453,18 +453,44 @@ print(json.dumps(results))
 """
 
 
+# What can happen to the files of a model, as functions of the file.
+DAMAGES = {
+    "saved_model.pb": lambda path: path.write_bytes(path.read_bytes()[:100]),
+    "variables/variables.index": lambda path: path.unlink(),
+    "variables/variables.data-00000-of-00001": lambda path: path.write_bytes(b"short"),
+}
+
+
+def damage(directory, file):
+    """Writes a model with a damaged file in an export of its own; returns its directory."""
+    module = tf.Module()
+    module.factor = tf.Variable(tf.ones([100]))
+    spec = tf.TensorSpec([None], tf.float32, name="numbers")
+    signature = tf.function(lambda numbers: {"first": numbers * module.factor[0]}, [spec])
+    path = directory / file.replace("/", "_") / "model" / "1"
+    tf.saved_model.save(module, str(path), {"serving_default": signature})
+    DAMAGES[file](path / file)
+    return path
+
+
 def test_start_errors_are_one_line(export_dir, tmp_path):
     """The first in a process of its own, the others in one, which imports libraries once."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]
         model_dir = export_dir / "global"
+        damaged = {part: damage(tmp_path / "damaged", part) for part in DAMAGES}
+        (empty := tmp_path / "empty").mkdir()
         refused = {
             (f"--export_dir={model_dir}",): f"--export_dir={model_dir}: holds no",
-            (f"--export_dir={tmp_path}",): f"--export_dir={tmp_path}: holds no SavedModel",
+            (f"--export_dir={empty}",): f"--export_dir={empty}: holds no SavedModel",
             (f"--export_dir={tmp_path / 'no'}",): f"{tmp_path / 'no'}: holds no SavedModel",
             (f"--export_dir={export_dir}", f"--port={port}"): f"--port={port}: ",
             (f"--export_dir={export_dir}", "--timeout=0"): "argument --timeout: invalid positive",
             (f"--export_dir={export_dir}", "--queue=-1"): "argument --queue: invalid positive",
+            **{
+                (f"--export_dir={path.parents[1]}", "--port=0"): f"{path} cannot be loaded: "
+                for path in damaged.values()
+            },
         }
         first, *others = refused
         with start(*first) as process:

@@ -44,9 +44,26 @@ def test_summary(federation):
     spread = [sizes.min(), np.median(sizes), sizes.max()]
     assert ["training samples", *(f"{size:g}" for size in spread)] in table
     assert ["classes", "3", "3", "3"] in table
+    tests = np.bincount(federation.test.y)
     for label in range(10):
         lacking = 100 * np.mean(counts[:, label] == 0)
-        assert [str(label), str(counts[:, label].sum()), f"{lacking:.0f} %"] in table
+        total = str(counts[:, label].sum())
+        assert [str(label), total, str(tests[label]), f"{lacking:.0f} %"] in table
+
+
+def test_held_out_samples_of_each_class():
+    config = build(DataConfig, {"imbalance_factor": 50, "validation_fraction": 0.1})
+    federation = config.build()
+    held_out = np.concatenate([federation.train.y[c.validation] for c in federation.clients])
+    counts = [int((held_out == label).sum()) for label in range(10)]
+    report = partition_report.summarize("tail", federation)
+    heading = ["class", "training samples", "held out", "test samples", "clients that lack it"]
+    lines = table_rows(report)
+    classes = lines[lines.index(heading) + 1 :]
+    assert [int(line[2]) for line in classes] == counts
+    absent = counts.count(0)
+    assert absent
+    assert f"- {absent} classes have no held-out samples and do not count in va_bal" in report
 
 
 def test_summary_of_a_federation_with_gaps(federation):

@@ -59,17 +59,24 @@ def check_directory(directory: Path) -> None:
 
 
 def summarize(setting: str, federation: data.Federation) -> str:
-    """Sizes of the clients, and the share of clients that lack each class, in Markdown."""
+    """Sizes of clients and classes, and the share of clients that lack each class, in Markdown."""
     counts, tests = federation.class_counts(), federation.test_class_counts()
     lacking = (counts == 0).mean(axis=0)
-    validation = len(federation.validation_examples())
+    number = federation.num_classes
+    held_out = np.bincount(federation.validation_examples().y, minlength=number)
+    validation = held_out.sum()
     kinds = f"{validation} validation and " if validation else "and "
+    sizes = {
+        "training samples": counts.sum(axis=0),
+        **({"held out": held_out} if validation else {}),
+        "test samples": np.bincount(federation.test.y, minlength=number),
+    }
     lines = [
         f"# {setting}",
         "",
         f"{federation.num_clients} clients, {federation.num_classes} classes, "
         f"{counts.sum()} training {kinds}{len(federation.test)} test samples.",
-        *_warnings(federation, counts, tests),
+        *_warnings(federation, counts, tests, held_out),
         "",
         _spread(
             "client",
@@ -81,27 +88,18 @@ def summarize(setting: str, federation: data.Federation) -> str:
         ),
         "",
     ]
-    if federation.num_classes > _MAX_CLASSES:
-        lines += [
-            _spread(
-                "class",
-                {
-                    "training samples": counts.sum(axis=0),
-                    "clients that lack it (%)": np.round(100 * lacking),
-                },
-            ),
-            "",
-            "Class by class: partition.csv.",
-        ]
+    if number > _MAX_CLASSES:
+        rows = {**sizes, "clients that lack it (%)": np.round(100 * lacking)}
+        lines += [_spread("class", rows), "", "Class by class: partition.csv."]
     else:
+        heading = ["class", *sizes, "clients that lack it"]
         classes = [
-            [_cell(name), str(total), f"{100 * missing:.0f} %"]
-            for name, total, missing in zip(
-                federation.class_names, counts.sum(axis=0), lacking, strict=True
+            [_cell(name), *map(str, own), f"{100 * missing:.0f} %"]
+            for name, *own, missing in zip(
+                federation.class_names, *sizes.values(), lacking, strict=True
             )
         ]
-        heading = ["class", "training samples", "clients that lack it"]
-        lines.append(markdown.table([heading, *classes], right={1, 2}))
+        lines.append(markdown.table([heading, *classes], right=set(range(1, len(heading)))))
     return "\n".join(lines) + "\n"
 
 
@@ -119,12 +117,15 @@ def _cell(name: str) -> str:
     return markdown.escape(name if name.strip() else repr(name))
 
 
-def _warnings(federation, counts, tests) -> list[str]:
+def _warnings(federation, counts, tests, held_out) -> list[str]:
     """Clients and classes without samples, and what was left out, as a list."""
     found = {
         "clients have no training samples": (counts.sum(axis=1) == 0).sum(),
         "clients have no test samples and do not count in PA": (tests.sum(axis=1) == 0).sum(),
         "classes have no training samples": (counts.sum(axis=0) == 0).sum(),
+        "classes have no held-out samples and do not count in va_balanced": (
+            (held_out == 0).sum() if held_out.any() else 0
+        ),
         **{
             f"{name.replace('_', ' ').removesuffix(' left out')} were left out": number
             for name, number in federation.notes.items()
