@@ -12,6 +12,7 @@ import re
 import pytest
 
 from tests.cli.conftest import ROOT
+from tests.markdown_tables import table_rows
 from tff_pcdd.cli import compare, experiments, sweep
 from tff_pcdd.cli.flags import Flags
 
@@ -177,7 +178,7 @@ def _published(table):
     return shown
 
 
-@pytest.mark.parametrize("name", [name for name in NAMES if name.startswith("fed")])
+@pytest.mark.parametrize("name", [n for n in NAMES if n.startswith(("fed", "reproduction/"))])
 def test_comments_have_figures_of_the_csv_only(name):
     text = (FLAGS / f"{name}.flags").read_text(encoding="utf-8")
     blocks = re.findall(
@@ -208,6 +209,29 @@ def test_every_table_is_on_the_page():
     for path in (FLAGS / "published").glob("*.csv"):
         assert f"<!-- published | {path.stem} |" in page
         assert f"| {path.stem} |" in (FLAGS / "published" / "README.md").read_text("utf-8")
+
+
+def test_tables_of_what_was_measured_have_the_figures_of_the_comparisons():
+    page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
+    blocks = re.findall(r"^<!-- measured \|(.*?)-->\n(.*?)^<!-- end", page, re.M | re.S)
+    columns = ["ga_final", "ga_second_half", "pa_before_final"]
+    columns += ["pa_before_masked_final", "pa_final"]
+    names = [fields.split("|")[0].strip() for fields, _ in blocks]
+    assert [f"reproduction/{name}" for name in sorted(names)] == [
+        name for name in NAMES if name.startswith("reproduction/")
+    ]
+    for fields, body in blocks:
+        folders = [field.partition(":")[0].strip() for field in fields.split("|")]
+        runs = []
+        for folder in folders:
+            path = ROOT / "docs" / "reproduction" / folder / "comparison.csv"
+            with open(path, newline="", encoding="utf-8") as file:
+                runs += csv.DictReader(file)
+        expected = [[f"{float(run[column]):.1f}" for column in columns] for run in runs]
+        assert [row[1:6] for row in table_rows(body)[1:]] == expected
+        if len(folders) == 1:
+            labels = [row[0].lower() for row in table_rows(body)[1:]]
+            assert labels == [run["algorithm"] for run in runs]
 
 
 @pytest.mark.integration

@@ -144,6 +144,16 @@ OTHERS = [
     ("compare", ["--algorithms="], "--algorithms: is required"),
     ("compare", ["--seed=1"], "--seed: there is no such flag; did you mean --seeds"),
     ("compare", ["--method=fedavg"], "--method: there is no such flag; did you mean --algorithms?"),
+    (
+        "compare",
+        ["--criterion=va"],
+        "--criterion: there is no such flag; it is a flag of tasks.sweep",
+    ),
+    (
+        "partition",
+        ["--overwrite"],
+        "--overwrite: there is no such flag; it is a flag of tasks.train, tasks.compare, tasks.",
+    ),
     ("evaluate", ["--dir=x"], "--dir: there is no such flag; did you mean --run_dir?"),
     (
         "compare",

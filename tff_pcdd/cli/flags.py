@@ -136,14 +136,25 @@ class Flags:
         try:
             rest = self._values([self._argv[0], *flagfiles.expand(self._argv[1:])])
         except absl_flags.UnrecognizedFlagError as error:
-            meant = other_names.question(other_names.similar(error.flagname, self.names()), "--")
-            reason = f"--{error.flagname}: there is no such flag{meant or '; --help lists them'}"
+            name = error.flagname
+            reason = f"--{name}: there is no such flag{self._hint(name)}"
             raise SettingError("", None, reason) from None
         except RecursionError:  # absl searches for similar names recursively
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
         if rest[1:]:
             raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
+
+    def _hint(self, name: str) -> str:
+        """The end of the error about an unknown flag: what the user may have meant."""
+        if similar := other_names.similar(name, self.names()):
+            return other_names.question(similar, "--")
+        # Not at the top, because the programs import this module.
+        from tff_pcdd.cli import other_programs
+
+        if owners := other_programs.having(name):
+            return f"; it is a flag of {', '.join(owners)}"
+        return "; --help lists them"
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

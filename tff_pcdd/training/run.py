@@ -245,16 +245,16 @@ class Run:
         # Before the evaluation, because the last round is evaluated in full.
         self._stop_if_hopeless()
         planned = self.last_round
-        results = self._evaluate()
+        evaluated = self._evaluate()
         self._stop_if_hopeless()
-        if self.last_round < planned and not ("ga" in results and evaluated_in_full(results)):
+        if self.last_round < planned and not ("ga" in evaluated and evaluated_in_full(evaluated)):
             # Only the evaluation has shown that this round is the last one.
-            results = self._evaluate()
+            evaluated = self._evaluate()
         row = None
-        if results:
+        if evaluated:
             # Read after the evaluation, which may count the round.
             measured |= {name: self.simulation.totals[name] for name in COUNTS}
-            row = self.history.append({"round": self.simulation.round, **results, **measured})
+            row = self.history.append({"round": self.simulation.round, **evaluated, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
 
@@ -273,18 +273,18 @@ class Run:
         due = self._schedule.after_round(self.simulation.round)
         if is_last:
             due = Due(globally=True, before=False, after=True)
-        results: dict[str, float] = {}
+        found: dict[str, float] = {}
         if due.globally:
             self._enter("evaluating the global model")
-            results |= self.simulation.evaluate_global()
-            results |= self.diagnose(slow=is_last)
+            found |= self.simulation.evaluate_global()
+            found |= self.diagnose(slow=is_last)
         if due.after:
             self._enter("evaluating the personal models")
-            results |= self.simulation.evaluate_personal()
+            found |= self.simulation.evaluate_personal()
         elif due.before:
             self._enter("evaluating the personal models before local epochs")
-            results |= self.simulation.evaluate_personal(after=False)
-        return results
+            found |= self.simulation.evaluate_personal(after=False)
+        return found
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:
         """The diagnostics of the current state; those that take seconds only if `slow`."""
