@@ -1,13 +1,13 @@
-"""Other methods aided by prototypes: with FedMR's inter-class term.
+"""Other methods, aided by prototypes as in FedMR, with FedMR's inter-class term.
 
 Federated Learning under Partially Class-Disjoint Data via Manifold Reshaping; Z. Fan, J. Yao, R.
 Zhang, L. Lyu, Y. Zhang, Y. Wang; TMLR 2023 (table 8).
 
-Differs from the method in its name (`fedprox_prototypes` from FedProx) by the term μ2·L_inter in
-the local loss (eq. 4) and by the prototypes, which are uploaded, averaged and broadcast as in
-FedMR. The term is that of FedMR's default reading, and the features are those that the head
-receives. All settings are those of the method (`fedprox_mu`), and `prototypes_mu2`. With μ2 = 0 the
-weights are those of the method. The paper does not report μ2 or how the term was added.
+Differs from the method in its name (`fedprox_prototypes` from FedProx) in two ways: the local loss
+has the additional term μ2·L_inter (eq. 4), and prototypes are uploaded, averaged and broadcast as
+in FedMR. The term is that of FedMR's default reading, and the features are those that the head
+receives. The settings are those of the method (such as `fedprox_mu`) and `prototypes_mu2`. The
+weights are those of the method if μ2 = 0. The paper does not report μ2 or how the term was added.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _SUFFIX = "_prototypes"
 
 @dataclasses.dataclass(frozen=True)
 class Aided(PrototypeMethod):
-    """Adds prototypes and the inter-class term to the method that follows as a base class."""
+    """Adds prototypes and the inter-class term to the method that is the next base class."""
 
     metric_names: ClassVar[tuple[str, ...]] = ("inter",)
 

@@ -5,26 +5,27 @@ Adaptive Personalized Federated Learning; Y. Deng, M. M. Kamani, M. Mahdavi; arX
 Differs from FedAvg in a second network v_k at each client and a share α_k. The personal model is
 the mixture of weights α_k·v_k + (1 - α_k)·w. While the client trains w as in FedAvg, each batch
 also moves v_k along the gradient of the loss of the mixture, α_k·∇f_k(mixture), in which w is the
-client's local model of that moment (algorithm 1). If the share is adaptive, each batch sets α_k ←
-α_k - η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The global
-model is that of FedAvg for every α. With α = 0, fixed, the personal model has the weights of the
-global one.
+client's current local model (algorithm 1). If the share is adaptive, each batch sets α_k ← α_k -
+η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The global model is
+that of FedAvg for every α. With a fixed α = 0, the personal model has the weights of the global
+one.
 
 Between rounds, the personal model is the mixture with the broadcast w, without fine-tuning. v_k
 starts at the initial w. The statistics of normalization layers are not mixed: those of the personal
-model are averages over the client's own batches in the mixture, from its last rounds of training.
-The paper says nothing about them; in the authors' code they belong to v_k too, but only clients
-that have just trained are evaluated. For a client that has not trained for long, the mixture has
-moved with w since. What that costs depends on α and not much on the statistics: on digits (P10C2, 2
-of 10 clients in a round, rounds 20 to 40, two convolutions with batch normalization), PA before
-local epochs was 100.0 % for clients of the last round and 99.9 % for those of four or more rounds
-ago. With α = 0.25, fixed, it was 99.0 % and 81.0 %; with group normalization, which has no
-statistics, 98.8 % and 84.7 %.
+model are moving averages over the client's own batches, computed with the mixture in the client's
+last rounds of training. The paper says nothing about them; in the authors' code they belong to v_k
+too, but only clients that have just trained are evaluated. If a client has not trained for many
+rounds, w has changed since, and so has the mixture. How much accuracy this costs depends on α, and
+only a little on the statistics: on digits (P10C2, 2 of 10 clients in a round, rounds 20 to 40, two
+convolutions with batch normalization), PA before local epochs was 100.0 % for clients that trained
+in the last round, and 99.9 % for clients that last trained four or more rounds ago. With α fixed at
+0.25, it was 99.0 % and 81.0 %; with group normalization, which has no statistics, it was 98.8 % and
+84.7 %.
 
-Departures from the authors' code, which is in FedTorch: it mixes the outputs of the two networks
-and not their weights, updates α only at the first batch of a round, and adds 0.02·α to its
-gradient. The two gradients are clipped separately, and v_k has the momentum and the weight decay of
-the clients' optimizer.
+Departures from the authors' code, which is in FedTorch: the code mixes the outputs of the two
+networks and not their weights, updates α only at the first batch of a round, and adds 0.02·α to its
+gradient. Here, the two gradients are clipped separately, and v_k is trained with the momentum and
+the weight decay of the clients' optimizer.
 """
 
 import dataclasses

@@ -3,29 +3,31 @@
 No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data; M. Luo,
 F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng; NeurIPS 2021.
 
-Differs from FedAvg in the head of the global model. Clients send the number of samples, the sum of
-the features and the sum of their outer products for each class. From these sums, which are all that
-the server needs, it computes the mean and the covariance of each class over all clients (eq. 3 and
-4). It then draws the same number of virtual features for each class from the Gaussian with these
-moments, and trains the head on them, starting from FedAvg's head. The backbone and what clients
-train are FedAvg's. With `epochs=0` it is FedAvg.
+Differs from FedAvg in the head of the global model. For each class, clients send the number of
+samples, the sum of the features and the sum of their outer products. From these sums, the server
+computes the mean and the covariance of each class over all clients (eq. 3 and 4); it needs nothing
+else. It then draws the same number of virtual features for each class from the Gaussian with these
+moments, and trains the head on them, starting from FedAvg's head. The backbone and the local
+training are those of FedAvg. With `epochs=0` it is FedAvg.
 
 A client sends C·(1 + d + d·(d + 1)/2) numbers in addition to the weights: 146 kB for 10 classes and
 84 features, 5.3 MB for 512 features.
 
 Departures from the paper:
-- The head is calibrated after every round and not only after training. So that clients need not be
-  asked once more, the features are those of the backbone that the round started from, and the
-  global model is this backbone with the calibrated head: it is one round behind FedAvg.
+- The head is calibrated after every round and not only after training. To avoid a second exchange
+  with the clients, the features are those of the backbone that the round started from. The global
+  model is this backbone with the calibrated head, so its backbone is one round behind FedAvg's.
 - A class that the cohort lacks keeps its previous moments; in the paper all clients take part in
   the calibration. A class that has never been in a cohort has no virtual features.
-- Epochs and learning rate of the calibration are not the authors', whose code is not public.
-  Implementations by others train for 1 to 10 epochs on 100 to 2000 virtual features per class.
+- The epochs and the learning rate of the calibration are not those of the authors, whose code is
+  not public. Implementations by others train for 1 to 10 epochs on 100 to 2000 virtual features per
+  class.
 
-The server decomposes the covariances in every round. On two cores, with 10 and 100 classes, this
-took 0.01 and 0.04 s for 84 features, and 0.4 and 3.5 s for 512; training the head took 0.1 and 1.3
-s, and 0.2 and 3.0 s. Cholesky factors would need a tenth of the time, but give other virtual
-features, and they do not exist for classes with fewer samples than features.
+The server decomposes the covariances in every round. On two cores, this took 0.01 s (10 classes)
+and 0.04 s (100 classes) for 84 features, and 0.4 s and 3.5 s for 512 features. Training the head
+took 0.1 s and 1.3 s for 84 features, and 0.2 s and 3.0 s for 512 features. Cholesky factors would
+need a tenth of the time for the decomposition, but they give other virtual features, and they do
+not exist for classes with fewer samples than features.
 """
 
 from __future__ import annotations
@@ -161,7 +163,7 @@ def moments(
 
 
 def square_roots(means: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
-    """Symmetric R [C, d, d] with R·R = covariance, without directions of rounding errors.
+    """Symmetric R [C, d, d] with R·R = covariance; variances that are rounding errors become 0.
 
     Args:
         means: [C, d].

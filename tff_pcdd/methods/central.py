@@ -7,9 +7,9 @@ standard SGD on the full training set, without clients.
 A round is `local_epochs` passes over the training samples of all clients, in batches that mix them,
 with the clients' optimizer and with momentum that starts from zero. If only some clients take part
 in a round, it uses as many samples as the round's clients have, drawn from all of them without
-replacement. So a sample is used as often as in the other methods: exactly if all clients take part,
-else in expectation. Nothing is sent. The model is evaluated like any global model; the personal
-model is that model, before and after a client's local epochs.
+replacement. A sample is thus used as often as in the other methods: exactly if all clients take
+part, otherwise in expectation. Nothing is sent. The model is evaluated like any global model; the
+personal model is that model, before and after a client's local epochs.
 """
 
 import dataclasses

@@ -20,7 +20,8 @@ def best_combination(matrix: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
 
     Args:
         matrix: P, float [n, n], symmetric and positive semidefinite.
-        allowed: bool [n]; the weights of the others are 0. The first one has to be allowed.
+        allowed: bool [n]; the weights of the entries that are not allowed are 0. The first entry
+            has to be allowed.
 
     Returns:
         α, float64 [n].

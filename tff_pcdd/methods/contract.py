@@ -66,26 +66,27 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True)
 class Method(Component):
-    """FedAvg, in parts that a method may replace. See the module's docstring.
+    """FedAvg, in parts that a method may replace; see the module docstring.
 
     Attributes:
         name: the name by which it is chosen; its settings are called `<name>_<option>`.
-        metric_names: names of the scalars that `loss` returns besides the loss; their means are
-            reported as metrics of the round, each over the samples of the phases that return it.
+        metric_names: names of the scalars that `loss` returns besides the loss. Their means are
+            reported as metrics of the round; each mean is over the samples of the phases that
+            return the scalar.
         degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.
-        baseline: whether it is not federated, but something to compare federated methods with.
-        pools_samples: whether the samples of all clients are in one place, which trains as a single
-            client without a state of its own. Nothing is sent then.
-        tuning: what fair comparisons tune besides the learning rate: the method's main coefficient,
-            one of its options, with three values to try, the default among them. Empty if it has
-            none.
+        baseline: whether it is not federated, but a baseline for federated methods.
+        pools_samples: whether the samples of all clients are in one place, which trains like a
+            single client without client state. Nothing is sent in this case.
+        tuning: what fair comparisons tune besides the learning rate: the option that is the
+            method's main coefficient, with three values to try, including the default. Empty if the
+            method has no such option.
         has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
             which is None otherwise. More rounds cannot be added to such a run later. Schedules of
-            the step size are settings for all methods and need nothing here.
-        assumes_sgd: whether formulas of the method contain the step size or the momentum of SGD, so
-            that other local optimizers are refused.
+            the step size are settings of all methods and do not need this attribute.
+        assumes_sgd: whether formulas of the method contain the step size or the momentum of SGD. If
+            they do, other local optimizers are refused.
         published_weighting: the published weights of clients in means over the cohort: "samples"
             (their numbers of samples) or "uniform" (equal).
         client_weighting: the weights that are used.
@@ -172,7 +173,8 @@ class Method(Component):
     def uses_federation_counts(self) -> bool:
         """Whether what clients compute depends on the exact class counts of other clients.
 
-        Differential privacy of what clients send would not cover them, so it is refused.
+        Differential privacy of what clients send would not protect these counts, so it is refused
+        for such methods.
         """
         return False
 
@@ -259,7 +261,7 @@ class Method(Component):
     def server_change(
         self, change: Sequence[tf.Tensor], sums: Mapping[str, tf.Tensor]
     ) -> list[tf.Tensor]:
-        """What the server optimizer takes for the clients' mean change.
+        """What the server optimizer receives as the clients' mean change.
 
         A method whose step is another multiple or mixture of what clients send overrides this hook
         and not `server_update`, so that it can be used with all server optimizers.
@@ -283,7 +285,8 @@ class Method(Component):
 
         Args:
             weights: shared trainable variables before the round.
-            change: what the server optimizer made of `server_change`; without one, just that.
+            change: the step that the server optimizer computed from `server_change`; without a
+                server optimizer, the result of `server_change` itself.
             server: the server's own tensors, as `server_learning` returned them.
             sums: the clients' `Upload.sums`, summed.
             cohort_size: float32 scalar, number of clients in the round, without those that were
@@ -343,7 +346,7 @@ class Method(Component):
             optimizer: the clients' optimizer: `learning_rate`, and for sgd `momentum`, ….
 
         Returns:
-            One sentence that names settings which work; None if there is nothing to warn about.
+            One sentence that names settings that work; None if there is nothing to warn about.
         """
         del optimizer
         return None
@@ -360,7 +363,7 @@ class Method(Component):
         return {} if matrix is None else {"": matrix}
 
     def local_view(self, net: Network) -> Network:
-        """The network after local training, with what clients train in the global model's place."""
+        """The network after local training, with what clients train as its global model."""
         return net
 
 

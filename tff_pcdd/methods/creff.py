@@ -6,22 +6,23 @@ Features; X. Shang, Y. Lu, G. Huang, H. Wang; IJCAI 2022.
 Differs from FedAvg in the head of the global model. The server holds the same number of trainable
 "federated features" for each class. For each of their classes, clients send the gradient of the
 re-trained head's loss on their features, computed with the broadcast backbone and head. The server
-averages each class's gradient over the clients that have the class, and moves the class's federated
-features so that the gradient of the same head on them has the same direction: the distance is the
-sum of 1 - cosine over the columns of the kernel's gradient and the bias's. Then it trains a new
-head on all federated features. The backbone and what clients train are FedAvg's. With `epochs=0` it
-is FedAvg.
+averages each class's gradient over the clients that have the class. It then moves the class's
+federated features so that the gradient of the same head on them has the same direction: these steps
+reduce the sum of 1 - cosine over the columns of the kernel's gradient and the gradient of the bias.
+Finally, it trains a new head on all federated features. The backbone and the local training are
+those of FedAvg. With `epochs=0` it is FedAvg.
 
 A client sends C·(1 + (d + 1)·C) numbers in addition to the weights.
 
-In few rounds, re-training gains little with the published settings, because the federated features
-hardly move. They start as standard normal noise, the gradient of the distance is divided among all
-features of a class, and only directions are matched. On digits (P10C2, learning rate 0.01, seed 0),
-after 20 rounds of 100 steps, the class means had length 1.7 where those of real features had 9.7,
-and the head classified 31 % of the federated features correctly. The authors train for 200 rounds,
-on federations whose clients share classes. Ten times the steps had the effect of ten times
-`matching_learning_rate`, which takes no longer. GA in % after 20 rounds (mean of rounds 16 to 20,
-because it varies from round to round):
+Within few rounds, re-training gains little with the published settings, because the federated
+features hardly move. They start as standard normal noise, the gradient of the distance is divided
+among all features of a class, and only directions are matched. On digits (P10C2, learning rate
+0.01, seed 0), after 20 rounds of 100 steps, the class means of the federated features had length
+1.7, those of the real features 9.7, and the head classified 31 % of the federated features
+correctly. The authors train for 200 rounds, on federations whose clients share classes. Ten times
+as many steps had the same effect as ten times the `matching_learning_rate`, which takes no
+additional time. The following table has GA in % after 20 rounds and, in parentheses, the mean of
+rounds 16 to 20, because GA varies from round to round:
 
     clients' learning rate                         0.01           0.05
     FedAvg                                         42.9 (45.0)    69.4 (59.5)
@@ -31,9 +32,9 @@ because it varies from round to round):
     a head trained on the real features            77.2 (72.8)    81.6 (78.4)
     CCVR, which starts from FedAvg's head          79.9 (74.8)    87.5 (85.5)
 
-This follows the authors' code. Departures from it:
+This module follows the authors' code. Departures from it:
 - The global model is the backbone for which the head was re-trained, as in `RetrainingMethod`; the
-  code combines the head with the backbone that follows from the round.
+  code combines the head with the backbone that results from the round.
 - A client's gradient is that of all its samples of a class, without augmentation; the code takes
   the mean over ten random, augmented batches of 32.
 - A cohort without samples leaves the re-trained head as it is.
@@ -127,7 +128,7 @@ class CReFF(RetrainingMethod):
                 (tf.constant(0), server["features"]),
             )
             seeds = tf.unstack(tf.random.experimental.stateless_split(server["seed"], 3))
-            # As torch.nn.Linear.
+            # The initial values of torch.nn.Linear.
             bound = dim**-0.5
             first = tuple(
                 tf.random.stateless_uniform(value.shape, seed, -bound, bound)
@@ -153,13 +154,13 @@ class CReFF(RetrainingMethod):
 def matching_loss(
     features: tf.Tensor, head: tf.Tensor, targets: tf.Tensor, present: tf.Tensor
 ) -> tf.Tensor:
-    """How much the directions of the head's gradients on features differ from given ones.
+    """How much the directions of the head's gradients on features differ from given directions.
 
     Args:
         features: [C, n, d], n features of each class.
         head: [d + 1, C], the kernel and, as the last row, the bias.
         targets: [C, d + 1, C], for each class the gradient of the head's cross-entropy.
-        present: bool [C], the classes that count.
+        present: bool [C], the classes that are included.
 
     Returns:
         The sum over these classes of 1 - cosine, summed over the C columns of the kernel and the

@@ -3,22 +3,23 @@
 FedALA: Adaptive Local Aggregation for Personalized Federated Learning; J. Zhang, Y. Hua, H. Wang,
 T. Song, Z. Xue, R. Ma, H. Guan; AAAI 2023.
 
-Differs from FedAvg in where local training starts. In its upper layers, a client does not start at
-the received weights Θ but between them and its own last local model Θ_k, at Θ_k + (Θ - Θ_k) ⊙ W_k.
-The weights W_k, one for each entry, start at 1, stay in [0, 1] and at the client, and are
-learned before each local training with everything else fixed: W_k ← clip(W_k - η·(∂L/∂Θ̂) ⊙ (Θ -
-Θ_k)), one step for each batch of a random share of the client's samples (algorithm 1).
-The lower layers start at the received weights. A client that never trained starts at Θ. The global
-model is the mean of the local ones. With layers=0 it is FedAvg.
+Differs from FedAvg in where local training starts. A client does not start the upper layers at the
+received weights Θ, but between Θ and its own last local model Θ_k, at Θ̂ = Θ_k + (Θ - Θ_k) ⊙ W_k.
+W_k has one entry in [0, 1] for each entry of these layers; it starts at 1 and is never sent. Before
+each local training, W_k is learned with everything else fixed: W_k ← clip(W_k - η·(∂L/∂Θ̂) ⊙ (Θ -
+Θ_k)), one step for each batch of a random share of the client's samples (algorithm 1). The lower
+layers start at the received weights. A client that has never trained starts at Θ. The global model
+is the mean of the local ones. With layers=0 it is FedAvg.
 
 The personal model before local epochs is the starting point with the W_k of the client's last
-round; after them, it has learned W_k and trained as in a round.
+round. The personal model after local epochs has learned W_k and trained as in a round.
 
 Departures from the authors' code: W_k is learned for `weight_epochs` passes in every round, whereas
-the authors continue until the loss settles when a client learns W_k for the first time; the random
-share is drawn from each batch; normalization layers use their averages meanwhile. The last p layers
-are those with trained weights, the head included; normalization layers count. A client keeps only
-these layers of its last local model, because nothing else of it is used.
+the authors continue until the loss settles when a client learns W_k for the first time. The random
+share is drawn from each batch. While W_k is learned, normalization layers use their moving
+averages. The upper layers are the last p layers that have trained weights, including the head and
+normalization layers. A client keeps only these layers of its last local model, because the others
+are not used.
 """
 
 import dataclasses
@@ -86,7 +87,7 @@ class FedALA(Method):
         return {"trained": tf.constant(0.0)} if self.layers else {}
 
     def _mixtures(self, net, client):
-        """Of each variable Θ̂ of the upper layers: (Θ̂, Θ_k, Θ - Θ_k, W_k)."""
+        """For each variable Θ̂ of the upper layers: (Θ̂, Θ_k, Θ - Θ_k, W_k)."""
         received = {
             w.ref(): anchor for w, anchor in zip(net.shared.trainable, client.anchor, strict=True)
         }

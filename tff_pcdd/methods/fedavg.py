@@ -3,11 +3,11 @@
 Communication-Efficient Learning of Deep Networks from Decentralized Data; H. B. McMahan, E. Moore,
 D. Ramage, S. Hampson, B. Agüera y Arcas; AISTATS 2017.
 
-All defaults of the contract: clients train the global model on their own samples for some epochs,
-and the server adds the mean of their changes, weighted by numbers of samples (algorithm 1).
-Normalization statistics are averaged like weights. The personal model is the global model after the
-client's local epochs. For a fair comparison with FedLoGe, its realignment can also be applied to
-this head.
+This method uses all defaults of the contract: clients train the global model on their own samples
+for some epochs, and the server adds the mean of their changes, weighted by numbers of samples
+(algorithm 1). Normalization statistics are averaged like weights. The personal model is the global
+model after the client's local epochs. For a fair comparison with FedLoGe, FedLoGe's realignment can
+also be applied to FedAvg's head.
 """
 
 import dataclasses

@@ -8,9 +8,10 @@ Differs from FedAvg in that each client keeps its batch normalization: scale, of
 misses those on the shortcuts of a ResNet. The mean over clients is unweighted, as in the authors'
 runs; in a network without batch normalization and with client_weighting=samples it is FedAvg.
 
-Departure from the paper, which has no global model: the cohort's mean of the normalization is
-uploaded as well. It serves to measure GA and to initialize clients that never trained, and does not
-replace what a client keeps. The setting bn=personal does the same to any other method.
+Departure from the paper, which has no global model: clients upload their normalization as well, and
+the server computes the cohort's mean of it. The mean is used to measure GA and to initialize
+clients that have never trained; it does not replace what a client keeps. The setting bn=personal
+does the same for any other method.
 """
 
 import dataclasses

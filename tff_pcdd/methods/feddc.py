@@ -4,12 +4,12 @@ FedDC: Federated Learning with Non-IID Data via Local Drift Decoupling and Corre
 Fu, L. Li, Y. Chen, M. Xu, C.-Z. Xu; CVPR 2022.
 
 Differs from FedAvg in that each client keeps its drift h_k, an estimate of the distance between its
-own optimum and the global one. It minimizes f_k(θ) + α/2·‖θ + h_k - w‖² + ⟨c - c_k, θ⟩ and then
-adds θ_k - w to h_k. The server averages θ_k + h_k: θ_k over the cohort and h_k over all clients,
-both unweighted. The linear term corrects the gradient by controls c_k. A control is computed from
-the change in the previous round, divided by the number of steps and the learning rate; c is the
-mean of the controls over all clients. If `client_weighting` is "samples", all three means are
-weighted.
+own optimum and the global one. The client minimizes f_k(θ) + α/2·‖θ + h_k - w‖² + ⟨c - c_k, θ⟩ and
+then adds θ_k - w to h_k. The server averages θ_k + h_k: θ_k over the cohort and h_k over all
+clients, both unweighted as in the authors' code (the paper weights them by samples). The linear
+term corrects the gradient by controls c_k. A control is computed from the change in the previous
+round, divided by the number of steps and the learning rate; c is the mean of the controls over all
+clients. If `client_weighting` is "samples", all three means are weighted.
 
 `control` selects how c_k follows from the change Δ_k of τ steps with learning rate η: -Δ_k/(ητ)
 (paper), or c_k - c - Δ_k/(ητ) (code, as in SCAFFOLD); `none` omits the correction, which gives
@@ -22,9 +22,9 @@ in FedNova; with the plain number of steps the estimated gradients would be 1/(1
 large and would grow from round to round.
 
 The authors train by SGD without momentum, which is recommended here as well: with momentum 0.9 the
-corrections overshoot in the first rounds, of which a warning is given. On digits (P10C2, 20
-rounds), momentum 0 with learning rate 0.1 reached a GA of 59.6 %, while momentum 0.9 with learning
-rate 0.01, whose steps have the same length in the long run, stayed at chance level.
+corrections overshoot in the first rounds, so a warning is printed. On digits (P10C2, 20 rounds),
+momentum 0 with learning rate 0.1 reached a GA of 59.6 %, while momentum 0.9 with learning rate
+0.01, which has the same effective learning rate, stayed at chance level.
 """
 
 import dataclasses

@@ -9,15 +9,16 @@ not collapse to a few dimensions. FedMR's intra-class term does the same within 
 0 it is FedAvg.
 
 The paper's L_decorr is ‖K‖²/d², where K is the correlation matrix of the d features of a batch. The
-authors' code, which the published β belong to, takes the mean of the off-diagonal entries of
-(X̂ᵀX̂)² divided by the number N of samples, where X̂ is standardized; since X̂ᵀX̂ is N - 1 times K,
-this is about N times as large. The default is that of the code; `form=paper` is the other.
+published values of β belong to the authors' code. It takes the mean of the off-diagonal entries of
+(X̂ᵀX̂)², divided by the number N of samples, where X̂ are the standardized features. Since X̂ᵀX̂ is
+N - 1 times K, this is about N times as large as the paper's term. The default is the term of the
+code; `form=paper` selects that of the paper.
 
-The published β, 0.1 (0.05 for CIFAR-100), is that for MobileNetV2. It is too large for a small
+The published β, 0.1 (0.05 for CIFAR-100), is the value for MobileNetV2. It is too large for a small
 network and clients with two classes: on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the
 GA was 39.6 % with β = 0.1 and 69.6 % with 0.01, and 69.4 % with FedAvg. With 84 linear features
-(`projection_dim=84`), as FedMR has them, it was 51.8 %, 75.5 % and 64.6 %. What tells two classes
-apart is a correlation too, which may be the reason.
+(`projection_dim=84`), as in FedMR, the three values were 51.8 %, 75.5 % and 64.6 %. The reason may
+be that the features that distinguish two classes are correlated, too.
 """
 
 from __future__ import annotations

@@ -4,15 +4,16 @@ Federated Learning with Bilateral Curation for Partially Class-Disjoint Data; Z.
 Yao, B. Han, Y. Zhang, Y. Wang; NeurIPS 2023.
 
 Differs from FedAvg in the head. It is a simplex ETF M, fixed and the same for all clients (as in
-FedGE). Client k multiplies each column of M by Φ_k, the client's share of that class over the
-uniform share (eq. 4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh) for features h of length 1 (eq. 5).
-The client wastes no angle on classes that it lacks, while all clients agree on the directions. The
-global model uses M, the personal model Φ_k ⊙ M. With Φ = 1 it is FedGE.
+FedGE). Client k multiplies each column of M by its entry of Φ_k, the share of that class among the
+client's samples divided by the uniform share 1/C (eq. 4): W_k = Φ_k ⊙ M. Logits are s·Φ_k ⊙ (Mᵀh)
+for features h of length 1 (eq. 5). A client spends none of the feature space on classes that it
+lacks, while all clients agree on the directions of the classes. The global model uses M, the
+personal model Φ_k ⊙ M. With Φ = 1 it is FedGE.
 
 Where the paper and its code differ:
 - Features are L2-normalized (paper); the code uses a batch normalization (option `features`).
-- The softmax includes all classes, with logit 0 for missing ones (code). The paper's softmax is
-  over the client's classes (option `masked`), with which a client with a single class never trains.
+- The softmax includes all classes, with logit 0 for missing ones (code). In the paper, it includes
+  only the client's own classes (option `masked`); a client with a single class then never trains.
 - `scale` multiplies the logits; it is √E_W in the paper and 1/T in the code.
 
 Not in the paper: `adaptation="relative"`, for data whose classes are unequal at every client, such

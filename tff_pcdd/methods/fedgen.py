@@ -11,22 +11,23 @@ a_t·cross-entropy of the head on generated features of random labels, and b_t·
 features of the sample's label ‖ model on the sample). Both decay by 2 % per round and are zero in
 the first round. With a = b = 0 it is FedAvg.
 
-Where the paper is ambiguous, this follows the authors' code: the generator minimizes the weighted
-sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1), the
-generator is trained with batch statistics, on classes of which the cohort has samples, and the two
-terms apply in the first 20 local epochs of a round only.
+Where the paper is ambiguous, this module follows the authors' code: the generator minimizes the
+weighted sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1),
+the generator is trained with batch statistics, on classes of which the cohort has samples, and the
+two terms apply only in the first 20 local epochs of a round.
 
 Departures from the authors' code:
-- `output` ends the generator with a ReLU, because the features of the backbones are not negative;
-  the code has no last activation (output=linear).
-- Clients draw labels of the classes that the generator has been trained on; in the code, of all
-  classes of the federation, which differs until every class has been in a cohort.
+- By default, the generator ends with a ReLU (option `output`), because the features of the
+  backbones are not negative; the code has no last activation (output=linear).
+- Clients draw labels from the classes that the generator has been trained on, the code from all
+  classes of the federation. The two differ until every class has been in a cohort.
 - The share of a client is that of its samples; the code counts the samples of the batches that were
   drawn in the round, and starts each count at 1.
 - After the 20 epochs, the momentum of the clients' optimizer starts again from zero.
 
-The server needs the individual heads. Each client therefore writes its head into the row of its
-`cohort_index` of an array for the whole cohort, which is then summed; only this row counts as sent.
+The server needs the individual heads. Each client therefore writes its head into its own row
+(`cohort_index`) of an array for the whole cohort, and the clients' arrays are summed. Only the
+client's own row counts as sent.
 """
 
 from __future__ import annotations

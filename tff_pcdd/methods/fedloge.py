@@ -14,15 +14,17 @@ Where the paper and its code differ:
 - `scale` is 1.7 and the bias of ψ is kept (code); the paper has 1.
 - The three heads are trained on the same features of a batch (code); the paper alternates.
 - SSE-C has no bias (paper).
-- `personal_head` selects among their versions of the personal model.
+- `personal_head` selects one of their versions of the personal model.
 
 Options reproduce the ablations: dense frames (`sparsity=0`) of every initialization, with columns
 of length γ (the paper does not state their length), the frame as the global model (`global_head`),
 the dot-regression loss (`frame_loss`), and LA-FR by the client's class shares instead of the
 lengths of φ (`local_lengths`).
 
-The papers use γ = 0.1, with which a backbone needs hundreds of rounds; with the default here it
-learns in tens of rounds.
+The authors' code uses γ = 0.1, although the paper calls about 1 the best; with 0.1, a backbone
+needs hundreds of rounds, and with the default here it learns in tens of rounds. In the tables, the
+authors also leave classes that a client's test samples lack out of the personal model's answers;
+here, that is the column "own classes", for every method.
 """
 
 from __future__ import annotations
@@ -51,7 +53,7 @@ class FedLoGe(Method):
     name = "fedloge"
     tuning: ClassVar = {"norm": (0.1, 1.0, 2.0)}
 
-    norm: float = option(2.0, "γ, length of the frame's columns (papers: 0.1).", above=0)
+    norm: float = option(2.0, "γ, length of the frame's columns (authors' code: 0.1).", above=0)
     sparsity: float = option(
         0.6,
         "β, share of zero entries in the frame; 0 for a dense frame, which is not optimized.",
@@ -183,7 +185,7 @@ class FedLoGe(Method):
         return net["phi"](net["backbone"](x, training=False))
 
     def phases(self, net, epochs):
-        # φ has no influence on what the client sends, and must not get one by the clipping.
+        # φ must not influence what the client sends, so its gradient is clipped separately.
         return [Phase(net.trainable, epochs, self.loss, apart=net.personal.trainable)]
 
     def personal_phases(self, net, epochs):

@@ -7,11 +7,11 @@ Differs from FedAvg in two terms of the local loss, cross-entropy + μ1·L_intra
 intra-class term (eq. 3) decorrelates the features of each class, so that a client's few classes do
 not collapse to a few dimensions. The inter-class term (eq. 4) keeps features nearer to the global
 prototype of their own class than to those of other classes, including classes that the client
-lacks. After training, clients upload the mean feature and the count of each of their classes; the
-server averages them by counts and keeps the previous prototype of a class that no client had. If
-only a share of the clients upload prototypes (table 5), they are chosen once, before the first
-round: each client is drawn with this probability, so their number varies around the share. With μ1
-= μ2 = 0 it is FedAvg.
+lacks. After training, clients upload the sum of the features and the count of each of their
+classes; the server divides the summed features by the summed counts, and keeps the previous
+prototype of a class that no client had. If only a share of the clients upload prototypes (table 5),
+they are chosen once, before the first round: each client is drawn with this probability, so their
+number varies around the share. With μ1 = μ2 = 0 it is FedAvg.
 
 Where the paper is ambiguous, `reading` selects the prototypes that a sample is compared with (the
 formula needs samples of both classes, the text does not). A class has no prototype until a client

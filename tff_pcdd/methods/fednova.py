@@ -10,7 +10,7 @@ SGD with momentum ρ, ‖a‖₁ = (τ - ρ(1 - ρ^τ)/(1 - ρ))/(1 - ρ). If al
 steps it is FedAvg.
 
 Statistics of normalization layers are averaged as in FedAvg: the normalized weights can sum to more
-than one, which would make a variance negative.
+than one, which could make a variance negative.
 """
 
 from __future__ import annotations
@@ -37,8 +37,8 @@ def accumulated_weight(steps: tf.Tensor, momentum: float) -> tf.Tensor:
     Returns:
         float32 with the shape of `steps`; τ itself without momentum.
     """
-    # The difference of two numbers that are almost equal if ρ is near 1; in float32 nothing would
-    # be left of it.
+    # The two numbers are almost equal if ρ is near 1; in float32, their difference would have no
+    # correct digits.
     steps = tf.cast(steps, tf.float64)
     decayed = momentum * (1 - tf.pow(tf.constant(momentum, tf.float64), steps)) / (1 - momentum)
     return tf.cast((steps - decayed) / (1 - momentum), tf.float32)

@@ -5,13 +5,13 @@ Jeong, Y. Shin, S. Bae, S.-Y. Yun; NeurIPS 2022.
 
 Differs from FedAvg in a term of the local loss, cross-entropy + β·L_ntd. L_ntd is the mean over
 samples of KL(p_g ‖ p), where p and p_g are the local and the global model's softmax of the logits
-divided by τ, over all classes except the true one. Training therefore keeps what the global model
-answers about the other classes, which a client with few classes forgets otherwise. The global model
-is that of the start of the round. With β = 0 it is FedAvg.
+divided by τ, over all classes except the true one. Local training therefore preserves the global
+model's predictions for the other classes, which a client with few classes would otherwise forget.
+The global model is that of the start of the round. With β = 0 it is FedAvg.
 
-As in the authors' code, the term is not multiplied by τ², and the default settings are those of its
-configuration, β = τ = 1. Here the global model is always in eval mode; the authors' networks have
-no layers to which that matters.
+As in the authors' code, the term is not multiplied by τ², and the default settings are those of the
+code's configuration, β = τ = 1. Here the global model is always in eval mode; the authors' networks
+have no layers for which this matters.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedNTD(ReceivedModelMethod):
-    """FedAvg with distillation of the global model's answers about the classes that are wrong."""
+    """FedAvg with distillation of the global model over all classes except the true one."""
 
     name = "fedntd"
     metric_names: ClassVar[tuple[str, ...]] = ("distillation",)

@@ -20,17 +20,17 @@ The server's message is the same for all clients. It therefore contains the head
 of the last cohort, which clients have sent in the rows of their `cohort_index` as in FedGen, and
 each client solves its own program at the start of its next round or evaluation; the published
 server solves it and sends only the result. The weights and heads are the same if all clients take
-part. What differs is what travels, and who sees what: every client receives the heads, class means
-and class shares of the others, and no secure sum hides them from the server.
+part. What differs is which data are sent, and who sees them: every client receives the heads, class
+means and class shares of the others, and a secure sum does not hide them from the server.
 
 Departures from the authors' code:
 - A client that was not in the last cohort combines its own head with those of that cohort; in the
-  code, with those of the cohort in which it last took part. A client that has never taken part
-  keeps its initial head.
+  code, it uses the heads of the cohort in which it last took part. A client that has never taken
+  part keeps its initial head.
 - Classes without a global mean feature have no term R; in the code, R is then the distance to the
   client's own mean before training.
-- The epoch of the head counts as one of the local epochs, the features for it are those of eval
-  mode, and its momentum and weight decay are those of the other epochs.
+- The epoch in which the head is trained counts as one of the local epochs. The features are those
+  of eval mode, and the momentum and the weight decay are those of the other epochs.
 """
 
 from __future__ import annotations
@@ -123,10 +123,10 @@ class FedPAC(PrototypeMethod):
             own.assign(tf.where(trained, combined, own))
 
     def _weights(self, client):
-        """α of the client's own head, the first entry, and of those of the last cohort."""
+        """α of the client's own head (the first entry) and of the heads of the last cohort."""
         own, cohort = client.state, client.server["cohort"]
         rows = cohort["trained"].shape[0]
-        # Not ==, which compares identities where TFF traces.
+        # Not ==, which compares identities while TFF traces.
         is_own = tf.logical_and(
             tf.equal(cohort["trained"], tf.cast(own["round"] + 1, tf.float32)),
             tf.equal(own["row"], tf.range(rows)),

@@ -11,9 +11,10 @@ global prototype among the client's own classes, as in the authors' code (`candi
 the head (`predict`; the authors report both). With λ = 0 clients learn alone.
 
 There is no global model: GA is the mean over clients of the personal models' accuracies on all test
-samples. With candidates=own a client cannot name a class that it lacks, so that GA is at most the
-clients' mean share of the test samples, and PA is the same with and without masking of missing
-classes; candidates=all also recognizes missing classes by their prototypes.
+samples. With candidates=own a client never predicts a class that it lacks. GA is therefore at most
+the share of the test samples that belong to a client's own classes, averaged over clients, and PA
+is the same with and without masking of missing classes. With candidates=all, the prototypes of
+missing classes are compared, too.
 
 Where the paper and its code differ, this follows the code: the mean over clients (the paper's
 formula divides by counts twice), and the squared difference, averaged over samples and dimensions
@@ -43,7 +44,7 @@ with epy.lazy_imports():
 @register
 @dataclasses.dataclass(frozen=True)
 class FedProto(PrototypeMethod):
-    """A network of its own at each client; only class prototypes are shared."""
+    """Each client has a network of its own; only class prototypes are shared."""
 
     name = "fedproto"
     metric_names = ("distance",)

@@ -8,8 +8,8 @@ softmax, cross-entropy on f_c + γ·log n_{k,c} with the client's class counts (
 are not biased towards the client's frequent classes. The personal head stays at the client and
 learns the residual: cross-entropy on the sum of both heads' logits, whose gradient reaches neither
 the backbone nor the generic head. The gradients of the two losses are clipped separately. The
-personal model is that sum without fine-tuning, so that PA before and after the local epochs is the
-same. With γ = 0 the generic half is FedAvg.
+personal model is that sum without fine-tuning, so PA is the same before and after the local epochs.
+With γ = 0 the generic half is FedAvg.
 
 A class that a client lacks is excluded from its balanced softmax; a client with a single class
 therefore does not change the backbone. The personal head is initialized to zero, so that the

@@ -3,22 +3,22 @@
 FedSOL: Stabilized Orthogonal Learning with Proximal Restrictions in Federated Learning; G. Lee, M.
 Jeong, S. Kim, J. Oh, S.-Y. Yun; CVPR 2024.
 
-Differs from FedAvg in where the local gradient is taken. A step moves the weights w along the
-gradient of the client's loss at perturbed weights, ∇f_k(w + ε), where ε is the direction in which
-the model departs fastest from what the received model w_t says: with g the gradient of
-KL(received ‖ local) at temperature T, ε = ρ·Λ ⊙ g/‖g‖. The strengths Λ are |w - w_t|, scaled to
-length 1 along the output units of each weight, so that weights that have moved far are perturbed
+Differs from FedAvg in the weights at which the local gradient is computed. A step moves the weights
+w along the gradient of the client's loss at perturbed weights, ∇f_k(w + ε). The perturbation is ε =
+ρ·Λ ⊙ g/‖g‖, where g is the gradient of KL(received ‖ local) at temperature T, so the perturbed
+model departs from the predictions of the received model w_t. The strengths Λ are |w - w_t|, scaled
+to length 1 along the output units of each weight. Weights that have moved far are thus perturbed
 more, and there is no perturbation in the first step of a round. The received model is in eval mode.
 Normalization layers update their averages at w and not at w + ε. With ρ = 0 it is FedAvg.
 
-The output units are the first axis of a weight in the authors' code, which is in PyTorch, and the
-last one in Keras. Only a depthwise convolution divides them among its last two axes, [height,
-width, inputs, outputs of each]. The last axis alone usually has one entry, so every strength would
-be 1; in EfficientNet-B0, that is 7 to 43 times as much as along both axes (for normally distributed
-w - w_t).
+In the authors' code, which is in PyTorch, the output units are the first axis of a weight; in
+Keras, they are the last one. The kernel of a depthwise convolution, [height, width, inputs, outputs
+of each], is an exception: its output units are its last two axes. Its last axis alone usually has
+one entry, so every strength would be 1. In EfficientNet-B0, this would be 7 to 43 times as much as
+along both axes (for normally distributed w - w_t).
 
-A step computes two gradients. Formulas and defaults are those of the authors' code for its adaptive
-variant, which perturbs all weights; `perturb=head` perturbs the head only.
+A step computes two gradients. Formulas and defaults are those of the adaptive variant in the
+authors' code, which perturbs all weights; `perturb=head` perturbs the head only.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ with epy.lazy_imports():
 
     from tff_pcdd import losses
 
-# Keeps the direction finite where both models say the same.
+# Keeps the direction finite where the predictions of both models are the same.
 _TINY = 1e-12
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class FedSOL(ReceivedModelMethod):
-    """FedAvg with gradients at weights that depart from the received model."""
+    """FedAvg with gradients at weights that are perturbed away from the received model."""
 
     name = "fedsol"
     metric_names: ClassVar[tuple[str, ...]] = ("divergence",)

@@ -15,13 +15,13 @@ The received model is in eval mode and not trained. Prediction uses the logits a
 setting makes it FedAvg.
 
 The terms are those of the authors' code, including the factor ν, the shift of the logits by log π_c
-+ log C, and that a sample of class c itself counts as logit 0. Departures from it: vacant classes
-are excluded from the balanced softmax, where the code gives them a frequency of 1e-9, and the
++ log C, and the logit 0 for the samples of class c itself. Departures from the code: vacant classes
+are excluded from the balanced softmax, whereas the code gives them a frequency of 1e-9, and the
 clients' weight decay applies.
 
 If clients hold few classes and share none, the balanced softmax keeps the global model far behind
-FedAvg's: on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the GA was 39.0 % with λ = ν = 0,
-as that of FedRoD's generic head, 35.9 % with the defaults, 42.3 % with λ = 1, and 69.4 % with
+FedAvg's: on digits (P10C2, 20 rounds, learning rate 0.05, seed 0) the GA was 39.0 % with λ = ν = 0
+(like that of FedRoD's generic head), 35.9 % with the defaults, 42.3 % with λ = 1, and 69.4 % with
 FedAvg.
 """
 
@@ -49,7 +49,7 @@ _LEAST_FREQUENCY = 1e-9
 @register
 @dataclasses.dataclass(frozen=True)
 class FedVLS(ReceivedModelMethod):
-    """FedAvg with a balanced softmax that remembers the classes a client lacks."""
+    """FedAvg with a balanced softmax and terms that protect the classes that a client lacks."""
 
     name = "fedvls"
     metric_names: ClassVar[tuple[str, ...]] = ("distillation", "suppression")

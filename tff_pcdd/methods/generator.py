@@ -16,8 +16,8 @@ with epy.lazy_imports():
     import tensorflow as tf
 
 _BN_MOMENTUM, _BN_EPSILON = 0.9, 1e-5
-# With the usual 1e-8, rounding errors of gradients near 0 become whole steps, which differ between
-# runtimes.
+# With the usual 1e-8, rounding errors of gradients near 0 become steps of full length, which differ
+# between runtimes.
 _ADAM_BETAS, _ADAM_EPSILON = (0.9, 0.999), 1e-5
 
 
@@ -74,7 +74,7 @@ class Generator:
         variance: tf.Tensor,
         size: int,
     ) -> dict[str, Any]:
-        """New parameters: those that were trained, and updated moving statistics.
+        """New parameters: the trained tensors and updated moving statistics.
 
         Args:
             parameters: the previous ones.

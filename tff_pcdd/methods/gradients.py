@@ -1,4 +1,4 @@
-"""Gradients at other weights than those that are trained, for methods that need them."""
+"""Gradients at weights other than the current ones, and losses with given gradients."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ with epy.lazy_imports():
 def gradients_of(
     loss: Callable[[], tf.Tensor], variables: Sequence[tf.Variable]
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """The value of a loss, a scalar, and its gradients; neither has a gradient of its own.
+    """The value of a loss, a scalar, and its gradients; gradients flow through neither.
 
     Args:
         loss: computes the loss with the variables as they are.
-        variables: those by which it is differentiated; one that has no influence has gradient 0.
+        variables: those with respect to which the loss is differentiated; the gradient of a
+            variable without influence is 0.
     """
     with tf.GradientTape(watch_accessed_variables=False) as tape:
         tape.watch(variables)
@@ -32,14 +33,14 @@ def gradients_at(
     variables: Sequence[tf.Variable],
     unchanged: Sequence[tf.Variable] = (),
 ) -> tuple[tf.Tensor, list[tf.Tensor]]:
-    """Like `gradients_of`, while the variables have other values for a moment.
+    """Like `gradients_of`, with other values assigned to the variables temporarily.
 
     Args:
         values: the values at which the loss is computed, one for each variable.
         loss: computes the loss with the variables as they are.
-        variables: get these values, and then their own again.
+        variables: they are set to these values, and afterwards to their own values again.
         unchanged: variables that computing the loss must not change, such as the statistics of
-            normalization layers; they get their own values again as well.
+            normalization layers; they are set to their own values again as well.
     """
     own = [tf.identity(variable) for variable in (*variables, *unchanged)]
     _assign(variables, values)
@@ -51,7 +52,7 @@ def gradients_at(
 def with_gradients(
     value: tf.Tensor, variables: Sequence[tf.Variable], gradients: Sequence[tf.Tensor]
 ) -> tf.Tensor:
-    """A scalar with the given value, whose gradients by the variables are the given ones."""
+    """A scalar with the given value and the given gradients with respect to the variables."""
     zeros = [
         tf.reduce_sum(gradient * (variable - tf.stop_gradient(variable)))
         for variable, gradient in zip(variables, gradients, strict=True)

@@ -1,8 +1,8 @@
-"""Training alone: no client exchanges anything with anybody.
+"""Local training: every client trains alone, and nothing is sent.
 
 Salvaging Federated Learning by Local Adaptation; T. Yu, E. Bagdasaryan, V. Shmatikov; arXiv
-2002.04758, 2020. It compares federated models with those that clients train alone, and finds that
-many clients gain nothing from a federation.
+2002.04758, 2020. The paper compares federated models with those that clients train alone, and finds
+that many clients gain nothing from a federation.
 
 Each client keeps its whole network from round to round and trains it on its own samples, in the
 rounds in which it is drawn and for the same number of epochs as in every other method. All clients

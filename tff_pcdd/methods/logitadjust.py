@@ -7,15 +7,15 @@ Differs from FedAvg in the local loss, cross-entropy on f_c + τ·log π_c, the 
 softmax cross-entropy. π is the prior of the federation, the shares of the classes among the samples
 of all clients; every client uses the same. Rare classes are trained with a larger margin, so that
 the global model, which predicts by the unadjusted logits f, is not biased towards the classes that
-are frequent in the federation. With τ = 0 it is FedAvg. The loss is also that of a public
-implementation for one model, usagisukisuki/Imbalanced-Classification.
+are frequent in the federation. With τ = 0 it is FedAvg. A public implementation for training a
+single model, usagisukisuki/Imbalanced-Classification, has the same loss.
 
 FedLC and the balanced softmax of FedRoD and FedETF adjust by the client's own counts. They correct
-for what a client has more or less of than other clients have, and exclude the classes that it
-lacks. Here a client's missing classes stay in its softmax, and nothing is corrected if the
+for differences between a client's classes and those of other clients, and exclude the classes that
+it lacks. Here a client's missing classes stay in its softmax, and nothing is corrected if the
 federation as a whole is balanced: then π is constant, and the method is FedAvg up to rounding. On
 long-tailed digits (imbalance factor 50, Dirichlet 0.5, 10 clients, 20 rounds, learning rate 0.05,
-seed 0) the GA was 48.7 %, 20.6 % on the few-shot classes, and FedAvg's 37.0 % and 0 %.
+seed 0) the GA was 48.7 % (20.6 % on the few classes), and FedAvg's was 37.0 % (0 %).
 
 Only the sums over all clients are used, not the counts of a client. A class without samples in the
 whole federation has π_c = 0; it is excluded from the softmax, the limit of the formula, and its

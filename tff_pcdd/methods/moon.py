@@ -9,8 +9,8 @@ the cosine. Gradients flow through z only; the two other networks are in eval mo
 from a projection of two layers before the head (authors' code). With μ = 0 and without the
 projection it is FedAvg.
 
-Departure from the authors' code: the previous model of a client that never trained is the initial
-global model, which makes the term constant; the authors draw a random one.
+Departure from the authors' code: the previous model of a client that has never trained is the
+initial global model, so in the first round the term is constant; the authors draw a random one.
 """
 
 import dataclasses

@@ -101,8 +101,8 @@ class Network:
     def autograph(self) -> bool:
         """Whether AutoGraph has to translate functions that call the method or the pieces.
 
-        It takes most of the time that tracing takes, and is needed for Python loops and conditions
-        on tensors. There are none in this package, but may be in methods and layers from elsewhere.
+        The translation takes most of the tracing time. It is needed for Python loops and conditions
+        on tensors. This package has none, but methods and layers from elsewhere may have some.
         """
         layers = [part for part in self._parts.values() if isinstance(part, tf.Module)]
         nested = [module for layer in layers for module in layer.submodules]
@@ -114,7 +114,7 @@ class Network:
         return self._parts
 
     def replacing(self, **parts: Callable[..., Any]) -> Network:
-        """The same network, in which other functions take the place of some pieces."""
+        """The same network, in which other functions replace some of the pieces."""
         view = copy.copy(self)
         view._parts = {**self._parts, **parts}
         return view
@@ -209,7 +209,7 @@ def owned_weights(
 def renamed(
     parts: Mapping[str, tf.keras.layers.Layer], prefix: str
 ) -> dict[str, tf.keras.layers.Layer]:
-    """Pieces under the names `<prefix><name>`, by which they are copies of other pieces."""
+    """Pieces under the names `<prefix><name>`, which make them copies of the pieces `<name>`."""
     return {f"{prefix}{name}": part for name, part in parts.items()}
 
 

@@ -1,4 +1,4 @@
-"""A second model at each client, beside the one that is trained together."""
+"""A second model at each client, in addition to the one that all clients train together."""
 
 from __future__ import annotations
 

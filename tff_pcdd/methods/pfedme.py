@@ -5,18 +5,18 @@ Personalized Federated Learning with Moreau Envelopes; C. T. Dinh, N. H. Tran, T
 
 Differs from FedAvg in the local objective: instead of its loss f_k, a client minimizes the Moreau
 envelope F_k(w) = min_θ f_k(θ) + λ/2·‖θ - w‖², whose minimizer θ_k is its personal model. For each
-batch, K gradient steps on θ, which continue from those of the last batch, approximate the
-minimizer; then w moves along the gradient of the envelope, λ·(w - θ) (algorithm 1). The server
-moves its model by β times the mean change of the clients, w ← (1 - β)·w + β·mean w_k. In each round
-θ starts at the received w. No setting makes it FedAvg.
+batch, K gradient steps on θ, which start at the θ of the previous batch, approximate the minimizer;
+then w moves along the gradient of the envelope, λ·(w - θ) (algorithm 1). The server moves its model
+by β times the mean change of the clients, w ← (1 - β)·w + β·mean w_k. In each round θ starts at the
+received w. No setting makes it FedAvg.
 
-The personal model is the θ_k with which the client ended its last round, without fine-tuning; the
-initial w if there was none. Statistics of normalization layers are those of θ, also in w, whose
-loss is never computed.
+The personal model is the θ_k with which the client ended its last round, without fine-tuning. For a
+client that has not trained yet, it is the initial w. The statistics of normalization layers are
+those of θ; w has the same ones, because its own loss is never computed.
 
 Departures from the authors' code: w is trained by the clients' optimizer, with its momentum, weight
 decay and clipping (the published step is that of client_momentum=0 and client_weight_decay=0), and
-the gradient of θ has no additional weight decay of 0.001.
+the gradient of θ has no additional weight decay, which is 0.001 in the code.
 """
 
 import dataclasses
@@ -62,7 +62,7 @@ class PFedMe(OwnModelMethod):
                 f"steps on θ diverge unless it is below 2/pfedme_pull={2 / self.pull:g}",
             )
 
-    # θ starts anew in each round, so it is no variable that the client keeps.
+    # θ starts at w in each round, so it is not a variable that the client keeps.
     def placement(self, part, layer):
         return Placement.SCRATCH if part.startswith(OWN) else super().placement(part, layer)
 
@@ -93,7 +93,7 @@ class PFedMe(OwnModelMethod):
 
         start = (tf.constant(0), tf.constant(0.0))
         _, value = tf.while_loop(lambda number, _: number < self.inner_steps, step, start)
-        # Its gradient by w is that of the envelope.
+        # Its gradient with respect to w is that of the envelope.
         distances = [tf.nn.l2_loss(w - tf.stop_gradient(theta)) for w, theta in pairs]
         return tf.stop_gradient(value) + self.pull * tf.add_n(distances), {}
 

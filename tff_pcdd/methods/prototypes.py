@@ -17,9 +17,9 @@ with epy.lazy_imports():
 
 @dataclasses.dataclass(frozen=True)
 class PrototypeMethod(Method):
-    """Global prototypes [C, d] at the server, and a mask `valid` [C] of the known ones.
+    """Global prototypes [C, d] at the server, and a mask `valid` [C] of the existing ones.
 
-    They are added to FedAvg, or to the method that follows among the base classes.
+    They are added to FedAvg, or to the method that is the next base class.
 
     After training, a client computes features of its samples in eval mode and sends their sum and
     number for each class. The server's prototype is the mean over all samples of the cohort; a

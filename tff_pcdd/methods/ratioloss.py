@@ -2,15 +2,15 @@
 
 Addressing Class Imbalance in Federated Learning; L. Wang, S. Xu, X. Wang, Q. Zhu; AAAI 2021.
 
-Differs from FedAvg in a weight of each sample's loss, α + β·R_y. The server holds a few samples of
-each class. Once a round it trains the broadcast model on the samples of one class at a time, with
-the clients' optimizer, and observes the head's changes Δ^p. R_p = |Σ Δ^p| / |Σ mean of the other
-classes' Δ|, where the sums are over the weights that class p increases and other classes hardly
-change (`decisive_weights`). A class that the model has already learned changes the model little and
-receives a small weight. Clients use the R of the previous round. From these changes and the change
-of the global head, the server also estimates how many samples of each class took part in the round
-(`composition`, algorithm 1), without asking the clients. The mean over clients is unweighted
-(authors' code). With α = 1, β = 0 and client_weighting=samples it is FedAvg.
+Differs from FedAvg in that each sample's loss has a weight, α + β·R_y. The server holds a few
+samples of each class. Once a round it trains the broadcast model on the samples of one class at a
+time, with the clients' optimizer, and observes the head's changes Δ^p. R_p = |Σ Δ^p| / |Σ mean of
+the other classes' Δ|, where the sums are over the weights that class p increases and other classes
+hardly change (`decisive_weights`). A class that the model has already learned changes the model
+little and receives a small weight. Clients use the R of the previous round. From these changes and
+the change of the global head, the server also estimates how many samples of each class took part in
+the round (`composition`, algorithm 1), without asking the clients. The mean over clients is
+unweighted (authors' code). With α = 1, β = 0 and client_weighting=samples it is FedAvg.
 
 Departures from the paper: R is used from the second round on (authors' code), whereas the paper
 waits until the composition is imbalanced. R is limited to `cap`, because its denominator can be
@@ -20,9 +20,10 @@ the code. A class without decisive weights has R = 1, the smallest weight, becau
 change no weight clearly more than those of other classes do; the code gives it 10.
 
 The server's samples are drawn from the clients' training samples: `auxiliary` of each class, or all
-of them if a class has fewer. Then Δ^p comes from fewer samples, and in fewer steps if they need
-fewer batches, which lowers R for rare classes. The model is not trained on these samples; still, no
-other method here gives its server any, which should be kept in mind when comparing them.
+of them if a class has fewer. For such a class, Δ^p is computed from fewer samples, and in fewer
+steps if they fill fewer batches. This lowers R for rare classes. The global model is not trained on
+the server's samples. Still, no other method here gives its server any samples, which should be kept
+in mind in comparisons.
 """
 
 from __future__ import annotations
@@ -64,7 +65,7 @@ class RatioLoss(Method):
     )
     auxiliary: int = option(
         32,
-        "Samples of each class that the server holds; of a class with fewer training samples, all.",
+        "Samples of each class that the server holds; all samples of a class that has fewer.",
         minimum=1,
     )
 

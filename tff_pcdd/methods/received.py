@@ -1,4 +1,4 @@
-"""The received model, which a client keeps beside the one that it trains."""
+"""The received model, which a client keeps in addition to the one that it trains."""
 
 from __future__ import annotations
 

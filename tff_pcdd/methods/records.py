@@ -1,4 +1,4 @@
-"""What a method is given, and what it returns: the records of the contract."""
+"""The records that a method receives and returns."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class TaskSpec:
         cohort_size: maximum number of clients in a round.
         server_samples: `server_samples(n)` returns inputs as stored and int32 labels of n training
             samples of each class, for methods whose server holds a small balanced set.
-        personal_norms: clients keep their batch normalization, whatever the method.
+        personal_norms: whether clients keep their batch normalization with every method.
     """
 
     num_classes: int
@@ -100,8 +100,8 @@ class Phase:
         loss: as `Method.loss`.
         learning_rate: step size without a schedule, if it is not that of the clients' optimizer.
         plain: whether to train by SGD without momentum and without weight decay.
-        apart: those of the variables whose gradient is clipped to a norm of its own, so that it
-            has no influence on the steps of the others.
+        apart: those of the variables whose gradient is clipped separately, so that it does not
+            influence the steps of the others.
     """
 
     variables: Sequence[tf.Variable]

@@ -1,4 +1,4 @@
-"""A second head that the server trains on features, beside the head that clients train."""
+"""A second head that the server trains on features, in addition to the one that clients train."""
 
 from __future__ import annotations
 
@@ -25,17 +25,17 @@ class RetrainingMethod(Method):
     """FedAvg, whose model the server turns into the global model by re-training the head.
 
     Clients train FedAvg's model, the pieces `fedavg_backbone` and `fedavg_head`, and never start
-    from the re-trained head. What they send for it is computed with FedAvg's backbone as it was
-    broadcast (`received`). The head fits this backbone: with the one that follows from the round,
-    of which no client has computed anything yet, it can be worse than no re-training. The global
-    model is therefore the broadcast backbone with the re-trained head, which is FedAvg's model of
-    the previous round after re-training. The personal models start from it. The accuracy of
-    FedAvg's own model is reported as `ga_fedavg`. With `epochs=0` nothing is re-trained, and the
-    method is FedAvg.
+    from the re-trained head. What they send for the re-training is computed with FedAvg's backbone
+    as it was broadcast (`received`), and the re-trained head fits this backbone. With the backbone
+    that results from the round, for which no client has computed features yet, it can be worse than
+    the head without re-training. The global model is therefore the broadcast backbone with the
+    re-trained head, which is FedAvg's model of the previous round after re-training. The personal
+    models start from it. The accuracy of FedAvg's own model is reported as `ga_fedavg`. With
+    `epochs=0` nothing is re-trained, and the method is FedAvg.
 
-    Both models are part of the weights, so that twice the bytes of FedAvg's weights are reported. A
-    deployment needs less: the server knows what clients return for the global model, and clients
-    need that model only for their personal ones.
+    Both models are part of the weights, so the reported bytes are twice those of FedAvg's weights.
+    A deployment needs less: the server already knows what clients return for the global model, and
+    clients need the global model only for their personal models.
     """
 
     epochs: int = option(
@@ -119,11 +119,11 @@ class RetrainingMethod(Method):
         weights, server = super().server_update(weights, change, server, sums, cohort_size)
         if not self.epochs:
             return weights, server
-        # In the order of `build`; both models have equally many variables.
+        # The order is that of `build`; both models have the same number of variables.
         half = len(weights) // 2
         old, head = tuple(weights[half - 2 : half]), tuple(weights[-2:])
         retrained, state = self.retrain(head, old, server, sums)
-        # Not if the whole cohort is without samples.
+        # A cohort without samples does not count as training.
         state["trained"] = tf.logical_or(server["trained"], moves(change))
         return [*weights[: half - 2], *retrained, *weights[half:]], state
 
@@ -158,7 +158,7 @@ def train_head(
         head: initial kernel [d, C] and bias [C].
         features: float32 [n, d].
         labels: int32 [n].
-        epochs: passes over the features, each in an order of its own.
+        epochs: passes over the features, each in a different order.
         learning_rate: step size.
         seed: int32 [2], determines the orders.
 

@@ -1,4 +1,4 @@
-"""Values of single clients in sums over the cohort: each client fills a row of its own."""
+"""Values of individual clients in sums over the cohort: each client fills its own row."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ def in_own_row(
 ) -> dict[str, tf.Tensor]:
     """Tables [cohort_size, …] that are zero except for the client's row, which has its values.
 
-    The sum over the cohort has the values of all clients. Only its own row is what a client has to
-    send; see `Upload.sent`.
+    The sum over the cohort has the values of all clients. A client has to send only its own row;
+    see `Upload.sent`.
 
     Args:
         values: named tensors of any shape.

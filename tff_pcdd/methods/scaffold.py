@@ -12,13 +12,13 @@ all clients (eq. 5, algorithm 1). Absent clients and clients without samples kee
 are unweighted, as published; if `client_weighting` is "samples", all means are weighted. Without
 control variates and with client_weighting=samples it is FedAvg.
 
-FedTorch has the same corrections, option II and equation 5, with one difference: it moves c while
-it goes through the cohort, so that the clients after the first one subtract another c than they
-trained with. Here, all subtract the one that was sent.
+FedTorch has the same corrections, option II and equation 5, with one difference: it updates c while
+it goes through the cohort, so the clients after the first one subtract a different c from the one
+that they trained with. Here, all clients subtract the c that was sent.
 
-The control variates are those of trained variables only. Statistics of normalization layers are
-averaged as in FedAvg, whatever the server's step is. Option I, a further pass over the samples for
-the gradient at x, is not offered.
+Only trained variables have control variates. Statistics of normalization layers are averaged as in
+FedAvg for any step of the server. Option I, a further pass over the samples for the gradient at x,
+is not offered.
 
 The paper's clients take plain SGD steps. With momentum ρ, the corrected gradient enters the
 momentum, and K is the weight of the gradients in the change, as in FedNova; FedNTD's authors do the
