@@ -21,8 +21,7 @@ row for each method and setting). A further field restricts the data sets.
 
 become a table of the results in docs/reproduction/table5_p50c2_simple_cnn/comparison.csv, as
 `tasks.compare` wrote it, beside the figures that the flagfile of that name in flags/reproduction
-selects. Further fields, FOLDER: NAME, add rows of other folders of docs/reproduction, of methods
-with other settings.
+selects.
 """
 
 from __future__ import annotations
@@ -56,7 +55,8 @@ _MEASURED = re.compile(
     re.MULTILINE | re.DOTALL,
 )
 
-# The accuracies of comparison.csv that tables of what was measured show, with their headings.
+# The accuracies of comparison.csv that tables of what was measured show, with their headings. This
+# program runs without the package.
 _ACCURACIES = {
     "ga_final": "GA",
     "ga_second_half": "GA, 2nd half",
@@ -187,8 +187,7 @@ def fill_page(text: str) -> str:
 
     def fill_measured(match: re.Match) -> str:
         first, *_, last = match[0].splitlines(keepends=True)
-        folder, *others = (field.strip() for field in match["fields"].split("|"))
-        return f"{first}\n{_as_measured(folder, others)}\n{last}"
+        return f"{first}\n{_as_measured(match['fields'].strip())}\n{last}"
 
     return _MEASURED.sub(fill_measured, _TABLE.sub(fill, text))
 
@@ -269,31 +268,21 @@ def _as_list(table: str, rows: Sequence[Row]) -> str:
     return _markdown(lines)
 
 
-def _as_measured(folder: str, others: Sequence[str]) -> str:
+def _as_measured(name: str) -> str:
     """A row for each run of a comparison, with the figures that were published of its method."""
-    flagfile = FLAGS / "reproduction" / f"{folder}.flags"
+    flagfile = FLAGS / "reproduction" / f"{name}.flags"
     (selection,) = selections(flagfile.read_text(encoding="utf-8"))
     published = selection.rows()
+    (column,) = _unique(row.column for row in published)
     names = {row.method.lower(): row.method for row in published}
+    path = PAGE.with_suffix("") / name / "comparison.csv"
     lines = [["", *_ACCURACIES.values(), f"published {_figures(published)}"]]
-    for run in _runs(folder):
-        method = names[run["algorithm"]]
-        lines.append([method, *_accuracies(run), _cell(published, published[0].column, method)])
-    for other in others:
-        place, _, name = other.partition(": ")
-        lines += [[name, *_accuracies(run), ""] for run in _runs(place)]
-    return _markdown(lines)
-
-
-def _runs(folder: str) -> list[dict[str, str]]:
-    """The rows of comparison.csv in a folder of docs/reproduction."""
-    path = PAGE.with_suffix("") / folder / "comparison.csv"
     with open(path, newline="", encoding="utf-8") as file:
-        return list(csv.DictReader(file))
-
-
-def _accuracies(run: dict[str, str]) -> list[str]:
-    return [f"{float(run[column]):.1f}" for column in _ACCURACIES]
+        for run in csv.DictReader(file):
+            method = names[run["algorithm"]]
+            accuracies = [f"{float(run[accuracy]):.1f}" for accuracy in _ACCURACIES]
+            lines.append([method, *accuracies, _cell(published, column, method)])
+    return _markdown(lines)
 
 
 _LAYOUTS = {"methods": _by_method, "settings": _by_setting, "list": _as_list}

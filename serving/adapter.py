@@ -37,8 +37,12 @@ from limits import Guard, Limits, Refusal, Workers
 from starlette.responses import JSONResponse
 
 
-class DamagedModelError(Exception):
-    """Files of an exported model are missing or damaged."""
+class UnusableModelError(Exception):
+    """Files of an exported model are missing or damaged, or cannot be read."""
+
+
+# What TensorFlow raises for such files; AssertionError if the variables are those of another model.
+_UNUSABLE = (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError)
 
 
 class SavedModel(kserve.Model):
@@ -51,7 +55,7 @@ class SavedModel(kserve.Model):
         workers: the threads that compute answers.
 
     Raises:
-        DamagedModelError: files of the model are missing or damaged.
+        UnusableModelError: files of the model are missing or damaged, or cannot be read.
     """
 
     def __init__(self, name: str, path: Path, limits: Limits, workers: Workers):
@@ -65,14 +69,14 @@ class SavedModel(kserve.Model):
         """Loads the model; KServe also calls this to load a model again after unloading it.
 
         Raises:
-            DamagedModelError: files of the model are missing or damaged.
+            UnusableModelError: files of the model are missing or damaged, or cannot be read.
         """
         try:
             # Signatures do not keep their variables alive, but the model does.
             self._model = tf.saved_model.load(str(self._path))
-        except (OSError, LookupError, ValueError, tf.errors.OpError) as error:
+        except _UNUSABLE as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
-            raise DamagedModelError(f"{self._path} cannot be loaded: {reason}") from None
+            raise UnusableModelError(f"{self._path} cannot be loaded: {reason}") from None
         self.ready = True
         return self.ready
 
@@ -313,8 +317,10 @@ def main() -> None:
     with contextlib.suppress(KeyboardInterrupt):
         try:
             serve(paths, listening, flags.export_dir, Limits.parsed(flags))
-        except DamagedModelError as error:
-            parser.error(f"--export_dir={flags.export_dir}: {error}; export it again")
+        except UnusableModelError as error:
+            parser.error(
+                f"--export_dir={flags.export_dir}: {error}; check its files, or export it again"
+            )
 
 
 def serve(
@@ -323,7 +329,7 @@ def serve(
     """Loads the models, prints a line when they are ready, and answers requests.
 
     Raises:
-        DamagedModelError: a model cannot be loaded.
+        UnusableModelError: a model cannot be loaded.
     """
     # KServe logs a traceback for every rejected request. Uvicorn logs those of real errors.
     logging.getLogger("kserve").setLevel(logging.CRITICAL)

@@ -214,24 +214,29 @@ def test_every_table_is_on_the_page():
 def test_tables_of_what_was_measured_have_the_figures_of_the_comparisons():
     page = (ROOT / "docs" / "reproduction.md").read_text(encoding="utf-8")
     blocks = re.findall(r"^<!-- measured \|(.*?)-->\n(.*?)^<!-- end", page, re.M | re.S)
-    columns = ["ga_final", "ga_second_half", "pa_before_final"]
-    columns += ["pa_before_masked_final", "pa_final"]
-    names = [fields.split("|")[0].strip() for fields, _ in blocks]
+    columns = {
+        "ga_final": "GA",
+        "ga_second_half": "GA, 2nd half",
+        "pa_before_final": "PA before",
+        "pa_before_masked_final": "PA before, own classes",
+        "pa_final": "PA after",
+    }
+    names = [fields.strip() for fields, _ in blocks]
     assert [f"reproduction/{name}" for name in sorted(names)] == [
         name for name in NAMES if name.startswith("reproduction/")
     ]
-    for fields, body in blocks:
-        folders = [field.partition(":")[0].strip() for field in fields.split("|")]
-        runs = []
-        for folder in folders:
-            path = ROOT / "docs" / "reproduction" / folder / "comparison.csv"
-            with open(path, newline="", encoding="utf-8") as file:
-                runs += csv.DictReader(file)
-        expected = [[f"{float(run[column]):.1f}" for column in columns] for run in runs]
-        assert [row[1:6] for row in table_rows(body)[1:]] == expected
-        if len(folders) == 1:
-            labels = [row[0].lower() for row in table_rows(body)[1:]]
-            assert labels == [run["algorithm"] for run in runs]
+    for name, (_, body) in zip(names, blocks, strict=True):
+        with open(ROOT / "docs/reproduction" / name / "comparison.csv", newline="") as file:
+            runs = list(csv.DictReader(file))
+        heading, *rows = table_rows(body)
+        assert heading[1:6] == list(columns.values())
+        for row, run in zip(rows, runs, strict=True):
+            assert row[0].lower() == run["algorithm"]
+            assert row[1:6] == [f"{float(run[column]):.1f}" for column in columns]
+        flagfile = (FLAGS / "reproduction" / f"{name}.flags").read_text(encoding="utf-8")
+        figures = _published(re.search(r"\[published \| (\w+)", flagfile)[1])
+        for row in rows:
+            assert {(row[0], figure) for figure in row[6].split(" / ")} <= {*figures}
 
 
 @pytest.mark.integration

@@ -85,7 +85,7 @@ TRAIN = [
     (["--num_client=3"], "--num_client: there is no such flag; did you mean --num_clients"),
     (["--num-clients=3"], "--num-clients: there is no such flag; did you mean --num_clients"),
     *(
-        ([f"--{other}=1"], f"--{other}: there is no such flag; did you mean --{flag}?")
+        ([f"--{other}=1"], f"; did you mean --{flag}?")
         for other, flag in {
             "lr": "client_learning_rate",
             "learning_rate": "client_learning_rate",
@@ -142,7 +142,18 @@ OTHERS = [
     ("compare", ["--seeds=-1"], "--seeds=-1: must be integers from 0"),
     ("compare", ["--seeds="], "--seeds: is required"),
     ("compare", ["--algorithms="], "--algorithms: is required"),
-    ("compare", ["--seed=1"], "--seed: there is no such flag; did you mean --seeds"),
+    (
+        "compare",
+        ["--seed=1"],
+        "--seed: there is no such flag; it is a flag of tasks.train, tasks.partition; did you mean "
+        "--seeds",
+    ),
+    (
+        "compare",
+        ["--rungs=0.5"],
+        "--rungs: there is no such flag; it is a flag of tasks.sweep; did you mean --run_gpus?",
+    ),
+    ("export", ["--noreport"], "--noreport: there is no such flag; it is a flag of tasks.train, "),
     ("compare", ["--method=fedavg"], "--method: there is no such flag; did you mean --algorithms?"),
     (
         "compare",
@@ -152,7 +163,8 @@ OTHERS = [
     (
         "partition",
         ["--overwrite"],
-        "--overwrite: there is no such flag; it is a flag of tasks.train, tasks.compare, tasks.",
+        "--overwrite: there is no such flag; it is a flag of tasks.train, tasks.compare, "
+        "tasks.sweep, tasks.export",
     ),
     ("evaluate", ["--dir=x"], "--dir: there is no such flag; did you mean --run_dir?"),
     (

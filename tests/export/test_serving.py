@@ -458,7 +458,18 @@ DAMAGES = {
     "saved_model.pb": lambda path: path.write_bytes(path.read_bytes()[:100]),
     "variables/variables.index": lambda path: path.unlink(),
     "variables/variables.data-00000-of-00001": lambda path: path.write_bytes(b"short"),
+    "variables": lambda path: replace_by_other_variables(path),
 }
+
+
+def replace_by_other_variables(path):
+    """The variables of another model, as if a copy of it had been interrupted."""
+    other = tf.Module()
+    other.offset = tf.Variable(tf.zeros([3]))
+    tf.saved_model.save(other, str(path.with_name("other")))
+    shutil.rmtree(path)
+    (path.with_name("other") / "variables").rename(path)
+    shutil.rmtree(path.with_name("other"))
 
 
 def damage(directory, file):

@@ -1,6 +1,7 @@
 """Summaries of several comparisons: what is read, ranked and refused."""
 
 import csv
+import dataclasses
 import shutil
 
 import numpy as np
@@ -112,11 +113,13 @@ def ranking(difference):
 
 
 def test_a_method_that_differs_from_all_others():
-    placed = np.array([[1.0, 2.0, 3.0]] * 2)
-    names, certain = ["ccvr", "fedavg", "fedprox"], {"fedavg": 0.01, "fedprox": 0.02}
-    best = summaries.Ranking("ga_final", names, ["A", "B"], placed, None, None, certain, {}, {}, 20)
-    sentence = "the accuracies differ significantly (Wilcoxon) between ccvr and each of the others."
-    assert summary_tables.tests(best) == f"Over pairs of runs: {sentence}"
+    certain = {"fedavg": 0.01, "fedprox": 0.02}
+    best = dataclasses.replace(ranking(0.5), p_best=certain, pairs=20)
+    assert summary_tables.tests(best) == (
+        "Average ranks that differ by less than 0.5 cannot be told apart (Nemenyi): fedgela is "
+        "told apart from each of the others. Over pairs of runs: the accuracies differ "
+        "significantly (Wilcoxon) between fedgela and each of the others."
+    )
 
 
 @pytest.mark.parametrize(

@@ -57,9 +57,11 @@ def test_held_out_samples_of_each_class():
     held_out = np.concatenate([federation.train.y[c.validation] for c in federation.clients])
     counts = [int((held_out == label).sum()) for label in range(10)]
     report = partition_report.summarize("tail", federation)
-    heading = ["class", "training samples", "held out", "test samples", "clients that lack it"]
     lines = table_rows(report)
+    heading = next(line for line in lines if line[0] == "class")
+    assert heading[1:4] == ["training samples", "held-out samples", "test samples"]
     classes = lines[lines.index(heading) + 1 :]
+    assert f"{len(held_out)} held-out and 359 test samples." in report
     assert [int(line[2]) for line in classes] == counts
     absent = counts.count(0)
     assert absent
@@ -111,7 +113,9 @@ def test_many_classes_are_summed_up():
     report = partition_report.summarize("many", many)
     spread = [sizes.min(), np.median(sizes), sizes.max()]
     assert ["training samples", *(f"{size:g}" for size in spread)] in table_rows(report)
+    assert ["test samples", *(f"{size:g}" for size in spread)] in table_rows(report)
     assert ["clients that lack it (%)", "0", "50", "50"] in table_rows(report)
+    assert "Training samples of each client and class: partition.csv." in report
     assert report.count("\n") < 30
 
 

@@ -146,15 +146,14 @@ class Flags:
             raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
 
     def _hint(self, name: str) -> str:
-        """The end of the error about an unknown flag: what the user may have meant."""
-        if similar := other_names.similar(name, self.names()):
-            return other_names.question(similar, "--")
+        """The end of the error about an unknown flag: who has it, and what may be meant."""
         # Not at the top, because the programs import this module.
         from tff_pcdd.cli import other_programs
 
-        if owners := other_programs.having(name):
-            return f"; it is a flag of {', '.join(owners)}"
-        return "; --help lists them"
+        owners = other_programs.having(name)
+        elsewhere = f"; it is a flag of {', '.join(owners)}" if owners else ""
+        meant = other_names.question(other_names.similar(name, self.names()), "--")
+        return f"{elsewhere}{meant}" or "; --help lists them"
 
     def __contains__(self, name: str) -> bool:
         return name in self._values

@@ -2,24 +2,23 @@
 
 from __future__ import annotations
 
+from tff_pcdd.cli import benchmark, compare, evaluate, export, partition, report, sweep, train
 from tff_pcdd.cli.flags import Flags
+
+_PROGRAMS = (train, compare, sweep, evaluate, export, partition, benchmark, report)
 
 
 def having(name: str) -> list[str]:
-    """The programs that have a flag, such as tasks.sweep.
+    """The programs that have a flag, also one that `no` switches off.
 
     Example:
         >>> having("export_dir"), having("no_such_flag")
         (['tasks.export'], [])
     """
-    # Only for an error, because it defines the flags of all programs.
-    from tff_pcdd.cli import benchmark, compare, evaluate, export, partition, report, sweep, train
-
-    programs = (train, compare, sweep, evaluate, export, partition, benchmark, report)
     found = []
-    for program in programs:
+    for program in _PROGRAMS:
         flags = Flags([""])
         program.define(flags)
-        if name in flags:
+        if {name, name.removeprefix("no")} & {*flags.names()}:
             found.append(f"tasks.{program.__name__.rpartition('.')[2]}")
     return found

@@ -195,6 +195,10 @@ class Federation:
         """Local test samples of each client and class: read-only int64 [clients, classes]."""
         return self._test_class_counts
 
+    def validation_class_counts(self) -> np.ndarray:
+        """Held-out samples of each client and class: int64 [clients, classes]."""
+        return self._count(self.train.y, [client.validation for client in self.clients])
+
     def client_examples(self, k: int) -> tuple[Examples, Examples]:
         """Training and test examples of client `k`, copied, in their raw type."""
         return self.train.take(self.clients[k].train), self.test.take(self.clients[k].test)

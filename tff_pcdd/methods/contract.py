@@ -363,7 +363,7 @@ class Method(Component):
         return {} if matrix is None else {"": matrix}
 
     def local_view(self, net: Network) -> Network:
-        """The network after local training, with what clients train as its global model."""
+        """The network after local training, with what clients train in the global model's place."""
         return net
 
 

@@ -23,8 +23,8 @@ lengths of φ (`local_lengths`).
 
 The authors' code uses γ = 0.1, although the paper calls about 1 the best; with 0.1, a backbone
 needs hundreds of rounds, and with the default here it learns in tens of rounds. In the tables, the
-authors also leave classes that a client's test samples lack out of the personal model's answers;
-here, that is the column "own classes", for every method.
+authors also leave out classes that a client's test samples lack; the nearest here is the column
+"own classes", which leaves out classes that the client does not train on.
 """
 
 from __future__ import annotations

@@ -8,9 +8,8 @@ Differs from FedAvg in the local loss, α_t·L_gpc + (1 - α_t)·cross-entropy. 
 cross-entropy of the cosines between a sample's feature and all global prototypes, divided by a
 temperature: it pulls features to the prototype of their own class and away from the others. α_t
 decreases from 1 to 1/T over the rounds t = 0, …, T - 1, α_t = 1 - t/T, so that the representation
-is learned first.
-Features come from a projection, as in MOON. `contrast_weight` multiplies α_t; if it is 0 and there
-is no projection, the method is FedAvg.
+is learned first. Features come from a projection, as in MOON. `contrast_weight` multiplies α_t; if
+it is 0 and there is no projection, the method is FedAvg.
 
 Where the paper is silent: if no class of a batch has a prototype, as in the first round, the loss
 is cross-entropy alone; a sample whose class has no prototype is excluded from L_gpc; prototypes are

@@ -158,7 +158,7 @@ def train_head(
         head: initial kernel [d, C] and bias [C].
         features: float32 [n, d].
         labels: int32 [n].
-        epochs: passes over the features, each in a different order.
+        epochs: passes over the features, each in a random order.
         learning_rate: step size.
         seed: int32 [2], determines the orders.
 

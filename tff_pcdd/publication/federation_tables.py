@@ -17,12 +17,12 @@ from tff_pcdd.studies.columns import BASELINE, headings, label
 BELOW, CHANCE = 10.0, 1.5
 
 # The accuracy on held-out samples, whose classes differ in size as in the training samples.
-SAME_TAIL = {"va_best": "GA, same tail"}
+SAME_TAIL, SAME_TAIL_HEADING = "va_best", "GA, same tail (best round)"
 
 # Columns of accuracies; those that no method has are left out.
 _ACCURACIES = {
     **headings("ga_final", "ga_many_final", "ga_medium_final", "ga_few_final"),
-    **SAME_TAIL,
+    SAME_TAIL: SAME_TAIL_HEADING,
     **headings("pa_before_final", "pa_before_masked_final"),
     **headings("pa_final", "pa_many_final", "pa_medium_final", "pa_few_final"),
 }
@@ -34,8 +34,8 @@ def is_global(published: Published, method: str) -> bool:
 
 
 def has_long_tail(published: Published) -> bool:
-    """Whether the classes of a federation differ so much in size that they are grouped by it."""
-    return any(result.values.get("ga_few_final") is not None for result in published.results)
+    """Whether the training samples were drawn with a long tail, which the test set lacks."""
+    return published.record["settings"].get("imbalance_factor") is not None
 
 
 def federation(
@@ -53,7 +53,7 @@ def results(published: Published) -> str:
     titles, columns = [], []
     for column, heading in _ACCURACIES.items():
         values = {name: published.values(name, column) for name in names}
-        if any(values.values()) and (column not in SAME_TAIL or has_long_tail(published)):
+        if any(values.values()) and (column != SAME_TAIL or has_long_tail(published)):
             titles.append(heading)
             unranked = lacking if column.startswith(("ga", "va")) else ()
             columns.append(tables.mark_best(values, unranked))

@@ -258,20 +258,16 @@ def _data(
     Raises:
         SettingError: runs with the same seed had different data.
     """
-    digests: dict[str, str | None] = {}
-    first: dict[str, Result] = {}
+    found: dict[str, tuple[str, Result]] = {}
     for result, values in zip(results, settings, strict=True):
-        digests.setdefault(result.seed, None)
         manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
-        if manifest is None or not (digest := manifest.run.get("data")):
-            continue
-        other = first.setdefault(result.seed, result)
-        if digests[result.seed] not in (None, digest):
-            reason = f"{other.label} and {result.label} cannot be compared, because the data have "
-            reason += "changed between them; run the sweep again with overwrite"
-            raise SettingError("comparison_dirs", path, reason)
-        digests[result.seed] = digest
-    return digests
+        if manifest is not None and (digest := manifest.run.get("data")):
+            known, other = found.setdefault(result.seed, (digest, result))
+            if digest != known:
+                reason = f"{other.label} and {result.label} cannot be compared, because the data "
+                reason += "have changed between them; run the sweep again with overwrite"
+                raise SettingError("comparison_dirs", path, reason)
+    return {r.seed: found[r.seed][0] if r.seed in found else None for r in results}
 
 
 def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

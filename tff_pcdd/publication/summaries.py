@@ -206,7 +206,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     results = [result for federation in federations for result in federation.results]
     # They are not compared with methods.
     left_out = {result.method for result in results if _known(result, "baseline", False)}
-    if measure.startswith("ga_"):
+    if measure.startswith(("ga_", "va_")):
         left_out.update(*(federation.without_global_model for federation in federations))
     methods = [
         method

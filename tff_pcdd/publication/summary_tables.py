@@ -111,9 +111,11 @@ def tests(ranking: Ranking) -> str:
             f"{number} federations)."
         )
     if ranking.difference is not None:
+        near = [best, _listed(ranking.near_best, ranking)] if ranking.near_best else []
+        told = " and ".join(near) or f"{best} is told apart from each of the others"
         sentences.append(
             f"Average ranks that differ by less than {ranking.difference:.1f} cannot be told apart "
-            f"(Nemenyi): {best} and {_listed(ranking.near_best, ranking)}."
+            f"(Nemenyi): {told}."
         )
     tied = [method for method, p in ranking.p_best.items() if p >= level]
     ordered = [method for method in ranking.methods if method in tied]
@@ -139,8 +141,6 @@ def tests(ranking: Ranking) -> str:
 def _listed(names: Sequence[str], ranking: Ranking) -> str:
     """Names of methods; most of them are said by those that are left out."""
     others = [name for name in ranking.methods[1:] if name not in names]
-    if not names:
-        return "none of the others"
     if not others:
         return "any other method"
     if len(names) > len(others):

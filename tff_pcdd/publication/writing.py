@@ -73,18 +73,19 @@ model's accuracy on the client's own test samples, before any local step (with "
 classes of the client are possible answers) and after local epochs. A method marked † has no global
 model; its GA is the mean over clients of the personal model's accuracy on the whole test set, and
 is not compared. Many, medium, few: the largest classes with 75 % of all training samples, the next
-ones up to 95 %, and the rest. GA, same tail: the accuracy of the global model on the held-out
-samples, whose classes differ in size as those of the training samples do, in the round in which it
-is highest; the test sets have equally many samples of each class. Accuracies in %, mean ± sample
-standard deviation over seeds; of the accuracies, the best of a column is bold and the second best
-underlined, unless methods share that place. GA - FedAvg's: mean difference to the run of FedAvg
-with the same seed, in percentage points; seeds ahead: for how many of them it is positive. MB: what
-all clients send and receive in a run, in units of 1,000,000 bytes. s/round: median time of a round
-in seconds, of runs that shared the machine with others; [the benchmark](benchmark.md#methods)
-compares the times of methods side by side. VA: the held-out accuracy by which settings were chosen,
-in the best round. At the edge: settings whose chosen value is the least or the greatest that was
-tried, and better than the others, so a wider grid might be better still; points that were stopped
-earlier are not compared. Points: settings that were tried; rounds: what they trained together.
+ones up to 95 %, and the rest. GA, same tail (best round): the accuracy of the global model on the
+held-out samples, whose classes differ in size as those of the training samples do, in the round in
+which it is highest; the test sets have equally many samples of each class. Accuracies in %, mean ±
+sample standard deviation over seeds; of the accuracies, the best of a column is bold and the second
+best underlined, unless methods share that place. GA - FedAvg's: mean difference to the run of
+FedAvg with the same seed, in percentage points; seeds ahead: for how many of them it is positive.
+MB: what all clients send and receive in a run, in units of 1,000,000 bytes. s/round: median time of
+a round in seconds, of runs that shared the machine with others; [the
+benchmark](benchmark.md#methods) compares the times of methods side by side. VA: the held-out
+accuracy by which settings were chosen, in the best round. At the edge: settings whose chosen value
+is the least or the greatest that was tried, and better than the others, so a wider grid might be
+better still; points that were stopped earlier are not compared. Points: settings that were tried;
+rounds: what they trained together.
 
 A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
 GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged. GA of methods

@@ -63,12 +63,11 @@ def summarize(setting: str, federation: data.Federation) -> str:
     counts, tests = federation.class_counts(), federation.test_class_counts()
     lacking = (counts == 0).mean(axis=0)
     number = federation.num_classes
-    held_out = np.bincount(federation.validation_examples().y, minlength=number)
-    validation = held_out.sum()
-    kinds = f"{validation} validation and " if validation else "and "
+    held_out = federation.validation_class_counts().sum(axis=0)
+    kinds = f"{held_out.sum()} held-out and " if held_out.any() else "and "
     sizes = {
         "training samples": counts.sum(axis=0),
-        **({"held out": held_out} if validation else {}),
+        **({"held-out samples": held_out} if held_out.any() else {}),
         "test samples": np.bincount(federation.test.y, minlength=number),
     }
     lines = [
@@ -90,7 +89,11 @@ def summarize(setting: str, federation: data.Federation) -> str:
     ]
     if number > _MAX_CLASSES:
         rows = {**sizes, "clients that lack it (%)": np.round(100 * lacking)}
-        lines += [_spread("class", rows), "", "Class by class: partition.csv."]
+        lines += [
+            _spread("class", rows),
+            "",
+            "Training samples of each client and class: partition.csv.",
+        ]
     else:
         heading = ["class", *sizes, "clients that lack it"]
         classes = [

@@ -242,19 +242,19 @@ class Run:
     def _next_round(self) -> None:
         self._enter("training")
         measured = self.simulation.next_round()
-        # Before the evaluation, because the last round is evaluated in full.
+        # Before the evaluation, because the last round is values in full.
         self._stop_if_hopeless()
         planned = self.last_round
-        evaluated = self._evaluate()
+        values = self._evaluate()
         self._stop_if_hopeless()
-        if self.last_round < planned and not ("ga" in evaluated and evaluated_in_full(evaluated)):
+        if self.last_round < planned and not ("ga" in values and evaluated_in_full(values)):
             # Only the evaluation has shown that this round is the last one.
-            evaluated = self._evaluate()
+            values = self._evaluate()
         row = None
-        if evaluated:
+        if values:
             # Read after the evaluation, which may count the round.
             measured |= {name: self.simulation.totals[name] for name in COUNTS}
-            row = self.history.append({"round": self.simulation.round, **evaluated, **measured})
+            row = self.history.append({"round": self.simulation.round, **values, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
 
@@ -273,18 +273,18 @@ class Run:
         due = self._schedule.after_round(self.simulation.round)
         if is_last:
             due = Due(globally=True, before=False, after=True)
-        found: dict[str, float] = {}
+        values: dict[str, float] = {}
         if due.globally:
             self._enter("evaluating the global model")
-            found |= self.simulation.evaluate_global()
-            found |= self.diagnose(slow=is_last)
+            values |= self.simulation.evaluate_global()
+            values |= self.diagnose(slow=is_last)
         if due.after:
             self._enter("evaluating the personal models")
-            found |= self.simulation.evaluate_personal()
+            values |= self.simulation.evaluate_personal()
         elif due.before:
             self._enter("evaluating the personal models before local epochs")
-            found |= self.simulation.evaluate_personal(after=False)
-        return found
+            values |= self.simulation.evaluate_personal(after=False)
+        return values
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:
         """The diagnostics of the current state; those that take seconds only if `slow`."""
