@@ -294,7 +294,7 @@ def test_which_methods_cost_clients_no_more_than_fedavg(upload, kept, light):
         Result("digits", method, "1", "", False, {name: row[method] for name, row in known.items()})
         for method in ("fedavg", "other")
     ]
-    one = published.Published("digits", "digits", {}, results, [], [], [])
+    one = published.Published("digits", "digits", {"settings": {}}, results, [], [], [])
     # Of FedAvg alone, there is no row.
     needs = table(overview.in_short([one]), "you want")
     assert (overview.NEEDS[1].text in needs) == light
