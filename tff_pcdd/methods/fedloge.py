@@ -21,10 +21,10 @@ of length γ (the paper does not state their length), the frame as the global mo
 the dot-regression loss (`frame_loss`), and LA-FR by the client's class shares instead of the
 lengths of φ (`local_lengths`).
 
-The authors' code uses γ = 0.1, although the paper calls about 1 the best; with 0.1, a backbone
-needs hundreds of rounds, and with the default here it learns in tens of rounds. In the tables, the
-authors also leave out classes that a client's test samples lack; the nearest here is the column
-"own classes", which leaves out classes that the client does not train on.
+The authors' code uses γ = 0.1 (the paper calls about 1 the best), with which a backbone needs
+hundreds of rounds; with the default here it learns in tens of rounds. The authors' tables leave out
+classes that a client's test samples lack; the column "own classes", nearest to that, leaves out
+those that the client does not train on.
 """
 
 from __future__ import annotations

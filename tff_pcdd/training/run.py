@@ -242,7 +242,7 @@ class Run:
     def _next_round(self) -> None:
         self._enter("training")
         measured = self.simulation.next_round()
-        # Before the evaluation, because the last round is values in full.
+        # Before the evaluation, because the last round is evaluated in full.
         self._stop_if_hopeless()
         planned = self.last_round
         values = self._evaluate()
