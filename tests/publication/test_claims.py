@@ -1,4 +1,4 @@
-"""The section of the page that compares claims with results: its rows, and what is refused."""
+"""The page that compares claims with results: its rows, and what is refused."""
 
 import csv
 import hashlib
@@ -79,9 +79,15 @@ def sign(path):
     change_record(path.parent, lambda record: record["sha256"].update({path.name: digest}))
 
 
+def write_claims(publish_dir):
+    """The page of the claims, after all pages have been written."""
+    writing.write(publish_dir)
+    return (publish_dir / "claims.md").read_text()
+
+
 def table(page):
     """The rows of the table of the claims, by their names."""
-    section = page[page.index("### FedProx") : page.index("### How these rows were computed")]
+    section = page[page.index("## FedProx") : page.index("## How these rows were computed")]
     return {cells[0]: cells[1:] for cells in table_rows(section)[1:]}
 
 
@@ -91,7 +97,7 @@ def expected(values, sign=""):
 
 
 def test_rows_are_compared_with_the_first_one(publish_dir):
-    page = writing.write(publish_dir)[0].read_text()
+    page = write_claims(publish_dir)
     found = table(page)
     # FedAvg has 50 + seed, FedProx gain + seed more.
     assert found["without the term"][:2] == [expected([51, 52, 53]), "–"]
@@ -120,14 +126,14 @@ def test_diverged_runs_of_a_row_are_counted(publish_dir):
     assert changed != text
     path.write_text(changed)
     sign(path)
-    row = table(writing.write(publish_dir)[0].read_text())["the term alone"]
+    row = table(write_claims(publish_dir))["the term alone"]
     assert row[:2] == [expected([56, 60]), f"{expected([5, 7], '+')} (2 of 2)"]
     assert "2 of 3, 1 diverged" in row
 
 
 def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
     """Also those of another head."""
-    assert "GA, few" not in writing.write(publish_dir)[0].read_text()
+    assert "GA, few" not in write_claims(publish_dir)
     path = publish_dir / "digits" / "final.csv"
     text = path.read_text()
     header, *lines = text.splitlines()
@@ -136,8 +142,8 @@ def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
     changed = "\n".join([f"{header},ga_few_final,ga_psi_few_final", *added]) + "\n"
     path.write_text(changed)
     sign(path)
-    page = writing.write(publish_dir)[0].read_text()
-    section = page[page.index("### FedProx") :]
+    page = write_claims(publish_dir)
+    section = page[page.index("## FedProx") :]
     assert "GA, few" in section
     assert "GA, many" not in section
     found = {name: row[4] for name, row in table(page).items() if len(row) > 5}
@@ -149,24 +155,23 @@ def test_groups_of_classes_have_columns_if_a_row_has_them(publish_dir):
 
 def test_a_sweep_for_a_row_is_no_federation(publish_dir):
     page = writing.write(publish_dir)[0].read_text()
-    before = page[: page.index("## What the papers claim")]
-    assert "prox_alone" not in before
-    assert "the only federation so far" in before
+    assert "prox_alone" not in page
+    assert "the only federation so far" in page
+    assert not (publish_dir / "prox_alone" / "README.md").exists()
     assert not (publish_dir / "prox_alone" / "curves.png").exists()
 
 
 def test_other_data_are_not_compared(publish_dir):
     write_data(publish_dir / "prox_alone", {"1": "a", "2": "other", "3": None})
-    page = writing.write(publish_dir)[0].read_text()
+    page = write_claims(publish_dir)
     assert table(page)["the term alone"][1] == "+5.0 (1 of 1)"
 
 
 def test_a_table_without_its_paragraph_is_reported(publish_dir):
     path = publish_dir / "notes.toml"
     path.write_text(path.read_text().replace('fedprox = "It is better by {figure}."\n', ""))
-    page, missing = writing.write(publish_dir)
-    assert missing == ["claims.fedprox"]
-    assert "Not described yet." in page.read_text()
+    assert writing.write(publish_dir)[1] == ["claims.fedprox"]
+    assert "Not described yet." in write_claims(publish_dir)
 
 
 @pytest.mark.parametrize(
@@ -191,8 +196,11 @@ def read_notes():
     return published.read_notes(ROOT / "docs" / "comparison")
 
 
-def read_page():
-    return (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+def read_pages():
+    """The text of all pages about published results."""
+    docs = ROOT / "docs"
+    pages = [docs / "comparison.md", *sorted((docs / "comparison").rglob("*.md"))]
+    return "".join(page.read_text(encoding="utf-8") for page in pages)
 
 
 def test_each_flagfile_of_an_ablation_is_a_row():
@@ -208,7 +216,7 @@ def test_each_flagfile_of_an_ablation_is_a_row():
 
 
 def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
-    page = read_page()
+    page = (ROOT / "docs" / "comparison" / "claims.md").read_text(encoding="utf-8")
     notes = read_notes()
     for name, text in notes.claims.items():
         known = set()
@@ -218,7 +226,7 @@ def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
                 values = [row["value"] for row in csv.DictReader(file)]
             # Accuracies of FedLoGe are fractions of 1.
             known |= {*values, *(f"{100 * float(v):.2f}" for v in values if v[:2] == "0.")}
-        (section,) = (part for part in page.split("\n### ") if text.strip() in part)
+        (section,) = (part for part in page.split("\n## ") if text.strip() in part)
         known |= set(re.findall(r"\d+\.\d+", section.replace(text.strip(), "")))
         lacking = [figure for figure in re.findall(r"\d+\.\d+", text) if figure not in known]
         assert not lacking, (name, lacking)
@@ -226,9 +234,10 @@ def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
 
 def test_figures_of_the_guide_are_in_the_tables():
     """Also those that README repeats; figures that other paragraphs give do not count."""
-    notes, tables = read_notes(), read_page()
+    notes, tables = read_notes(), read_pages()
     explanations = (text for group in notes.explanations.values() for text in group.values())
-    for text in (*notes.texts.values(), *notes.remarks.values(), *explanations):
+    texts = (*notes.texts.values(), *notes.remarks.values(), *notes.claims.values())
+    for text in (*texts, *explanations):
         tables = tables.replace(text.strip(), "")
     readme = (ROOT / "README.md").read_text(encoding="utf-8")
     guide = readme[readme.index("## Which method?") : readme.index("## Your own data")]

@@ -67,6 +67,12 @@ def table(page, column, heading=""):
     return {line[0]: dict(zip(head, line, strict=True)) for line in body}
 
 
+def page_of(publish_dir, federation="digits"):
+    """The page of a federation, after all pages have been written."""
+    writing.write(publish_dir)
+    return (publish_dir / federation / "README.md").read_text()
+
+
 def expected(values):
     """Mean ± sample standard deviation."""
     return f"{np.mean(values):.1f} ± {np.std(values, ddof=1):.1f}"
@@ -111,7 +117,7 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     publishing.publish(finished, publish_dir)
     path, _ = writing.write(publish_dir)
     assert path == tmp_path / "docs.md"
-    page = path.read_text()
+    page, main = (publish_dir / "digits" / "README.md").read_text(), path.read_text()
     found = table(page, "GA - FedAvg's")
     # Best first; methods without a global model last.
     assert list(found) == ["fedprox", "fedavg", "moon", "fedper †"]
@@ -121,11 +127,21 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     assert found["fedprox"]["seeds ahead"] == "2 of 3"
     assert found["fedper †"]["GA - FedAvg's"] == "–"
     assert (found["fedavg"]["MB"], found["fedavg"]["s/round"]) == ("4.0", "0.500")
-    short = table(page, "you want")
+    short = table(main, "you want")
     assert short["one global model"]["best"] == f"fedprox ({expected([60, 55, 53])})"
     assert short["one global model"]["FedAvg"] == f"({expected([51, 52, 53])})"
+    # Methods that have a global model; on a single federation they have no ranks.
+    accuracies = table(main, "digits, P10C2", "## GA of all methods")
+    assert {name: row["digits, P10C2"].strip("<ins>/") for name, row in accuracies.items()} == {
+        name: expected(values)
+        for name, values in (
+            ("fedprox", [60, 55, 53]),
+            ("fedavg", [51, 52, 53]),
+            ("moon", [21, 32, 37]),
+        )
+    }
     # GA after a fifth of the rounds is that of round 1, without the gain of the last one.
-    speed = table(page, "round 1")
+    speed = table(main, "round 1")
     assert list(speed) == ["fedprox", "fedavg"]
     assert [row[next(key for key in row if "round 1" in key)] for row in speed.values()] == [
         f"52.0 → {np.mean(values):.1f}" for values in ([60, 55, 53], [51, 52, 53])
@@ -135,13 +151,14 @@ def test_every_figure_of_the_page_comes_from_the_published_files(finished, tmp_p
     assert chosen["fedprox"]["at the edge"] == "client_learning_rate, fedprox_mu"
     assert (chosen["fedprox"]["VA"], chosen["fedprox"]["rounds"]) == ("70.0", "26")
     # Nothing but the published files is read.
-    pictures = {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")}
-    assert set(pictures) == {"curves.png"}
+    made = [path, *publish_dir.rglob("*.md"), *publish_dir.rglob("*.png")]
+    written = {one: one.read_bytes() for one in made}
+    assert {one.name for one in written} == {"docs.md", "README.md", "curves.png"}
     shutil.rmtree(finished)
-    path.unlink()
+    for one in written:
+        one.unlink()
     writing.write(publish_dir)
-    assert path.read_text() == page
-    assert {p.name: p.read_bytes() for p in publish_dir.rglob("*.png")} == pictures
+    assert {one: one.read_bytes() for one in written} == written
 
 
 def test_a_value_that_makes_no_difference_is_not_at_the_edge():
@@ -214,11 +231,11 @@ def test_settings_are_compared_after_the_round_that_all_of_them_reached():
 def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path):
     publish_dir = tmp_path / "docs"
     publishing.publish(finished, publish_dir)
-    path, missing = writing.write(publish_dir)
+    _, missing = writing.write(publish_dir)
     # 52 - 22 points; PA is equal, and GA of FedPer is not that of a global model.
     reason = "GA is 22.0 points below FedAvg's"
     assert missing == [f"explanations.digits.moon ({reason})"]
-    assert f"- **moon**: {reason}. Not explained yet." in path.read_text()
+    assert f"- **moon**: {reason}. Not explained yet." in page_of(publish_dir)
     (publish_dir / "notes.toml").write_text(
         '[explanations.digits]\nmoon = "Its features collapse."\n[texts]\nnot_seen = "No gain."\n'
         '[federations]\nlater = "Another one"\ndigits = "Some digits"\n'
@@ -226,13 +243,13 @@ def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path)
     )
     path, missing = writing.write(publish_dir)
     assert missing == []
-    page = path.read_text()
+    page, main = page_of(publish_dir), path.read_text()
     assert f"- **moon**: {reason}. Its features collapse." in page
-    assert "## What was not seen\n\nNo gain." in page
-    assert page.index("### How it was computed") < page.index("\n\nOn a shared machine.\n")
-    listed = table(page, "what it is")
+    assert "## What was not seen\n\nNo gain." in main
+    assert page.index("## How it was computed") < page.index("\n\nOn a shared machine.\n")
+    listed = table(main, "what it is")
     assert listed["later"]["methods"] == "not run yet"
-    assert listed["[digits](#digits-p10c2)"]["what it is"] == "Some digits"
+    assert listed[f"[digits](docs/digits/{published.PAGE})"]["what it is"] == "Some digits"
 
 
 def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
@@ -249,8 +266,7 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
         "explanations.digits.fedprox (GA is 14.0 %, and guessing gives 10.0 %)",
     ]
     assert (
-        table((tmp_path / "docs.md").read_text(), "seeds ahead")["fedavg"]["seeds"]
-        == "2 of 3, 1 diverged"
+        table(page_of(tmp_path / "docs"), "seeds ahead")["fedavg"]["seeds"] == "2 of 3, 1 diverged"
     )
 
 
@@ -263,8 +279,9 @@ def test_several_federations_are_ranked(monkeypatch, tmp_path):
             classes_per_client=2 + number,
         )
         publishing.publish(directory, tmp_path / "docs")
-    page = writing.write(tmp_path / "docs")[0].read_text()
-    found = table(page, "average rank", "### GA")
+    main = writing.write(tmp_path / "docs")[0].read_text()
+    page = (tmp_path / "docs" / "ranks.md").read_text()
+    found = table(page, "average rank", "## GA")
     # Ranks 1 and 3 of FedProx, 3 and 2 of FedAvg, 2 and 1 of MOON; FedPer has no global model.
     assert {m: row["average rank"] for m, row in found.items()} == {
         "moon": "1.5",
@@ -272,7 +289,14 @@ def test_several_federations_are_ranked(monkeypatch, tmp_path):
         "fedavg": "2.5",
     }
     assert found["fedprox"]["ahead"] == "3 of 6"
-    assert table(page, "you want")["one global model"]["best"] == "moon (rank 1.5; 53.0)"
+    accuracies = table(main, "average rank", "## GA of all methods")
+    assert [(name, row["average rank"]) for name, row in accuracies.items()] == [
+        ("moon", "1.5"),
+        ("fedprox", "2.0"),
+        ("fedavg", "2.5"),
+    ]
+    assert accuracies["fedprox"]["digits, P10C3"] == expected([46, 47, 48])
+    assert table(main, "you want")["one global model"]["best"] == "moon (rank 1.5; 53.0)"
     assert (tmp_path / "docs/ranks.png").stat().st_size > 5_000
     # 6 pairs: 2 / 2⁶ · 2 tests is above 0.05.
     assert "6 pairs are too few for Wilcoxon's test of 2 methods" in page
@@ -358,15 +382,16 @@ def test_what_the_calls_recorded(finished, tmp_path):
     assert first["arguments"] == ["--data_dir", "DATA_DIR", "--output_dir=OUTPUT_DIR", "--rounds=8"]
     assert "seconds" not in first
     assert second["seconds"] == 120
-    page = writing.write(tmp_path / "docs")[0].read_text()
+    page = page_of(tmp_path / "docs")
     assert "it was not recorded completely" in page
     assert "--output_dir=y`, called 2 times; each call goes on" in page.replace("OUTPUT_DIR", "y")
     record(*begun, *ended)
     publishing.publish(finished, tmp_path / "docs")
-    page = writing.write(tmp_path / "docs")[0].read_text()
+    page = page_of(tmp_path / "docs")
     assert "the command took 3 min" in page
     assert "on 2 cores of a processor with 23.5 GiB" in page
-    assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in page
+    main = (tmp_path / "docs.md").read_text()
+    assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in main
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
     # What was planned counts, not what there is.
     record(*begun, {**ended[1]}, {**begun[1], "seeds": [0], "final_seeds": [1, 2, 3, 4]}, ended[1])
@@ -435,7 +460,7 @@ def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
     }
     sweep_methods(planned, directory)
     publishing.publish(directory, tmp_path / "docs")
-    page = writing.write(tmp_path / "docs")[0].read_text()
+    page = page_of(tmp_path / "docs")
     assert (
         "simple_cnn with numbers of linear features that differ between methods before the head, "
         "numbers of local epochs that differ between methods in batches of 32, sgd" in page
@@ -484,7 +509,7 @@ def test_a_method_joins_published_results(finished, monkeypatch, tmp_path):
     assert [part["methods"] for part in record["added"]] == [["moon"]]
     # Two points of the grid that train for 2 and 8 rounds, and three final runs.
     assert record["seconds_of_rounds"] == seconds + 2 + 8 + 3 * 8
-    page = writing.write(docs)[0].read_text()
+    page = page_of(docs)
     assert "- Computed later: moon, by a command that was not recorded" in page
     line = next(line for line in page.splitlines() if "**moon" in line or "| moon " in line)
     assert "57.0 ± 1.0" in line
@@ -591,9 +616,11 @@ def test_notes_may_give_a_federation_a_title(finished, tmp_path):
     folder = publishing.publish(finished, publish_dir).name
     notes = f'[federations]\n{folder} = "1,797 digits"\n[titles]\n{folder} = "Digits (A, B)"\n'
     (publish_dir / "notes.toml").write_text(notes)
-    page = writing.write(publish_dir)[0].read_text()
-    assert "\n## Digits (A, B)\n\n1,797 digits.\n" in page
-    assert f"[{folder}](#digits-a-b)" in page
+    about = "# Digits (A, B)\n\n1,797 digits. [All federations](../../docs.md), "
+    assert page_of(publish_dir).startswith(about)
+    main = (tmp_path / "docs.md").read_text()
+    assert f"[{folder}](docs/{folder}/README.md)" in main
+    assert "Digits (A, B)" in table(main, "Digits", "## GA of all methods")["fedavg"]
 
 
 def test_a_record_that_was_changed_by_hand_is_noticed(finished, tmp_path):
@@ -678,12 +705,15 @@ def test_notes_that_cannot_be_used(text, reason, tmp_path):
 # What this repository publishes.
 
 
-def test_the_page_is_what_its_files_say():
+def test_the_pages_are_what_their_files_say():
     directory = ROOT / "docs" / "comparison"
     notes = published.read_notes(directory)
     results = published.read(directory, notes)
-    page = (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
-    assert writing.document(results, notes, "comparison") == page
+    texts = writing.documents(results, notes, "comparison")
+    for path, text in texts.items():
+        assert (ROOT / "docs" / path).read_text(encoding="utf-8") == text
+    # No page is left of results that are gone.
+    assert {*directory.rglob("*.md")} < {ROOT / "docs" / path for path in texts}
     assert writing.missing_explanations(results, notes) == []
 
 
@@ -697,7 +727,7 @@ def test_what_is_published_is_small():
     notes = published.read_notes(ROOT / "docs" / "comparison")
     for folder in (ROOT / "docs" / "comparison").iterdir():
         if folder.is_dir():
-            texts = [path for path in folder.iterdir() if path.suffix != ".png"]
+            texts = [path for path in folder.iterdir() if path.suffix not in (".md", ".png")]
             assert sum(path.stat().st_size for path in texts) <= 100_000
             # Rows of ablations have no picture.
             if folder.name in notes.federations:

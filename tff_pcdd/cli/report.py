@@ -12,10 +12,10 @@ tasks.compare do so themselves when they have finished.
 With --output_dir, several comparisons, or sweeps over methods, are summarized: ranks of the methods
 over the federations, with paired tests. Writes summary.md, summary.csv and summary.png.
 
-With --publish_dir, what a page needs of finished sweeps over methods is written to a folder for
-each, and the page, docs/comparison.md, is made from all folders; without --comparison_dirs, only
-the page is made. With --add_methods, sweeps over a few methods join what has been published under
-their names.
+With --publish_dir, what pages need of finished sweeps over methods is written to a folder for each,
+and the pages, docs/comparison.md and others in its folder, are made from all folders; without
+--comparison_dirs, only the pages are made. With --add_methods, sweeps over a few methods join what
+has been published under their names.
 """
 
 from __future__ import annotations
@@ -59,7 +59,8 @@ def define(flags: Flags) -> None:
         "publish_dir",
         None,
         "Directory of published results, in which each sweep gets a folder of its name, instead of "
-        "--output_dir. The page beside it, with the suffix .md, is made from all folders.",
+        "--output_dir. The page beside it, with the suffix .md, and others in it are made from all "
+        "folders.",
         _SUMMARY,
     )
     flags.add(

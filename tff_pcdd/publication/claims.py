@@ -20,13 +20,13 @@ from tff_pcdd.studies import tables
 from tff_pcdd.studies.columns import headings
 
 _INTRO = """\
-Rows of the papers' ablations, each tuned with the budget of the comparison above and trained with
-the same seeds. GA, 2nd half: GA averaged over the second half of the rounds, which varies less than
-that after the last one. Difference: to the first row, for runs with the same seed, in percentage
-points; in brackets, for how many seeds it is positive."""
+Rows of the papers' ablations, each tuned with the budget of the [comparison]({main}) and trained
+with the same seeds. GA, 2nd half: GA averaged over the second half of the rounds, which varies less
+than that after the last one. Difference: to the first row, for runs with the same seed, in
+percentage points; in brackets, for how many seeds it is positive."""
 
 _COMPUTED = """\
-Each row whose settings differ from those of the methods above was tuned in a sweep of its own:"""
+Each row whose settings differ from those of the comparison was tuned in a sweep of its own:"""
 
 # The columns of the tables: of the global model, with the difference to the first row; of its
 # accuracies on groups of classes, if classes differ in size; and of the personal models.
@@ -76,31 +76,29 @@ def missing(notes: Notes) -> list[str]:
     return [f"claims.{name}" for name in notes.rows if not notes.claims.get(name, "").strip()]
 
 
-def section(published: Sequence[Published], notes: Notes, folder: str) -> list[str]:
-    """The section of the page; empty without notes.
+def document(published: Sequence[Published], notes: Notes, main: str) -> str:
+    """The text of the page, which is beside the folders of the results.
 
     Args:
         published: all results.
         notes: what people have written.
-        folder: the path of the directory of the results, from the page.
+        main: the path of the page about all federations, from this one.
 
     Raises:
         DamagedFileError: a row names a method, or a head, that its sweep lacks.
     """
-    names = dict.fromkeys([*notes.claims, *notes.rows])
-    if not names:
-        return []
-    parts = ["## What the papers claim, and what was seen here", _INTRO]
-    for name in names:
-        parts.append(f"### {_title(name)}")
+    parts = ["# What the papers claim, and what was seen", _INTRO.format(main=main)]
+    parts += notes.text("claims")
+    for name in dict.fromkeys([*notes.claims, *notes.rows]):
+        parts.append(f"## {_title(name)}")
         if rows := notes.rows.get(name):
-            parts.append(_table(name, rows, published, folder))
+            parts.append(_table(name, rows, published))
         parts.append(notes.claims.get(name, "").strip() or "Not described yet.")
     ablations = _ablations(notes)
     if done := [one for one in published if one.name in ablations]:
-        parts += ["### How these rows were computed", _COMPUTED]
-        parts.append("\n".join(f"- {provenance.in_short(one, folder)}" for one in done))
-    return parts
+        parts += ["## How these rows were computed", _COMPUTED]
+        parts.append("\n".join(f"- {provenance.in_short(one)}" for one in done))
+    return "\n\n".join(parts) + "\n"
 
 
 def _ablations(notes: Notes) -> set[str]:
@@ -113,7 +111,7 @@ def _title(name: str) -> str:
     return methods.get(name).__name__ if name in methods.names() else name
 
 
-def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], folder: str) -> str:
+def _table(name: str, rows: Mapping[str, str], published: Sequence[Published]) -> str:
     """The rows of a method's table, in the order of the notes."""
     sweeps = {one.name: one for one in published}
     parsed = {text: Row.parse(place) for text, place in rows.items()}
@@ -143,7 +141,7 @@ def _table(name: str, rows: Mapping[str, str], published: Sequence[Published], f
         lost = sum(run.diverged for run in runs)
         cells.append(tables.count(len(runs) - lost, len(runs), lost))
         cells.append(federation_tables.chosen(sweep, row.method))
-        lines.append([text, *cells, f"[{row.folder}]({folder}/{row.folder}/{FINAL})"])
+        lines.append([text, *cells, f"[{row.folder}]({row.folder}/{FINAL})"])
     return markdown.table(lines)
 
 

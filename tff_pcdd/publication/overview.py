@@ -27,6 +27,9 @@ _MOST = 0.8
 # A method sends as much as FedAvg up to this factor; FedETF sends one number more.
 _SENT = 1.001
 
+# The accuracy of the table of all methods.
+_GA = "ga_final"
+
 # So many of the best methods of each federation are in the table of speed.
 _BEST = 3
 
@@ -129,6 +132,34 @@ def _place(
         mean = statistics.fmean(map(statistics.fmean, values))
         return f"{name}(rank {ranking.average[index]:.1f}; {mean:.1f})"
     return f"{name}({tables.spread(values[0], 1)})"
+
+
+def accuracies(published: Sequence[Published], rankings: Sequence[Ranking]) -> str:
+    """GA of all methods that have a global model, on each federation, the best average rank first.
+
+    Args:
+        published: the federations.
+        rankings: the ranks over them by each measure; without ranks by GA, methods are sorted by
+            their GA on the first federation.
+    """
+    ranking = next((ranking for ranking in rankings if ranking.measure == _GA), None)
+    ranked = [] if ranking is None else ranking.methods
+    average = {} if ranking is None else dict(zip(ranked, ranking.average, strict=True))
+    names = dict.fromkeys(ranked)
+    for one in published:
+        names |= dict.fromkeys(sorted(one.methods, key=lambda name: order(one, name)))
+    kept = [
+        name for name in names if all(name not in one.without_global_model for one in published)
+    ]
+    columns = [
+        tables.mark_best({name: one.values(name, _GA) for name in kept}) for one in published
+    ]
+    titles = [one.title for one in published]
+    lines = [["method", *(["average rank"] if average else []), *titles]]
+    for name in kept:
+        place = [f"{average[name]:.1f}" if name in average else tables.NO_VALUE] if average else []
+        lines.append([name, *place, *(column[name] for column in columns)])
+    return markdown.table(lines)
 
 
 def speed(published: Sequence[Published]) -> str:

@@ -9,13 +9,8 @@ from tff_pcdd.publication import held_out
 from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, TUNING, Published
 
 
-def described(one: Published, folder: str) -> str:
-    """A list of what is known about the runs of a sweep.
-
-    Args:
-        one: the results.
-        folder: the path of the directory of all results, from the page.
-    """
+def described(one: Published) -> str:
+    """A list of what is known about the runs of a sweep, for a page in its folder."""
     record, calls = one.record, one.record["calls"]
     command = _called(calls)
     lines = [f"- Settings: {_settings(record)}"]
@@ -47,7 +42,7 @@ def described(one: Published, folder: str) -> str:
     criterion = calls[-1].get("criterion", "va") if calls else "va"
     if agreement := held_out.described(one.held_out, criterion):
         lines.append(f"- {agreement}")
-    lines.append(f"- Files: {files(one, folder)}")
+    lines.append(f"- Files: {_files(one)}")
     return "\n".join(lines)
 
 
@@ -105,13 +100,14 @@ def rungs(calls: Sequence[Mapping[str, Any]]) -> str:
     )
 
 
-def in_short(one: Published, folder: str) -> str:
-    """The command, the commits, the time and the files of a sweep in one line."""
+def in_short(one: Published) -> str:
+    """The command, commits, time and files of a sweep in one line, for a page beside its folder."""
     commits = ", ".join(dict.fromkeys(c["commit"] or "unknown" for c in one.record["calls"]))
     by = f", commit {commits}" if commits else ""
     time = hours(one.record["seconds_of_rounds"])
     command = _called(one.record["calls"]) or "the command was not recorded"
-    return f"{one.name}: {command}{by}; {time} for the rounds of all runs; {files(one, folder)}"
+    files = _files(one, f"{one.name}/")
+    return f"{one.name}: {command}{by}; {time} for the rounds of all runs; {files}"
 
 
 def _called(calls: Sequence[Mapping[str, Any]]) -> str:
@@ -121,10 +117,10 @@ def _called(calls: Sequence[Mapping[str, Any]]) -> str:
     return f"`.venv/bin/python -m {' '.join(['tasks.sweep', *calls[-1]['arguments']])}`"
 
 
-def files(one: Published, folder: str) -> str:
-    """Links to the files of a sweep."""
+def _files(one: Published, folder: str = "") -> str:
+    """Links to the files of a sweep in `folder`, a path from the page that ends with a slash."""
     names = (RECORD, FINAL, TUNING, CURVES, *([HELD_OUT] if one.held_out else []))
-    return ", ".join(f"[{file}]({folder}/{one.name}/{file})" for file in names)
+    return ", ".join(f"[{file}]({folder}{file})" for file in names)
 
 
 def hours(seconds: float) -> str:

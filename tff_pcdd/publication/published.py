@@ -10,7 +10,8 @@ Each sweep has a folder with these files:
 - held_out.csv: accuracies on held-out samples and on the test set of the runs in tuning.csv, after
   the same round; missing where an earlier version published
 
-Texts that people write about them are in a file beside the folders, notes.toml.
+Texts that people write about them are in a file beside the folders, notes.toml. The pages that
+`writing` makes are README.md in the folder of each federation, and others beside the folders.
 """
 
 from __future__ import annotations
@@ -35,6 +36,10 @@ SCHEMA = 1
 RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
 HELD_OUT = "held_out.csv"
 NOTES = "notes.toml"
+
+# What is made from them: in the folder of a federation, and beside the folders.
+PAGE, CURVES_PICTURE = "README.md", "curves.png"
+CLAIMS_PAGE, RANKS_PAGE, RANKS_PICTURE = "claims.md", "ranks.md", "ranks.png"
 
 # The entry of the record with its own checksum.
 _OWN = "record_sha256"
@@ -125,6 +130,10 @@ class Notes:
     explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rows: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    def text(self, name: str) -> list[str]:
+        """A paragraph of `texts`, as a list of one; an empty list if there is none."""
+        return [text] if (text := self.texts.get(name, "").strip()) else []
 
 
 def read_notes(publish_dir: str | os.PathLike) -> Notes:

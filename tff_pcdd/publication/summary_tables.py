@@ -26,7 +26,12 @@ Accuracies in %, mean ± sample standard deviation over seeds. Rank: the methods
 means on each federation (1 is the best), averaged over federations. Only methods with runs on all
 federations are ranked. A run that diverged counts as an accuracy of 0."""
 
-NOTE_ON_TESTS = """\
+_RANKS = """\
+The methods' ranks by their mean accuracies on each federation of the [comparison]({main}), 1 is the
+best, and averaged over federations. Only methods with runs on all of these federations are ranked.
+A run that diverged counts as an accuracy of 0."""
+
+_NOTE_ON_TESTS = """\
 The tests ask two questions. Over federations: does the order of the methods hold on other
 federations too? Friedman's test asks whether the average ranks could all be equal; if not,
 Nemenyi's critical difference is the least difference of two average ranks that is significant. It
@@ -50,7 +55,22 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
         every = dict.fromkeys(result.method for f in federations for result in f.results)
         if missing := [method for method in every if method not in ranking.methods]:
             parts.append(f"Without runs on all federations, and not ranked: {', '.join(missing)}.")
-    return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, NOTE_ON_TESTS]) + "\n"
+    return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, _NOTE_ON_TESTS]) + "\n"
+
+
+def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
+    """The text of the page about ranks, without accuracies.
+
+    Args:
+        rankings: the ranks by each measure.
+        main: the path of the page about all federations, from this one.
+    """
+    parts = ["# Ranks over federations", _RANKS.format(main=main), _NOTE_ON_TESTS]
+    for ranking in rankings:
+        cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
+        parts += [f"## {MEASURES[ranking.measure]}"]
+        parts += [_beside_ranks(ranking, ranking.federations, cells), tests(ranking)]
+    return "\n\n".join(parts) + "\n"
 
 
 def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
@@ -69,12 +89,6 @@ def _probability(p: float | None) -> str:
     if p is None:
         return tables.NO_VALUE
     return "<0.001" if p < 0.001 else f"{p:.3f}"
-
-
-def rank_table(ranking: Ranking) -> str:
-    """The ranks of the methods on each federation, without accuracies."""
-    cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
-    return _beside_ranks(ranking, ranking.federations, cells)
 
 
 def _beside_ranks(
