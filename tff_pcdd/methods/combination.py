@@ -1,4 +1,4 @@
-"""Convex combinations that minimize a quadratic form."""
+"""Convex combinations that minimize a quadratic form: FedPAC's combinations of heads."""
 
 from __future__ import annotations
 
@@ -7,9 +7,40 @@ from etils import epy
 with epy.lazy_imports():
     import tensorflow as tf
 
+# Smaller weights of heads are set to 0, as in the authors' code.
+_LEAST_WEIGHT = 1e-3
+
 # Added to the diagonal of a matrix with trace 1, so that every linear system has a solution.
 _RIDGE = 1e-9
 _TOLERANCE = 1e-7
+
+
+def head_weights(
+    own: tuple[tf.Tensor, tf.Tensor], others: tuple[tf.Tensor, tf.Tensor], present: tf.Tensor
+) -> tf.Tensor:
+    """α of a client's own head and of those of others, by FedPAC's quadratic program.
+
+    With h and V as in the module `fedpac`, it minimizes Σ_j α_j² V_j + Σ_c ‖h_{i,c} - Σ_j α_j
+    h_{j,c}‖² over α ≥ 0 with Σ_j α_j = 1.
+
+    Args:
+        own: h [C, d] and V, a scalar, of the client.
+        others: h [n, C, d] and V [n] of the others.
+        present: bool [n], those whose heads can be used.
+
+    Returns:
+        α, float32 [1 + n], the client's own first.
+    """
+    (statistics, variance), (all_statistics, variances) = own, others
+    rows = present.shape[0]
+    differences = tf.reshape(statistics - all_statistics, [rows, -1])
+    differences = tf.pad(differences, [[1, 0], [0, 0]])
+    variances = tf.concat([[variance], variances], axis=0)
+    matrix = tf.matmul(differences, differences, transpose_b=True) + tf.linalg.diag(variances)
+    allowed = tf.concat([[True], present], axis=0)
+    weights = tf.cast(best_combination(matrix, allowed), tf.float32)
+    weights = tf.where(weights > _LEAST_WEIGHT, weights, 0.0)
+    return weights / tf.reduce_sum(weights)
 
 
 def best_combination(matrix: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:

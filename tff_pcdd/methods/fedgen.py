@@ -8,13 +8,13 @@ clients' heads classify as that label (eq. 4). The server trains it after each r
 the cohort, each weighted by its client's share of the samples of the label's class, and on a
 diversity term. Clients receive it with the weights and add two terms to their loss (eq. 5):
 a_t·cross-entropy of the head on generated features of random labels, and b_t·KL(head on generated
-features of the sample's label ‖ model on the sample). Both decay by 2 % per round and are zero in
-the first round. With a = b = 0 it is FedAvg.
+features of the sample's label ‖ model on the sample). a_t and b_t decay by 2 % per round, to no
+less than 1e-4, and are zero in the first round. With a = b = 0 it is FedAvg.
 
 Where the paper is ambiguous, this module follows the authors' code: the generator minimizes the
 weighted sum of the heads' losses and not the loss of the summed logits, noise is uniform in [0, 1),
-the generator is trained with batch statistics, on classes of which the cohort has samples, and the
-two terms apply only in the first 20 local epochs of a round.
+the generator is trained with batch statistics and a weight decay of 0.01, on classes of which the
+cohort has samples, and the two terms apply only in the first 20 local epochs of a round.
 
 Departures from the authors' code:
 - By default, the generator ends with a ReLU (option `output`), because the features of the
@@ -38,7 +38,7 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.generator import Generator, adam_step
+from tff_pcdd.methods.generator import Generator
 from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.methods.rows import in_own_row
@@ -52,7 +52,6 @@ with epy.lazy_imports():
 _FADE, _FLOOR = 0.98, 1e-4
 # Local epochs of a round in which generated features are used.
 _GENERATED_EPOCHS = 20
-_WEIGHT_DECAY = 1e-2
 
 
 @register
@@ -162,9 +161,8 @@ class FedGen(Method):
             def learn(step, state):
                 seed = tf.random.experimental.stateless_fold_in(server["seed"], step)
                 done = rounds * self.generator_steps + step
-                generator, adam = state
-                state = self._learn(generator, adam, sums, shares, labels, seed, done, rate)
-                return step + 1, state
+                batch = self._draw(labels, seed)
+                return step + 1, self._generator.train(*state, sums, shares, batch, done, rate)
 
             some = tf.reduce_any(labels > 0)
             _, state = tf.while_loop(
@@ -180,30 +178,12 @@ class FedGen(Method):
             "seed": server["seed"] + [0, 1],
         }
 
-    def _learn(self, parameters, adam, heads, shares, labels, seed, done, rate):
-        """One training step of the generator on the heads of the cohort."""
-        size, num_classes = self.generator_batch, shares.shape[1]
+    def _draw(self, labels, seed):
+        """Noise and labels of a training step of the generator."""
+        size = self.generator_batch
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
         noise = tf.random.stateless_uniform([size, self.noise_dim], seeds[0])
-        drawn = draw_labels(labels, size, seeds[1])
-        trained = parameters["trained"]
-        with tf.GradientTape() as tape:
-            tape.watch(trained)
-            features, mean, variance = self._generator.train(trained, noise, drawn, num_classes)
-            # [cohort, batch, classes]
-            logits = tf.einsum("bd,sdc->sbc", features, heads["kernels"])
-            logits += heads["biases"][:, None]
-            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(
-                labels=tf.broadcast_to(drawn, [logits.shape[0], size]), logits=logits
-            )
-            taught = tf.reduce_mean(
-                tf.reduce_sum(tf.gather(shares, drawn, axis=1) * entropies, axis=0)
-            )
-            decay = _WEIGHT_DECAY * tf.add_n([tf.nn.l2_loss(value) for value in trained])
-            loss = taught + losses.diversity(noise, features) + decay
-        gradients = tape.gradient(loss, trained)
-        trained, adam = adam_step(trained, gradients, adam, done, rate)
-        return self._generator.update(parameters, trained, mean, variance, size), adam
+        return noise, draw_labels(labels, size, seeds[1])
 
 
 def draw_labels(available: tf.Tensor, count: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:

@@ -40,10 +40,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.combination import best_combination
+from tff_pcdd.methods.combination import head_weights
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
-from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.methods.prototypes import AlignedMethod
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.methods.rows import in_own_row
 from tff_pcdd.settings import option
@@ -54,22 +54,17 @@ with epy.lazy_imports():
     from tff_pcdd import losses
 
 _RECEIVED = "received_"
-_LEAST_WEIGHT = 1e-3
 
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedPAC(PrototypeMethod):
+class FedPAC(AlignedMethod):
     """A shared backbone aligned to class means, and personal combinations of the heads."""
 
     name = "fedpac"
-    metric_names = ("distance",)
     has_global_model = False
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 10.0)}
 
-    distance_weight: float = option(
-        1.0, "λ, weight of the distance to the global mean features.", minimum=0
-    )
     collaborate: bool = option(True, "Combine the clients' heads; otherwise they stay apart.")
     head_epochs: int = option(
         1,
@@ -132,24 +127,15 @@ class FedPAC(PrototypeMethod):
             tf.equal(own["row"], tf.range(rows)),
         )
         others = tf.logical_and(cohort["trained"] > 0, tf.logical_not(is_own))
-        allowed = tf.concat([[True], others], axis=0)
-        differences = tf.reshape(own["statistics"] - cohort["statistics"], [rows, -1])
-        differences = tf.pad(differences, [[1, 0], [0, 0]])
-        variances = tf.concat([[own["variance"]], cohort["variances"]], axis=0)
-        matrix = tf.matmul(differences, differences, transpose_b=True) + tf.linalg.diag(variances)
-        weights = tf.cast(best_combination(matrix, allowed), tf.float32)
-        weights = tf.where(weights > _LEAST_WEIGHT, weights, 0.0)
-        return weights / tf.reduce_sum(weights)
+        return head_weights(
+            (own["statistics"], own["variance"]),
+            (cohort["statistics"], cohort["variances"]),
+            others,
+        )
 
     def _head_loss(self, net, batch, client):
         features = tf.stop_gradient(self.embed(net, batch.x, training=False))
         return cross_entropy(batch.y, net["head"](features)), {}
-
-    def loss(self, net, batch, client):
-        features = self.embed(net, batch.x, training=True)
-        distance = self.prototype_distance(features, batch.y, client)
-        loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
-        return loss, {"distance": distance}
 
     def phases(self, net, epochs):
         head, head_epochs = net.personal.trainable, min(self.head_epochs, max(1, epochs - 1))

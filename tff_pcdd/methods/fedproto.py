@@ -30,8 +30,8 @@ from typing import ClassVar
 from etils import epy
 
 from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.network import Placement, cross_entropy
-from tff_pcdd.methods.prototypes import PrototypeMethod
+from tff_pcdd.methods.network import Placement
+from tff_pcdd.methods.prototypes import AlignedMethod
 from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 
@@ -43,11 +43,10 @@ with epy.lazy_imports():
 
 @register
 @dataclasses.dataclass(frozen=True)
-class FedProto(PrototypeMethod):
+class FedProto(AlignedMethod):
     """Each client has a network of its own; only class prototypes are shared."""
 
     name = "fedproto"
-    metric_names = ("distance",)
     has_global_model = False
     tuning: ClassVar = {"distance_weight": (0.1, 1.0, 4.0)}
 
@@ -67,12 +66,6 @@ class FedProto(PrototypeMethod):
 
     def placement(self, part, layer):
         return Placement.PERSONAL
-
-    def loss(self, net, batch, client):
-        features = self.embed(net, batch.x, training=True)
-        distance = self.prototype_distance(features, batch.y, client)
-        loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
-        return loss, {"distance": distance}
 
     def personal_phases(self, net, epochs):
         # Includes the distance to prototypes, because the model classifies by it.

@@ -1,4 +1,4 @@
-"""FedGen's feature generator and its optimizer, as functions of tensors.
+"""FedGen's feature generator and its training, as functions of tensors.
 
 The server sends the generator to the clients as data, so its parameters are tensors and not
 variables.
@@ -7,7 +7,7 @@ variables.
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from etils import epy
@@ -15,6 +15,9 @@ from etils import epy
 with epy.lazy_imports():
     import tensorflow as tf
 
+    from tff_pcdd import losses
+
+_WEIGHT_DECAY = 1e-2
 _BN_MOMENTUM, _BN_EPSILON = 0.9, 1e-5
 # With the usual 1e-8, rounding errors of gradients near 0 become steps of full length, which differ
 # between runtimes.
@@ -59,34 +62,55 @@ class Generator:
         return self._output(trained, hidden, parameters["mean"], parameters["variance"])
 
     def train(
-        self, trained: Sequence[tf.Tensor], noise: tf.Tensor, labels: tf.Tensor, num_classes: int
-    ) -> tuple[tf.Tensor, tf.Tensor, tf.Tensor]:
-        """Features [n, d] with the statistics of the batch, and its mean and variance."""
-        hidden = self._hidden(trained, noise, labels, num_classes)
-        mean, variance = tf.nn.moments(hidden, axes=[0])
-        return self._output(trained, hidden, mean, variance), mean, variance
-
-    def update(
         self,
         parameters: dict[str, Any],
-        trained: Sequence[tf.Tensor],
-        mean: tf.Tensor,
-        variance: tf.Tensor,
-        size: int,
-    ) -> dict[str, Any]:
-        """New parameters: the trained tensors and updated moving statistics.
+        adam: dict[str, list[tf.Tensor]],
+        heads: Mapping[str, tf.Tensor],
+        shares: tf.Tensor,
+        batch: tuple[tf.Tensor, tf.Tensor],
+        done: tf.Tensor,
+        rate: tf.Tensor,
+    ) -> tuple[dict[str, Any], dict[str, list[tf.Tensor]]]:
+        """One training step on the heads of the cohort (eq. 4), with weight decay.
 
         Args:
-            parameters: the previous ones.
-            trained: the new trained tensors.
-            mean: of the batch, [hidden_dim].
-            variance: of the batch, biased, [hidden_dim].
-            size: samples of the batch.
+            parameters: of the generator.
+            adam: the state of `adam_step`.
+            heads: `kernels` [clients, d, C] and `biases` [clients, C].
+            shares: each client's share of the samples of a class, [clients, C].
+            batch: noise [n, noise_dim] and labels [n].
+            done: int32 scalar, number of previous steps.
+            rate: learning rate.
+
+        Returns:
+            The new parameters and the new `adam`.
         """
+        (noise, labels), trained = batch, parameters["trained"]
+        with tf.GradientTape() as tape:
+            tape.watch(trained)
+            hidden = self._hidden(trained, noise, labels, shares.shape[1])
+            mean, variance = tf.nn.moments(hidden, axes=[0])
+            features = self._output(trained, hidden, mean, variance)
+            # [clients, batch, classes]
+            logits = tf.einsum("bd,sdc->sbc", features, heads["kernels"])
+            logits += heads["biases"][:, None]
+            entropies = tf.nn.sparse_softmax_cross_entropy_with_logits(
+                labels=tf.broadcast_to(labels, [logits.shape[0], noise.shape[0]]), logits=logits
+            )
+            taught = tf.reduce_mean(
+                tf.reduce_sum(tf.gather(shares, labels, axis=1) * entropies, axis=0)
+            )
+            decay = _WEIGHT_DECAY * tf.add_n([tf.nn.l2_loss(value) for value in trained])
+            loss = taught + losses.diversity(noise, features) + decay
+        gradients = tape.gradient(loss, trained)
+        new, adam = adam_step(trained, gradients, adam, done, rate)
+        return {"trained": new, **self._moved(parameters, mean, variance, noise.shape[0])}, adam
+
+    def _moved(self, parameters, mean, variance, size):
+        """The moving statistics after a batch with a mean and a biased variance."""
         kept = _BN_MOMENTUM
         unbiased = variance * size / (size - 1)
         return {
-            "trained": trained,
             "mean": kept * parameters["mean"] + (1 - kept) * mean,
             "variance": kept * parameters["variance"] + (1 - kept) * unbiased,
         }

@@ -7,7 +7,9 @@ import dataclasses
 from etils import epy
 
 from tff_pcdd.methods.contract import Method
-from tff_pcdd.methods.records import Client, TaskSpec
+from tff_pcdd.methods.network import cross_entropy
+from tff_pcdd.methods.records import TaskSpec
+from tff_pcdd.settings import option
 
 with epy.lazy_imports():
     import tensorflow as tf
@@ -29,17 +31,6 @@ class PrototypeMethod(Method):
     def prototype_dim(self, task: TaskSpec) -> int:
         """Width of a prototype: that of the features which `embed` returns."""
         return task.feature_dim
-
-    def prototype_distance(
-        self, features: tf.Tensor, labels: tf.Tensor, client: Client
-    ) -> tf.Tensor:
-        """Mean squared difference between features [batch, d] and the prototypes of their classes.
-
-        Samples of classes without a prototype count as 0.
-        """
-        prototypes, valid = client.server["prototypes"], client.server["valid"]
-        known = tf.cast(tf.gather(valid, labels), tf.float32)[:, None]
-        return tf.reduce_mean(tf.square(known * (features - tf.gather(prototypes, labels))))
 
     def server_state(self, net, task):
         return {
@@ -69,3 +60,25 @@ class PrototypeMethod(Method):
             sums["features"], sums["counts"], server["prototypes"], server["valid"]
         )
         return {**server, "prototypes": prototypes, "valid": valid}
+
+
+@dataclasses.dataclass(frozen=True)
+class AlignedMethod(PrototypeMethod):
+    """Pulls features to the prototypes of their classes: the loss is cross-entropy + λ·R.
+
+    R is the mean over samples and dimensions of the squared difference between a feature and the
+    prototype of its class. Samples of classes without a prototype count as 0.
+    """
+
+    metric_names = ("distance",)
+
+    distance_weight: float = option(1.0, "λ, weight of the distance to prototypes.", minimum=0)
+
+    def loss(self, net, batch, client):
+        features = self.embed(net, batch.x, training=True)
+        prototypes, valid = client.server["prototypes"], client.server["valid"]
+        known = tf.cast(tf.gather(valid, batch.y), tf.float32)[:, None]
+        differences = known * (features - tf.gather(prototypes, batch.y))
+        distance = tf.reduce_mean(tf.square(differences))
+        loss = cross_entropy(batch.y, net["head"](features)) + self.distance_weight * distance
+        return loss, {"distance": distance}
