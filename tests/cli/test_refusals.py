@@ -461,6 +461,26 @@ def test_flags_of_other_methods_may_stand_in_flagfiles_only(call_here, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["table.flags"]
 
 
+def test_what_flagfiles_say_of_replaced_components_does_not_count(call_here, tmp_path):
+    flagfile = tmp_path / "table.flags"
+    lines = ("client_momentum=0.5", "dataset=cifar10", "data_dir=/no/such")
+    flagfile.write_text("".join(f"--{line}\n" for line in (*lines, "runtime=tff", "insecure")))
+    given = ("--dry_run", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    replaced = ("--client_optimizer=adam", "--dataset=digits", "--runtime=inprocess")
+    status, _, err = call_here("train", *given, *replaced)
+    assert status == 0, err
+    # What belongs together is on the command line, or in the file.
+    check(
+        call_here("train", *given, *replaced, "--client_momentum=0.5"),
+        "train",
+        "--client_momentum=0.5: applies only with client_optimizer=sgd",
+    )
+    flagfile.write_text("--client_optimizer=adam\n--client_momentum=0.5\n")
+    check(
+        call_here("train", *given), "train", "--client_momentum=0.5: applies only with client_opt"
+    )
+
+
 def test_modules_that_flagfiles_name_are_imported(call_here, tmp_path):
     flagfile = tmp_path / "mine.flags"
     flagfile.write_text("--import=no_such_module\n")

@@ -172,9 +172,21 @@ class Flags:
         return bool(typed & {name, f"no{name}"})
 
     def given_settings(self, cls: type) -> dict[str, Any]:
-        """The settings of a dataclass that the command line or a flagfile names."""
+        """The settings of a dataclass that the command line or a flagfile names.
+
+        What a flagfile says of a component does not count if the command line replaces it with
+        another one: after `--client_optimizer=adam`, a flagfile's `--client_momentum` is left out.
+        """
         names = [setting.name for setting in describe(cls)]
-        return {name: self[name] for name in names if self.is_given(name)}
+        return {name: self[name] for name in names if self.is_given(name) and self._applies(name)}
+
+    def _applies(self, name: str) -> bool:
+        """Whether the component that a setting belongs to has not been replaced."""
+        setting = self.settings.get(name)
+        chooser = None if setting is None else setting.chosen_by
+        if setting is None or chooser is None or self.is_typed(name) or not self.is_typed(chooser):
+            return True
+        return self[chooser] in setting.applies_to
 
     def parse_value(self, name: str, text: str) -> Any:
         """Converts a text to the type of a flag.
