@@ -138,7 +138,7 @@ def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
                 time.sleep(0.05)
             begin = time.monotonic()
             program.send_signal(signal.SIGTERM)
-            _, err = program.communicate(timeout=60)
+            _, err = program.communicate(timeout=300)
         finally:
             program.kill()
     assert time.monotonic() - begin < 15
@@ -186,7 +186,7 @@ def test_a_sweep_over_methods_in_parallel_equals_a_serial_one(folder, start, cal
                 assert program.poll() is None, program.communicate()
                 time.sleep(0.05)
             program.send_signal(signal.SIGTERM)
-            _, err = program.communicate(timeout=60)
+            _, err = program.communicate(timeout=300)
         finally:
             program.kill()
     assert program.returncode == 128 + signal.SIGTERM, err

@@ -200,7 +200,7 @@ def _kill_after(process, directory, rows, number):
         time.sleep(0.01)
     time.sleep(0.03)
     process.send_signal(number)
-    return process.communicate(timeout=60)[1]
+    return process.communicate(timeout=300)[1]
 
 
 def _has_rows(directory, number):

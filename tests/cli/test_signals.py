@@ -117,7 +117,7 @@ def _check_end(process: subprocess.Popen, number: signal.Signals) -> None:
     begin = time.monotonic()
     process.send_signal(number)
     try:
-        out, err = process.communicate(timeout=30)
+        out, err = process.communicate(timeout=120)
     finally:
         process.kill()
     assert time.monotonic() - begin < _SECONDS

@@ -68,7 +68,7 @@ def on_own_actors(ray_here):
     with runtime.installed(context):
         yield context
     context.close()
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 120
     while context.pids() and time.monotonic() < deadline:
         time.sleep(0.1)
 
@@ -232,7 +232,7 @@ def test_an_actor_that_does_not_answer_is_replaced(on_own_actors, caplog, monkey
     os.kill(stopped, signal.SIGSTOP)
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
     assert "did not answer for 3 s" in caplog.text
-    deadline = time.monotonic() + 10
+    deadline = time.monotonic() + 60
     while stopped in _pids() and time.monotonic() < deadline:
         time.sleep(0.1)
     assert stopped not in _pids()
@@ -347,7 +347,7 @@ try:
 except runtime.RuntimeStartError as error:
     print(error)
 """
-    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=60)
+    found = subprocess.run([sys.executable, "-c", program], capture_output=True, timeout=300)
     assert found.stdout == b"Ray cannot connect to 127.0.0.1:9: [Errno 111] Connection refused\n"
 
 

@@ -70,7 +70,7 @@ def test_a_lost_node_does_not_change_the_result(context, cluster, caplog):
     assert lost.lost
 
     cluster.add_node()
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 300
     while lost.lost and time.monotonic() < deadline:
         _assert_equal(toy.next_round(server, *toy.clients(4, delay // 10)), expected)
     assert f"Ray actor {lost.number} is available again" in caplog.text

@@ -42,7 +42,7 @@ def test_names_and_settings_need_no_tensorflow():
         "heavy = {'tensorflow', 'tensorflow_federated', 'grpc', 'ray'} & set(sys.modules);"
         "assert not heavy, heavy"
     )
-    subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=60)
+    subprocess.run([sys.executable, "-c", check], cwd=_ROOT, check=True, timeout=300)
 
 
 def test_settings_belong_to_their_runtime():

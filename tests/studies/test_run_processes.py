@@ -216,7 +216,7 @@ def test_a_signal_ends_all_processes(signal_name, tmp_path):
             workers = [int((path / "processes.txt").read_text().split()[0]) for path in folders]
             begin = time.monotonic()
             program.send_signal(number)
-            out, err = program.communicate(timeout=30)
+            out, err = program.communicate(timeout=120)
         finally:
             program.kill()
     if number != signal.SIGKILL:
