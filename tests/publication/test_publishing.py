@@ -14,6 +14,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
+from tests.report.directories import write_checkpoint
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.publication import (
@@ -26,7 +27,7 @@ from tff_pcdd.publication import (
 )
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.studies import sweep_methods, this_process
-from tff_pcdd.training import History, manifests
+from tff_pcdd.training import History
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -558,24 +559,15 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
     assert publishing.publish(again, docs, add_methods=True) == folder
 
 
-def checkpoint(folder, data):
-    """Writes the checkpoint of a finished run, which has the digest of its data."""
-    settings = manifests.settings_digest(json.loads((folder / "config.json").read_text()))
-    run = {"settings": settings, "data": data}
-    manifest = manifests.Manifest(ROUNDS, run, "", True, clients={}, totals={}, metrics="")
-    (folder / "checkpoints").mkdir(exist_ok=True)
-    manifests.write(folder / "checkpoints", manifest)
-
-
 def test_final_runs_of_different_data_are_not_published(finished, tmp_path):
     runs = finished / "comparison"
     for seed, method in itertools.product("123", ("fedavg", "fedprox", "moon")):
-        checkpoint(runs / method / f"seed_{seed}", f"data of seed {seed}")
+        write_checkpoint(runs / method / f"seed_{seed}", f"data of seed {seed}")
     # The runs of FedPer have no checkpoints, so nothing is known of their data.
     folder = publishing.publish(finished, tmp_path / "docs")
     record = json.loads((folder / "federation.json").read_text())
     assert record["data_sha256"] == {seed: f"data of seed {seed}" for seed in "123"}
-    checkpoint(runs / "moon" / "seed_2", "other data")
+    write_checkpoint(runs / "moon" / "seed_2", "other data")
     reason = "seed 2 .* and moon seed 2 .* cannot be compared, because the data have changed"
     with refuses("comparison_dirs", reason):
         publishing.publish(finished, tmp_path / "docs")

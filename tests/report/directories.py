@@ -8,6 +8,7 @@ import pathlib
 
 import numpy as np
 
+from tff_pcdd.training import manifests
 from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.history import History
 
@@ -120,6 +121,15 @@ def client_rows(folder, partition, algorithm, seed):
     """The rows of a run in a comparison's clients.csv."""
     with open(folder / "clients.csv", newline="") as file:
         return [[partition, algorithm, seed, *row[: len(FIXED)]] for row in [*csv.reader(file)][1:]]
+
+
+def write_checkpoint(folder, data):
+    """Writes the checkpoint of a finished run, which has the digest of its data."""
+    settings = manifests.settings_digest(json.loads((folder / "config.json").read_text()))
+    run = {"settings": settings, "data": data}
+    manifest = manifests.Manifest(1, run, "", True, clients={}, totals={}, metrics="")
+    (folder / "checkpoints").mkdir(exist_ok=True)
+    manifests.write(folder / "checkpoints", manifest)
 
 
 def write_csv(path, header, rows):

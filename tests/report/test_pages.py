@@ -9,7 +9,7 @@ import re
 import numpy as np
 import pytest
 
-from tests.report.directories import make_comparison, make_run
+from tests.report.directories import make_comparison, make_run, write_checkpoint
 from tff_pcdd.report import write_report
 
 _VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
@@ -300,3 +300,24 @@ def test_reports_of_runs_are_linked(tmp_path):
     tree = page(comparison_dir=tmp_path)
     links = [a["href"] for a in tree.all("a") if not a["href"].startswith("#")]
     assert links == ["./fedavg/seed_1/report.html"]
+
+
+def test_what_cannot_be_compared_is_said(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedprox"), projection_dim=84)
+    folders = [f"{method}/seed_{seed}" for method in ("fedavg", "fedprox") for seed in (0, 1)]
+    for folder in folders:
+        write_checkpoint(tmp_path / folder, f"data of seed {folder[-1]}")
+    texts = " ".join(page(comparison_dir=tmp_path).texts)
+    assert "cannot be compared" not in texts
+    assert "networks of the methods differ" not in texts
+    write_checkpoint(tmp_path / "fedprox/seed_1", "other data")
+    texts = " ".join(page(comparison_dir=tmp_path).texts)
+    first, other = ("fedavg seed 1 (P3C2)", "fedprox seed 1 (P3C2)")
+    assert f"between these runs, which cannot be compared: {first} / {other}." in texts
+
+
+def test_different_networks_are_said(tmp_path):
+    """FedGELA has linear features before its head by default."""
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))
+    texts = " ".join(page(comparison_dir=tmp_path).texts)
+    assert "linear layer before the head: none (fedavg, fedprox); 84 (fedgela). With" in texts

@@ -24,7 +24,7 @@ from tff_pcdd.report import comparison_results, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, number
 from tff_pcdd.studies.method_sweep import COMPARISON
-from tff_pcdd.training.results import COMPARISON_TABLE, METRICS, SWEEP_TABLE, newest_checkpoint
+from tff_pcdd.training.results import COMPARISON_TABLE, METRICS, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 # The most points of a published curve.
@@ -74,19 +74,20 @@ def publish(
         raise SettingError("comparison_dirs", path, "is not a directory")
     name = path.resolve().name
     if not _NAME.fullmatch(name):
-        reason = "the name of a directory to publish must consist of letters, digits, - and _"
+        reason = "the name of a directory to publish must consist of letters, digits, -, _ and ."
         raise SettingError("comparison_dirs", path, reason)
     trials, calls = _trials(path), recorded_calls.read(path)
     directory = Directory(path / COMPARISON, compared=False)
     results = _finals(path, directory, trials, calls)
-    settings = _settings(path, directory, results)
+    runs = _with_settings(path, directory, results)
+    settings = [values for _, values in runs]
     config = settings_table.configuration(settings[0])
     if config is None:
         reason = f"config.json in {results[0].folder} cannot be used"
         raise SettingError("comparison_dirs", path, reason)
     tables = {FINAL: _final(results), TUNING: trials, CURVES: _curves(directory, results)}
-    runs = tuning_runs.read(path, trials, calls[-1].get("seeds") if calls else None)
-    if held := held_out.rows(trials, runs):
+    tuning = tuning_runs.read(path, trials, calls[-1].get("seeds") if calls else None)
+    if held := held_out.rows(trials, tuning):
         tables[HELD_OUT] = held
     record: dict[str, Any] = {
         "schema": SCHEMA,
@@ -95,11 +96,11 @@ def publish(
         "model": config.model.backbone.name,
         "num_classes": config.data.source.least_classes(),
         "rounds": config.training.rounds,
-        "seeds": tuning_runs.seeds(runs),
+        "seeds": tuning_runs.seeds(tuning),
         "final_seeds": sorted({int(result.seed) for result in results}),
-        "seconds_of_rounds": round(tuning_runs.seconds(directory, runs, results), 1),
+        "seconds_of_rounds": round(tuning_runs.seconds(directory, tuning, results), 1),
         "calls": calls,
-        "data_sha256": _data(path, results, settings),
+        "data_sha256": _data(path, runs),
         "settings": _common(settings),
     }
     folder = Path(publish_dir) / name
@@ -179,16 +180,16 @@ def _finals(
     return found
 
 
-def _settings(
+def _with_settings(
     path: Path, directory: Directory, results: Sequence[Result]
-) -> list[Mapping[str, Any]]:
-    """The settings of all final runs."""
+) -> list[tuple[Result, Mapping[str, Any]]]:
+    """All final runs with their settings."""
     found = comparison_results.settings(directory, results)
     if len(found) < len(results):
         lost = next((result.label for result in results if result.folder is None), None)
         reason = f"the directory of {lost} is missing" if lost else directory.damaged()[0]
         raise SettingError("comparison_dirs", path, reason)
-    return [settings for _, settings in found]
+    return found
 
 
 def _final(results: Sequence[Result]) -> list[dict[str, Any]]:
@@ -250,24 +251,20 @@ def _csv(rows: Sequence[Mapping[str, Any]]) -> str:
     return text.getvalue()
 
 
-def _data(
-    path: Path, results: Sequence[Result], settings: Sequence[Mapping[str, Any]]
-) -> dict[str, str | None]:
+def _data(path: Path, runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> dict[str, str | None]:
     """The digest of the data of each final seed, from the checkpoints; None without one.
 
     Raises:
         SettingError: runs with the same seed had different data.
     """
-    found: dict[str, tuple[str, Result]] = {}
-    for result, values in zip(results, settings, strict=True):
-        manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
-        if manifest is not None and (digest := manifest.run.get("data")):
-            known, other = found.setdefault(result.seed, (digest, result))
-            if digest != known:
-                reason = f"{other.label} and {result.label} cannot be compared, because the data "
-                reason += "have changed between them; run the sweep again with overwrite"
-                raise SettingError("comparison_dirs", path, reason)
-    return {r.seed: found[r.seed][0] if r.seed in found else None for r in results}
+    digests: dict[str, str | None] = {result.seed: None for result, _ in runs}
+    for (_, seed), by_digest in comparison_results.by_data(runs).items():
+        (digests[seed], (first, *_)), *others = by_digest.items()
+        for _, (other, *_) in others:
+            reason = f"{first.label} and {other.label} cannot be compared, because the data "
+            reason += "have changed between them; run the sweep again with overwrite"
+            raise SettingError("comparison_dirs", path, reason)
+    return digests
 
 
 def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -61,19 +61,24 @@ def content(directory: Directory) -> dict[str, Any]:
         if (directory.path / CONFIG).exists():
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
-    settings = comparison_results.settings(directory, results)
+    found = comparison_results.settings(directory, results)
+    settings = [(result.method, values) for result, values in found]
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, sites.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
     partitions = list(dict.fromkeys(result.partition for result in results))
     parts = [_part(directory, name, results, clients) for name in partitions]
-    exported, found = cards.read(directory)
+    exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
     return {
         "title": _title(settings, results, partitions),
         "sentence": _sentence(results, partitions),
-        "findings": [*_findings(directory, results, clients), *directory.damaged()],
+        "findings": [
+            *_incomparable(found),
+            *_findings(directory, results, clients),
+            *directory.damaged(),
+        ],
         "parts": parts,
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": any(result.method == ALONE for result in results),
@@ -82,7 +87,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "defaults": defaults,
         "varied": varied,
         "cards": exported,
-        "more_cards": found - len(exported),
+        "more_cards": all_cards - len(exported),
         "problems": directory.problems,
     }
 
@@ -114,6 +119,29 @@ def _sentence(results: Sequence[Result], partitions: Sequence[str]) -> str:
         f"{text.plural(len(seeds), 'seed')} on {text.plural(len(partitions), 'partition')}, "
         f"each for {least if least == most else f'{least} to {most}'} rounds."
     )
+
+
+def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[str]:
+    """Runs with other data than the rest, and methods with other networks."""
+    for groups in comparison_results.by_data(runs).values():
+        if len(groups) > 1:
+            labels = [text.listed([run.label for run in group]) for group in groups.values()]
+            yield (
+                f"The data have changed between these runs, which cannot be compared: "
+                f"{' / '.join(labels)}."
+            )
+    by_width: dict[int, dict[str, None]] = {}
+    for result, settings in runs:
+        by_width.setdefault(settings.get("projection_dim") or 0, {})[result.method] = None
+    if len(by_width) > 1:
+        networks = [
+            f"{width or 'none'} ({text.listed([*names])})"
+            for width, names in sorted(by_width.items())
+        ]
+        yield (
+            "The networks of the methods differ in the width of the linear layer before the head: "
+            f"{'; '.join(networks)}. With projection_dim, all get the same one."
+        )
 
 
 def _findings(

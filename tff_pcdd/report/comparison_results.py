@@ -10,7 +10,13 @@ from typing import Any
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.report.reading import Directory, name_of, number
 from tff_pcdd.training.history import History
-from tff_pcdd.training.results import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.results import (
+    COMPARISON_TABLE,
+    CONFIG,
+    METRICS,
+    SUMMARY,
+    newest_checkpoint,
+)
 
 # Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
 _FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
@@ -112,15 +118,35 @@ def _folders(directory: Directory) -> dict[str, Path]:
 
 def settings(
     directory: Directory, results: Sequence[Result]
-) -> list[tuple[str, Mapping[str, Any]]]:
-    """The method and the settings of each run whose directory was found."""
-    found: list[tuple[str, Mapping[str, Any]]] = []
+) -> list[tuple[Result, Mapping[str, Any]]]:
+    """The runs whose directories were found, with their settings."""
+    found: list[tuple[Result, Mapping[str, Any]]] = []
     for result in results:
         if result.folder is not None:
             name = (result.folder / CONFIG).relative_to(directory.path).as_posix()
             settings = directory.attempt(name, directory.json, name)
             if settings is not None:
-                found.append((result.method, settings))
+                found.append((result, settings))
+    return found
+
+
+def by_data(
+    runs: Sequence[tuple[Result, Mapping[str, Any]]],
+) -> dict[tuple[str, str], dict[str, list[Result]]]:
+    """The runs that had the same data, by partition and seed, and by the digest of the data.
+
+    Runs of one partition with one seed can be compared if they have one digest. Runs without a
+    checkpoint, of which nothing is known, are left out.
+
+    Args:
+        runs: as from `settings`.
+    """
+    found: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result, values in runs:
+        manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
+        if manifest is not None and (digest := manifest.run.get("data")):
+            group = found.setdefault((result.partition, result.seed), {})
+            group.setdefault(digest, []).append(result)
     return found
 
 
