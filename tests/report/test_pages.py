@@ -202,7 +202,7 @@ def test_large_federations_are_pictures(tmp_path):
 
 
 def test_several_partitions(tmp_path):
-    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"))
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), projection_dim=84)
     for name in ("comparison.csv", "clients.csv"):
         path = tmp_path / name
         header, *rows = path.read_text().splitlines()
