@@ -21,10 +21,21 @@ NOTES = """\
 [federations]
 digits = "Some digits"
 
-[claims]
-fedprox = "It is better by {figure}."
+[differences."FedProx is better than FedAvg"]
+of = "fedprox"
+to = "fedavg"
+measures = "ga_final, pa_before_final/pa_final"
+published = "by much"
 
-[rows.fedprox]
+[differences."A head of FedProx is better than its own"]
+of = "fedprox/psi"
+to = "fedprox"
+measures = "ga_final"
+
+[claims]
+FedProx = "It is better by {figure}."
+
+[rows.FedProx]
 "without the term" = "digits/fedavg"
 "with the term" = "digits/fedprox"
 "the term alone" = "prox_alone/fedprox"
@@ -119,6 +130,44 @@ def test_rows_are_compared_with_the_first_one(publish_dir):
     assert "- prox_alone: the command was not recorded; 1 min for the rounds of all runs" in page
 
 
+def test_gains_are_shown_on_all_federations(publish_dir, monkeypatch, tmp_path):
+    # Of the second federation, FedProx gains -1, 0 and 1 points.
+    training = TwoHeads(tmp_path / "letters")
+    training.gains = {"fedprox": lambda seed: seed - 2}
+    monkeypatch.setattr(this_process, "run_experiment", training)
+    sweep_methods(points(), tmp_path / "letters")
+    publishing.publish(tmp_path / "letters", publish_dir)
+    notes = publish_dir / "notes.toml"
+    text = notes.read_text().replace("[federations]\n", '[federations]\nletters = "Letters"\n')
+    notes.write_text(f'{text}\n[titles]\nletters = "letters"\n')
+    page = write_claims(publish_dir)
+    head, *body = table_rows(page[: page.index("## FedProx")])
+    assert head == ["claim", "published", "measure", "letters", "digits, P10C2"]
+    first, second, third = body
+    # FedAvg has 50 + seed, and FedProx 9 + seed more: larger than the deviation, with all seeds.
+    assert first[1:3] == ["by much", "GA"]
+    assert first[3:] == [expected([-1, 0, 1], "+"), f"**{expected([10, 11, 12], '+')}**"]
+    assert second[1:3] == ["", "PA before, to PA after"]
+    # The other head is better by 5 points with all seeds.
+    assert third[0] == "A head of FedProx is better than its own"
+    assert third[3:] == ["**+5.0 ± 0.0**"] * 2
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "reason"),
+    [
+        ('to = "fedavg"\n', "", "there is no to"),
+        ("pa_before_final/pa_final", "ga_final/va", "va is not one of ga_final, ga_second_half"),
+        ('to = "fedavg"', "to = 1", "all values must be texts"),
+    ],
+)
+def test_differences_that_cannot_be_used(publish_dir, old, new, reason):
+    path = publish_dir / "notes.toml"
+    path.write_text(path.read_text().replace(old, new, 1))
+    with pytest.raises(DamagedFileError, match=rf"notes\.toml cannot be used.*{reason}"):
+        writing.write(publish_dir)
+
+
 def test_diverged_runs_of_a_row_are_counted(publish_dir):
     path = publish_dir / "prox_alone" / "final.csv"
     text = path.read_text()
@@ -169,8 +218,8 @@ def test_other_data_are_not_compared(publish_dir):
 
 def test_a_table_without_its_paragraph_is_reported(publish_dir):
     path = publish_dir / "notes.toml"
-    path.write_text(path.read_text().replace('fedprox = "It is better by {figure}."\n', ""))
-    assert writing.write(publish_dir)[1] == ["claims.fedprox"]
+    path.write_text(path.read_text().replace('FedProx = "It is better by {figure}."\n', ""))
+    assert writing.write(publish_dir)[1] == ["claims.FedProx"]
     assert "Not described yet." in write_claims(publish_dir)
 
 
@@ -178,8 +227,8 @@ def test_a_table_without_its_paragraph_is_reported(publish_dir):
     ("place", "reason"),
     [
         ("digits", "digits must be FOLDER/METHOD or FOLDER/METHOD/HEAD"),
-        ("digits/moon", r"rows\.fedprox: digits lacks moon"),
-        ("digits/fedprox/ssec", r"rows\.fedprox: digits lacks a head ssec of fedprox"),
+        ("digits/moon", r"rows\.FedProx: digits lacks moon"),
+        ("digits/fedprox/ssec", r"rows\.FedProx: digits lacks a head ssec of fedprox"),
     ],
 )
 def test_rows_that_cannot_be_used(publish_dir, place, reason):

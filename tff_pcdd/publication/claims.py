@@ -1,32 +1,38 @@
-"""What papers claim, and what published results show: a table of rows, and a paragraph.
+"""What papers claim, and what published results show.
 
-Both are in notes.toml. `[rows.METHOD]` has a line for each row of the method's table,
-`"description" = "FOLDER/METHOD"`, so that a row can be of any published sweep; `[claims]` has a
-paragraph for each table. With `FOLDER/METHOD/HEAD`, GA is that of another head of the global model,
-which the same runs have measured.
+All of it is in notes.toml. `[differences]` has the lines of the first table, see `differences`.
+Below it, `[rows.NAME]` has a line for each row of a table, `"description" = "FOLDER/METHOD"`, so
+that a row can be of any published sweep, and `[claims]` the paragraph below the table of the same
+name. With `FOLDER/METHOD/HEAD`, GA is that of another head of the global model, which the same runs
+have measured.
 """
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
-from typing import NamedTuple
 
-from tff_pcdd import markdown, methods
+from tff_pcdd import markdown
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.publication import federation_tables, provenance
+from tff_pcdd.publication import differences, federation_tables, provenance
 from tff_pcdd.publication.published import FINAL, NOTES, Notes, Published
+from tff_pcdd.publication.rows import Row
 from tff_pcdd.studies import tables
 from tff_pcdd.studies.columns import headings
 
 _INTRO = """\
-Rows of the papers' ablations, each tuned with the budget of the [comparison]({main}) and trained
-with the same seeds. GA, 2nd half: GA averaged over the second half of the rounds, which varies less
-than that after the last one. Difference: to the first row, for runs with the same seed, in
-percentage points; in brackets, for how many seeds it is positive."""
+What the papers of three methods claim, beside the results of the [comparison]({main}), which
+explains its columns. Terms are in the [glossary](../glossary.md)."""
+
+_ROWS = """\
+The tables below are rows of the papers' ablations. Rows with chosen settings of their own were
+tuned with the budget of the comparison, and all were trained with the same seeds. GA, 2nd half: GA
+averaged over the evaluated rounds of the second half, which varies less than that after the last
+one. Difference: to the first row, for runs with the same seed, in percentage points; in brackets,
+for how many seeds it is positive."""
 
 _COMPUTED = """\
-Each row whose settings differ from those of the comparison was tuned in a sweep of its own:"""
+Each row whose settings, or whose processor, differ from those of the comparison was tuned in a
+sweep of its own:"""
 
 # The columns of the tables: of the global model, with the difference to the first row; of its
 # accuracies on groups of classes, if classes differ in size; and of the personal models.
@@ -34,36 +40,6 @@ _GA = "ga_final"
 _COMPARED = headings(_GA, "ga_second_half")
 _GROUPS = headings("ga_many_final", "ga_medium_final", "ga_few_final")
 _PERSONAL = headings("pa_before_final", "pa_before_masked_final", "pa_final")
-
-
-class Row(NamedTuple):
-    """Where the results of a row are.
-
-    Attributes:
-        folder: the folder of the published sweep.
-        method: the method in it.
-        head: the head of the global model that GA is of; empty for the method's own.
-    """
-
-    folder: str
-    method: str
-    head: str
-
-    @classmethod
-    def parse(cls, text: str) -> Row:
-        """The row that FOLDER/METHOD or FOLDER/METHOD/HEAD names."""
-        folder, method, *heads = text.split("/")
-        return cls(folder, method, "".join(heads))
-
-    def values(self, sweep: Published, column: str) -> dict[str, float]:
-        """A column by seed, without runs that diverged.
-
-        Of another head, there are only accuracies of the global model after the last round.
-        """
-        if self.head:
-            of_head = re.fullmatch("ga(_.*final)", column)
-            column = f"ga_{self.head}{of_head[1]}" if of_head else ""
-        return sweep.by_seed(self.method, column)
 
 
 def federations(published: Sequence[Published], notes: Notes) -> list[Published]:
@@ -88,9 +64,13 @@ def document(published: Sequence[Published], notes: Notes, main: str) -> str:
         DamagedFileError: a row names a method, or a head, that its sweep lacks.
     """
     parts = ["# What the papers claim, and what was seen", _INTRO.format(main=main)]
-    parts += notes.text("claims")
-    for name in dict.fromkeys([*notes.claims, *notes.rows]):
-        parts.append(f"## {_title(name)}")
+    parts += differences.section(federations(published, notes), notes)
+    parts += notes.text("above_claims")
+    names = dict.fromkeys([*notes.claims, *notes.rows])
+    if names:
+        parts.append(_ROWS)
+    for name in names:
+        parts.append(f"## {name}")
         if rows := notes.rows.get(name):
             parts.append(_table(name, rows, published))
         parts.append(notes.claims.get(name, "").strip() or "Not described yet.")
@@ -105,10 +85,6 @@ def _ablations(notes: Notes) -> set[str]:
     """The folders of sweeps that are only rows of a table."""
     named = {Row.parse(text).folder for rows in notes.rows.values() for text in rows.values()}
     return named - {*notes.federations}
-
-
-def _title(name: str) -> str:
-    return methods.get(name).__name__ if name in methods.names() else name
 
 
 def _table(name: str, rows: Mapping[str, str], published: Sequence[Published]) -> str:

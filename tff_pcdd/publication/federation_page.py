@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tff_pcdd.publication import federation_tables, provenance
-from tff_pcdd.publication.published import CURVES_PICTURE, Notes, Published
+from tff_pcdd.publication.published import CLAIMS_PAGE, CURVES_PICTURE, Notes, Published
 
 
 def document(one: Published, notes: Notes, main: str) -> str:
@@ -14,11 +14,13 @@ def document(one: Published, notes: Notes, main: str) -> str:
         notes: what people have written.
         main: the path of the page about all federations, from this one.
     """
-    about = f"[All federations]({main}), [what the columns mean]({main}#what-the-columns-mean)."
+    about = f"[All federations]({main}), [what the columns mean]({main}#what-the-columns-mean)"
+    if notes.has_claims:
+        about += f", [what the papers claim](../{CLAIMS_PAGE})"
     described = f"{notes.federations[one.name]}. " if one.name in notes.federations else ""
     parts = [
         f"# {one.title}",
-        described + about,
+        f"{described}{about}.",
         federation_tables.results(one),
         f"![GA over the rounds, a panel for each method]({CURVES_PICTURE})",
     ]

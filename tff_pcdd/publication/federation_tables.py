@@ -98,7 +98,7 @@ def _gains(published: Published, method: str) -> list[float]:
 def choices(published: Published) -> str:
     """The chosen settings of each method, and what was tried."""
     lines = [["method", "chosen settings", "VA", "at the edge", "points", "rounds"]]
-    for method in published.methods:
+    for method in sorted(published.methods):
         trials = [trial for trial in published.trials if trial["algorithm"] == method]
         for chosen in (trial for trial in trials if trial["chosen"] == "True"):
             lines.append(

@@ -90,8 +90,8 @@ def described(table: Sequence[Mapping[str, str]], criterion: str) -> str:
     if criterion not in ACCURACIES:
         return text
     return (
-        f"{text}. With the settings that are best by {ACCURACIES[criterion]}, GA is then "
-        f"{_loss(table, criterion):.1f} points below the best of the same method, on average"
+        f"{text}. To choose by {ACCURACIES[criterion]} instead of GA itself costs a method "
+        f"{_loss(table, criterion):.1f} points of GA then, on average"
     )
 
 

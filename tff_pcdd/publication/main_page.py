@@ -20,12 +20,13 @@ from tff_pcdd.publication.summaries import Ranking
 
 _INTRO = """\
 Which method should you take, and what was it compared with? Here, every method was tuned on
-held-out training samples by the same rule, and then compared on other seeds. Further pages have
+held-out training samples by the same rule, and then compared on other seeds. Further pages:
 
-- [each federation](#federations): all accuracies, costs and settings, and why methods fail;{pages}
+- one for [each federation](#federations), with all accuracies, costs and settings, and why methods
+  fail;{pages}
 
 `tasks.report` makes these pages from the files in the folder `{folder}`."""
-_RANKS = "\n- [the ranks of methods]({folder}/{page}) by GA and PA, with tests;"
+_RANKS = "\n- [ranks]({folder}/{page}) of the methods by GA and PA, with tests;"
 _CLAIMS = "\n- [what the papers claim]({folder}/{page}), and what of it was seen here."
 
 # Enough to read the first table.
@@ -33,8 +34,8 @@ _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
 after local epochs. Few: the smallest classes of a long tail, which together have at most 5 % of the
-training samples. The test sets of data with a long tail have none; GA, same tail, is measured on
-held-out training samples. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
+training samples. Their test sets have no tail; GA, same tail, is measured on held-out training
+samples. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
 
 _SORTED = """\
 Sorted by average rank, which says in which order methods are, not by how much they differ: a method
@@ -48,8 +49,8 @@ bold, the second best underlined. Methods without a global model are left out; t
 
 _SPEED = """\
 How fast methods get there often differs more than where they end. GA after a fifth of the rounds →
-after the last one, of FedAvg and of all methods that have a higher GA on one of the federations and
-are among the three best there:"""
+after the last one, of FedAvg and of each method that is among the three best on a federation and
+ahead of FedAvg there:"""
 
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
@@ -68,8 +69,9 @@ _HALVING = """
   the rounds (successive halving)."""
 
 _COLUMNS = f"""\
-Accuracies are in %, mean ± sample standard deviation over seeds. The best of a column is bold and
-the second best underlined, unless methods share that place.
+These are the columns of the pages of the [federations](#federations). Accuracies are in %, mean ±
+sample standard deviation over seeds. The best of a column is bold and the second best underlined,
+unless methods share that place.
 
 - **GA**: accuracy of the global model on the whole test set. A method marked † has no global model;
   its GA is the mean over clients of the personal model's accuracy on the whole test set, and is not
@@ -93,9 +95,9 @@ the second best underlined, unless methods share that place.
   are not compared.
 - **Points**: settings that were tried. Rounds: what they trained together.
 
-A method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of guessing, or if
-GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged. GA of methods
-marked † does not count."""
+On these pages, a method is listed as failing if its GA is at most {CHANCE:g} times the accuracy of
+guessing, or if GA or PA after is more than {BELOW:g} points below FedAvg's, or if a run diverged.
+GA of methods marked † does not count."""
 
 
 def document(
@@ -110,7 +112,7 @@ def document(
         folder: the name of the directory of the results, beside the page.
     """
     pages = _RANKS.format(folder=folder, page=RANKS_PAGE) if rankings else ""
-    if notes.claims or notes.rows:
+    if notes.has_claims:
         pages += _CLAIMS.format(folder=folder, page=CLAIMS_PAGE)
     intro = _INTRO.format(folder=folder, pages=pages)
     parts = ["# All methods, tuned with the same budget", intro]
@@ -128,7 +130,7 @@ def document(
     how = [_how(published), *notes.text("limits")]
     parts += ["## How methods were compared", "\n".join(how)]
     if seen := notes.text("not_seen"):
-        parts += ["## What was not seen", *seen]
+        parts += ["## What was not seen, or only in part", *seen]
     if published:
         parts += ["## What the columns mean", _COLUMNS]
     return "\n\n".join(parts) + "\n"
@@ -174,10 +176,10 @@ def _federations(published: Sequence[Published], notes: Notes, folder: str) -> s
     )
     return (
         f"{markdown.table(lines)}\n\nThese commands run a federation, publish its results, and "
-        "make this page again. For another one, replace its name, and for images add `--data_dir`. "
-        "An interrupted sweep continues where it was. A new method, or one that was corrected, "
-        "joins what has been published with `--algorithms=NAME` in the first command and "
-        f"`--add_methods` in the second.\n\n{command}"
+        "make these pages again. For another one, replace its name, and for images add "
+        "`--data_dir`. An interrupted sweep continues where it was. A new method, or one that was "
+        "corrected, joins what has been published with `--algorithms=NAME` in the first command "
+        f"and `--add_methods` in the second.\n\n{command}"
     )
 
 

@@ -121,6 +121,7 @@ class Notes:
         claims: what the paper of a method claims, and whether it was seen.
         rows: the tables beside the claims: a description of each row, and where its results are,
             as FOLDER/METHOD or FOLDER/METHOD/HEAD.
+        differences: what a method gains over another one, by the claim; see `differences`.
     """
 
     federations: Mapping[str, str] = dataclasses.field(default_factory=dict)
@@ -130,6 +131,12 @@ class Notes:
     explanations: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     claims: Mapping[str, str] = dataclasses.field(default_factory=dict)
     rows: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+    differences: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def has_claims(self) -> bool:
+        """Whether there is a page about what papers claim."""
+        return bool(self.claims or self.rows or self.differences)
 
     def text(self, name: str) -> list[str]:
         """A paragraph of `texts`, as a list of one; an empty list if there is none."""
@@ -151,7 +158,8 @@ def read_notes(publish_dir: str | os.PathLike) -> Notes:
         plain = (notes.federations, notes.titles, notes.remarks, notes.texts, notes.claims)
         texts = [text for group in plain for text in group.values()]
         places = [text for group in notes.rows.values() for text in group.values()]
-        texts += [text for group in notes.explanations.values() for text in group.values()]
+        grouped = (*notes.explanations.values(), *notes.differences.values())
+        texts += [text for group in grouped for text in group.values()]
         texts += places
         if not all(isinstance(text, str) for text in texts):
             raise ValueError("all values must be texts")

@@ -27,9 +27,11 @@ means on each federation (1 is the best), averaged over federations. Only method
 federations are ranked. A run that diverged counts as an accuracy of 0."""
 
 _RANKS = """\
-The methods' ranks by their mean accuracies on each federation of the [comparison]({main}), 1 is the
-best, and averaged over federations. Only methods with runs on all of these federations are ranked.
-A run that diverged counts as an accuracy of 0."""
+The methods' ranks by their mean accuracies, 1 is the best, on those federations of the
+[comparison]({main}) on which most methods were compared: {federations}. Only methods with runs on
+all of them are ranked, by GA only those with a global model. A run that diverged counts as an
+accuracy of 0. [What GA and PA are]({main}#what-the-columns-mean); the comparison also says for how
+many epochs the personal models of each method are trained."""
 
 _NOTE_ON_TESTS = """\
 The tests ask two questions. Over federations: does the order of the methods hold on other
@@ -65,7 +67,11 @@ def ranks_document(rankings: Sequence[Ranking], main: str) -> str:
         rankings: the ranks by each measure.
         main: the path of the page about all federations, from this one.
     """
-    parts = ["# Ranks over federations", _RANKS.format(main=main), _NOTE_ON_TESTS]
+    parts = [
+        "# Ranks over federations",
+        _RANKS.format(main=main, federations="; ".join(rankings[0].federations)),
+        _NOTE_ON_TESTS,
+    ]
     for ranking in rankings:
         cells = [[f"{rank:g}" for rank in column] for column in ranking.placed.T]
         parts += [f"## {MEASURES[ranking.measure]}"]

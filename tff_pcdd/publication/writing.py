@@ -88,7 +88,7 @@ def documents(published: Sequence[Published], notes: Notes, folder: str) -> dict
     texts = {main: main_page.document(federations, notes, rankings, folder)}
     if rankings:
         texts[f"{folder}/{RANKS_PAGE}"] = summary_tables.ranks_document(rankings, f"../{main}")
-    if notes.claims or notes.rows:
+    if notes.has_claims:
         texts[f"{folder}/{CLAIMS_PAGE}"] = claims.document(published, notes, f"../{main}")
     for one in federations:
         text = federation_page.document(one, notes, f"../../{main}")
