@@ -271,6 +271,28 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
     )
 
 
+@pytest.mark.parametrize(
+    "classes, failing",
+    [("01", ["fedavg", "fedprox"]), ("01234567", []), ("", [])],
+    ids=["2 classes", "8 classes", "unknown"],
+)
+def test_guessing_is_among_the_classes_of_the_runs(classes, failing, monkeypatch, tmp_path):
+    # Of data of one's own, settings do not tell the number of classes.
+    directory, images = tmp_path / "own", tmp_path / "images"
+    images.mkdir()
+    training = Training(directory, test=lambda seed: 60.0)
+    training.classes = tuple(classes)
+    monkeypatch.setattr(this_process, "run_experiment", training)
+    sweep_methods(points(dataset="folder", data_dir=str(images)), directory)
+    publishing.publish(directory, tmp_path / "docs")
+    record, _ = published.read_files(tmp_path / "docs" / "own")
+    assert record["num_classes"] == (len(classes) or None)
+    _, missing = writing.write(tmp_path / "docs")
+    found = [text for text in missing if "guessing" in text]
+    assert [text.split()[0] for text in found] == [f"explanations.own.{m}" for m in failing]
+    assert all("guessing gives 50.0 %" in text for text in found)
+
+
 def test_several_federations_are_ranked(monkeypatch, tmp_path):
     for number, gain in enumerate((9, -5)):
         directory = sweep(

@@ -2,6 +2,8 @@
 
 import json
 
+import numpy as np
+
 from tff_pcdd.studies import Point
 from tff_pcdd.training import ExperimentConfig
 
@@ -34,6 +36,7 @@ class Training:
         trained: the rounds that were computed, by the folder of the run.
         fails, dies: folders whose run raises an error, and with which the process ends.
         diverges: the round in which a run ends because it has diverged, by its folder.
+        classes: the names of the classes in confusion.npz, which is not written without any.
         gains: by how much GA is above `test` in the end, by method, as a function of the seed.
     """
 
@@ -41,6 +44,7 @@ class Training:
         self.directory, self.test = directory, test
         self.trained, self.fails, self.dies, self.diverges = {}, set(), set(), {}
         self.gains = {"fedprox": lambda seed: seed}
+        self.classes = tuple("0123456789")
 
     def __call__(self, config, folder, options=None, *, overwrite, label, pause_after=None):
         name = str(folder.relative_to(self.directory))
@@ -84,6 +88,8 @@ class Training:
             "seconds_per_round": 0.5,
         }
         (folder / "summary.json").write_text(json.dumps(summary))
+        if self.classes:
+            np.savez(folder / "confusion.npz", class_names=np.array(self.classes))
         return summary
 
 

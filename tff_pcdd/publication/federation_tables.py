@@ -161,10 +161,12 @@ def failing(published: Published) -> dict[str, str]:
     """The methods that fail after tuning, with what was measured.
 
     A method fails if GA is near chance or far below FedAvg's, if PA after local epochs is far below
-    FedAvg's, or if a run diverged. GA of methods without a global model does not count.
+    FedAvg's, or if a run diverged. GA of methods without a global model does not count. Without a
+    published number of classes, chance is not known, and GA is not compared with it.
     """
     found = {}
-    chance = 100 / published.record["num_classes"]
+    number = published.record["num_classes"]
+    chance = 100 / number if number else 0.0
     for method in published.methods:
         lines = []
         if lost := sum(r.diverged for r in published.results if r.method == method):

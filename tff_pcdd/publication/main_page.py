@@ -34,8 +34,9 @@ _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
 after local epochs. Few: the smallest classes of a long tail, which together have at most 5 % of the
-training samples. Their test sets have no tail; GA, same tail, is measured on held-out training
-samples. [All columns](#what-the-columns-mean), [glossary](glossary.md)."""
+training samples. Their test sets have no tail, unless the data are one's own; GA, same tail, is
+measured on held-out training samples. [All columns](#what-the-columns-mean),
+[glossary](glossary.md)."""
 
 _SORTED = """\
 Sorted by average rank, which says in which order methods are, not by how much they differ: a method
@@ -83,7 +84,7 @@ unless methods share that place.
   95 %, and the rest.
 - **GA, same tail (best round)**: the accuracy of the global model on the held-out samples, whose
   classes differ in size as those of the training samples do, in the round in which it is highest.
-  The test sets have equally many samples of each class.
+  The test sets have equally many samples of each class, unless the data are one's own.
 - **GA - FedAvg's**: mean difference to the run of FedAvg with the same seed, in percentage points.
   Seeds ahead: for how many of them it is positive.
 - **MB**: what all clients send and receive in a run, in units of 1,000,000 bytes.

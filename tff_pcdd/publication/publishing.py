@@ -20,7 +20,7 @@ from tff_pcdd._version import __version__
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.publication import added_methods, held_out, published, recorded_calls, tuning_runs
 from tff_pcdd.publication.published import CURVES, FINAL, HELD_OUT, RECORD, SCHEMA, TUNING
-from tff_pcdd.report import comparison_results, settings_table
+from tff_pcdd.report import comparison_results, confusion, settings_table
 from tff_pcdd.report.comparison_results import Result
 from tff_pcdd.report.reading import Directory, number
 from tff_pcdd.studies.method_sweep import COMPARISON
@@ -94,7 +94,7 @@ def publish(
         "version": __version__,
         "federation": config.data.describe(),
         "model": config.model.backbone.name,
-        "num_classes": config.data.source.least_classes(),
+        "num_classes": _num_classes(results),
         "rounds": config.training.rounds,
         "seeds": tuning_runs.seeds(tuning),
         "final_seeds": sorted({int(result.seed) for result in results}),
@@ -265,6 +265,22 @@ def _data(path: Path, runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> dict[
             reason += "have changed between them; run the sweep again with overwrite"
             raise SettingError("comparison_dirs", path, reason)
     return digests
+
+
+def _num_classes(results: Sequence[Result]) -> int | None:
+    """The number of classes that the models of a final run tell apart; None if no run saved it.
+
+    It cannot be read from the settings: files of one's own have as many classes as occur in them.
+
+    Raises:
+        DamagedFileError: confusion.npz of a run is damaged.
+    """
+    for folder in [result.folder for result in results if result.folder]:
+        try:
+            return len(confusion.read(Directory(folder), None).classes)
+        except FileNotFoundError:
+            continue
+    return None
 
 
 def _common(settings: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
