@@ -260,6 +260,11 @@ OTHERS = [
     ),
     (
         "sweep",
+        ["--algorithms=fedavg", "--grid=client_learning_rates=1"],
+        "client_learning_rate=0.01,0.05; did you mean client_learning_rate?",
+    ),
+    (
+        "sweep",
         ["--algorithms=fedavg,fedprox", "--fedprox_mu=1"],
         "--fedprox_mu=1.0: is varied; name the values to try with grid=fedprox_mu=…",
     ),

@@ -246,6 +246,8 @@ def test_methods_that_fail_are_listed_with_their_explanation(finished, tmp_path)
     assert missing == []
     page, main = page_of(publish_dir), path.read_text()
     assert f"- **moon**: {reason}. Its features collapse." in page
+    # Other people's pages do not name this project's flagfiles.
+    assert "flags/comparison" not in main and "has the command that computed it" in main
     assert "## What was not seen, or only in part\n\nNo gain." in main
     assert page.index("## How it was computed") < page.index("\n\nOn a shared machine.\n")
     listed = table(main, "what it is")

@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd import methods
-from tff_pcdd.cli import compare, experiments
+from tff_pcdd.cli import compare, experiments, other_names
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import client_optimizers
@@ -49,11 +49,13 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
         name, _, values = text.partition("=")
         given = [value.strip() for value in values.split(",")]
         if name not in known or not all(given):
+            meant = [] if name in known else other_names.similar(name, sorted(known))
             raise SettingError(
                 "grid",
                 text,
                 f"must be a flag of tasks.train that may differ between runs of "
-                f"{', '.join(algorithms)}, with its values, such as client_learning_rate=0.01,0.05",
+                f"{', '.join(algorithms)}, with its values, such as client_learning_rate=0.01,0.05"
+                f"{other_names.question(meant)}",
             )
         if name in grid or flags.is_given(name):
             raise SettingError("grid", text, f"{name} is given twice")

@@ -69,6 +69,10 @@ _HALVING = """
   Settings of a method that are worse on held-out samples than others are stopped after {shares} of
   the rounds (successive halving)."""
 
+_COMMANDS = """\
+The page of each federation has the command that computed it. `tasks.report --publish_dir` makes
+these pages again, and with `--comparison_dirs` adds another sweep."""
+
 _COLUMNS = f"""\
 These are the columns of the pages of the [federations](#federations). Accuracies are in %, mean ±
 sample standard deviation over seeds. The best of a column is bold and the second best underlined,
@@ -128,6 +132,7 @@ def document(
         parts += ["### How fast", _SPEED, overview.speed(published)]
     parts += notes.text("which_method")
     parts += ["## Federations", _federations(published, notes, folder)]
+    parts += notes.text("commands") or [_COMMANDS]
     how = [_how(published), *notes.text("limits")]
     parts += ["## How methods were compared", "\n".join(how)]
     if seen := notes.text("not_seen"):
@@ -169,19 +174,7 @@ def _federations(published: Sequence[Published], notes: Notes, folder: str) -> s
         what = notes.federations.get(name, one.title)
         numbers = [str(len(one.methods)), seeds, str(one.record["rounds"])]
         lines.append([link, what, *numbers, provenance.hours(one.record["seconds_of_rounds"])])
-    command = (
-        "```\n.venv/bin/python -m tasks.sweep --flagfile=flags/comparison/digits_p10c2.flags \\\n"
-        "    --parallel_runs=2 --output_dir=runs/comparison/digits_p10c2\n"
-        ".venv/bin/python -m tasks.report --comparison_dirs=runs/comparison/digits_p10c2 \\\n"
-        "    --publish_dir=docs/comparison\n```"
-    )
-    return (
-        f"{markdown.table(lines)}\n\nThese commands run a federation, publish its results, and "
-        "make these pages again. For another one, replace its name, and for images add "
-        "`--data_dir`. An interrupted sweep continues where it was. A new method, or one that was "
-        "corrected, joins what has been published with `--algorithms=NAME` in the first command "
-        f"and `--add_methods` in the second.\n\n{command}"
-    )
+    return markdown.table(lines)
 
 
 def _how(published: Sequence[Published]) -> str:
