@@ -274,15 +274,18 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "classes, failing",
-    [("01", ["fedavg", "fedprox"]), ("01234567", []), ("", [])],
-    ids=["2 classes", "8 classes", "unknown"],
+    "classes, accuracy, failing",
+    [("01", 60.0, ["fedavg", "fedprox"]), ("01234567", 60.0, []), ("", 60.0, []), ("", 0.0, [])],
+    ids=["2 classes", "8 classes", "unknown", "unknown, GA 0"],
 )
-def test_guessing_is_among_the_classes_of_the_runs(classes, failing, monkeypatch, tmp_path):
+def test_guessing_is_among_the_classes_of_the_runs(
+    classes, accuracy, failing, monkeypatch, tmp_path
+):
     # Of data of one's own, settings do not tell the number of classes.
     directory, images = tmp_path / "own", tmp_path / "images"
     images.mkdir()
-    training = Training(directory, test=lambda seed: 60.0)
+    training = Training(directory, test=lambda seed: accuracy)
+    training.gains = {}
     training.classes = tuple(classes)
     monkeypatch.setattr(this_process, "run_experiment", training)
     sweep_methods(points(dataset="folder", data_dir=str(images)), directory)

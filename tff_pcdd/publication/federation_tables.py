@@ -166,7 +166,7 @@ def failing(published: Published) -> dict[str, str]:
     """
     found = {}
     number = published.record["num_classes"]
-    chance = 100 / number if number else 0.0
+    chance = 100 / number if number else None
     for method in published.methods:
         lines = []
         if lost := sum(r.diverged for r in published.results if r.method == method):
@@ -176,7 +176,7 @@ def failing(published: Published) -> dict[str, str]:
             if not own or (column == "ga_final" and not is_global(published, method)):
                 continue
             mean = statistics.fmean(own)
-            if column == "ga_final" and mean <= CHANCE * chance:
+            if column == "ga_final" and chance is not None and mean <= CHANCE * chance:
                 lines.append(f"GA is {mean:.1f} %, and guessing gives {chance:.1f} %")
             elif other and mean < statistics.fmean(other) - BELOW:
                 gap = statistics.fmean(other) - mean
