@@ -1,6 +1,10 @@
-# `make demo`, `make check` and `make test` need Python 3.11, pip and make, and nothing else.
+# `make demo`, `make check` and `make test` need Python 3.11 to 3.13, pip and make, and nothing else.
 
-PYTHON ?= python3.11
+# The newest that starts: pyenv puts commands on PATH for versions that are not selected.
+ifndef PYTHON
+PYTHON := $(shell for each in python3.13 python3.12 python3.11; do \
+	$$each -c "" 2>/dev/null && echo $$each && break; done)
+endif
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
@@ -18,11 +22,11 @@ EXPORT_DIR = exported
 HOST = 127.0.0.1
 PORT = 8501
 
-CHECK_PYTHON = $(PYTHON) -c 'import sys; sys.exit(sys.version_info[:2] != (3, 11))' 2>/dev/null || { \
-	echo "tff_pcdd needs Python 3.11, which TensorFlow Federated runs on; '$(PYTHON)' is not one." \
-	"Install it, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.11" >&2; exit 1; }
+CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info[:2] <= (3, 13))' \
+	2>/dev/null || { echo "tff_pcdd needs Python 3.11, 3.12 or 3.13; '$(or $(PYTHON),python3)' is none" \
+	"of them. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13" >&2; exit 1; }
 
-.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs install \
+.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs locks install \
 	install-tests install-tracking install-ray install-serving install-docs install-peers clean
 
 demo: install
@@ -80,7 +84,8 @@ notebooks: install
 docs: install-docs
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
 
-install: $(VENV)/.installed
+# With GPU=1, TensorFlow and CUDA for NVIDIA GPUs replace the build for processors.
+install: $(VENV)/.installed $(if $(GPU),$(VENV)/.installed-gpu)
 
 # What all tests need. pip uses one core, so the other environments are installed beside this one.
 install-tests:
@@ -104,8 +109,9 @@ install-docs: $(DOCS_VENV)/.installed
 install-peers: $(PEERS_VENV)-torch/.installed $(PEERS_VENV)-jax/.installed
 
 # Nothing is installed that is not in the lock, with the content that it had when it was locked.
+# TFF's metadata deny the Pythons that it runs on.
 QUIET = --quiet --disable-pip-version-check
-LOCKED = $(QUIET) --no-deps --require-hashes
+LOCKED = $(QUIET) --no-deps --ignore-requires-python --require-hashes
 
 # The stamps are newer than the locks once all of them is installed.
 $(VENV)/.installed: requirements.lock pyproject.toml
@@ -113,6 +119,12 @@ $(VENV)/.installed: requirements.lock pyproject.toml
 	test -x $(BIN)/python || $(PYTHON) -m venv $(VENV)
 	$(BIN)/python -m pip install $(LOCKED) -r requirements.lock
 	$(BIN)/python -m pip install $(QUIET) --no-deps --no-build-isolation -e .
+	@touch $@
+
+# The two builds of TensorFlow consist of the same files.
+$(VENV)/.installed-gpu: requirements-gpu.lock $(VENV)/.installed
+	$(BIN)/python -m pip uninstall --quiet --yes tensorflow-cpu tensorflow
+	$(BIN)/python -m pip install $(LOCKED) -r requirements-gpu.lock
 	@touch $@
 
 $(VENV)/.installed-tracking: requirements-tracking.lock $(VENV)/.installed
@@ -140,6 +152,31 @@ $(PEERS_VENV)-%/.installed: peers/requirements-%.lock
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install $(LOCKED) -r $<
 	@touch $@
+
+# Writes the lock files anew, with the newest versions; needs uv. What is compiled for the oldest
+# Python has to have wheels for the others, which the tests check.
+COMPILE = uv pip compile --quiet --upgrade --python-version 3.11 --python-platform x86_64-manylinux_2_31 \
+	--generate-hashes --no-header --no-annotate
+TENSORFLOW = 2.21.0
+ALL = build/locks/all.lock
+# What requirements.lock has is not repeated in the locks that are installed over it.
+ADDED = --constraint $(ALL) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package=\1/p' requirements.lock)
+
+locks:
+	mkdir -p build/locks
+	echo 'tensorflow; sys_platform == "none"' > build/locks/overrides.txt
+	echo 'tensorflow-cpu==$(TENSORFLOW)' > build/locks/cpu.in
+	echo 'tensorflow[and-cuda]==$(TENSORFLOW)' > build/locks/gpu.in
+	$(COMPILE) pyproject.toml build/locks/cpu.in --override build/locks/overrides.txt --group federated \
+		--extra dev --extra notebooks --extra parquet --extra tracking --extra ray -o $(ALL)
+	$(COMPILE) pyproject.toml build/locks/cpu.in --override build/locks/overrides.txt --group federated \
+		--extra dev --extra notebooks --extra parquet --constraint $(ALL) -o requirements.lock
+	for extra in tracking ray; do \
+		$(COMPILE) pyproject.toml --override build/locks/overrides.txt --extra $$extra $(ADDED) \
+			-o requirements-$$extra.lock || exit; done
+	$(COMPILE) build/locks/gpu.in $(ADDED) -o requirements-gpu.lock
+	for folder in serving docs; do \
+		$(COMPILE) $$folder/requirements.in -o $$folder/requirements.lock || exit; done
 
 clean:
 	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) $(PEERS_VENV)-torch $(PEERS_VENV)-jax build *.egg-info .coverage \

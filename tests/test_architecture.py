@@ -34,10 +34,10 @@ _LAYERS = [
     {"losses"},
     {"data"},
     {"registry"},
-    {"settings", "disks", "machine"},
+    {"settings", "disks"},
     {"files"},
     {"heavy", "bounds"},
-    {"errors", "markdown", "modules", "stages", "_version"},
+    {"errors", "machine", "markdown", "modules", "stack", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

@@ -10,7 +10,9 @@ FedGELA, FedMR, FedLoGe and their rivals on TensorFlow Federated:
             simulation.next_round()
         print(simulation.evaluate()["ga"])
 
-Importing the package is cheap: whatever needs TensorFlow is loaded when it is first used.
+Importing the package is cheap: whatever needs TensorFlow is loaded when it is first used. The
+import lets TFF be imported beside current versions of TensorFlow, and says on standard error if a
+version does not fit; see `stack`.
 """
 
 import sys
@@ -23,7 +25,11 @@ if getattr(sys, "argv", [""])[:1] == ["-m"] and not sys.flags.safe_path:
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from tff_pcdd import stack
 from tff_pcdd._version import __version__
+
+if (_problem := stack.prepare()) is not None:
+    print(f"tff_pcdd: {_problem}", file=sys.stderr)
 
 if TYPE_CHECKING:
     from tff_pcdd import (
@@ -108,6 +114,8 @@ __all__ = [
 
 
 def __getattr__(name: str) -> Any:
+    if _problem is not None and name in _NAMES:
+        raise ImportError(_problem)
     if name in _NAMES:
         return getattr(importlib.import_module(f"{__name__}.{_NAMES[name]}"), name)
     if name in __all__:

@@ -6,7 +6,6 @@ the programs in the folder `peers`.
 
 from __future__ import annotations
 
-import importlib.metadata
 import json
 import sys
 from collections.abc import Callable, Mapping, Sequence
@@ -67,7 +66,7 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
         y=np.stack([client.y for client in clients]),
         orders=_orders(workload, rounds),
         settings=json.dumps(settings),
-        **{f"weights/{name}": value for name, value in _named(names, state).items()},
+        **{f"weights/{name}": value for name, value in _named(names, state).items()},  # type: ignore[arg-type]
     )
 
 
@@ -135,7 +134,7 @@ def main() -> None:
     workload = (QUICK_WORKLOADS if int(quick) else WORKLOADS)[int(number)]
     with runtime.use("inprocess"):
         next_round, weights = _CONTENDERS[contender](*workload.build(precision=precision))
-        versions = {"tensorflow": importlib.metadata.version("tensorflow")}
+        versions = {"tensorflow": tf.__version__}
         print(json.dumps({"versions": versions}), flush=True)
         for line in sys.stdin:
             request, _, path = line.strip().partition(" ")

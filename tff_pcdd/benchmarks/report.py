@@ -5,11 +5,9 @@ The frame of the page is templates/page.md; each section has its own text.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import datetime
 import hashlib
-import importlib.metadata
 import json
 import os
 import platform
@@ -20,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import jinja2
 
-from tff_pcdd import files, markdown
+from tff_pcdd import files, markdown, stack
 from tff_pcdd import machine as processor
 from tff_pcdd._version import __version__
 from tff_pcdd.benchmarks import SECTIONS
@@ -128,17 +126,11 @@ def describe_machine() -> dict[str, Any]:
         "version": __version__,
         "commit": _commit(),
         "python": platform.python_version(),
-        "tensorflow": importlib.metadata.version("tensorflow"),
-        "tensorflow_federated": importlib.metadata.version("tensorflow-federated"),
-        "ray": _version_of("ray"),
+        "tensorflow": stack.version("tensorflow"),
+        "tensorflow_federated": stack.version("tensorflow-federated"),
+        "ray": stack.version("ray"),
         "load_average": [round(load, 2) for load in os.getloadavg()],
     }
-
-
-def _version_of(package: str) -> str | None:
-    with contextlib.suppress(importlib.metadata.PackageNotFoundError):
-        return importlib.metadata.version(package)
-    return None
 
 
 def _commit() -> str | None:

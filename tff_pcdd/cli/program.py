@@ -9,7 +9,7 @@ from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
 
-from tff_pcdd import heavy, stages
+from tff_pcdd import heavy, stack, stages
 from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
@@ -106,6 +106,8 @@ def _run(
         fail(_shown_by_absl(error), 2)
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
+    if stack.find_problem() is not None:
+        sys.exit(2)  # `import tff_pcdd` has said why
     # Not absl's app.run: if TensorFlow is imported inside it, it looks for GPUs before it switches
     # to eager execution, and Keras then cannot build models outside of a graph.
     messages.set_level(flags["verbosity"])

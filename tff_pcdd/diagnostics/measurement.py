@@ -115,16 +115,16 @@ class Diagnostics:
 
     def _view(self, net: Network) -> View:
         method, size = self._spec.method, self._spec.eval_batch_size
-        features, predictions, inner = [], [], []
+        parts, predictions, inner = [], [], []
         for start in range(0, len(self._examples), size):
             raw = tf.convert_to_tensor(self._examples.x[start : start + size])
             x = data.normalize(raw, self._spec.input_spec)
-            features.append(method.embed(net, x, training=False).numpy())
+            parts.append(method.embed(net, x, training=False).numpy())
             if "pruning" in self._names:
                 inner.append(net["backbone"](x, training=False).numpy())
             if "nc" in self._names:
                 predictions.append(method.global_logits(net, x)[""].numpy().argmax(axis=1))
-        features = np.concatenate(features)
+        features = np.concatenate(parts)
         # A diverged model cannot be measured, but must not stop the run.
         known = np.isfinite(features).all(axis=1)
         labels = self._examples.y[known]

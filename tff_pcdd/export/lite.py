@@ -98,4 +98,4 @@ def _write(path: Path, converter: tf.lite.TFLiteConverter) -> None:
 
 def _write_lines(path: Path, names: Iterable[str]) -> None:
     """Writes one name per line; line breaks within names are escaped."""
-    files.write_text(path, "".join(f"{name!r}"[1:-1] + "\n" for name in names))
+    files.write_text(path, "".join(f"{str(name)!r}"[1:-1] + "\n" for name in names))

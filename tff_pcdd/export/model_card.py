@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import importlib.metadata
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tff_pcdd import data, markdown
+from tff_pcdd import data, markdown, stack
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
@@ -16,7 +15,7 @@ from tff_pcdd.training.run_directory import read_summary
 
 FILE = "model_card.md"
 
-_PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "keras", "numpy")
+_PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "tf-keras", "numpy")
 
 # The most channels, or numbers of a vector, whose statistics are listed.
 _CHANNELS = 8
@@ -230,7 +229,7 @@ def _classes(
 def _versions() -> Iterator[tuple[str, str]]:
     yield "python", platform.python_version()
     for package in _PACKAGES:
-        yield package, importlib.metadata.version(package)
+        yield package, stack.version(package)
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:

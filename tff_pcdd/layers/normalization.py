@@ -64,6 +64,9 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
             raise ValueError(f"BatchNormalization takes 2-D or 4-D inputs, got shape {input_shape}")
         super().build(input_shape)
 
+    def build_from_config(self, config):
+        """Leaves it to the first call to build a layer from a file, whose input may be another."""
+
     def call(self, inputs, training=None):
         """Normalizes a batch and, in training, moves the averages towards its moments.
 

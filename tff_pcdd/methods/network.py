@@ -186,7 +186,7 @@ def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
 def _has_no_python_control_flow(owner: Any) -> bool:
     cls = type(owner)
     # A Lambda layer of Keras calls a function from elsewhere.
-    return cls.__module__.startswith(("tff_pcdd.", "keras.")) and not isinstance(
+    return cls.__module__.startswith(("tff_pcdd.", "tf_keras.")) and not isinstance(
         owner, tf.keras.layers.Lambda
     )
 

@@ -102,5 +102,5 @@ def confusion_matrices(federation: data.Federation, answers: Answers) -> dict[st
 def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Writes a compressed .npz file, the same bytes for the same arrays."""
     buffer = io.BytesIO()
-    np.savez_compressed(buffer, **arrays)
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
     files.write_atomically(path, lambda file: file.write(buffer.getvalue()))

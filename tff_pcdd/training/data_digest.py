@@ -33,7 +33,7 @@ def data_digest(federation: Federation) -> str:
         inputs = _without_folder(inputs)
     arrays = [*inputs, federation.train.y, federation.test.y]
     for client in federation.clients:
-        digest.update(f"{client.client_id!r} ".encode())
+        digest.update(f"{str(client.client_id)!r} ".encode())
         arrays += [client.train, client.test, client.validation]
     for array in arrays:
         digest.update(f"{array.dtype.str} {array.shape} ".encode())

@@ -92,8 +92,8 @@ class Columns:
                 column[index] = np.nan
             if not np.isfinite(column[index]):
                 raise DataError(
-                    f"{self.place}, row {row}: {value!r:.40} in column {name!r} is not a finite "
-                    "number"
+                    f"{self.place}, row {row}: {str(value)!r:.40} in column {name!r} is not a "
+                    "finite number"
                 )
         return column
 

@@ -52,7 +52,7 @@ class FedIsic2019(ImageListSource):
         )
         rows = read_table(table, ("image", "target", "center", "fold"))
         folds = np.array([row["fold"] for row in rows])
-        if unknown := sorted(set(folds) - {"train", "test"}):
+        if unknown := sorted(set(folds.tolist()) - {"train", "test"}):
             raise DataError(f"{table}: fold {unknown[0]!r} is neither train nor test")
         labels = self.labels([row["target"] for row in rows], table)
         paths = self.existing_files(

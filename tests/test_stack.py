@@ -1,0 +1,166 @@
+"""TFF is imported beside current versions of TensorFlow, whatever is imported first."""
+
+import os
+import pathlib
+import subprocess
+import sys
+
+import pytest
+
+from tff_pcdd import stack
+
+_ROOT = pathlib.Path(__file__).resolve().parent.parent
+_GOOD = {
+    "tensorflow": "2.21.0",
+    "tf-keras": "2.21.0",
+    "tensorflow-federated": "0.87.0",
+    "tensorflow-model-optimization": "0.8.0",
+    "tensorflow-privacy": "0.9.0",
+}
+_LINE = (
+    "pip install --no-deps --ignore-requires-python tensorflow-federated==0.87.0 "
+    "tensorflow-model-optimization==0.8.0 tensorflow-privacy==0.9.0"
+)
+
+
+@pytest.fixture
+def installed(monkeypatch):
+    """Says what is installed; TensorFlow has not been imported."""
+
+    def install(python=(3, 12, 1), **versions):
+        found = _GOOD | {name.replace("_", "-"): version for name, version in versions.items()}
+        monkeypatch.setattr(stack, "version", found.get)
+        monkeypatch.setattr(sys, "version_info", (*python, "final", 0))
+        monkeypatch.delitem(sys.modules, "tensorflow", raising=False)
+
+    return install
+
+
+@pytest.mark.parametrize("python", [(3, 11, 7), (3, 12, 1), (3, 13, 0)])
+@pytest.mark.parametrize("tensorflow", ["2.20.0", "2.21.1"])
+def test_supported_versions(installed, python, tensorflow):
+    installed(python, tensorflow=tensorflow)
+    assert stack.find_problem() is None
+
+
+@pytest.mark.parametrize(
+    ("versions", "found", "needed", "command"),
+    [
+        ({"python": (3, 10, 13)}, "Python 3.10.13", "3.11 to 3.13", "python3.13 -m venv .venv"),
+        ({"python": (3, 14, 0)}, "Python 3.14.0", "3.11 to 3.13", "python3.13 -m venv .venv"),
+        ({"tensorflow": "2.16.2"}, "TensorFlow 2.16.2", "2.17 to 2.21", '"tensorflow==2.21.*"'),
+        ({"tensorflow": "2.22.0rc1"}, "2.22.0rc1", "2.17 to 2.21", '"tf-keras==2.21.*"'),
+        (
+            {"tensorflow": "2.19.1", "python": (3, 13, 0)},
+            "TensorFlow 2.19.1",
+            "2.20 to 2.21 with Python 3.13",
+            '"tensorflow==2.21.*"',
+        ),
+        ({"tensorflow": None}, "TensorFlow is missing", "", '"tensorflow==2.21.*"'),
+        (
+            {"tf_keras": None, "tensorflow": "2.19.1"},
+            "tf-keras (Keras 2) is missing",
+            "",
+            'pip install "tf-keras==2.19.*"',
+        ),
+        (
+            {"tensorflow_federated": None},
+            "tensorflow-federated (missing)",
+            "tensorflow-federated 0.87.0",
+            _LINE,
+        ),
+        (
+            {"tensorflow_privacy": "0.8.12"},
+            "tensorflow-privacy 0.8.12",
+            "tensorflow-privacy 0.9.0",
+            _LINE,
+        ),
+    ],
+)
+def test_problem_is_one_line_with_what_is_there_and_what_is_needed(
+    installed, versions, found, needed, command
+):
+    installed(**versions)
+    problem = stack.find_problem()
+    assert "\n" not in problem
+    assert found in problem
+    assert not needed or f"needs {needed}" in problem
+    assert command in problem.partition("; ")[2]
+
+
+def test_keras_3_that_was_asked_for(installed, monkeypatch):
+    installed()
+    monkeypatch.setenv("TF_USE_LEGACY_KERAS", "0")
+    assert stack.find_problem() == (
+        "TF_USE_LEGACY_KERAS is '0', and tff_pcdd needs Keras 2; unset it: "
+        "unset TF_USE_LEGACY_KERAS"
+    )
+
+
+def _python(code, **variables):
+    """The lines that a new process writes to standard output and to standard error."""
+    environment = {name: text for name, text in os.environ.items() if "KERAS" not in name}
+    environment |= {"PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **variables}
+    done = subprocess.run(
+        [sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=False
+    )
+    return done.stdout.splitlines(), done.stderr.splitlines()
+
+
+_KERAS_3 = "import tensorflow as tf; tf.keras.layers.Dense(3)"
+_FOUND = "import tensorflow as tf; print(tff.__version__, tf.keras.layers.Layer.__module__)"
+
+
+@pytest.mark.integration
+@pytest.mark.parametrize(
+    "first",
+    [
+        "import tff_pcdd",
+        "import tensorflow, tff_pcdd",
+        "import keras, tff_pcdd",
+        # It fails, but then it works.
+        "import contextlib\nwith contextlib.suppress(ImportError):\n"
+        "    import tensorflow_federated\nimport tff_pcdd",
+    ],
+    ids=["tff_pcdd", "tensorflow", "keras", "tensorflow_federated"],
+)
+def test_any_package_may_be_imported_first(first):
+    output, errors = _python(f"{first}\nimport tensorflow_federated as tff\n{_FOUND}")
+    assert output == ["0.87.0 tf_keras.src.engine.base_layer"], errors
+
+
+@pytest.mark.integration
+def test_keras_3_in_use_is_said_in_one_line():
+    _, errors = _python(f"{_KERAS_3}\nimport tff_pcdd\ntff_pcdd.Simulation")
+    (line,) = [line for line in errors if line.startswith("tff_pcdd: ")]
+    assert "tf.keras is Keras 3." in line and "import tff_pcdd first" in line
+    assert errors[-1] == line.replace("tff_pcdd:", "ImportError:", 1)
+
+
+@pytest.mark.integration
+def test_program_says_it_once_and_ends():
+    code = f"{_KERAS_3}\nfrom tff_pcdd.cli import train\ntrain.run(['train', '--output_dir=x'])"
+    _, errors = _python(code)
+    assert [line.split(":")[0] for line in errors if "Keras" in line] == ["tff_pcdd"]
+    assert not any("Traceback" in line for line in errors)
+
+
+@pytest.mark.integration
+def test_missing_tff_is_said_when_the_package_is_imported():
+    """Without TFF, TensorFlow's part of the package still works."""
+    hide = (
+        "import importlib.metadata as metadata\nfound = metadata.version\n"
+        "def version(name):\n"
+        "    if name == 'tensorflow-federated':\n"
+        "        raise metadata.PackageNotFoundError(name)\n"
+        "    return found(name)\n"
+        "metadata.version = version\n"
+    )
+    output, errors = _python(
+        f"{hide}import tff_pcdd.losses\nprint(tff_pcdd.losses.__name__)\n"
+        "import tensorflow_federated"
+    )
+    assert output == ["tff_pcdd.losses"]
+    (said,) = [line for line in errors if line.startswith("tff_pcdd: ")]
+    assert "found tensorflow-federated (missing)" in said and said.endswith(_LINE)
+    assert errors[-1] == said.replace("tff_pcdd:", "ImportError:", 1)

@@ -1,0 +1,199 @@
+"""The packages below this one, TensorFlow, Keras and TFF, and how they are imported together.
+
+TFF 0.87 is of 2024: its metadata asks for TensorFlow 2.14 and for Python before 3.12. Its code runs
+with more recent versions, if it finds Keras 2 and need not import the parts of its dependencies
+that those versions have left behind. `import tff_pcdd` prepares both:
+
+- `tf.keras` is Keras 3 from TensorFlow 2.16 on, and TFF is written for Keras 2. TensorFlow takes
+  Keras 2 from the package tf-keras if TF_USE_LEGACY_KERAS is set before `tf.keras` is first used.
+- The modules in `_EMPTY` are found empty. TFF imports them, but nothing that a user of this package
+  calls needs them.
+
+Nothing here imports TensorFlow, and the module can be read by any Python 3.
+"""
+
+import importlib.abc
+import importlib.machinery
+import importlib.metadata
+import importlib.util
+import os
+import sys
+import types
+
+PYTHON = ((3, 11), (3, 13))
+TENSORFLOW = ((2, 17), (2, 21))
+# The first TensorFlow that has wheels for a Python, where it is not the oldest.
+_FIRST_TENSORFLOW = {(3, 13): (2, 20)}
+# Installed without their dependencies, which cannot be resolved.
+FEDERATED = {
+    "tensorflow-federated": "0.87.0",
+    "tensorflow-model-optimization": "0.8.0",
+    "tensorflow-privacy": "0.9.0",
+}
+INSTALL = "pip install --no-deps --ignore-requires-python " + " ".join(
+    map("==".join, FEDERATED.items())
+)
+
+_KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
+_TRUE = ("true", "True", "1")
+_BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
+
+_EMPTY = frozenset(
+    {
+        # They import tensorflow-estimator, which TensorFlow 2.16 has dropped; TFF takes only the
+        # queries of tensorflow-privacy.
+        "tensorflow_privacy.v1",
+        "tensorflow_privacy.privacy.estimators",
+        "tensorflow_privacy.privacy.estimators.dnn",
+        # `tff.jax` needs jax.lib.xla_client, which jax has dropped.
+        "tensorflow_federated.python.core.environments.jax",
+        # It needs google-vizier, which cannot be installed beside current versions of attrs and
+        # sqlalchemy.
+        "tensorflow_federated.python.learning.programs.vizier_program_logic",
+    }
+)
+
+
+class _EmptyModule(types.ModuleType):
+    """A package that has every name: those that are imported from it are never used."""
+
+    def __init__(self, name):
+        super().__init__(name)
+        self.__path__ = []
+
+    def __getattr__(self, name):
+        if name.startswith("__"):
+            raise AttributeError(name)
+        return None
+
+
+class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
+    """Finds the modules in `_EMPTY`, and refuses TFF where it cannot work."""
+
+    def find_spec(self, fullname, path=None, target=None):
+        """Called by Python for each module that is imported for the first time."""
+        if fullname == "tensorflow_federated" and (problem := find_problem()):
+            raise ImportError(problem)
+        if fullname in _EMPTY:
+            return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        return None
+
+    def create_module(self, spec):
+        return _EmptyModule(spec.name)
+
+    def exec_module(self, module):
+        """There is nothing to execute."""
+
+
+def prepare():
+    """Lets TFF be imported, by whichever module comes first.
+
+    Returns:
+        What `find_problem` returns.
+    """
+    os.environ.setdefault(_KERAS_VARIABLE, "1")
+    if not any(isinstance(finder, _Finder) for finder in sys.meta_path):
+        sys.meta_path.insert(0, _Finder())
+        # What an attempt to import TFF without the finder has left behind would stop the next one.
+        for package in ("tensorflow_federated", "tensorflow_privacy"):
+            if package not in sys.modules:
+                for name in [name for name in sys.modules if name.startswith(f"{package}.")]:
+                    del sys.modules[name]
+    return find_problem()
+
+
+def find_problem():
+    """Why computations would fail here; None if all versions fit together.
+
+    Returns:
+        One line that says what is there, what is needed, and what to do.
+    """
+    checks = (wrong_python, _check_tensorflow, _check_keras, _check_federated)
+    return next(filter(None, (check() for check in checks)), None)
+
+
+def wrong_python():
+    """The line of `find_problem` about Python; None if its version fits."""
+    if PYTHON[0] <= sys.version_info[:2] <= PYTHON[1]:
+        return None
+    return (
+        f"this is Python {_shown(sys.version_info[:3])}, and tff_pcdd needs {_range(PYTHON)}; "
+        f"make an environment with one of them: python{_shown(PYTHON[1])} -m venv .venv"
+    )
+
+
+def _check_tensorflow():
+    lowest, highest = TENSORFLOW
+    lowest = _FIRST_TENSORFLOW.get(sys.version_info[:2], lowest)
+    mend = f'pip install "tensorflow=={_shown(highest)}.*" "tf-keras=={_shown(highest)}.*"'
+    found = version("tensorflow")
+    if found is None:
+        return f"TensorFlow is missing; {mend}"
+    if lowest <= _numbers(found) <= highest:
+        return None
+    here = f" with Python {_shown(sys.version_info[:2])}" if lowest != TENSORFLOW[0] else ""
+    return (
+        f"this is TensorFlow {found}, and tff_pcdd needs {_range((lowest, highest))}{here}; {mend}"
+    )
+
+
+def version(package):
+    """The version of an installed package, without importing it; None if it is not installed.
+
+    Args:
+        package: its name; "tensorflow" stands for all builds of TensorFlow.
+    """
+    if package == "tensorflow":
+        if package in sys.modules:
+            return sys.modules[package].__version__
+        return next(filter(None, map(_distribution_version, _BUILDS)), None)
+    return _distribution_version(package)
+
+
+def _check_keras():
+    value = os.environ.get(_KERAS_VARIABLE)
+    if value not in _TRUE:
+        return (
+            f"{_KERAS_VARIABLE} is {value!r}, and tff_pcdd needs Keras 2; "
+            f"unset it: unset {_KERAS_VARIABLE}"
+        )
+    if version("tf-keras") is None:
+        highest = _shown(_numbers(version("tensorflow")))
+        return f'tf-keras (Keras 2) is missing; pip install "tf-keras=={highest}.*"'
+    tensorflow = sys.modules.get("tensorflow")
+    loaded = tensorflow and getattr(tensorflow.keras, "__version__", None)  # Keras 2 does not say
+    if loaded:
+        return (
+            f"tf.keras is Keras {loaded} already, and tff_pcdd needs Keras 2; "
+            f"import tff_pcdd first, or set {_KERAS_VARIABLE}=1"
+        )
+    return None
+
+
+def _check_federated():
+    wrong = [name for name, needed in FEDERATED.items() if version(name) != needed]
+    if not wrong:
+        return None
+    found = ", ".join(f"{name} {version(name) or '(missing)'}" for name in wrong)
+    needed = ", ".join(f"{name} {FEDERATED[name]}" for name in wrong)
+    return f"found {found}, and tff_pcdd needs {needed}; {INSTALL}"
+
+
+def _distribution_version(distribution):
+    try:
+        return importlib.metadata.version(distribution)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _numbers(version):
+    """(2, 21) for "2.21.0rc1"."""
+    return tuple(map(int, version.split(".")[:2]))
+
+
+def _shown(numbers):
+    return ".".join(map(str, numbers))
+
+
+def _range(ends):
+    return f"{_shown(ends[0])} to {_shown(ends[1])}"
