@@ -10,8 +10,6 @@ import pathlib
 import signal
 import time
 
-import ray
-
 from tff_pcdd import stages
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import run_process
@@ -25,6 +23,8 @@ MEET = 40, 41
 
 def run_experiment(config, folder, options, *, overwrite, label, callbacks):
     """Writes what a run writes, and the processes that have tried to compute it."""
+    import ray
+
     folder.mkdir(parents=True, exist_ok=True)
     with open(folder / "processes.txt", "a") as file:
         cores = ",".join(map(str, sorted(os.sched_getaffinity(0))))
