@@ -5,6 +5,8 @@ ifndef PYTHON
 PYTHON := $(shell for each in python3.13 python3.12 python3.11; do \
 	$$each -c "" 2>/dev/null && echo $$each && break; done)
 endif
+# Where this repository is; `make address` writes it into notebooks, links to Colab and metadata.
+REPOSITORY := https://github.com/OWNER/tff_pcdd
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
@@ -26,7 +28,7 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_i
 	2>/dev/null || { echo "tff_pcdd needs Python 3.11, 3.12 or 3.13; '$(or $(PYTHON),python3)' is none" \
 	"of them. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13" >&2; exit 1; }
 
-.PHONY: demo check test coverage matrix faults mutation lint format notebooks serve docs locks install \
+.PHONY: demo check test coverage matrix faults mutation lint format notebooks address serve docs locks install \
 	install-tests install-tracking install-ray install-serving install-docs install-peers clean
 
 demo: install
@@ -80,6 +82,9 @@ serve: install-serving
 notebooks: install
 	$(BIN)/python colab/execute.py
 
+address:
+	"$(PYTHON)" colab/address.py $(REPOSITORY)
+
 # The documentation site, in build/docs.
 docs: install-docs
 	NO_MKDOCS_2_WARNING=1 $(DOCS_VENV)/bin/mkdocs build --strict
@@ -104,9 +109,10 @@ install-serving: $(SERVING_VENV)/.installed
 
 install-docs: $(DOCS_VENV)/.installed
 
-# PyTorch, Flower and pfl-research, and FedJAX, for `tasks.benchmark --peers`; 2.3 GB. The CPU build
-# of PyTorch is not on every package index.
-install-peers: $(PEERS_VENV)-torch/.installed $(PEERS_VENV)-jax/.installed
+# PyTorch, Flower and pfl-research, FedJAX, and BlazeFL, for the sections `peers` and `blazefl` of
+# `tasks.benchmark`; 3 GB. The CPU build of PyTorch is not on every package index.
+install-peers: $(PEERS_VENV)-torch/.installed $(PEERS_VENV)-jax/.installed \
+	$(PEERS_VENV)-blazefl/.installed
 
 # Nothing is installed that is not in the lock, with the content that it had when it was locked.
 # TFF's metadata deny the Pythons that it runs on.
@@ -149,6 +155,9 @@ $(DOCS_VENV)/.installed: docs/requirements.lock
 
 $(PEERS_VENV)-%/.installed: peers/requirements-%.lock
 	@$(CHECK_PYTHON)
+	@test $* != blazefl || "$(PYTHON)" -c 'import sys; sys.exit(sys.version_info < (3, 12))' || { \
+		echo "BlazeFL needs Python 3.12 or newer;" \
+		"name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13" >&2; exit 1; }
 	test -x $(@D)/bin/python || $(PYTHON) -m venv $(@D)
 	$(@D)/bin/python -m pip install $(LOCKED) -r $<
 	@touch $@
@@ -179,5 +188,5 @@ locks:
 		$(COMPILE) $$folder/requirements.in -o $$folder/requirements.lock || exit; done
 
 clean:
-	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) $(PEERS_VENV)-torch $(PEERS_VENV)-jax build *.egg-info .coverage \
-		.mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(SERVING_VENV) $(DOCS_VENV) $(PEERS_VENV)-torch $(PEERS_VENV)-jax \
+		$(PEERS_VENV)-blazefl build *.egg-info .coverage .mypy_cache .pytest_cache .ruff_cache

@@ -22,7 +22,8 @@ def execute(path: str | os.PathLike, directory: str | os.PathLike) -> nbformat.N
         directory: working directory of the kernel.
 
     Returns:
-        The notebook with its outputs, without data that differ between runs, such as times.
+        The notebook with its outputs, without data that differ between runs, such as times and the
+        version of Python.
 
     Raises:
         nbclient.exceptions.CellExecutionError: a cell raised an error.
@@ -39,6 +40,7 @@ def execute(path: str | os.PathLike, directory: str | os.PathLike) -> nbformat.N
         resources={"metadata": {"path": str(directory)}},
     )
     client.execute(env={**os.environ, "PYTHONPATH": str(FOLDER.parent)})
+    notebook.metadata.language_info.pop("version", None)
     return notebook
 
 

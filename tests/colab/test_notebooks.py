@@ -7,6 +7,7 @@ import nbformat
 import pytest
 
 from colab import execute
+from tff_pcdd import stack
 
 NOTEBOOKS = sorted(execute.FOLDER.glob("*.ipynb"))
 _BYTES = 400_000  # more than this is slow to open on the web
@@ -44,9 +45,15 @@ def test_there_are_six_of_them():
     ]
 
 
-def test_first_cells_are_the_same():
-    first = {code_cells(nbformat.read(path, as_version=4))[0].source for path in NOTEBOOKS}
-    assert len(first) == 1
+def test_first_cells_are_the_same_and_install_what_fits():
+    (first,) = {code_cells(nbformat.read(path, as_version=4))[0].source for path in NOTEBOOKS}
+    assert f"%{stack.INSTALL} " in re.sub(r"\\\n *", "", first)
+
+
+@every_notebook
+def test_no_version_of_python_is_stated(committed):
+    assert committed.metadata.kernelspec.name == "python3"
+    assert "version" not in committed.metadata.language_info
 
 
 @pytest.mark.slow

@@ -6,12 +6,15 @@ cannot look up characters. The outputs are those of `TrainedModel.answer`; label
 class names.
 
 LSTMs are converted to TensorFlow Lite's fused LSTM, which keeps its state between calls: call
-`reset_all_variables()` on the interpreter before every text. Unfused loops have no state, but the
-converter of TensorFlow 2.14 crashes when it calibrates them for int8.
+`reset_all_variables()` on the interpreter before every text.
+
+The files are read by TensorFlow 2.21 and by LiteRT, the package ai-edge-litert.
 """
 
 from __future__ import annotations
 
+import contextlib
+import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
@@ -42,15 +45,10 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
         WriteError: a file cannot be written.
     """
     written = [FLOAT]
-    _write(directory / FLOAT, _converter(model))
+    _write(directory / FLOAT, _converter(model).convert())
     if len(calibration):
         written.append(INT8)
-        converter = _converter(model)
-        converter.optimizations = [tf.lite.Optimize.DEFAULT]
-        converter.representative_dataset = lambda: (
-            [sample] for sample in _samples(calibration, model.input_spec)
-        )
-        _write(directory / INT8, converter)
+        _write(directory / INT8, _quantized(model, calibration))
     _write_lines(directory / "labels.txt", model.class_names)
     if model.input_spec.vocabulary:
         _write_lines(directory / "vocabulary.txt", model.input_spec.vocabulary)
@@ -59,7 +57,8 @@ def write(model: TrainedModel, directory: Path, calibration: np.ndarray) -> list
 
 def accuracy(path: Path, examples: data.Examples, spec: data.InputSpec) -> float:
     """Accuracy of a written model in percent; NaN if there are no examples."""
-    interpreter = tf.lite.Interpreter(str(path))
+    with _without_advice():
+        interpreter = tf.lite.Interpreter(str(path))
     interpreter.allocate_tensors()
     run, name = interpreter.get_signature_runner(), inputs.raw_spec(spec).name
     correct = 0
@@ -67,6 +66,14 @@ def accuracy(path: Path, examples: data.Examples, spec: data.InputSpec) -> float
         interpreter.reset_all_variables()
         correct += run(**{name: sample})["class_id"].item() == label
     return 100 * correct / len(examples) if len(examples) else float("nan")
+
+
+@contextlib.contextmanager
+def _without_advice() -> Iterator[None]:
+    """Leaves out that later TensorFlows leave the interpreter to the package ai-edge-litert."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", r"(?s).*LiteRT", UserWarning)
+        yield
 
 
 def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
@@ -82,6 +89,29 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
     return tf.lite.TFLiteConverter.from_concrete_functions([answer.get_concrete_function()], module)
 
 
+# What the length of a feature vector is computed with. As an 8-bit integer, a short length becomes
+# 0, by which TensorFlow Lite refuses to divide; TensorFlow 2.14 did not quantize divisions.
+_FLOAT_OPS = ["SUM", "GREATER", "SELECT", "SELECT_V2", "SQRT", "DIV"]
+
+
+def _quantized(model: TrainedModel, calibration: np.ndarray) -> bytes:
+    """The int8 model, whose operations in `_FLOAT_OPS` compute with floating-point numbers."""
+    converter = _converter(model)
+    converter.optimizations = [tf.lite.Optimize.DEFAULT]
+    converter.representative_dataset = lambda: (
+        [sample] for sample in _samples(calibration, model.input_spec)
+    )
+    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=_FLOAT_OPS)
+    with _without_advice():
+        # Not only for debugging: the converter itself has no option to leave operations out.
+        debugger = tf.lite.experimental.QuantizationDebugger(
+            converter=converter,
+            debug_dataset=converter.representative_dataset,
+            debug_options=options,
+        )
+    return debugger.get_nondebug_quantized_model()
+
+
 def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
     """Yields batches of one sample; image files are read and decoded."""
     for sample in stored:
@@ -90,9 +120,7 @@ def _samples(stored: np.ndarray, spec: data.InputSpec) -> Iterator[np.ndarray]:
         yield sample[None]
 
 
-def _write(path: Path, converter: tf.lite.TFLiteConverter) -> None:
-    """Converts a model, and writes the result."""
-    converted = converter.convert()
+def _write(path: Path, converted: bytes) -> None:
     files.write_atomically(path, lambda file: file.write(converted))
 
 

@@ -19,6 +19,8 @@ from tff_pcdd.methods.contract import Method, register
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
+    import tensorflow as tf
+
     from tff_pcdd import realignment
 
 
@@ -39,5 +41,6 @@ class FedAvg(Method):
         logits = {"": head(features)}
         if self.realign:
             realigned = realignment.global_realign(head.kernel)
-            logits["gafr"] = features @ realigned + head.bias
+            # Keras cannot save a model with a variable outside of its layers.
+            logits["gafr"] = features @ realigned + tf.convert_to_tensor(head.bias)
         return logits

@@ -161,7 +161,8 @@ class FedLoGe(Method):
         if self.realign:
             logits["gafr"] = features @ realignment.global_realign(psi.kernel, self.scale)
             if self.realign_bias == "keep":
-                logits["gafr"] += psi.bias
+                # Keras cannot save a model with a variable outside of its layers.
+                logits["gafr"] += tf.convert_to_tensor(psi.bias)
         logits |= {"psi": psi(features), "ssec": net["frame"](features)}
         chosen = "ssec" if self.global_head == "frame" else next(iter(logits))
         return {"": logits.pop(chosen), **logits}
