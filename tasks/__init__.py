@@ -22,6 +22,7 @@ class _Clone:
 
 # While `python -m` looks for the program, "-m" stands for its name.
 if sys.argv[0] == "-m":
-    if not sys.flags.safe_path:
+    # Python 3.10, which is refused, does not have it.
+    if not getattr(sys.flags, "safe_path", False):
         del sys.path[0]
     sys.meta_path.insert(0, _Clone)

@@ -130,6 +130,17 @@ def test_any_package_may_be_imported_first(first):
 
 
 @pytest.mark.integration
+def test_what_is_not_available_says_so():
+    output, _ = _python(
+        "import tff_pcdd, tensorflow_federated as tff\n"
+        "print(hasattr(tff.jax, 'computation'))\n"
+        "try:\n    tff.learning.programs.train_model_with_vizier()\n"
+        "except NotImplementedError as error:\n    print(error)"
+    )
+    assert output == ["False", "not available together with tff_pcdd; see tff_pcdd.stack"]
+
+
+@pytest.mark.integration
 def test_keras_3_in_use_is_said_in_one_line():
     _, errors = _python(f"{_KERAS_3}\nimport tff_pcdd\ntff_pcdd.Simulation")
     (line,) = [line for line in errors if line.startswith("tff_pcdd: ")]

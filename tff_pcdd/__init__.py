@@ -19,7 +19,8 @@ import sys
 
 # `python -m tff_pcdd.…` puts the working directory first on the module path, where a file numpy.py
 # would be imported in the place of NumPy. While it looks for the program, "-m" stands for its name.
-if getattr(sys, "argv", [""])[:1] == ["-m"] and not sys.flags.safe_path:
+# Python 3.10, which is refused, has no `safe_path`.
+if getattr(sys, "argv", [""])[:1] == ["-m"] and not getattr(sys.flags, "safe_path", False):
     del sys.path[0]
 
 import importlib

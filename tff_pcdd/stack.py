@@ -9,16 +9,15 @@ that those versions have left behind. `import tff_pcdd` prepares both:
 - The modules in `_EMPTY` are found empty. TFF imports them, but nothing that a user of this package
   calls needs them.
 
-Nothing here imports TensorFlow, and the module can be read by any Python 3.
+Nothing here imports TensorFlow. Pythons from 3.9 on can read the module, to say that they are
+not supported.
 """
 
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
-import importlib.util
 import os
 import sys
-import types
 
 PYTHON = ((3, 11), (3, 13))
 TENSORFLOW = ((2, 17), (2, 21))
@@ -38,33 +37,29 @@ _KERAS_VARIABLE = "TF_USE_LEGACY_KERAS"
 _TRUE = ("true", "True", "1")
 _BUILDS = ("tensorflow", "tensorflow-cpu", "tensorflow-rocm", "tf-nightly")
 
-_EMPTY = frozenset(
-    {
-        # They import tensorflow-estimator, which TensorFlow 2.16 has dropped; TFF takes only the
-        # queries of tensorflow-privacy.
-        "tensorflow_privacy.v1",
-        "tensorflow_privacy.privacy.estimators",
-        "tensorflow_privacy.privacy.estimators.dnn",
-        # `tff.jax` needs jax.lib.xla_client, which jax has dropped.
-        "tensorflow_federated.python.core.environments.jax",
-        # It needs google-vizier, which cannot be installed beside current versions of attrs and
-        # sqlalchemy.
-        "tensorflow_federated.python.learning.programs.vizier_program_logic",
-    }
-)
+# Modules that are found empty, and the names that are imported from them.
+_EMPTY = {
+    # They import tensorflow-estimator, which TensorFlow 2.16 has dropped; TFF takes only the
+    # queries of tensorflow-privacy.
+    "tensorflow_privacy.v1": (),
+    "tensorflow_privacy.privacy.estimators": (),
+    "tensorflow_privacy.privacy.estimators.dnn": ("DNNClassifier",),
+    # `tff.jax` needs jax.lib.xla_client, which jax has dropped.
+    "tensorflow_federated.python.core.environments.jax": (),
+    # It needs google-vizier, which asks for attrs and sqlalchemy of 2023.
+    "tensorflow_federated.python.learning.programs.vizier_program_logic": (
+        "train_model_with_vizier",
+    ),
+}
 
 
-class _EmptyModule(types.ModuleType):
-    """A package that has every name: those that are imported from it are never used."""
+def _unavailable(*_args, **_kwargs):
+    """Stands for what is imported from an empty module.
 
-    def __init__(self, name):
-        super().__init__(name)
-        self.__path__ = []
-
-    def __getattr__(self, name):
-        if name.startswith("__"):
-            raise AttributeError(name)
-        return None
+    Raises:
+        NotImplementedError: in any case.
+    """
+    raise NotImplementedError("not available together with tff_pcdd; see tff_pcdd.stack")
 
 
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
@@ -79,10 +74,11 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         return None
 
     def create_module(self, spec):
-        return _EmptyModule(spec.name)
+        """Leaves it to Python to make the module."""
 
     def exec_module(self, module):
-        """There is nothing to execute."""
+        """Gives an empty module the names that are imported from it."""
+        vars(module).update(dict.fromkeys(_EMPTY[module.__name__], _unavailable))
 
 
 def prepare():

@@ -89,3 +89,15 @@ def test_contract_of_methods(run):
     names = [f"tests/methods/test_contract.py::{test}[{m}]" for test in _CONTRACT for m in _METHODS]
     options = ("-p", "no:cacheprovider", "-p", "no:xdist")
     assert f"{len(names)} passed" in run("-m", "pytest", *options, *names, cwd=_ROOT)
+
+
+@pytest.mark.parametrize("version", ["3.10", "3.14"])
+def test_other_pythons_are_refused_in_one_line(version):
+    interpreter = _interpreter(version)
+    if interpreter is None:
+        pytest.skip(f"there is no python{version} that starts")
+    command = [interpreter, "-m", "tasks.train", "--help"]
+    done = subprocess.run(command, cwd=_ROOT, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stdout) == (2, "")
+    (line,) = done.stderr.splitlines()
+    assert f"this is Python {version}." in line and "needs 3.11 to 3.13" in line
