@@ -29,7 +29,8 @@ class Workload:
         labels: int32 [clients, samples].
         weights: the initial weights by name, in Keras' layout (kernels of convolutions are
             [height, width, in, out], those of dense layers [in, out]).
-        batch_size, epochs, learning_rate, momentum, weight_decay, clip_norm: of local training.
+        batch_size, epochs, learning_rate, momentum, weight_decay: of local training.
+        clip_norm: maximum global norm of a gradient; 0 for no clipping.
     """
 
     def __init__(self, path: str):

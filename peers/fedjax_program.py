@@ -93,7 +93,7 @@ def make(work: Workload):
         ).mean()
 
     optimizer = optax.chain(
-        optax.clip_by_global_norm(work.clip_norm),
+        optax.clip_by_global_norm(work.clip_norm or np.inf),
         optax.add_decayed_weights(work.weight_decay),
         optax.sgd(work.learning_rate, work.momentum),
     )

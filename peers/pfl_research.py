@@ -84,7 +84,7 @@ def make(work: Workload, bfloat16: bool):
         local_learning_rate=work.learning_rate,
         local_num_epochs=work.epochs,
         local_batch_size=work.batch_size,
-        local_max_grad_norm=work.clip_norm,
+        local_max_grad_norm=work.clip_norm or None,
     )
     settings = NNAlgorithmParams(
         central_num_iterations=10**9,

@@ -122,18 +122,23 @@ def _to_keras(name: str, value: np.ndarray, work: Workload) -> np.ndarray:
 
 
 class InOrder(torch.utils.data.Sampler):
-    """Takes samples in the workload's order, in place of a random one."""
+    """Takes samples in the workload's order, in place of a random one; each pass is an epoch."""
 
     def __init__(self, work: Workload, client: int):
         self._work, self._client = work, client
-        self.round = 0
-        self.epoch = 0
+        self._round = self._epoch = 0
+
+    def start(self, round_number: int) -> None:
+        """Makes the next pass the first epoch of a round."""
+        self._round, self._epoch = round_number, 0
 
     def __len__(self):
         return self._work.labels.shape[1]
 
     def __iter__(self):
-        return iter(self._work.order(self.round, self._client, self.epoch).tolist())
+        order = self._work.order(self._round, self._client, self._epoch)
+        self._epoch += 1
+        return iter(order.tolist())
 
 
 class Client:
@@ -152,6 +157,11 @@ class Client:
     def __len__(self):
         return len(self._order)
 
+    def batches(self, round_number: int) -> torch.utils.data.DataLoader:
+        """The batches of a round; each pass over them is an epoch."""
+        self._order.start(round_number)
+        return self._batches
+
     def train(self, model, round_number: int, *, bfloat16: bool, channels_last: bool) -> None:
         """Trains a network for a round, in place."""
         work = self._work
@@ -161,18 +171,18 @@ class Client:
             momentum=work.momentum,
             weight_decay=work.weight_decay,
         )
-        self._order.round = round_number
+        batches = self.batches(round_number)
         model.train()
-        for epoch in range(work.epochs):
-            self._order.epoch = epoch
-            for x, y in self._batches:
+        for _ in range(work.epochs):
+            for x, y in batches:
                 if channels_last:
                     x = x.contiguous(memory_format=torch.channels_last)
                 optimizer.zero_grad()
                 with precision_of(bfloat16):
                     loss = functional.cross_entropy(model(x), y)
                 loss.backward()
-                torch.nn.utils.clip_grad_norm_(model.parameters(), work.clip_norm)
+                if work.clip_norm:
+                    torch.nn.utils.clip_grad_norm_(model.parameters(), work.clip_norm)
                 optimizer.step()
 
 

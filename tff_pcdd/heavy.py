@@ -8,15 +8,11 @@ time, collections would take a third of the time of the import.
 from __future__ import annotations
 
 import atexit
-import contextlib
 import gc
 import importlib
-import os
 import sys
-import tempfile
-from collections.abc import Iterator
 
-from tff_pcdd import machine, stages
+from tff_pcdd import stages
 
 _TITLES = {"tensorflow": "TensorFlow", "tensorflow_federated": "TensorFlow Federated"}
 
@@ -49,47 +45,10 @@ def load(*names: str) -> None:
     collects = gc.isenabled()
     gc.disable()
     try:
-        with _start_up_lines_left_out() if _owns_process else contextlib.nullcontext():
-            for name in missing:
-                importlib.import_module(name)
+        for name in missing:
+            importlib.import_module(name)
     finally:
         if _owns_process:
             gc.freeze()
         if collects:
             gc.enable()
-
-
-# How the lines begin that TensorFlow's libraries write while they are loaded: that messages come
-# before the log is set up, and messages of the level INFO, such as those about oneDNN.
-_START_UP = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 ")
-
-
-@contextlib.contextmanager
-def _start_up_lines_left_out() -> Iterator[None]:
-    """Leaves out what TensorFlow writes about itself, as TF_CPP_MIN_LOG_LEVEL asks.
-
-    TensorFlow 2.21 does not look at the variable before its libraries are loaded. What they write
-    directly to the file of standard error meanwhile is kept, and all other lines are written at the
-    end. Where they could end the process, for lack of AVX, nothing is kept back.
-    """
-    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0" or "avx" not in machine.cpu_flags():
-        yield
-        return
-    stream = sys.stderr
-    with (
-        tempfile.TemporaryFile() as written,
-        open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace") as shown,
-    ):
-        os.dup2(written.fileno(), 2)
-        # What Python writes, such as the stage, is shown at once.
-        if stream is sys.__stderr__:
-            sys.stderr = shown
-        try:
-            yield
-        finally:
-            sys.stderr = stream
-            os.dup2(shown.fileno(), 2)
-            written.seek(0)
-            for line in written:
-                if not line.startswith(_START_UP):
-                    shown.buffer.write(line)

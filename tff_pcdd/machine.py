@@ -41,10 +41,10 @@ def slow_bfloat16(*, gpus: bool = True) -> str | None:
 
 def bfloat16_instructions() -> list[str]:
     """The processor's instruction sets that make bfloat16 fast, as the kernel names them."""
-    return sorted(cpu_flags() & _CPU_FLAGS)
+    return sorted(_cpu_flags() & _CPU_FLAGS)
 
 
-def cpu_flags() -> frozenset[str]:
+def _cpu_flags() -> frozenset[str]:
     """The instruction sets of the processor, as the kernel names them; none if it does not tell."""
     try:
         lines = _CPUINFO.read_text().splitlines()

@@ -9,15 +9,21 @@ that those versions have left behind. `import tff_pcdd` prepares both:
 - The modules in `_EMPTY` are found empty. TFF imports them, but nothing that a user of this package
   calls needs them.
 
+It also keeps TensorFlow from writing about itself while it is imported, if TF_CPP_MIN_LOG_LEVEL
+asks for that.
+
 Nothing here imports TensorFlow. Pythons from 3.9 on can read the module, to say that they are
 not supported.
 """
 
+import contextlib
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import os
+import pathlib
 import sys
+import tempfile
 
 PYTHON = ((3, 11), (3, 13))
 TENSORFLOW = ((2, 17), (2, 21))
@@ -62,6 +68,61 @@ def _unavailable(*_args, **_kwargs):
     raise NotImplementedError("not available together with tff_pcdd; see tff_pcdd.stack")
 
 
+# How the lines begin that TensorFlow's libraries write while they are loaded: that messages come
+# before the log is set up, and messages of the level INFO, such as those about oneDNN.
+_START_UP = (b"WARNING: All log messages before absl::InitializeLog()", b"I0000 ")
+
+
+@contextlib.contextmanager
+def _start_up_lines_left_out():
+    """Leaves out what TensorFlow writes about itself, as TF_CPP_MIN_LOG_LEVEL asks.
+
+    TensorFlow 2.21 does not look at the variable before its libraries are loaded. What they write
+    directly to the file of standard error meanwhile is kept, and all other lines are written at the
+    end. Where they could end the process, for lack of AVX, nothing is kept back.
+    """
+    processor = pathlib.Path("/proc/cpuinfo")
+    if (
+        os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0"
+        or not processor.exists()
+        or " avx " not in processor.read_text()
+    ):
+        yield
+        return
+    stream = sys.stderr
+    with (
+        tempfile.TemporaryFile() as written,
+        open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace") as shown,
+    ):
+        os.dup2(written.fileno(), 2)
+        # What Python writes, such as the stage of a program, is shown at once.
+        if stream is sys.__stderr__:
+            sys.stderr = shown
+        try:
+            yield
+        finally:
+            sys.stderr = stream
+            os.dup2(shown.fileno(), 2)
+            written.seek(0)
+            for line in written:
+                if not line.startswith(_START_UP):
+                    shown.buffer.write(line)
+
+
+def _find_tensorflow():
+    """TensorFlow, which is silent while it is imported."""
+    spec = importlib.machinery.PathFinder.find_spec("tensorflow")
+    if spec is not None and spec.loader is not None:
+        execute = spec.loader.exec_module
+
+        def exec_module(module):
+            with _start_up_lines_left_out():
+                execute(module)
+
+        spec.loader.exec_module = exec_module
+    return spec
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
     """Finds the modules in `_EMPTY`, and refuses TFF where it cannot work."""
 
@@ -69,6 +130,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
         """Called by Python for each module that is imported for the first time."""
         if fullname == "tensorflow_federated" and (problem := find_problem()):
             raise ImportError(problem)
+        if fullname == "tensorflow":
+            return _find_tensorflow()
         if fullname in _EMPTY:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
         return None

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from tests.markdown_tables import table_rows
-from tff_pcdd import machine, models
+from tff_pcdd import machine, models, stack
 from tff_pcdd.benchmarks import (
     SECTIONS,
     actors,
@@ -77,7 +77,7 @@ def test_machine_is_described(quick_run):
     assert described["cores"] >= 1
     assert described["cpu"]
     assert described["memory_gib"] > 0
-    assert described["tensorflow"].startswith("2.14")
+    assert described["tensorflow"] == stack.version("tensorflow")
     assert described["tensorflow_federated"] == "0.87.0"
     assert len(described["load_average"]) == 3
 
@@ -248,6 +248,15 @@ def test_peers_are_compared_with_this_project(sections):
 
 
 @pytest.mark.slow
+def test_blazefl_is_compared_with_this_project(sections):
+    rows = {row["contender"]: row for row in sections["blazefl"]["tables"][0]["rows"]}
+    assert set(rows) == {"inprocess", "blazefl", "pytorch", "pytorch, channels_last", "flower"}
+    target = sections["blazefl"]["targets"][0]
+    assert target["text"].startswith("speed of inprocess over blazefl")
+    assert target["value"] == rows["blazefl"].get("ratio")
+
+
+@pytest.mark.slow
 def test_server_is_compared_with_the_bare_model(sections):
     if not processes.SERVING_PYTHON.exists():
         pytest.skip("the server is not installed")
@@ -351,7 +360,8 @@ def test_page_says_why_a_contender_is_missing():
     ],
 )
 def test_refusals_are_one_line(tmp_path, call_here, monkeypatch, flags, message):
-    monkeypatch.setattr(peers, "ENVIRONMENTS", {"torch": tmp_path / "python"})
+    environments = dict.fromkeys(peers.ENVIRONMENTS, tmp_path / "python")
+    monkeypatch.setattr(peers, "ENVIRONMENTS", environments)
     status, out, err = call_here("benchmark", f"--output_dir={tmp_path}", *flags)
     assert status == 2
     assert out == ""

@@ -562,6 +562,7 @@ def _run_script(tmp_path, script):
     path = tmp_path / "script.py"
     preamble = """
         import os, signal, threading, time
+        import tff_pcdd
         import numpy as np
         import tensorflow as tf
         import tensorflow_federated as tff

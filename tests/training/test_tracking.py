@@ -6,6 +6,7 @@ import importlib.util
 import json
 import logging
 import re
+import struct
 import subprocess
 import sys
 import time
@@ -118,12 +119,10 @@ def test_weights_and_biases_has_each_round(options, tmp_path, monkeypatch):
     directory = tmp_path / "run"
     run_experiment(CONFIG, directory, dataclasses.replace(options, tracking="wandb"))
     from wandb.proto import wandb_internal_pb2
-    from wandb.sdk.internal.datastore import DataStore
 
     (path,) = tmp_path.glob("wandb/offline-run-*/run-*.wandb")
-    store, found, settings = DataStore(), {}, {}
-    store.open_for_scan(str(path))
-    while (data := store.scan_data()) is not None:
+    found, settings = {}, {}
+    for data in _records_of_log(path):
         record = wandb_internal_pb2.Record.FromString(data)
         settings |= {item.key: json.loads(item.value_json) for item in record.run.config.update}
         if record.history.item:
@@ -136,6 +135,25 @@ def test_weights_and_biases_has_each_round(options, tmp_path, monkeypatch):
     assert found == {number: measured(directory, number) for number in (1, 2, 3, 4)}
     expected = json.loads((directory / "config.json").read_text())
     assert {name: settings[name] for name in expected} == expected
+
+
+def _records_of_log(path):
+    """The records in a file of Weights & Biases, which has the format of LevelDB's log.
+
+    After a header of 7 bytes, there are blocks of 32 KiB with pieces of records: a checksum of 4
+    bytes, the length in 2, and the kind in 1, which is 1 for a whole record and 4 for a last piece.
+    """
+    data, place, record = path.read_bytes(), 7, b""
+    while place + 7 <= len(data):
+        if (left := 32768 - place % 32768) < 7:
+            place += left
+            continue
+        length, kind = struct.unpack_from("<HB", data, place + 4)
+        record += data[place + 7 : place + 7 + length]
+        place += 7 + length
+        if kind in (1, 4):
+            yield record
+            record = b""
 
 
 class Failing(tracking.Tracker):

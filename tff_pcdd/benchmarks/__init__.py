@@ -9,6 +9,7 @@ SECTIONS = {
     "local_step": "tff_pcdd.benchmarks.local_step",
     "precision": "tff_pcdd.benchmarks.precision",
     "peers": "tff_pcdd.benchmarks.peers",
+    "blazefl": "tff_pcdd.benchmarks.blazefl",
     "actors": "tff_pcdd.benchmarks.actors",
     "studies": "tff_pcdd.benchmarks.studies",
     "methods": "tff_pcdd.benchmarks.methods",

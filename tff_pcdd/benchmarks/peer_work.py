@@ -1,7 +1,7 @@
-"""The work that section `peers` gives to all programs, and this project's own program for it.
+"""The work that is given to the programs of peers, and this project's own program for it.
 
-`python -m tff_pcdd.benchmarks.peer_work WORKLOAD CONTENDER PRECISION` answers the same requests as
-the programs in the folder `peers`.
+`python -m tff_pcdd.benchmarks.peer_work WORKLOAD CONTENDER PRECISION`, with the fields of the
+workload as JSON, answers the same requests as the programs in the folder `peers`.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tff_pcdd import federated, runtime
 from tff_pcdd.benchmarks import plain
-from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
+from tff_pcdd.benchmarks.workloads import Rounds, Workload
 from tff_pcdd.federated import TrainingSpec
 from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.training.cohorts import derive_seed
@@ -130,8 +130,8 @@ _CONTENDERS: Mapping[str, Callable] = {"inprocess": _own_rounds, "plain": _plain
 
 def main() -> None:
     """Answers requests until the end of the standard input."""
-    number, quick, contender, precision = sys.argv[1:]
-    workload = (QUICK_WORKLOADS if int(quick) else WORKLOADS)[int(number)]
+    fields, contender, precision = sys.argv[1:]
+    workload = Workload(**json.loads(fields))
     with runtime.use("inprocess"):
         next_round, weights = _CONTENDERS[contender](*workload.build(precision=precision))
         versions = {"tensorflow": tf.__version__}

@@ -1,15 +1,20 @@
-"""Section `peers`: the same rounds in PyTorch, Flower, pfl-research and FedJAX."""
+"""Section `peers`: the same rounds in PyTorch, Flower, pfl-research and FedJAX.
+
+Other sections that compare this project with other software use `measure_workload`, `COLUMNS` and
+`targets_of` as well.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import dataclasses
+import json
 import statistics
 import sys
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -19,6 +24,9 @@ from tff_pcdd.benchmarks.contenders import Contender, ContenderError
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.precision import PRECISIONS
+
+if TYPE_CHECKING:
+    from tff_pcdd.benchmarks.workloads import Workload
 
 _TEXT = """\
 The same FedAvg rounds in other software, with all clients of the workloads in every round: the same
@@ -58,7 +66,8 @@ _NOT_INSTALLED = "not measured: not installed; run `make install-peers`"
 _PROGRAMS = processes.ROOT / "peers"
 # The environments of the peers, see `make install-peers`.
 ENVIRONMENTS = {
-    name: processes.ROOT / f".venv-peers-{name}" / "bin" / "python" for name in ("torch", "jax")
+    name: processes.ROOT / f".venv-peers-{name}" / "bin" / "python"
+    for name in ("torch", "jax", "blazefl")
 }
 
 
@@ -88,8 +97,7 @@ PEERS = {
 }
 
 _OWN = "inprocess"
-# The lower bounds on the ratio of speeds: over the faster PyTorch loop by model, and over the rest.
-_LOOP = "pytorch"
+# The lower bounds on the ratio of speeds: over the PyTorch loop by model, and over the rest.
 _LOOP_LIMITS = {"simple_cnn": 1.5, "resnet18": 1.0}
 _LIMIT = 1.0
 # The rounds before those that count: one whose weights are compared, and the first of `alternate`.
@@ -146,7 +154,7 @@ def check_installed() -> None:
     Raises:
         SettingError: none of the environments is installed.
     """
-    if not any(python.exists() for python in ENVIRONMENTS.values()):
+    if not any(ENVIRONMENTS[peer.environment].exists() for peer in PEERS.values()):
         raise SettingError("peers", None, "no environment of a peer exists; run make install-peers")
 
 
@@ -160,18 +168,21 @@ def run(plan: measure.Plan) -> Section:
         text += _WITHOUT_BFLOAT16.format(reason=slow)
     tables, targets = [], []
     precisions = PRECISIONS if slow is None else PRECISIONS[:1]
-    for number, workload in enumerate(QUICK_WORKLOADS if plan.quick else WORKLOADS):
+    for workload in QUICK_WORKLOADS if plan.quick else WORKLOADS:
+        limits = {_group(name): _LIMIT for name in PEERS}
+        limits |= {"pytorch": _LOOP_LIMITS[workload.model]}
         for precision in precisions[-1:] if plan.quick else precisions:
-            rows = measure_workload(number, precision, plan)
-            tables.append(Table(f"{workload}, {precision}", _COLUMNS, rows))
-            targets += targets_of(workload.model, precision, rows)
+            label = f"{workload.model}, {precision}"
+            rows = measure_workload(workload, precision, plan, PEERS, label=f"peers: {label}")
+            tables.append(Table(f"{workload}, {precision}", COLUMNS, rows))
+            targets += targets_of(label, rows, limits)
     columns = {name: name for name in _ABILITY_COLUMNS}
     abilities = [dict(zip(_ABILITY_COLUMNS, row, strict=True)) for row in _ABILITIES]
     tables.append(Table("What else they do", columns, abilities))
     return Section("Peers", text, tables, targets)
 
 
-_COLUMNS = {
+COLUMNS = {
     "contender": "contender",
     "seconds a round": "median",
     "time / inprocess'": "ratio",
@@ -182,19 +193,27 @@ _COLUMNS = {
 }
 
 
-def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[dict[str, Any]]:
+def measure_workload(
+    workload: Workload,
+    precision: str,
+    plan: measure.Plan,
+    peers: Mapping[str, Peer],
+    *,
+    own: Sequence[str] = (_OWN, "plain"),
+    label: str,
+) -> list[dict[str, Any]]:
     """A row for each contender.
 
     Args:
-        number: position of the workload in the list.
+        workload: the work of a round.
         precision: "float32" or "bfloat16".
         plan: how much is measured.
+        peers: by name; those that lack the precision are left out.
+        own: the contenders of `peer_work`; the first one is what the others are compared with.
+        label: prefix of the progress lines on stderr.
     """
     from tff_pcdd.benchmarks import peer_work
-    from tff_pcdd.benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS
 
-    workload = (QUICK_WORKLOADS if plan.quick else WORKLOADS)[number]
-    label = f"peers: {workload.model}, {precision}"
     notes: dict[str, str] = {}
     with contextlib.ExitStack() as stack:
         path = Path(stack.enter_context(tempfile.TemporaryDirectory())) / "work.npz"
@@ -206,8 +225,10 @@ def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[di
                 if name.startswith("weights/")
             }
         running, deviations = {}, {}
-        own: Mapping[str, np.ndarray] = {}
-        for name, command in _commands(number, precision, plan.quick, path, notes).items():
+        reference: Mapping[str, np.ndarray] = {}
+        commands = _own_commands(workload, precision, own)
+        commands |= _peer_commands(peers, precision, path, notes)
+        for name, command in commands.items():
             measure.note(f"{label}: {name}, first round")
             contender = stack.enter_context(Contender(command))
             try:
@@ -215,12 +236,12 @@ def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[di
                 contender.next()
                 weights = contender.weights()
             except ContenderError as error:
-                if name == _OWN:
+                if name == own[0]:
                     raise
                 notes[name] = f"failed: {error}"
                 continue
-            own = own or weights
-            deviations[name] = deviation(weights, own, initial) if weights else None
+            reference = reference or weights
+            deviations[name] = deviation(weights, reference, initial) if weights else None
             running[name] = contender
         calls = {name: contender.next for name, contender in running.items()}
         seconds = measure.alternate(calls, plan.repeats, label)
@@ -229,7 +250,7 @@ def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[di
                 "contender": name,
                 "seconds": seconds[name],
                 "median": statistics.median(seconds[name]),
-                "ratio": measure.paired_ratio(seconds[name], seconds[_OWN]),
+                "ratio": measure.paired_ratio(seconds[name], seconds[own[0]]),
                 "memory_mb": contender.peak_memory(),
                 "deviation": deviations[name],
                 "version": ", ".join(f"{k} {v}" for k, v in contender.versions.items()),
@@ -239,15 +260,20 @@ def measure_workload(number: int, precision: str, plan: measure.Plan) -> list[di
     return rows + [{"contender": name, "note": note} for name, note in notes.items()]
 
 
-def _commands(
-    number: int, precision: str, quick: bool, path: Path, notes: dict[str, str]
+def _own_commands(
+    workload: Workload, precision: str, names: Sequence[str]
 ) -> dict[str, Sequence[str]]:
-    """The commands of the contenders that can run; the others get a note."""
+    program = (sys.executable, "-m", "tff_pcdd.benchmarks.peer_work")
+    fields = json.dumps(dataclasses.asdict(workload))
+    return {name: (*program, fields, name, precision) for name in names}
+
+
+def _peer_commands(
+    peers: Mapping[str, Peer], precision: str, path: Path, notes: dict[str, str]
+) -> dict[str, Sequence[str]]:
+    """The commands of the peers that can run; those that are not installed get a note."""
     commands: dict[str, Sequence[str]] = {}
-    for name in (_OWN, "plain"):
-        arguments = (str(number), str(int(quick)), name, precision)
-        commands[name] = (sys.executable, "-m", "tff_pcdd.benchmarks.peer_work", *arguments)
-    for name, peer in PEERS.items():
+    for name, peer in peers.items():
         python = ENVIRONMENTS[peer.environment]
         if precision not in peer.precisions:
             continue
@@ -280,18 +306,34 @@ def deviation(
     return norm(lambda name: weights[name] - own[name]) / moved
 
 
-def targets_of(model: str, precision: str, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
-    """The targets of a table; the PyTorch loop is that in the faster layout."""
-    ratios = {row["contender"]: row.get("ratio") for row in rows}
-    loops = [ratio for name, ratio in ratios.items() if name.startswith(_LOOP) and ratio]
-    measured = {_LOOP: min(loops, default=None)}
-    measured |= {name: ratios[name] for name in PEERS if name in ratios and _LOOP not in name}
+def _group(contender: str) -> str:
+    """What variants such as "pytorch" and "pytorch, channels_last" have in common."""
+    return contender.partition(",")[0]
+
+
+def targets_of(
+    work: str, rows: Sequence[Mapping[str, Any]], limits: Mapping[str, float]
+) -> list[Target]:
+    """The targets of a table.
+
+    Args:
+        work: what is measured, in a few words.
+        rows: of the table.
+        limits: lower bounds on the speed of `inprocess` over that of a contender's fastest variant.
+            A contender without a row has no target.
+    """
+    ratios: dict[str, list[float]] = {}
+    for row in rows:
+        found = ratios.setdefault(_group(row["contender"]), [])
+        if "ratio" in row:
+            found.append(row["ratio"])
     return [
         Target(
-            f"speed of inprocess over {name}, {model}, {precision}",
-            ratio,
-            _LOOP_LIMITS[model] if name == _LOOP else _LIMIT,
+            f"speed of inprocess over {name}, {work}",
+            min(ratios[name], default=None),
+            limit,
             at_least=True,
         )
-        for name, ratio in measured.items()
+        for name, limit in limits.items()
+        if name in ratios
     ]

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 from collections import OrderedDict
+from collections.abc import Mapping
 
 import numpy as np
 
 from tff_pcdd import data, federated, methods, models
-from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.data import partitions
+from tff_pcdd.federated import TrainingSpec, client_optimizers
 from tff_pcdd.training import ExperimentConfig, TrainingConfig
 from tff_pcdd.training.cohorts import derive_seed
 from tff_pcdd.training.simulation import training_spec
@@ -17,13 +19,40 @@ _NUM_CLASSES = 10
 _TEST_SAMPLES = 100
 
 
-def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) -> data.DataConfig:
+@dataclasses.dataclass(frozen=True)
+class Shards(partitions.NumClients):
+    """Sorts the samples by class, cuts them into equal shards and deals these out at random.
+
+    Communication-Efficient Learning of Deep Networks from Decentralized Data (FedAvg); H. B.
+    McMahan et al.; AISTATS 2017; section 3. The test samples, which the benchmark does not use, are
+    divided in their order.
+
+    Attributes:
+        shards: number of shards of each client.
+    """
+
+    name = "shards"
+    shards: int = 2
+
+    def split(self, train_labels, test_labels, num_classes, seed):
+        order = np.argsort(train_labels, kind="stable")
+        shards = np.array_split(order, self.num_clients * self.shards)
+        dealt = np.random.default_rng(seed).permutation(len(shards)).reshape(self.num_clients, -1)
+        train = tuple(np.sort(np.concatenate([shards[n] for n in own])) for own in dealt)
+        test = np.array_split(np.arange(len(test_labels)), self.num_clients)
+        return partitions.Split(train, tuple(test))
+
+
+def synthetic(
+    samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3), *, shards: int = 0
+) -> data.DataConfig:
     """Random images with random labels, divided evenly among clients.
 
     Args:
         samples: number of training samples.
         clients: number of clients.
         shape: shape of an image, by default that of CIFAR-10.
+        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
     """
 
     class Synthetic(data.sources.ImageSource):
@@ -41,7 +70,7 @@ def synthetic(samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3)) 
             names = tuple("0123456789")
             return data.sources.PooledData(train, test, names, self.image_spec())
 
-    partition = data.partitions.create("iid", num_clients=clients)
+    partition = Shards(clients, shards) if shards else partitions.create("iid", num_clients=clients)
     return data.DataConfig(source=Synthetic(), partition=partition)
 
 
@@ -55,6 +84,8 @@ class Workload:
         samples: training samples of each client.
         batch_size: samples per local step.
         epochs: local epochs.
+        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
+        sgd: settings of the clients' SGD that differ from the defaults.
     """
 
     model: str
@@ -62,11 +93,14 @@ class Workload:
     samples: int
     batch_size: int
     epochs: int
+    shards: int = 0
+    sgd: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __str__(self):
+        shards = f" in {self.shards} shards" if self.shards else ""
         epochs = "1 local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
         return (
-            f"{self.model}, {self.clients} clients × {self.samples} images of 32×32×3, "
+            f"{self.model}, {self.clients} clients × {self.samples} images of 32×32×3{shards}, "
             f"batches of {self.batch_size}, {epochs}"
         )
 
@@ -81,12 +115,15 @@ class Workload:
         """An experiment with rounds of this size."""
         return ExperimentConfig(
             method=methods.create(algorithm),
-            data=synthetic(self.clients * self.samples, self.clients),
+            data=synthetic(self.clients * self.samples, self.clients, shards=self.shards),
             model=models.ModelConfig(
                 models.create(self.model), projection_dim, precision=precision
             ),
             training=TrainingConfig(
-                rounds=rounds, batch_size=self.batch_size, local_epochs=self.epochs
+                rounds=rounds,
+                batch_size=self.batch_size,
+                local_epochs=self.epochs,
+                optimizer=client_optimizers.create("sgd", **self.sgd),
             ),
         )
 
