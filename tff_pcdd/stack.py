@@ -119,7 +119,7 @@ def _find_tensorflow():
             with _start_up_lines_left_out():
                 execute(module)
 
-        spec.loader.exec_module = exec_module
+        spec.loader.exec_module = exec_module  # type: ignore[method-assign]
     return spec
 
 
