@@ -203,8 +203,8 @@ def version(package):
         package: its name; "tensorflow" stands for all builds of TensorFlow.
     """
     if package == "tensorflow":
-        if package in sys.modules:
-            return sys.modules[package].__version__
+        if found := getattr(sys.modules.get(package), "__version__", None):
+            return found
         return next(filter(None, map(_distribution_version, _BUILDS)), None)
     return _distribution_version(package)
 

@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from tff_pcdd import machine
-from tff_pcdd.benchmarks import measure, processes
+from tff_pcdd.benchmarks import abilities, measure, processes
 from tff_pcdd.benchmarks.contenders import Contender, ContenderError
 from tff_pcdd.benchmarks.report import Section, Table, Target
 from tff_pcdd.errors import SettingError
@@ -103,50 +103,6 @@ _LIMIT = 1.0
 # The rounds before those that count: one whose weights are compared, and the first of `alternate`.
 _WARM_UP = 2
 
-_ABILITY_COLUMNS = (
-    "software",
-    "states of clients",
-    "evaluates personal models",
-    "resumes a run",
-    "partitions with disjoint classes",
-    "exports models",
-)
-_ABILITIES = (
-    (
-        "tff_pcdd",
-        "in memory or on disk",
-        "yes",
-        "yes, with the same results",
-        "yes",
-        "SavedModel, TensorFlow Lite, .keras",
-    ),
-    (
-        "PyTorch loop (PFLlib)",
-        "in memory: one object and one network for each client",
-        "yes",
-        "no",
-        "yes",
-        "torch.save",
-    ),
-    (
-        "Flower",
-        "in memory, as records",
-        "written by the user",
-        "written by the user",
-        "in the package flwr-datasets",
-        "written by the user",
-    ),
-    (
-        "pfl-research",
-        "in memory or on disk",
-        "yes, in its personalized algorithms",
-        "yes",
-        "no",
-        "torch.save",
-    ),
-    ("FedJAX", "written by the user, in memory", "in its APFL", "yes", "no", "no"),
-)
-
 
 def check_installed() -> None:
     """Checks that some peer can be measured.
@@ -176,9 +132,9 @@ def run(plan: measure.Plan) -> Section:
             rows = measure_workload(workload, precision, plan, PEERS, label=f"peers: {label}")
             tables.append(Table(f"{workload}, {precision}", COLUMNS, rows))
             targets += targets_of(label, rows, limits)
-    columns = {name: name for name in _ABILITY_COLUMNS}
-    abilities = [dict(zip(_ABILITY_COLUMNS, row, strict=True)) for row in _ABILITIES]
-    tables.append(Table("What else they do", columns, abilities))
+    columns = {name: name for name in abilities.COLUMNS}
+    rows = [dict(zip(abilities.COLUMNS, row, strict=True)) for row in abilities.ROWS]
+    tables.append(Table("What else they do", columns, rows))
     return Section("Peers", text, tables, targets)
 
 
