@@ -8,6 +8,8 @@ import signal
 import numpy as np
 import pytest
 
+import tff_pcdd  # noqa: F401  (before modules of the tests import TFF)
+
 # A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
