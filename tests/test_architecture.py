@@ -37,7 +37,8 @@ _LAYERS = [
     {"settings", "disks"},
     {"files"},
     {"heavy", "bounds"},
-    {"errors", "machine", "markdown", "modules", "stack", "stages", "_version"},
+    {"stack"},
+    {"errors", "machine", "markdown", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

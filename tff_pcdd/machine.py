@@ -41,11 +41,11 @@ def slow_bfloat16(*, gpus: bool = True) -> str | None:
 
 def bfloat16_instructions() -> list[str]:
     """The processor's instruction sets that make bfloat16 fast, as the kernel names them."""
-    return sorted(_cpu_flags() & _CPU_FLAGS)
+    return sorted(cpu_flags() & _CPU_FLAGS)
 
 
-def _cpu_flags() -> frozenset[str]:
-    """The instruction sets of the processor, as the kernel names them; none if it does not tell."""
+def cpu_flags() -> frozenset[str]:
+    """The instruction sets of the first processor; none if the system does not tell."""
     try:
         lines = _CPUINFO.read_text().splitlines()
     except OSError:

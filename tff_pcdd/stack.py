@@ -17,11 +17,11 @@ not supported.
 """
 
 import contextlib
+import functools
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
 import os
-import pathlib
 import sys
 import tempfile
 
@@ -81,12 +81,9 @@ def _start_up_lines_left_out():
     directly to the file of standard error meanwhile is kept, and all other lines are written at the
     end. Where they could end the process, for lack of AVX, nothing is kept back.
     """
-    processor = pathlib.Path("/proc/cpuinfo")
-    if (
-        os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0"
-        or not processor.exists()
-        or " avx " not in processor.read_text()
-    ):
+    from tff_pcdd import machine  # not before the check of Python, as it imports etils
+
+    if os.environ.get("TF_CPP_MIN_LOG_LEVEL", "0") == "0" or "avx" not in machine.cpu_flags():
         yield
         return
     stream = sys.stderr
@@ -238,6 +235,7 @@ def _check_federated():
     return f"found {found}, and tff_pcdd needs {needed}; {INSTALL}"
 
 
+@functools.cache
 def _distribution_version(distribution):
     try:
         return importlib.metadata.version(distribution)

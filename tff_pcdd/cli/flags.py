@@ -223,7 +223,7 @@ class Flags:
         flag = self._values[name]
         if flag.flag_type() == "bool":
             return str(flag.default).lower()
-        return (flag.default_as_str or "").strip("'") if flag.default is not None else ""
+        return (flag.default_as_str or "").strip("'")
 
 
 def shown(error: SettingError, flags: Mapping | Flags) -> str:

@@ -1,6 +1,7 @@
 """All names that tff_pcdd imports from TFF although they are not part of its public API.
 
-If a future TFF release moves them, only this file has to change.
+If a future TFF release moves them, only this file has to change, besides the names of modules that
+`tff_pcdd.stack` replaces.
 """
 
 # The protocol between a program and its workers.
