@@ -18,7 +18,7 @@ import numpy as np
 
 
 class Workload:
-    """The work of a round, as `tff_pcdd.benchmarks.peer_work` writes it.
+    """The work of a round, as `benchmarks.peer_work` writes it.
 
     Args:
         path: the npz file.

@@ -1,6 +1,6 @@
-"""`python -m tasks.benchmark`; see `tff_pcdd.cli.benchmark`."""
+"""`python -m tasks.benchmark`; see `benchmarks.__main__`."""
 
-from tff_pcdd.cli.benchmark import run
+from benchmarks.__main__ import run
 
 if __name__ == "__main__":
     run()

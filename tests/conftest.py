@@ -95,13 +95,13 @@ def ray_here():
     Not for the whole session, because some modules start a cluster as programs do.
     """
     pytest.importorskip("ray")
-    from tff_pcdd.runtime import ray_cluster
+    from tff_pcdd.runtime.ray import cluster
 
-    ray_cluster.connect(None, num_cpus=8)
+    cluster.connect(None, num_cpus=8)
     yield
     # Tests lose actors on purpose, and nobody reads their logs.
-    ray_cluster._keeps_logs = False
-    ray_cluster.release()
+    cluster._keeps_logs = False
+    cluster.release()
 
 
 @pytest.fixture(scope="module")

@@ -22,49 +22,34 @@ _PACKAGE = pathlib.Path(__file__).resolve().parents[1] / "tff_pcdd"
 # From top to bottom: a part of the package imports only from lines below its own.
 _LAYERS = [
     {"cli"},
-    {"benchmarks"},
-    {"publication"},
     {"report"},
     {"studies", "export"},
+    {"results"},
     {"training"},
+    {"experiment"},
     {"diagnostics", "evaluation"},
     {"federated"},
     {"methods", "models", "runtime"},
     {"realignment", "layers"},
     {"losses"},
+    {"tables"},
     {"data"},
     {"registry"},
-    {"settings", "disks"},
+    {"settings"},
     {"files"},
-    {"heavy", "bounds"},
+    {"heavy"},
     {"stack"},
-    {"errors", "machine", "markdown", "modules", "stages", "_version"},
+    {"errors", "machine", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
-
-# Modules that may import from above, with the parts in question and the reason.
-_UPWARDS = {
-    # A program itself: tasks.train with a stopwatch, in a process of its own.
-    ("benchmarks.first_round", "cli"),
-}
 
 # Plain TensorFlow, which can be read with the paper in hand.
 _WITHOUT_TFF = {"methods", "layers", "losses", "realignment", "models", "evaluation", "data"}
 
-_USES_TFF = {"federated", "runtime", "benchmarks"}
+_USES_TFF = {"federated", "runtime"}
 
 # Only TFF has the functions that open its own data sets; they are imported when one is loaded.
 _TFF_DATA = "data.sources.tff_cache"
-
-# Above the 300 lines that a file should have at most.
-_LONG_MODULES = {
-    "diagnostics.geometry": "a catalogue of twenty short formulas over the same arrays",
-    "files": "writes, locks and checks that every writer of results shares",
-    "methods.contract": "the contract of a method; most of it is documentation",
-    "runtime._interpreter": "one function for each kind of building block and intrinsic",
-    "studies.run_processes": "runs in Ray's processes, from the check of settings to the outcomes",
-    "settings": "the declaration, description and construction of settings depend on each other",
-}
 
 
 @dataclasses.dataclass(frozen=True)
@@ -166,7 +151,7 @@ def test_no_import_cycles():
 
 def test_imports_point_down():
     """Also those that happen later; imports for annotations alone are free."""
-    upwards = set()
+    upwards = []
     for module in _modules():
         for found in _imports(module):
             own = _own(found.target)
@@ -175,8 +160,8 @@ def test_imports_point_down():
             assert own, f"{module}, line {found.line}: imports from the package's public names"
             part, other = _part(module), _part(own)
             if part != other and _RANK[part] >= _RANK[other]:
-                upwards.add((module, other))
-    assert upwards == _UPWARDS
+                upwards.append((module, own))
+    assert upwards == []
 
 
 def test_a_method_gets_its_backbone_as_a_function():
@@ -187,7 +172,7 @@ def test_a_method_gets_its_backbone_as_a_function():
         for found in _imports(module)
         if _part(_own(found.target) or "") == "models"
     }
-    assert users - {""} <= {"models", "training", "studies", "benchmarks"}
+    assert users - {""} <= {"models", "experiment", "training", "studies"}
 
 
 def test_formulas_do_not_import_tff():
@@ -210,9 +195,7 @@ def test_private_names_of_tff_are_imported_in_one_module():
     assert private == {"runtime._tff_private"}
 
 
-@pytest.mark.parametrize(
-    "module", ["training.run", "studies.comparison", "studies.sweeps", "benchmarks.startup"]
-)
+@pytest.mark.parametrize("module", ["training.run", "studies.comparison", "studies.sweeps"])
 def test_what_draws_is_imported_after_the_last_round(module):
     """matplotlib and scikit-learn would delay the first round."""
     reached, pending = {module}, [module]
@@ -247,7 +230,7 @@ def test_reasons_name_settings_without_dashes():
     found = [
         f"{module}, line {text.lineno}: {text.value!r}"
         for module in _modules()
-        if _part(module) not in ("cli", "benchmarks")
+        if _part(module) != "cli"
         for node in ast.walk(_tree(module))
         if isinstance(node, ast.Assign)
         if any(re.fullmatch("reason|message|why|text", ast.unparse(name)) for name in node.targets)
@@ -272,10 +255,8 @@ def test_the_page_about_the_parts_shows_these_layers():
     assert {part for parts in drawn for part in parts} <= described
 
 
-def test_modules_are_short():
-    lines = {
-        module: len(path.read_text(encoding="utf-8").splitlines())
-        for module, path in _modules().items()
-    }
-    assert {module: count for module, count in lines.items() if count > 400} == {}
-    assert {module for module, count in lines.items() if count > 300} == set(_LONG_MODULES)
+@pytest.mark.parametrize("folder", ["benchmarks", "publication"])
+def test_nothing_of_the_product_imports_what_stands_beside_it(folder):
+    """Both folders measure and publish the package; a wheel lacks them."""
+    assert (_PACKAGE.parent / folder / "__main__.py").is_file()
+    assert [module for module, _ in _imports_of(folder)] == []

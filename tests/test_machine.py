@@ -10,7 +10,7 @@ CPU = "the processor has neither AMX-BF16 nor AVX512-BF16"
 @pytest.fixture
 def cpuinfo(tmp_path, monkeypatch):
     """Describes a processor without GPUs by its flags."""
-    monkeypatch.setattr(machine, "_CPUINFO", tmp_path / "cpuinfo")
+    monkeypatch.setattr(machine, "CPUINFO", tmp_path / "cpuinfo")
     monkeypatch.setattr(machine, "_GPU_DRIVERS", ())
 
     def describe(flags):

@@ -2,23 +2,23 @@
 
 import pytest
 
-from tff_pcdd import markdown
+from tff_pcdd import tables
 
 
 def test_columns_are_padded_and_numbers_stand_to_the_right():
     lines = [["client", "GA"], ["a", "9.50"], ["north", "10.25"]]
-    assert markdown.table(lines, right={1}).splitlines() == [
+    assert tables.table(lines, right={1}).splitlines() == [
         "| client |    GA |",
         "|--------|------:|",
         "| a      |  9.50 |",
         "| north  | 10.25 |",
     ]
-    assert markdown.table([["only", ""]]) == "| only |  |\n|------|--|"
+    assert tables.table([["only", ""]]) == "| only |  |\n|------|--|"
 
 
 def test_a_line_with_a_cell_too_many_is_an_error():
     with pytest.raises(ValueError, match="longer than"):
-        markdown.table([["a", "b"], ["1", "2", "3"]])
+        tables.table([["a", "b"], ["1", "2", "3"]])
 
 
 @pytest.mark.parametrize(
@@ -26,4 +26,4 @@ def test_a_line_with_a_cell_too_many_is_an_error():
     [("a|b", r"a\|b"), ("two\nlines", "two lines"), ("  wide \t name ", "wide name")],
 )
 def test_texts_of_others_stay_in_their_cell(text, expected):
-    assert markdown.escape(text) == expected
+    assert tables.escape(text) == expected

@@ -12,7 +12,7 @@ with epy.lazy_imports():
 
 # Either of them makes convolutions and matrix products in bfloat16 faster than in float32.
 _CPU_FLAGS = frozenset({"amx_bf16", "avx512_bf16"})
-_CPUINFO = Path("/proc/cpuinfo")
+CPUINFO = Path("/proc/cpuinfo")
 
 # Devices of NVIDIA's driver, on Linux and in the Linux subsystem of Windows.
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
@@ -46,11 +46,8 @@ def bfloat16_instructions() -> list[str]:
 
 def cpu_flags() -> frozenset[str]:
     """The instruction sets of the first processor; none if the system does not tell."""
-    try:
-        lines = _CPUINFO.read_text().splitlines()
-    except OSError:
-        return frozenset()
-    return frozenset(next((x.split() for x in lines if x.startswith("flags")), ()))
+    flags = (line.split() for line in lines_of(CPUINFO) if line.startswith("flags"))
+    return frozenset(next(flags, ()))
 
 
 def _gpu_capabilities() -> list[tuple[int, int]]:
@@ -59,3 +56,11 @@ def _gpu_capabilities() -> list[tuple[int, int]]:
         return []
     details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
     return [each.get("compute_capability", (0, 0)) for each in details]
+
+
+def lines_of(path: Path) -> list[str]:
+    """The lines of a file of the system; none if it cannot be read."""
+    try:
+        return path.read_text().splitlines()
+    except OSError:
+        return []

@@ -78,7 +78,7 @@ def call_here(capsys):
     """
 
     def call_here(name, *flags):
-        program = importlib.import_module(f"tff_pcdd.cli.{name}")
+        program = importlib.import_module(f"tasks.{name}")
         capsys.readouterr()
         with _process_left_as_it_was():
             try:

@@ -11,9 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from tests.markdown_tables import table_rows
-from tff_pcdd import machine, models, stack
-from tff_pcdd.benchmarks import (
+from benchmarks import (
     SECTIONS,
     actors,
     local_step,
@@ -24,6 +22,9 @@ from tff_pcdd.benchmarks import (
     report,
     step_flops,
 )
+from tests.markdown_tables import table_rows
+from tff_pcdd import machine, models, stack
+from tff_pcdd.cli.calls import describe_machine
 from tff_pcdd.runtime import launcher
 
 # Memory of the benchmark in MB that no process has which it starts and measures.
@@ -191,7 +192,7 @@ def test_the_memory_of_a_process_is_not_that_of_its_parent():
     assert processes.peak_memory(os.getpid()) > ballast.nbytes / 10**6
     # An interpreter that reports its own peak and waits for its input to end.
     code = (
-        "import os, sys; from tff_pcdd.benchmarks.processes import peak_memory; "
+        "import os, sys; from benchmarks.processes import peak_memory; "
         "print(peak_memory(os.getpid()), flush=True); sys.stdin.read()"
     )
     pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
@@ -272,7 +273,7 @@ def test_server_is_compared_with_the_bare_model(sections):
 
 @pytest.mark.integration
 def test_a_server_that_is_not_installed_is_noted(monkeypatch, tmp_path):
-    from tff_pcdd.benchmarks import serving
+    from benchmarks import serving
 
     monkeypatch.setattr(processes, "SERVING_PYTHON", tmp_path / "python")
     (table,) = serving.run(measure.Plan(quick=True)).tables
@@ -285,8 +286,8 @@ def test_plain_loop_does_the_work_of_a_round():
     """With a batch for all samples, where their order does not matter, the weights are the same."""
     import tensorflow as tf
 
+    from benchmarks import plain, workloads
     from tff_pcdd import federated, runtime
-    from tff_pcdd.benchmarks import plain, workloads
 
     learning, clients = workloads.Workload("simple_cnn", 2, 8, 8, 2).build()
     loop = plain.PlainLoop(learning, clients)
@@ -330,7 +331,7 @@ def test_target_knows_whether_it_is_met(value, at_least, met):
 
 def test_page_says_why_a_contender_is_missing():
     table = report.Table("", {"contender": "name", "": "note"}, [{"name": "stock", "note": "no"}])
-    machine = {**report.describe_machine(), "load_average": [1.0, 2.0, 3.0]}
+    machine = {**describe_machine(), "load_average": [1.0, 2.0, 3.0]}
     settings = {"repeats": 1, "seconds": 1.0, "quick": False}
     target = report.Target("speed", None, 1.8, at_least=True)
     page = report.to_markdown(

@@ -5,8 +5,9 @@ import re
 import pytest
 from matplotlib.figure import Figure
 
+from benchmarks import SECTIONS, processes, report
 from tests.markdown_tables import table_rows
-from tff_pcdd.benchmarks import SECTIONS, processes, report
+from tff_pcdd.cli.calls import describe_machine
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +33,7 @@ def test_page_has_all_sections_of_one_run(page):
 
 
 def test_a_change_of_a_page_is_noticed():
-    machine = report.describe_machine()
+    machine = describe_machine()
     settings = {"repeats": 1, "seconds": 1.0, "quick": True}
     table = report.Table("Rows", {"number": "n"}, [{"n": 1.5}])
     section = report.Section("Speed", "What is measured.", [table])
@@ -49,7 +50,7 @@ def test_a_section_shows_its_figures():
     figure.suptitle("Speed of layers")
     section = report.Section("Speed", "", [], figures={"layers.png": figure})
     settings = {"repeats": 1, "seconds": 1.0, "quick": False}
-    page = report.to_markdown(report.describe_machine(), settings, {"speed": section})
+    page = report.to_markdown(describe_machine(), settings, {"speed": section})
     assert "\n\n![Speed of layers](images/layers.png)\n" in page
 
 
@@ -61,5 +62,5 @@ def test_a_column_of_notes_is_left_out_where_there_are_none():
     ]
     settings = {"repeats": 1, "seconds": 1.0, "quick": False}
     section = report.Section("Numbers", "", tables)
-    page = report.to_markdown(report.describe_machine(), settings, {"numbers": section})
+    page = report.to_markdown(describe_machine(), settings, {"numbers": section})
     assert table_rows(page) == [["number"], ["12,345"], ["number", ""], ["1", ""], ["2", "failed"]]

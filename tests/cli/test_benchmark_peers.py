@@ -11,8 +11,8 @@ import time
 import numpy as np
 import pytest
 
+from benchmarks import blazefl, contenders, measure, peers, processes
 from tff_pcdd import machine
-from tff_pcdd.benchmarks import blazefl, contenders, measure, peers, processes
 
 _QUICK = measure.Plan(repeats=2, quick=True)
 
@@ -89,7 +89,7 @@ def test_deviation_is_relative_to_the_movement_of_trained_weights():
 
 @pytest.mark.integration
 def test_a_peer_is_measured_beside_those_that_cannot_be(monkeypatch, tmp_path):
-    from tff_pcdd.benchmarks import workloads
+    from benchmarks import workloads
 
     (tmp_path / "fake.py").write_text(_FAKE)
     (tmp_path / "broken.py").write_text("raise SystemExit('broken')")
@@ -143,7 +143,7 @@ def test_targets_are_about_the_fastest_variant():
 )
 def test_installed_peers_do_the_same_work(section, precision):
     """After a round from the same weights on the same batches, all have nearly the same weights."""
-    from tff_pcdd.benchmarks import workloads
+    from benchmarks import workloads
 
     if precision == "bfloat16" and machine.slow_bfloat16() is not None:
         pytest.skip("needs a processor that is fast in bfloat16")
@@ -172,7 +172,7 @@ def test_programs_of_peers_do_not_import_the_package():
 
 
 def test_shards_have_one_class_each_and_equal_sizes():
-    from tff_pcdd.benchmarks import workloads
+    from benchmarks import workloads
 
     labels = np.random.default_rng(0).permutation(np.repeat(np.arange(10), 40))
     # 20 clients × 2 shards of 10 samples: 4 shards for each class.
@@ -196,7 +196,7 @@ def test_clients_of_blazefls_benchmark(cores, clients):
 
 
 def test_peers_are_told_the_settings_and_samples_of_blazefls_benchmark(tmp_path):
-    from tff_pcdd.benchmarks import peer_work
+    from benchmarks import peer_work
 
     workload = blazefl.workload_of(2, quick=True)
     peer_work.write(workload, 1, tmp_path / "work.npz")
@@ -215,8 +215,8 @@ def test_a_round_of_blazefls_benchmark_is_plain_sgd():
     """With one step for each client, the mean of the clients' gradients moves the weights."""
     import tensorflow as tf
 
+    from benchmarks import plain, workloads
     from tff_pcdd import federated, runtime
-    from tff_pcdd.benchmarks import plain, workloads
     from tff_pcdd.data import transforms
 
     workload = dataclasses.replace(blazefl.workload_of(2, True), batch_size=20, epochs=1)

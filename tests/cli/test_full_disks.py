@@ -6,14 +6,14 @@ import os
 import pytest
 
 from tff_pcdd.errors import WriteError
-from tff_pcdd.studies import partition_report
+from tff_pcdd.report import partition
 
 
 def test_a_full_disk_is_one_line(call_here, tmp_path, monkeypatch):
     def write(*_):
         raise WriteError(errno.ENOSPC, os.strerror(errno.ENOSPC), f"{tmp_path}/clients.png")
 
-    monkeypatch.setattr(partition_report, "write", write)
+    monkeypatch.setattr(partition, "write", write)
     status, out, err = call_here("partition", f"--output_dir={tmp_path}")
     assert (status, out) == (1, "")
     assert err == (

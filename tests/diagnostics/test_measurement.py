@@ -12,11 +12,11 @@ from tests.data.refusals import refuses
 from tests.training.runs import sharing_computations
 from tff_pcdd import data, diagnostics
 from tff_pcdd.diagnostics import geometry, tsne, views
+from tff_pcdd.experiment.simulation import training_spec
 from tff_pcdd.federated import ClientWork
 from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, evaluate_run
-from tff_pcdd.training.simulation import training_spec
 
 NAMES = diagnostics.names()
 ALL = ",".join(NAMES)

@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tff_pcdd.benchmarks import processes
+from benchmarks import processes
 from tff_pcdd.training.run_directory import read_config
 
 pytestmark = [

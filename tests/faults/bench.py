@@ -26,8 +26,8 @@ from tff_pcdd.training import (
     RunOptions,
     run_experiment,
 )
-from tff_pcdd.training.callbacks.pictures import Pictures
-from tff_pcdd.training.results import answer_files
+from tff_pcdd.training.callbacks import Pictures
+from tff_pcdd.training.run_directory import answer_files
 
 
 def with_settings(**values) -> ExperimentConfig:

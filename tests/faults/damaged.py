@@ -23,8 +23,7 @@ from tff_pcdd import data
 from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.export import ExportOptions, export_run
 from tff_pcdd.training import Callback, evaluate_run
-from tff_pcdd.training.results import read_history
-from tff_pcdd.training.run_directory import read_config, read_summary
+from tff_pcdd.training.run_directory import read_config, read_history, read_summary
 
 # What the directories of runs are called in the shared directory.
 _FINISHED, _INTERRUPTED, _OTHER_SETTINGS, _OTHER_DATA = "whole", "begun", "settings", "data"

@@ -27,18 +27,13 @@ from tests.matrix.bench import federation
 from tests.training.runs import SharedRuntime
 from tff_pcdd import data, export, methods, runtime
 from tff_pcdd.errors import DataError
+from tff_pcdd.experiment import simulation
+from tff_pcdd.experiment.nonfinite import PATIENCE
 from tff_pcdd.federated import aggregators, build_process
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import (
-    ComputeOptions,
-    ExperimentConfig,
-    RunOptions,
-    run_experiment,
-    simulation,
-)
-from tff_pcdd.training.nonfinite import PATIENCE
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_experiment
 
 # What a pixel becomes. 1e308 is infinite in float32.
 with np.errstate(over="ignore"):

@@ -18,6 +18,7 @@ import random
 import signal
 import sys
 import traceback
+import types
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -119,10 +120,15 @@ def cases(directory: Path) -> Iterator[Case]:
         yield Case("config.json bytes", str(number), functools.partial(_check_bytes, number))
 
 
+def _module(program: str) -> types.ModuleType:
+    beside = {"benchmark": "benchmarks.__main__"}
+    return importlib.import_module(beside.get(program, f"tff_pcdd.cli.{program}"))
+
+
 def _flags_of(program: str) -> dict[str, tuple[str, ...]]:
     """The flags of a program, each with others that choose the component it belongs to."""
     flags = Flags([program])
-    importlib.import_module(f"tff_pcdd.cli.{program}").define(flags)
+    _module(program).define(flags)
     found: dict[str, tuple[str, ...]] = dict.fromkeys((*_SPECIAL, "import", "verbosity"), ())
     for names in flags.groups.values():
         for name in names:
@@ -155,8 +161,8 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.studies.sweep_methods": lambda *_, **__: ("tables", {}, []),
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
         "tff_pcdd.export.export_run": lambda *_, **__: [],
-        "tff_pcdd.studies.partition_report.write": lambda *_: "drawn",
-        "tff_pcdd.benchmarks.suite.run": lambda *_, **__: "measured",
+        "tff_pcdd.report.partition.write": lambda *_: "drawn",
+        "benchmarks.suite.run": lambda *_, **__: "measured",
     }
     with contextlib.ExitStack() as stack:
         for target, replacement in patches.items():
@@ -180,7 +186,7 @@ def run_program(program: str, *arguments: str) -> str:
     status: object = 0
     with contextlib.redirect_stdout(out), contextlib.redirect_stderr(err):
         try:
-            importlib.import_module(f"tff_pcdd.cli.{program}").run([program, *arguments])
+            _module(program).run([program, *arguments])
         except SystemExit as end:
             status = end.code
     if status == 0:

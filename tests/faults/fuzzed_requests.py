@@ -18,8 +18,8 @@ from typing import Any
 
 import numpy as np
 
+from benchmarks import processes
 from tests.faults.case import SAME, Case, SilentDifference, one_line
-from tff_pcdd.benchmarks import processes
 
 _CASES = 100
 # Values in the place of any value of a valid request.

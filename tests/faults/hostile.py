@@ -47,7 +47,8 @@ def cases(directory: Path) -> Iterator[Case]:
         for name, line in _LINES.items():
             check = functools.partial(_check_flagfile, program, line)
             yield Case("flagfiles among results", f"{program}: {name}", check)
-        for module in (f"tasks.{program}", f"tff_pcdd.cli.{program}"):
+        installed = [] if program == "benchmark" else [f"tff_pcdd.cli.{program}"]
+        for module in (f"tasks.{program}", *installed):
             check = functools.partial(_check_modules, module)
             yield Case("modules in the working directory", module, check)
 

@@ -29,11 +29,11 @@ from tests.faults.case import SilentDifference, one_line
 from tests.training.runs import _Kept, sharing_computations
 from tff_pcdd import files
 from tff_pcdd.evaluation import calibration
+from tff_pcdd.experiment import simulation
 from tff_pcdd.export import exporter, saved_model
 from tff_pcdd.runtime import inprocess
 from tff_pcdd.runtime.backends.inprocess import InProcess
 from tff_pcdd.studies import method_sweep, study
-from tff_pcdd.training import simulation
 
 _DATA = (
     "--dataset=digits",

@@ -16,11 +16,12 @@ from tests.matrix import profiles
 from tests.matrix.combinations import CLIENTS, Cell, config_of
 from tests.matrix.fresh_process import FreshProcess
 from tff_pcdd import data, export
+from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.cohorts import sample_cohort
 from tff_pcdd.export import saved_model
 from tff_pcdd.federated import LocalWork, TrainingSpec, aggregators, build_process
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
-from tff_pcdd.training import planning, trees
-from tff_pcdd.training.cohorts import sample_cohort
+from tff_pcdd.training import checkpoints
 
 # Settings with which an aggregator does nothing but average, as the aggregator mean does.
 WITHOUT_EFFECT = {
@@ -129,9 +130,9 @@ class Bench:
         path = directory / "state.npz"
         # Other clients may join in the third round.
         saved = [state, dict(clients)]
-        trees.save_tree(path, saved)
+        checkpoints.save_tree(path, saved)
         state, clients, metrics = support.run_rounds(process, state, clients, cohorts[2:], first=2)
-        again, again_clients = trees.load_tree(path, saved)
+        again, again_clients = checkpoints.load_tree(path, saved)
         again, again_clients, _ = support.run_rounds(
             process, again, again_clients, cohorts[2:], first=2
         )

@@ -13,10 +13,11 @@ import tensorflow as tf
 
 from tff_pcdd import data, export, methods, models
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment import planning
 from tff_pcdd.export import exporter
 from tff_pcdd.federated import SGD, aggregators, upload
 from tff_pcdd.models.precision import PRECISIONS
-from tff_pcdd.training import ExperimentConfig, TrainingConfig, planning
+from tff_pcdd.training import ExperimentConfig, TrainingConfig
 
 # Numbers of the clients of `support` with few samples.
 CLIENTS = {"empty": 4, "one sample": 2, "one class": 3}

@@ -20,10 +20,10 @@ from typing import Any
 from tests.matrix import combinations
 from tests.matrix.combinations import Cell
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.cohorts import BY_SAMPLES
 from tff_pcdd.federated import LocalWork, client_optimizers, schedules, server_optimizers
 from tff_pcdd.settings import describe, option_fields
 from tff_pcdd.training import ExperimentConfig, TrainingConfig
-from tff_pcdd.training.cohorts import BY_SAMPLES
 
 
 def _sampling() -> list[str]:

@@ -10,7 +10,7 @@ from tff_pcdd.federated import build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.weights import assign
 from tff_pcdd.methods import fedgen
-from tff_pcdd.methods.generator import adam_step
+from tff_pcdd.methods._shared.generator import adam_step
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 1])

@@ -11,7 +11,7 @@ from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import SGD
 from tff_pcdd.layers import Parameters
-from tff_pcdd.methods import gradients
+from tff_pcdd.methods._shared import gradients
 
 BATCH = methods.Batch(
     tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), tf.constant([0, 1])

@@ -22,7 +22,7 @@ from tests.methods.numpy_network import (
     inputs,
     train,
 )
-from tff_pcdd.methods.combination import best_combination
+from tff_pcdd.methods._shared.combination import best_combination
 
 
 def by_enumeration(matrix, allowed):

@@ -9,7 +9,7 @@ from tests.methods.numpy_network import cross_entropy, gradient
 from tff_pcdd import losses, methods
 from tff_pcdd.federated import state as states
 from tff_pcdd.methods import fedgen
-from tff_pcdd.methods.generator import Generator
+from tff_pcdd.methods._shared.generator import Generator
 
 NOISE, HIDDEN, BATCH, STEPS, WIDTH, CLASSES, COHORT = 3, 5, 7, 2, 6, 4, 3
 NAMES = ["W", "w", "scale", "offset", "V", "v"]

@@ -11,7 +11,8 @@ from tests.methods.federation import Federation
 from tests.methods.numpy_network import cross_entropy, gradient
 from tff_pcdd import methods
 from tff_pcdd.federated.weights import load
-from tff_pcdd.methods import ccvr, creff, retraining
+from tff_pcdd.methods import ccvr, creff
+from tff_pcdd.methods._shared import retraining
 
 CLASSES, WIDTH = support.NUM_CLASSES, 6
 COHORTS = [[0, 1, 3], [1, 2, 0]]

@@ -141,14 +141,6 @@ def test_compare(command):
     assert (directory / "comparison" / "comparison.png").is_file()
 
 
-def test_benchmark(command):
-    # Sections that start other processes of the package are those that could miss the clone.
-    flags = ("--quick", "--repeats=1", "--sections=startup,memory")
-    directory = command("tff-pcdd-benchmark", *flags, "--output_dir=benchmark")
-    report = json.loads((directory / "benchmark" / "benchmark.json").read_text())
-    assert set(report["sections"]) == {"startup", "memory"}
-
-
 @pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report"])
 def test_other_commands_start(command, name):
     command(f"tff-pcdd-{name}", "--help")

@@ -9,11 +9,11 @@ import re
 import numpy as np
 import pytest
 
+from publication import published, publishing, writing
 from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import Training, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.publication import published, publishing, writing
-from tff_pcdd.studies import sweep_methods, this_process
+from tff_pcdd.studies import study, sweep_methods
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -61,7 +61,7 @@ def publish_dir(monkeypatch, tmp_path):
     for name, gain in (("digits", 9), ("prox_alone", 4)):
         training = TwoHeads(tmp_path / name)
         training.gains = {"fedprox": lambda seed, gain=gain: gain + seed}
-        monkeypatch.setattr(this_process, "run_experiment", training)
+        monkeypatch.setattr(study, "run_experiment", training)
         planned = points()
         if name != "digits":
             del planned["fedavg"]
@@ -134,7 +134,7 @@ def test_gains_are_shown_on_all_federations(publish_dir, monkeypatch, tmp_path):
     # Of the second federation, FedProx gains -1, 0 and 1 points.
     training = TwoHeads(tmp_path / "letters")
     training.gains = {"fedprox": lambda seed: seed - 2}
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     sweep_methods(points(), tmp_path / "letters")
     publishing.publish(tmp_path / "letters", publish_dir)
     notes = publish_dir / "notes.toml"

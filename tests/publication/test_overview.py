@@ -1,9 +1,9 @@
 """The short tables at the top of the page about published results."""
 
+from publication import federation_tables, overview
+from publication.published import Curve, Published
 from tests.markdown_tables import table_rows
-from tff_pcdd.publication import federation_tables, overview
-from tff_pcdd.publication.published import Curve, Published
-from tff_pcdd.report.comparison_results import Result
+from tff_pcdd.results.comparison import Result
 
 
 def test_early_and_late_accuracies_are_of_the_same_runs():

@@ -12,21 +12,14 @@ import types
 import numpy as np
 import pytest
 
+from publication import federation_tables, held_out, overview, published, publishing, writing
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.report.directories import write_checkpoint
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.publication import (
-    federation_tables,
-    held_out,
-    overview,
-    published,
-    publishing,
-    writing,
-)
-from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.studies import sweep_methods, this_process
+from tff_pcdd.results.comparison import Result
+from tff_pcdd.studies import study, sweep_methods
 from tff_pcdd.training import History
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -39,7 +32,7 @@ def sweep(directory, monkeypatch, gains=GAINS, **settings):
     """Makes the directory of a finished sweep."""
     training = Training(directory)
     training.gains = {m: lambda seed, g=gains[m]: g.get(seed, min(g.values())) for m in gains}
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     rates = [("0.01",), ("0.1",)]
     planned = points(**settings)
     for method in ("moon", "fedper"):
@@ -260,7 +253,7 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
     training = Training(directory, test=lambda seed: 18.0)
     training.gains = {"fedprox": lambda seed: -4}
     training.diverges = {"comparison/fedavg/seed_3": 6}
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     sweep_methods(points(), directory)
     publishing.publish(directory, tmp_path / "docs")
     _, missing = writing.write(tmp_path / "docs")
@@ -287,7 +280,7 @@ def test_guessing_is_among_the_classes_of_the_runs(
     training = Training(directory, test=lambda seed: accuracy)
     training.gains = {}
     training.classes = tuple(classes)
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     sweep_methods(points(dataset="folder", data_dir=str(images)), directory)
     publishing.publish(directory, tmp_path / "docs")
     record, _ = published.read_files(tmp_path / "docs" / "own")
@@ -401,7 +394,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
 
     for last in ((), ({**ended[1], "completed": False},)):
         record(*begun, *last)
-        with refuses("comparison_dirs", "not finished: it lacks the end of its last call; the"):
+        with refuses("sweep_dirs", "not finished: it lacks the end of its last call; the"):
             publishing.publish(finished, tmp_path / "docs")
     # The first call was killed.
     record(*begun, ended[1])
@@ -423,7 +416,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
     # What was planned counts, not what there is.
     record(*begun, {**ended[1]}, {**begun[1], "seeds": [0], "final_seeds": [1, 2, 3, 4]}, ended[1])
-    with refuses("comparison_dirs", "not finished: it lacks fedavg seed 4, fedprox seed 4"):
+    with refuses("sweep_dirs", "not finished: it lacks fedavg seed 4, fedprox seed 4"):
         publishing.publish(finished, tmp_path / "docs")
     path.write_text('{"process": 1}\n')
     with pytest.raises(DamagedFileError, match=r"calls\.jsonl is damaged"):
@@ -455,7 +448,7 @@ def retrained(directory, monkeypatch, rates=("0.01", "0.1"), **settings):
     """The directory of a sweep over MOON alone, which is better than before."""
     training = Training(directory)
     training.gains = {"moon": lambda seed: 5}
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     names = ("client_learning_rate",)
     planned = {"moon": [point("moon", names, (rate,), **settings) for rate in rates]}
     sweep_methods(planned, directory)
@@ -465,7 +458,7 @@ def retrained(directory, monkeypatch, rates=("0.01", "0.1"), **settings):
 def test_a_method_joins_another_one_with_options_of_its_own(monkeypatch, tmp_path):
     """What all runs of a single method share are also its own settings, and what was chosen."""
     training = Training(tmp_path / "one/digits")
-    monkeypatch.setattr(this_process, "run_experiment", training)
+    monkeypatch.setattr(study, "run_experiment", training)
     sweep_methods({"fedprox": points()["fedprox"]}, tmp_path / "one/digits")
     docs = tmp_path / "docs"
     publishing.publish(tmp_path / "one/digits", docs)
@@ -481,7 +474,7 @@ def test_a_method_joins_another_one_with_options_of_its_own(monkeypatch, tmp_pat
 def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
     """By default, FedGELA has linear features before its head, and FedAvg has none."""
     directory = tmp_path / "runs/digits"
-    monkeypatch.setattr(this_process, "run_experiment", Training(directory))
+    monkeypatch.setattr(study, "run_experiment", Training(directory))
     planned = {
         "fedavg": [point("fedavg", ("client_learning_rate",), ("0.01",))],
         "fedgela": [point("fedgela", ("client_learning_rate",), ("0.1",), local_epochs=2)],
@@ -596,36 +589,36 @@ def test_final_runs_of_different_data_are_not_published(finished, tmp_path):
     assert record["data_sha256"] == {seed: f"data of seed {seed}" for seed in "123"}
     write_checkpoint(runs / "moon" / "seed_2", "other data")
     reason = "seed 2 .* and moon seed 2 .* cannot be compared, because the data have changed"
-    with refuses("comparison_dirs", reason):
+    with refuses("sweep_dirs", reason):
         publishing.publish(finished, tmp_path / "docs")
 
 
 def test_only_finished_sweeps_over_methods_are_published(finished, tmp_path):
     out = tmp_path / "docs"
-    with refuses("comparison_dirs", "is not a directory"):
+    with refuses("sweep_dirs", "is not a directory"):
         publishing.publish(tmp_path / "none", out)
-    with refuses("comparison_dirs", "holds no sweep over methods: there is no sweep.csv"):
+    with refuses("sweep_dirs", "holds no sweep over methods: there is no sweep.csv"):
         publishing.publish(finished / "comparison", out)
-    with refuses("comparison_dirs", "the name of a directory to publish must consist of"):
+    with refuses("sweep_dirs", "the name of a directory to publish must consist of"):
         publishing.publish(shutil.copytree(finished, tmp_path / "a b"), out)
     shutil.rmtree(finished / "comparison/moon/seed_2")
-    with refuses("comparison_dirs", "the directory of moon seed 2"):
+    with refuses("sweep_dirs", "the directory of moon seed 2"):
         publishing.publish(finished, out)
     comparison = finished / "comparison/comparison.csv"
     lines = comparison.read_text().splitlines(keepends=True)
     comparison.write_text("".join(line for line in lines if ",moon,2," not in line))
-    with refuses("comparison_dirs", "has not finished: it lacks moon seed 2; the same command"):
+    with refuses("sweep_dirs", "has not finished: it lacks moon seed 2; the same command"):
         publishing.publish(finished, out)
     path = finished / "sweep.csv"
     path.write_text(path.read_text().replace("True\n", "False\n", 1))
-    with refuses("comparison_dirs", "it lacks fedavg, for which nothing is chosen"):
+    with refuses("sweep_dirs", "it lacks fedavg, for which nothing is chosen"):
         publishing.publish(finished, out)
     # The same command would compute nothing else.
     path.write_text(re.sub(r"(fedavg,.*),False,(False,)", r"\1,True,\2", path.read_text()))
-    with refuses("comparison_dirs", "all settings of fedavg diverged, so that nothing can be"):
+    with refuses("sweep_dirs", "all settings of fedavg diverged, so that nothing can be"):
         publishing.publish(finished, out)
     path.write_text("client_learning_rate,va\n0.1,5\n")
-    with refuses("comparison_dirs", "sweep.csv is of another sweep"):
+    with refuses("sweep_dirs", "sweep.csv is of another sweep"):
         publishing.publish(finished, out)
     assert not out.exists()
 

@@ -6,7 +6,7 @@ import math
 import numpy as np
 import pytest
 
-from tff_pcdd.publication import ranks
+from tff_pcdd.results import ranks
 
 VALUES = np.array(
     [

@@ -9,7 +9,8 @@ import pytest
 
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
-from tff_pcdd.publication import summaries, summary_picture, summary_tables
+from tff_pcdd.report import ranking_picture, ranking_tables
+from tff_pcdd.report import rankings as summaries
 
 # GA by method and federation, for seeds 1 and 2.
 GA = {
@@ -115,7 +116,7 @@ def ranking(difference):
 def test_a_method_that_differs_from_all_others():
     certain = {"fedavg": 0.01, "fedprox": 0.02}
     best = dataclasses.replace(ranking(0.5), p_best=certain, pairs=20)
-    assert summary_tables.tests(best) == (
+    assert ranking_tables.tests(best) == (
         "Average ranks that differ by less than 0.5 cannot be told apart (Nemenyi): fedgela is "
         "told apart from each of the others. Over pairs of runs: the accuracies differ "
         "significantly (Wilcoxon) between fedgela and each of the others."
@@ -132,7 +133,7 @@ def test_a_method_that_differs_from_all_others():
 )
 def test_grey_bands_only_where_some_method_can_be_told_apart(differences, bands, sentence):
     rankings = [ranking(difference) for difference in differences]
-    figure, panels = summary_picture.draw(rankings, {"ga_final": "GA"})
+    figure, panels = ranking_picture.draw(rankings, {"ga_final": "GA"})
     drawn = []
     for axes in panels:
         for patch in axes.patches[: len(axes.patches) - 3]:  # All but the bars.

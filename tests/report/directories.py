@@ -8,9 +8,9 @@ import pathlib
 
 import numpy as np
 
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.history import History
 from tff_pcdd.training import manifests
-from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.history import History
 
 ACCURACIES = ("pa_before", "pa", "pa_before_masked", "pa_masked", "balanced_before", "balanced")
 FIXED = (

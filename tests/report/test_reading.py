@@ -8,8 +8,8 @@ import pytest
 
 from tests.report.directories import FIXED, make_run, write_csv
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.report import confusion, reading, sites
-from tff_pcdd.report.reading import Directory
+from tff_pcdd.results import by_client, confusion, reading
+from tff_pcdd.results.reading import Directory
 
 
 @pytest.fixture
@@ -124,7 +124,7 @@ def test_clients(tmp_path):
     values = ["60", "70.5", "80", "75", "85", "70", "80", "20", ""]
     row = ["north", 12, 4, *values, "few samples", 12, 0, 80, ""]
     write_csv(tmp_path / "clients.csv", header, [row])
-    found = sites.read(Directory(tmp_path))
+    found = by_client.read(Directory(tmp_path))
     (site,) = found.sites
     assert (site.name, site.train, site.test, site.warning) == ("north", 12, 4, "few samples")
     assert (site.values["ga"], site.values["pa"], site.values["over_local"]) == (60.0, 80.0, None)
@@ -137,7 +137,7 @@ def test_classes_named_like_columns(tmp_path):
     """`train_samples` is then a column twice."""
     classes = ("samples", "train_samples", "recall_x", "")
     make_run(tmp_path, classes=classes)
-    found = sites.read(Directory(tmp_path))
+    found = by_client.read(Directory(tmp_path))
     assert found.classes == ["samples", "train_samples", "recall_x", "''"]
     assert [site.train for site in found.sites] == found.counts.sum(axis=1).tolist()
 
@@ -153,7 +153,7 @@ def test_damaged_clients(tmp_path, before, after):
     assert before in text
     path.write_text(text.replace(before, after, 1))
     with pytest.raises(DamagedFileError, match=r"clients\.csv is damaged"):
-        sites.read(Directory(tmp_path))
+        by_client.read(Directory(tmp_path))
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,7 @@
 """Which settings of a run were chosen, and how runs of a comparison differ."""
 
+from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.report import settings_table
-from tff_pcdd.training.config import ExperimentConfig
 
 
 def settings(**values):

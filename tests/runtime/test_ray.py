@@ -84,7 +84,7 @@ def test_rounds_are_those_of_one_process(on_ray, num_clients):
 
 
 def test_shares_are_cut_by_the_number_of_actors():
-    from tff_pcdd.runtime import ray_context
+    from tff_pcdd.runtime.ray import context as ray_context
 
     assert ray_context.ranges(5, 2) == [(0, 2), (2, 5)]
     assert ray_context.ranges(1, 2) == [(0, 1)]
@@ -258,7 +258,7 @@ def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkey
     message = r"^share \d of 2 of the clients was lost with its Ray actor 3 times: .*; the logs of"
     if when == "always":
         monkeypatch.setattr(actors, "timeout", 5.0)
-        monkeypatch.setattr("tff_pcdd.runtime.ray_shares._MOST_ATTEMPTS", 1000)
+        monkeypatch.setattr("tff_pcdd.runtime.ray.shares._MOST_ATTEMPTS", 1000)
         message = "^no Ray actor is left: actor 0 .*; actor 1 .*; the logs of the actors are in /"
     over = threading.Event()
 
@@ -275,23 +275,23 @@ def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkey
 
 
 def test_an_actor_that_always_asks_for_everything_ends_the_call(on_ray, monkeypatch):
-    monkeypatch.setattr("tff_pcdd.runtime.ray_shares._outcome", lambda reference: None)
+    monkeypatch.setattr("tff_pcdd.runtime.ray.shares._outcome", lambda reference: None)
     with pytest.raises(runtime.ActorsLostError, match=r"^Ray actor 0 cannot use what it is sent; "):
         toy.next_round(toy.initialize(), *toy.clients(1))
 
 
 def test_only_the_process_that_is_meant_is_killed():
-    from tff_pcdd.runtime import ray_watchdog
+    from tff_pcdd.runtime.ray import watchdog
 
     with subprocess.Popen(["sleep", "60"]) as process:
-        name = ray_watchdog.identify(process.pid)
+        name = watchdog.identify(process.pid)
         # A process with the same number that has started at another time.
-        ray_watchdog.kill(f"{process.pid}:{int(name.partition(':')[2]) + 1}")
+        watchdog.kill(f"{process.pid}:{int(name.partition(':')[2]) + 1}")
         with pytest.raises(subprocess.TimeoutExpired):
             process.wait(0.5)
-        ray_watchdog.kill(name)
+        watchdog.kill(name)
         assert process.wait(10) == -signal.SIGKILL
-    ray_watchdog.kill(name)
+    watchdog.kill(name)
 
 
 # Settings and connections.
@@ -315,10 +315,10 @@ def test_what_the_cluster_does_not_have_is_refused(ray_here):
 
 
 def test_actors_share_gpus_by_fractions():
-    from tff_pcdd.runtime import ray_start
+    from tff_pcdd.runtime.ray import startup
 
     def room(gpus):
-        return ray_start._room_on({"CPU": 10.0, "GPU": 2.0}, 1, gpus)
+        return startup._room_on({"CPU": 10.0, "GPU": 2.0}, 1, gpus)
 
     assert [room(gpus) for gpus in (0, 0.1, 0.25, 0.3, 0.5, 0.75, 1, 2)] == [
         *(10, 10, 8, 6, 4, 2, 2, 1)
@@ -352,12 +352,12 @@ except runtime.RuntimeStartError as error:
 
 
 def test_files_of_processes_that_were_killed_are_removed(ray_here):
-    from tff_pcdd.runtime import ray_cluster
+    from tff_pcdd.runtime.ray import cluster
 
-    directory = pathlib.Path(ray_cluster.logs()).parents[2]
+    directory = pathlib.Path(cluster.logs()).parents[2]
     assert stat.S_IMODE(directory.stat().st_mode) == 0o700
     old = directory.with_name("tff_ray_999999999_old")
     old.mkdir()
-    ray_cluster.sweep()
+    cluster.sweep()
     assert not old.exists()
     assert directory.exists()

@@ -6,7 +6,7 @@ import types
 
 import pytest
 
-from tff_pcdd.studies import clients, comparison, study
+from tff_pcdd.studies import comparison, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training.clients_table import COLUMNS, DIVERGED
 
@@ -39,7 +39,7 @@ def make_run(root, partition, method, seed, diverged=False):
 
 def test_gain_over_the_local_run_of_the_same_partition_and_seed(tmp_path):
     runs = [make_run(tmp_path, *key) for key in TABLES]
-    found = clients.rows(runs)
+    found = comparison.client_rows(runs)
     assert list(found[0]) == ["partition", "algorithm", "seed", *COLUMNS]
     over = {
         (row["partition"], row["algorithm"], row["seed"], row["client"]): row["over_local"]
@@ -65,7 +65,7 @@ def test_diverged_runs(tmp_path):
         make_run(tmp_path, "IID", "local", 0, diverged=True),
         make_run(tmp_path, "IID", "fedavg", 1),
     ]
-    found = clients.rows(runs)
+    found = comparison.client_rows(runs)
     assert [row["over_local"] for row in found] == [None] * 9
     assert [row["warning"].startswith(DIVERGED) for row in found] == [True] * 6 + [False] * 3
 
@@ -75,7 +75,7 @@ def test_unfinished_runs_and_missing_tables(tmp_path, caplog):
     (lost.folder / "clients.csv").unlink()
     unfinished = StudyRun(unfinished.config, unfinished.folder, unfinished.label)
     for _ in range(2):
-        found = clients.rows([lost, unfinished, whole])
+        found = comparison.client_rows([lost, unfinished, whole])
     assert {(row["algorithm"], row["seed"]) for row in found} == {("local", 0)}
     said = [r.getMessage() for r in caplog.records if r.levelno == logging.WARNING]
     assert len(said) == 1

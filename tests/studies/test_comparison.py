@@ -9,7 +9,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tff_pcdd.errors import SettingError, WriteError
-from tff_pcdd.studies import compare, comparison, comparison_tables, study, this_process
+from tff_pcdd.studies import compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig
 
@@ -38,7 +38,7 @@ def computed(monkeypatch):
         (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,30,50,,\n")
         return {"algorithm": config.algorithm, "seed": config.seed, "ga_final": 30.0}
 
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     return folders
 
 
@@ -207,7 +207,7 @@ def test_the_csv_file_has_the_gain_of_each_run(computed, monkeypatch, tmp_path):
         (folder / "metrics.csv").write_text("round,ga,pa,pa_before,pa_before_masked\n1,3,5,,\n")
         return {"seed": config.seed, "pa_final": accuracies[config.algorithm, config.seed]}
 
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     comparison.compare(configs(("local", "fedavg")), tmp_path / "out")
     with open(tmp_path / "out" / "comparison.csv", newline="") as file:
         rows = list(csv.DictReader(file))
@@ -377,7 +377,7 @@ def test_the_last_folder_is_checked_before_the_first_run(tmp_path):
 
 def test_a_full_disk_ends_the_comparison(computed, tmp_path, monkeypatch):
     """The other runs could not be written either, and the next call computes them."""
-    run_experiment = this_process.run_experiment
+    run_experiment = study.run_experiment
 
     def full(config, folder, options=None, **rest):
         if config.seed == 1:
@@ -385,13 +385,13 @@ def test_a_full_disk_ends_the_comparison(computed, tmp_path, monkeypatch):
             raise WriteError(28, "No space left on device", f"{folder}/metrics.csv")
         return run_experiment(config, folder, options, **rest)
 
-    monkeypatch.setattr(this_process, "run_experiment", full)
+    monkeypatch.setattr(study, "run_experiment", full)
     with pytest.raises(WriteError, match=r"fedavg/seed_1/metrics.csv: No space left"):
         compare(configs(), tmp_path)
     names = ["fedavg/seed_0", "fedavg/seed_1"]
     assert [path.relative_to(tmp_path).as_posix() for path in computed] == names
     assert not (tmp_path / "failures.txt").exists()
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     assert not compare(configs(), tmp_path).failures
 
 
@@ -413,7 +413,7 @@ def test_a_directory_that_cannot_be_written_to_is_noticed_first(computed, tmp_pa
     def refuse(directory):
         raise SettingError("output_dir", str(directory), "is read-only")
 
-    monkeypatch.setattr(study.disks, "check_writable", refuse)
+    monkeypatch.setattr(study.files, "check_writable", refuse)
     with pytest.raises(SettingError, match="is read-only"):
         compare(configs(), tmp_path)
     assert not computed

@@ -6,7 +6,7 @@ import pickle
 import pytest
 
 from tff_pcdd.data import cache
-from tff_pcdd.studies import run_process, study, this_process
+from tff_pcdd.studies import run_process, study
 from tff_pcdd.studies.run_process import Job, Surroundings
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions
@@ -23,7 +23,7 @@ def seen(monkeypatch):
         found.append(config.data.build().train.x)
         return {"seed": config.seed}
 
-    for module in (this_process, run_process):
+    for module in (study, run_process):
         monkeypatch.setattr(module, "run_experiment", run_experiment)
     yield found
     cache.forget()

@@ -9,14 +9,7 @@ import pytest
 
 from tests.studies.test_comparison import configs, runs_of, table
 from tests.studies.test_comparison_plots import FINAL, check_layout, history
-from tff_pcdd.studies import (
-    Point,
-    comparison,
-    comparison_plots,
-    comparison_tables,
-    sweep,
-    this_process,
-)
+from tff_pcdd.studies import Point, comparison, comparison_plots, comparison_tables, study, sweep
 from tff_pcdd.training import ExperimentConfig
 
 USABLE = {"ga_final": 40.0, "pa_final": 60.0, "diverged": False}
@@ -68,7 +61,7 @@ def computed(monkeypatch):
         best = {} if diverged else {"va_best": 70.0, "best_round": 4, "ga_at_best_round": 30.0}
         return {**summary, "ga_final": 30.0, "va_best": None, **best}
 
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
 
 
 def test_a_comparison_goes_on_and_says_what_diverged(computed, tmp_path):

@@ -5,7 +5,7 @@ import math
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies.halving import Halving, best_held_out
+from tff_pcdd.studies.tuning import Halving, best_held_out
 from tff_pcdd.training import History
 
 

@@ -17,20 +17,14 @@ from tests.studies.fake_sweep import (
     name,
     points,
 )
-from tff_pcdd.studies import (
-    Halving,
-    dry_run,
-    method_sweep_tables,
-    sweep_methods,
-    this_process,
-)
+from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
 from tff_pcdd.studies.study import StudyRun
 
 
 @pytest.fixture
 def training(monkeypatch, tmp_path):
     stand_in = Training(tmp_path)
-    monkeypatch.setattr(this_process, "run_experiment", stand_in)
+    monkeypatch.setattr(study, "run_experiment", stand_in)
     return stand_in
 
 
@@ -79,7 +73,7 @@ def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
                 path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
             return result
 
-    monkeypatch.setattr(this_process, "run_experiment", Seldom(tmp_path))
+    monkeypatch.setattr(study, "run_experiment", Seldom(tmp_path))
     sweep_methods(points(), tmp_path)
     rows = {row["settings"]: row for row in read(tmp_path / "sweep.csv")}
     assert {t: int(rows[name(t)]["rounds"]) for t in PROX} == TRAINED
@@ -124,7 +118,7 @@ def test_test_accuracies_do_not_enter_any_decision(monkeypatch, tmp_path):
     for number, test in enumerate((lambda seed: 50 + seed, lambda seed: 90 - 7 * seed)):
         directory = tmp_path / str(number)
         stand_in = Training(directory, test)
-        monkeypatch.setattr(this_process, "run_experiment", stand_in)
+        monkeypatch.setattr(study, "run_experiment", stand_in)
         chosen = sweep_methods(points(), directory).chosen
         results.append((chosen, stand_in.trained, (directory / "sweep.csv").read_bytes()))
     assert results[0] == results[1]

@@ -25,7 +25,7 @@ from tff_pcdd.studies.run_bars import RunBars
 from tff_pcdd.studies.run_process import Failure, Job, Surroundings
 from tff_pcdd.studies.run_reports import News
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions
-from tff_pcdd.training.callbacks import progress
+from tff_pcdd.training import callbacks as progress
 
 CONFIGS = [ExperimentConfig.from_settings(algorithm="fedavg", seed=seed) for seed in range(4)]
 
@@ -185,7 +185,7 @@ def computer(monkeypatch):
         monkeypatch.setattr(study.time, "sleep", lambda seconds: made.order.append("pause"))
         monkeypatch.setattr(comparison, "_rounds", lambda runs: [])
         monkeypatch.setattr(comparison, "_draw", lambda directory, runs: None)
-        monkeypatch.setattr(comparison.clients, "rows", lambda runs: [])
+        monkeypatch.setattr(comparison, "client_rows", lambda runs: [])
         return made
 
     return replace

@@ -10,8 +10,8 @@ from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tff_pcdd import data
 from tff_pcdd.data import DataConfig
+from tff_pcdd.report import partition
 from tff_pcdd.settings import build
-from tff_pcdd.studies import partition_report
 
 CONFIG = build(DataConfig, {"num_clients": 5, "classes_per_client": 3})
 
@@ -22,7 +22,7 @@ def federation():
 
 
 def test_files_say_who_holds_what(federation, tmp_path):
-    report = partition_report.write(CONFIG, federation, tmp_path / "out")
+    report = partition.write(CONFIG, federation, tmp_path / "out")
     assert (tmp_path / "out" / "clients.png").stat().st_size > 1000
     assert (tmp_path / "out" / "partition.md").read_text() == report
     with open(tmp_path / "out" / "partition.csv", newline="") as file:
@@ -31,13 +31,13 @@ def test_files_say_who_holds_what(federation, tmp_path):
     assert [line[0] for line in lines] == list(federation.client_ids)
     counts = np.array([[int(cell) for cell in line[1:]] for line in lines])
     np.testing.assert_array_equal(counts, federation.class_counts())
-    partition_report.write(CONFIG, federation, tmp_path / "out")
+    partition.write(CONFIG, federation, tmp_path / "out")
 
 
 def test_summary(federation):
     counts = federation.class_counts()
     sizes = counts.sum(axis=1)
-    report = partition_report.summarize("digits, P5C3", federation)
+    report = partition.summarize("digits, P5C3", federation)
     assert report.startswith("# digits, P5C3\n")
     assert "5 clients, 10 classes, 1438 training and 359 test samples." in report
     table = table_rows(report)
@@ -56,7 +56,7 @@ def test_held_out_samples_of_each_class():
     federation = config.build()
     held_out = np.concatenate([federation.train.y[c.validation] for c in federation.clients])
     counts = [int((held_out == label).sum()) for label in range(10)]
-    report = partition_report.summarize("tail", federation)
+    report = partition.summarize("tail", federation)
     lines = table_rows(report)
     heading = next(line for line in lines if line[0] == "class")
     assert heading[1:4] == ["training samples", "held-out samples", "test samples"]
@@ -81,7 +81,7 @@ def test_summary_of_a_federation_with_gaps(federation):
     )
     absent = (gaps.class_counts().sum(axis=0) == 0).sum()
     assert absent
-    report = partition_report.summarize("gaps", gaps)
+    report = partition.summarize("gaps", gaps)
     for line in (
         "- 1 clients have no training samples",
         "- 1 clients have no test samples and do not count in PA",
@@ -110,7 +110,7 @@ def test_many_classes_are_summed_up():
         clients=tuple(data.ClientIndices(str(k), half, half) for k, half in enumerate(halves)),
     )
     sizes = np.bincount(labels)
-    report = partition_report.summarize("many", many)
+    report = partition.summarize("many", many)
     spread = [sizes.min(), np.median(sizes), sizes.max()]
     assert ["training samples", *(f"{size:g}" for size in spread)] in table_rows(report)
     assert ["test samples", *(f"{size:g}" for size in spread)] in table_rows(report)
@@ -122,5 +122,5 @@ def test_many_classes_are_summed_up():
 def test_a_directory_of_others_is_refused(federation, tmp_path):
     (tmp_path / "thesis.tex").touch()
     with refuses("output_dir", "is not empty and holds no partition"):
-        partition_report.write(CONFIG, federation, tmp_path)
+        partition.write(CONFIG, federation, tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]

@@ -10,7 +10,7 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.errors import LockedError, SettingError
-from tff_pcdd.studies import comparison, study, this_process
+from tff_pcdd.studies import comparison, study
 from tff_pcdd.training import ExperimentConfig
 
 CONFIGS = [
@@ -37,7 +37,7 @@ def computed(monkeypatch):
         return {"seed": config.seed, "ga_final": 30.0}
 
     busy = {}
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     monkeypatch.setattr(study.time, "sleep", lambda seconds: tried.append("pause"))
     return tried, busy
 

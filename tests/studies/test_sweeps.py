@@ -6,7 +6,7 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies import Outcome, Point, sweep, sweep_plots, this_process
+from tff_pcdd.studies import Outcome, Point, study, sweep, sweep_plots
 from tff_pcdd.training import ExperimentConfig
 
 # Validation and test accuracies by (rate, seed): the best on test data is not the best to choose.
@@ -52,7 +52,7 @@ def computed(monkeypatch):
             "best_personal_round": 4,
         }
 
-    monkeypatch.setattr(this_process, "run_experiment", run_experiment)
+    monkeypatch.setattr(study, "run_experiment", run_experiment)
     return folders
 
 
@@ -86,7 +86,7 @@ def test_rows_name_settings_that_are_measured_too(monkeypatch, tmp_path):
         ExperimentConfig.from_settings(rounds=rounds, validation_fraction=0.2) for rounds in (4, 6)
     ]
     summary = {"seed": 0, "rounds": 3, "va_best": 50, "best_round": 3, "ga_at_best_round": 40}
-    monkeypatch.setattr(this_process, "run_experiment", lambda *args, **options: summary)
+    monkeypatch.setattr(study, "run_experiment", lambda *args, **options: summary)
     sweep([Point({"rounds": str(c.training.rounds)}, [c]) for c in made], tmp_path)
     with open(tmp_path / "sweep.csv", newline="") as file:
         rows = [(row["settings"], row["rounds"]) for row in csv.DictReader(file)]
@@ -95,7 +95,7 @@ def test_rows_name_settings_that_are_measured_too(monkeypatch, tmp_path):
 
 def test_files_of_an_earlier_choice_do_not_stay(computed, tmp_path, monkeypatch):
     sweep(POINTS, tmp_path)
-    monkeypatch.setattr(this_process, "run_experiment", lambda *args, **options: 1 / 0)
+    monkeypatch.setattr(study, "run_experiment", lambda *args, **options: 1 / 0)
     failed = sweep([point("0.5")], tmp_path)
     assert failed.best is None
     assert not (tmp_path / "best.flags").exists()

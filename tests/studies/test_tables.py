@@ -1,6 +1,6 @@
 """Tests of the cells of tables over seeds."""
 
-from tff_pcdd.studies import tables
+from tff_pcdd import tables
 
 
 def test_differences_are_those_of_common_seeds():

@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import tensorflow_federated as tff
 
+from tff_pcdd.experiment import client_store, simulation
 from tff_pcdd.runtime import RuntimeConfig
-from tff_pcdd.training import ExperimentConfig, client_store, disk_store, simulation
+from tff_pcdd.training import ExperimentConfig, disk_store
 
 CONFIG = ExperimentConfig.from_settings(
     algorithm="fedgela",

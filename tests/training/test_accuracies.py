@@ -4,8 +4,9 @@ import numpy as np
 import pytest
 
 from tff_pcdd.evaluation import metrics
-from tff_pcdd.training import ExperimentConfig, accuracies
-from tff_pcdd.training.accuracies import Groups
+from tff_pcdd.experiment import accuracies
+from tff_pcdd.experiment.accuracies import Groups
+from tff_pcdd.training import ExperimentConfig
 
 PARTS = ("many", "medium", "few")
 

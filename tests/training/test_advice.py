@@ -3,9 +3,10 @@
 import pytest
 
 from tff_pcdd import methods
+from tff_pcdd.experiment import planning
 from tff_pcdd.federated import SGD, client_optimizers
 from tff_pcdd.studies import dry_run
-from tff_pcdd.training import ExperimentConfig, planning, run
+from tff_pcdd.training import ExperimentConfig, run
 
 
 @pytest.fixture

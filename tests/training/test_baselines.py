@@ -8,8 +8,9 @@ import tensorflow as tf
 
 from tests.data.refusals import refuses
 from tff_pcdd import data, methods, models
+from tff_pcdd.experiment import planning
 from tff_pcdd.federated import SGD, aggregators
-from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig, planning
+from tff_pcdd.training import ExperimentConfig, Simulation, TrainingConfig
 
 CLASSES, INPUTS, ROUNDS, EPOCHS = 3, 4, 3, 2
 RATE, MOMENTUM, DECAY = 0.2, 0.9, 0.01

@@ -6,9 +6,7 @@ import pytest
 
 from tests.training.runs import CONFIG, metrics, rows, stopped_in_round
 from tff_pcdd.training import Callback, History, Run, run_experiment
-from tff_pcdd.training.callbacks.csv_log import CsvLog
-from tff_pcdd.training.callbacks.progress import Progress
-from tff_pcdd.training.callbacks.tensorboard import TensorBoard
+from tff_pcdd.training.callbacks import CsvLog, Progress, TensorBoard
 
 COLUMNS = ["round", "ga", "pa", "seconds"]
 

@@ -9,8 +9,8 @@ import pytest
 from tests import support
 from tests.data.refusals import refuses
 from tff_pcdd import files
+from tff_pcdd.experiment.client_store import MemoryStore
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
-from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.disk_store import DiskStore
 
 
@@ -92,7 +92,7 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(manager, monkeypatch,
         (path.parent / f".{path.name}.1.tmp").write_bytes(b"half")
         raise KeyboardInterrupt
 
-    monkeypatch.setattr("tff_pcdd.training.checkpoints.trees.save_tree", fail)
+    monkeypatch.setattr("tff_pcdd.training.checkpoints.save_tree", fail)
     with pytest.raises(KeyboardInterrupt):
         manager.save(Checkpoint(2, server(2)), memory())
     assert manager.rounds() == [1]

@@ -11,6 +11,7 @@ import pytest
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tests.training.test_nonfinite import DIVERGING
 from tff_pcdd import data
+from tff_pcdd.experiment import simulation
 from tff_pcdd.training import (
     Callback,
     Run,
@@ -19,7 +20,6 @@ from tff_pcdd.training import (
     evaluate_run,
     predictions,
     run_experiment,
-    simulation,
 )
 
 pytestmark = pytest.mark.usefixtures("shared_computations")

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from tff_pcdd import files
+from tff_pcdd.experiment.client_store import MemoryStore
 from tff_pcdd.training import disk_store
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
-from tff_pcdd.training.client_store import MemoryStore
 from tff_pcdd.training.disk_store import DiskStore
 
 

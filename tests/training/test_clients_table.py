@@ -10,9 +10,9 @@ import pytest
 from tests.markdown_tables import table_rows
 from tff_pcdd import data
 from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.experiment.model_evaluation import Answers
 from tff_pcdd.training import clients_table
-from tff_pcdd.training.client_results import confusion_matrices
-from tff_pcdd.training.model_evaluation import Answers
+from tff_pcdd.training.predictions import confusion_matrices
 
 NAMES = ("a|b", "c", "samples")
 IDS = ("St. Mary", "north | east", "no test", "no train")
@@ -195,7 +195,7 @@ def test_confusion_matrices():
 
 
 def test_large_confusion_matrices_are_left_out(monkeypatch):
-    monkeypatch.setattr("tff_pcdd.training.client_results._MAX_ENTRIES", 4 * 9 - 1)
+    monkeypatch.setattr("tff_pcdd.training.predictions._MAX_ENTRIES", 4 * 9 - 1)
     assert sorted(confusion_matrices(federation(), answers())) == ["class_names", "global"]
-    monkeypatch.setattr("tff_pcdd.training.client_results._MAX_ENTRIES", 8)
+    monkeypatch.setattr("tff_pcdd.training.predictions._MAX_ENTRIES", 8)
     assert sorted(confusion_matrices(federation(), answers())) == ["class_names"]

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from tff_pcdd.training import cohorts
+from tff_pcdd.experiment import cohorts
 
 
 def test_cohorts_are_a_function_of_seed_and_round():

@@ -20,11 +20,11 @@ from tests import support
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG
 from tff_pcdd import data, files
+from tff_pcdd.data.digest import data_digest
 from tff_pcdd.errors import DamagedFileError, DataError, WriteError
-from tff_pcdd.training import History, manifests, results, run_directory, trees
+from tff_pcdd.experiment.client_store import MemoryStore
+from tff_pcdd.training import History, checkpoints, manifests, run_directory
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
-from tff_pcdd.training.client_store import MemoryStore
-from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.disk_store import DiskStore
 
 METRICS = "round,ga,seconds\n1,10.5,0.25\n2,,0.5\n3,30,0.25\n"
@@ -93,7 +93,7 @@ def test_an_archive_that_cannot_be_written_is_silent_when_collected(tmp_path):
         patch.setattr(sys, "unraisablehook", caught.append)
         patch.setattr(files._Output, "write", write)
         with pytest.raises(WriteError, match="No space left"):
-            trees.save_tree(tmp_path / "tree.npz", server(1))
+            checkpoints.save_tree(tmp_path / "tree.npz", server(1))
         gc.collect()
     assert not caught
     assert not os.listdir(tmp_path)
@@ -307,7 +307,7 @@ def test_damaged_tables_are_refused_or_replaced(finished, text, reason, caplog):
         History.read(path)
     assert str(error.value).startswith(f"{path} is damaged (")
     assert reason in str(error.value)
-    assert results.read_history(finished).points("ga") == [(1, 10.5), (3, 30.0)]
+    assert run_directory.read_history(finished).points("ga") == [(1, 10.5), (3, 30.0)]
     assert caplog.messages == [f"{error.value}; using the copy in the checkpoint of round 3"]
 
 
@@ -315,16 +315,16 @@ def test_damaged_tables_are_refused_or_replaced(finished, text, reason, caplog):
 def test_a_table_with_other_rows_is_replaced(finished, text, caplog):
     """Each of them could be a whole table, so only the copy tells that it is not."""
     (finished / "metrics.csv").write_text(text)
-    assert results.read_history(finished).column("round") == [1, 2, 3]
+    assert run_directory.read_history(finished).column("round") == [1, 2, 3]
     assert "metrics.csv differs from its copy in the checkpoint" in caplog.text
-    results.repair(finished)
+    run_directory.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
     (finished / "metrics.csv").unlink()
-    results.repair(finished)
+    run_directory.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
     caplog.clear()
-    results.repair(finished)
-    assert results.read_history(finished).column("round") == [1, 2, 3]
+    run_directory.repair(finished)
+    assert run_directory.read_history(finished).column("round") == [1, 2, 3]
     assert not caplog.records
 
 
@@ -332,9 +332,9 @@ def test_later_rows_and_new_columns_are_no_damage(finished):
     """An interrupted process may have measured more than the one before."""
     path = finished / "metrics.csv"
     path.write_text("round,ga,seconds,diag\n1,10.5,0.25,\n2,,0.5,\n3,30,0.25,\n4,1,1,1\n")
-    assert results.damage_of_metrics(path.parent, METRICS) is None
+    assert run_directory.damage_of_metrics(path.parent, METRICS) is None
     path.write_text(path.read_text().replace("0.5,", "0.5,7"))
-    assert results.damage_of_metrics(path.parent, METRICS) is not None
+    assert run_directory.damage_of_metrics(path.parent, METRICS) is not None
 
 
 @pytest.mark.parametrize("text", ['{"ga_final": 31.0, "pa_final": null}', "", "{", "\x00" * 40])
@@ -344,7 +344,7 @@ def test_a_damaged_summary_is_replaced(finished, text, caplog):
     path.write_text(text)
     assert run_directory.read_summary(finished) == {"ga_final": 30.0, "pa_final": None}
     assert f"{path} is damaged or was changed; using the copy" in caplog.text
-    results.repair(finished)
+    run_directory.repair(finished)
     assert path.read_text() == whole
 
 
@@ -352,7 +352,7 @@ def test_copies_that_differ_from_both_files_are_not_used(finished):
     """The checkpoint may be that of a run with the same settings and other data."""
     (finished / "summary.json").write_text('{"ga_final": 31.0}')
     (finished / "metrics.csv").write_text(METRICS.replace("30", "31"))
-    for read in (run_directory.read_summary, results.read_history, results.repair):
+    for read in (run_directory.read_summary, run_directory.read_history, run_directory.repair):
         with pytest.raises(DamagedFileError) as error:
             read(finished)
         assert "and so does summary.json" in str(error.value)
@@ -361,7 +361,7 @@ def test_copies_that_differ_from_both_files_are_not_used(finished):
 
 def test_an_incomplete_last_line_of_a_finished_run_is_dropped(finished):
     (finished / "metrics.csv").write_text(METRICS + "4,")
-    results.repair(finished)
+    run_directory.repair(finished)
     assert (finished / "metrics.csv").read_text() == METRICS
 
 
@@ -468,7 +468,7 @@ def test_a_finished_run_tells_of_its_lost_checkpoint(damage, saved, caplog):
     elif damage == "deleted":
         for path in folder.iterdir():
             path.unlink()
-    results.warn_of_lost_checkpoint(saved)
+    run_directory.warn_of_lost_checkpoint(saved)
     warned = [record.getMessage() for record in caplog.records]
     assert len(warned) == (damage not in ("none", "deleted"))
     for message in warned:

@@ -10,9 +10,10 @@ import tensorflow_federated as tff
 
 from tests import support
 from tests.training.runs import CONFIG, assert_same_run, rows
+from tff_pcdd.experiment import simulation
 from tff_pcdd.federated import LocalWork, aggregators
 from tff_pcdd.federated.aggregators import TffAggregator
-from tff_pcdd.training import Simulation, run_experiment, simulation
+from tff_pcdd.training import Simulation, run_experiment
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]
 

@@ -7,7 +7,7 @@ import pytest
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round
 from tff_pcdd.training import ExperimentConfig, History, run_experiment
-from tff_pcdd.training.callbacks.early_stopping import EarlyStopping
+from tff_pcdd.training.callbacks import EarlyStopping
 
 
 def history(values, every=1):

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from tests.training.runs import CONFIG, rows
+from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
 from tff_pcdd.training import ExperimentConfig, run_experiment
-from tff_pcdd.training.evaluation_schedule import Due, EvaluationSchedule
 
 ROUNDS = range(1, 101)
 

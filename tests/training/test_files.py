@@ -14,7 +14,8 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import files
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import trees
+from tff_pcdd.experiment.client_store import to_numpy
+from tff_pcdd.training import checkpoints
 
 TREE = OrderedDict(
     weights=[np.arange(6, dtype=np.float32).reshape(2, 3), np.float32(0.5)],
@@ -107,11 +108,11 @@ def test_checking_a_lock_creates_no_files(tmp_path):
 
 def test_a_loaded_tree_equals_the_saved_one(tmp_path):
     path = tmp_path / "tree.npz"
-    trees.save_tree(path, TREE)
+    checkpoints.save_tree(path, TREE)
     template = tf.nest.map_structure(np.zeros_like, TREE)
-    support.assert_trees_equal(trees.load_tree(path, template), TREE)
+    support.assert_trees_equal(checkpoints.load_tree(path, template), TREE)
     for loaded, saved in zip(
-        tf.nest.flatten(trees.load_tree(path, template)), tf.nest.flatten(TREE), strict=True
+        tf.nest.flatten(checkpoints.load_tree(path, template)), tf.nest.flatten(TREE), strict=True
     ):
         assert loaded.dtype == saved.dtype
         assert loaded.shape == saved.shape
@@ -119,11 +120,11 @@ def test_a_loaded_tree_equals_the_saved_one(tmp_path):
 
 def test_tensors_are_saved_as_arrays(tmp_path):
     path = tmp_path / "tree.npz"
-    trees.save_tree(path, {"a": tf.constant([1.0, 2.0])})
+    checkpoints.save_tree(path, {"a": tf.constant([1.0, 2.0])})
     np.testing.assert_array_equal(
-        trees.load_tree(path, {"a": np.zeros(2, np.float32)})["a"], [1, 2]
+        checkpoints.load_tree(path, {"a": np.zeros(2, np.float32)})["a"], [1, 2]
     )
-    converted = trees.to_numpy({"a": tf.constant([1.0]), "b": [2]})
+    converted = to_numpy({"a": tf.constant([1.0]), "b": [2]})
     assert isinstance(converted["a"], np.ndarray)
     assert isinstance(converted["b"][0], np.ndarray)
 
@@ -140,9 +141,9 @@ def test_tensors_are_saved_as_arrays(tmp_path):
 )
 def test_loading_with_another_structure_raises(tmp_path, template):
     path = tmp_path / "tree.npz"
-    trees.save_tree(path, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
+    checkpoints.save_tree(path, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
     with pytest.raises(ValueError, match=r"tree.npz was written for another model or method"):
-        trees.load_tree(path, template)
+        checkpoints.load_tree(path, template)
 
 
 def is_ours(path: pathlib.Path) -> bool:

@@ -11,7 +11,7 @@ import sys
 import numpy as np
 import pytest
 
-from tff_pcdd import disks, files
+from tff_pcdd import files
 from tff_pcdd.errors import SettingError, WriteError
 
 
@@ -113,7 +113,7 @@ def test_directories_are_created_renamed_and_removed(tmp_path):
 
 
 def test_a_directory_is_tried_out(tmp_path, monkeypatch):
-    disks.check_writable(tmp_path / "new" / "below")
+    files.check_writable(tmp_path / "new" / "below")
     assert not os.listdir(tmp_path)
 
     def fails(_):
@@ -121,7 +121,7 @@ def test_a_directory_is_tried_out(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", fails)
     with pytest.raises(SettingError) as caught:
-        disks.check_writable(tmp_path / "new", "export_dir")
+        files.check_writable(tmp_path / "new", "export_dir")
     assert (caught.value.setting, caught.value.value) == ("export_dir", str(tmp_path / "new"))
     assert f"cannot write to {tmp_path}: Disk quota exceeded" in caught.value.reason
     assert not os.listdir(tmp_path)
@@ -129,10 +129,10 @@ def test_a_directory_is_tried_out(tmp_path, monkeypatch):
 
 def test_too_little_space(tmp_path, monkeypatch):
     usage = type("usage", (), {"free": 2_500_000})
-    monkeypatch.setattr(disks.shutil, "disk_usage", lambda path: usage)
-    disks.check_space(tmp_path / "new", 2_500_000, "the checkpoints")
+    monkeypatch.setattr(files.shutil, "disk_usage", lambda path: usage)
+    files.check_space(tmp_path / "new", 2_500_000, "the checkpoints")
     with pytest.raises(SettingError) as caught:
-        disks.check_space(tmp_path / "new", 3_210_000_000, "the checkpoints")
+        files.check_space(tmp_path / "new", 3_210_000_000, "the checkpoints")
     assert caught.value.reason.startswith("the checkpoints need up to 3.2 GB, and 2.5 MB are free")
 
 
@@ -150,10 +150,10 @@ def test_a_real_disk_that_is_full(tmp_path):
         assert os.listdir(tmp_path) == ["a.npz"]
         assert np.load(path)["arr_0"].size == 9
         with pytest.raises(SettingError, match=r"the states need up to 2 MB, and .* are free"):
-            disks.check_space(tmp_path, 2 * 10**6, "the states")
+            files.check_space(tmp_path, 2 * 10**6, "the states")
         with contextlib.suppress(OSError):
             (tmp_path / "all").write_bytes(bytes(2**20))
         with pytest.raises(SettingError, match="No space left on device"):
-            disks.check_writable(tmp_path)
+            files.check_writable(tmp_path)
     finally:
         subprocess.run(["umount", str(tmp_path)], check=True)

@@ -2,8 +2,8 @@
 
 import pytest
 
+from tff_pcdd.experiment.history import csv_text, format_value
 from tff_pcdd.training import History
-from tff_pcdd.training.history import csv_text, format_value
 
 COLUMNS = ["round", "ga", "pa", "seconds", "upload_bytes", "download_bytes"]
 

@@ -7,15 +7,10 @@ import pytest
 from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, assert_same_run, stopped_in_round
 from tff_pcdd.errors import DataError
-from tff_pcdd.training import (
-    ExperimentConfig,
-    manifests,
-    planning,
-    run_directory,
-    run_experiment,
-)
-from tff_pcdd.training.history import History
-from tff_pcdd.training.results import answer_files
+from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.history import History
+from tff_pcdd.training import ExperimentConfig, manifests, run_directory, run_experiment
+from tff_pcdd.training.run_directory import answer_files
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 

@@ -11,9 +11,9 @@ import tensorflow as tf
 from tests.training.runs import CONFIG, metrics, rows, summary
 from tff_pcdd import export
 from tff_pcdd.errors import DataError
+from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.federated import LocalWork, aggregators
 from tff_pcdd.training import History, Simulation, plots, run_experiment
-from tff_pcdd.training.nonfinite import NonfiniteLog
 from tff_pcdd.training.summary import summarize_accuracies
 
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]

@@ -11,18 +11,13 @@ from tests.data.refusals import refuses
 from tests.training.runs import CONFIG, rows
 from tff_pcdd import data, methods
 from tff_pcdd.evaluation import metrics
+from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.accuracies import Groups, global_accuracies
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import TffAggregator
 from tff_pcdd.federated.weights import load
 from tff_pcdd.models import KerasBackbone
-from tff_pcdd.training import (
-    ExperimentConfig,
-    Simulation,
-    planning,
-    restore_run,
-    run_experiment,
-)
-from tff_pcdd.training.accuracies import Groups, global_accuracies
+from tff_pcdd.training import ExperimentConfig, Simulation, restore_run, run_experiment
 
 pytestmark = pytest.mark.integration
 

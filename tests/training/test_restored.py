@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 
 from tests.training.runs import CONFIG, rows
-from tff_pcdd.training import accuracies, evaluate_run, restore_run, run_experiment
+from tff_pcdd.experiment import accuracies
+from tff_pcdd.training import evaluate_run, restore_run, run_experiment
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -74,7 +75,7 @@ def test_a_restored_run_computes_the_next_round_as_the_run_did(unbroken, options
 def test_evaluation_ends_the_runtime(unbroken, options, monkeypatch):
     closed = []
     monkeypatch.setattr(
-        "tff_pcdd.training.simulation.Simulation.close", lambda self: closed.append(self)
+        "tff_pcdd.experiment.simulation.Simulation.close", lambda self: closed.append(self)
     )
     evaluate_run(CONFIG, unbroken, options)
     assert len(closed) == 1

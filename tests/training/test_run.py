@@ -18,7 +18,8 @@ from tests.training.runs import (
     summary,
 )
 from tff_pcdd import data, files
-from tff_pcdd.training import ExperimentConfig, Run, Simulation, cohorts, run, run_experiment
+from tff_pcdd.experiment import cohorts
+from tff_pcdd.training import ExperimentConfig, Run, Simulation, run, run_experiment
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 

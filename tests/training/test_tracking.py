@@ -18,15 +18,14 @@ import pytest
 
 from tests.training.runs import CONFIG, rows, stopped_in_round
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import History, RunOptions, run_experiment
-from tff_pcdd.training.callbacks import tracking
+from tff_pcdd.training import History, RunOptions, run_experiment, trackers
 
 # `make test` installs the trackers; the package works without them.
 needs = {
     name: pytest.mark.skipif(
         importlib.util.find_spec(name) is None, reason=f"{name} is not installed"
     )
-    for name in tracking.TRACKERS
+    for name in trackers.TRACKERS
 }
 
 
@@ -156,7 +155,7 @@ def _records_of_log(path):
             record = b""
 
 
-class Failing(tracking.Tracker):
+class Failing(trackers.Tracker):
     """A tracker that fails in one of its functions."""
 
     package = "failing"
@@ -217,7 +216,7 @@ def test_a_tracker_that_fails_later_does_not_end_the_run(where, caplog):
 def test_unknown_and_missing_trackers_are_refused(monkeypatch):
     with pytest.raises(SettingError, match="'neptune' is not one of mlflow, wandb"):
         RunOptions(tracking="neptune")
-    monkeypatch.setitem(tracking.TRACKERS, "not_installed", "Any")
+    monkeypatch.setitem(trackers.TRACKERS, "not_installed", "Any")
     with pytest.raises(SettingError, match="the package not_installed is not installed; the extra"):
         RunOptions(tracking="not_installed")
     assert RunOptions().tracker_names() == []

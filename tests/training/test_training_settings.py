@@ -6,16 +6,10 @@ import numpy as np
 import pytest
 
 from tests.data.refusals import refuses
+from tff_pcdd.experiment import cohorts, planning
+from tff_pcdd.experiment.history import History
 from tff_pcdd.settings import describe, implied_defaults
-from tff_pcdd.training import (
-    ExperimentConfig,
-    TrainingConfig,
-    cohorts,
-    manifests,
-    planning,
-    run_directory,
-)
-from tff_pcdd.training.history import History
+from tff_pcdd.training import ExperimentConfig, TrainingConfig, manifests, run_directory
 
 NEW = {
     "client_optimizer": "sgd",

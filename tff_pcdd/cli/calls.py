@@ -10,12 +10,15 @@ import contextlib
 import datetime
 import json
 import os
+import platform
+import subprocess
 import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
+from tff_pcdd import files, machine, stack
+from tff_pcdd._version import __version__
 
 # What a record says of the machine and the software.
 _MACHINE = (
@@ -45,9 +48,7 @@ def recorded(
     Raises:
         WriteError: the file cannot be written.
     """
-    from tff_pcdd.benchmarks.report import describe_machine
-
-    machine = describe_machine()
+    described = describe_machine()
     start, process = time.monotonic(), os.getpid()
     files.make_directory(path.parent)
     if anew:
@@ -59,7 +60,7 @@ def recorded(
             "process": process,
             "arguments": list(arguments),
             **further,
-            **{name: machine[name] for name in _MACHINE},
+            **{name: described[name] for name in _MACHINE},
         },
     )
     completed = False
@@ -82,3 +83,48 @@ def _append(path: Path, record: dict[str, Any]) -> None:
     """Adds a line; the file is replaced, so a full disk leaves no half-written line in it."""
     earlier = path.read_text(encoding="utf-8") if path.exists() else ""
     files.write_text(path, f"{earlier}{json.dumps(record, ensure_ascii=False)}\n")
+
+
+def describe_machine() -> dict[str, Any]:
+    """The machine, its load and the versions of the software."""
+    cpu, memory = platform.processor() or platform.machine(), None
+    for line in machine.lines_of(machine.CPUINFO):
+        if line.startswith("model name"):
+            cpu = line.partition(":")[2].strip()
+            break
+    for line in machine.lines_of(Path("/proc/meminfo")):
+        if line.startswith("MemTotal"):
+            memory = round(int(line.split()[1]) / 2**20, 1)
+    return {
+        "cores": len(os.sched_getaffinity(0)),
+        "cpu": cpu,
+        "bfloat16": machine.bfloat16_instructions(),
+        "memory_gib": memory,
+        "system": platform.platform(terse=True),
+        "date": datetime.date.today().isoformat(),
+        "version": __version__,
+        "commit": _commit(),
+        "python": platform.python_version(),
+        "tensorflow": stack.version("tensorflow"),
+        "tensorflow_federated": stack.version("tensorflow-federated"),
+        "ray": stack.version("ray"),
+        "load_average": [round(load, 2) for load in os.getloadavg()],
+    }
+
+
+def _commit() -> str | None:
+    """The commit of the clone that this package lies in, and whether files differ from it."""
+    git = ("git", "-C", str(Path(__file__).parent))
+    try:
+        commit, changes = (
+            subprocess.run(
+                [*git, *arguments], check=True, capture_output=True, text=True
+            ).stdout.strip()
+            for arguments in (
+                ("rev-parse", "--short=12", "HEAD"),
+                ("status", "--porcelain", "--untracked-files=no"),
+            )
+        )
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return f"{commit} with uncommitted changes" if changes else commit

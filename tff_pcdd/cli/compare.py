@@ -23,10 +23,10 @@ from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import aggregators, server_optimizers
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
-from tff_pcdd.training.refusals import Refusals
 
 _GROUP = "Comparison"
 

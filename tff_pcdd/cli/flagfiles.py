@@ -11,7 +11,7 @@ import os
 from collections.abc import Iterator, Sequence
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training.results import COMPARISON_TABLE, CONFIG, SWEEP_TABLE
+from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, SWEEP_TABLE
 from tff_pcdd.training.run_directory import path_settings
 
 _FLAG = "flagfile"

@@ -147,6 +147,8 @@ class Flags:
 
     def _hint(self, name: str) -> str:
         """The end of the error about an unknown flag: who has it, and what may be meant."""
+        if moved := other_names.MOVED.get(name):
+            return f"; {moved}"
         # Not at the top, because the programs import this module.
         from tff_pcdd.cli import other_programs
 

@@ -10,12 +10,12 @@ from tff_pcdd import methods
 from tff_pcdd.cli import compare, experiments, other_names
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import client_optimizers
 from tff_pcdd.settings import describe, flat_name, option_fields
-from tff_pcdd.studies.halving import Halving
-from tff_pcdd.studies.outcomes import Point
+from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.tuning import Halving
 from tff_pcdd.training import ExperimentConfig
-from tff_pcdd.training.refusals import Refusals
 
 # What every method tries unless --grid says otherwise; scaled for optimizers with another default.
 LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03", "0.1")

@@ -48,6 +48,13 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
 }
 
 
+# Flags that are now those of another program.
+MOVED = dict.fromkeys(
+    ("publish_dir", "add_methods"),
+    "`python -m publication`, in a clone, makes the pages about published sweeps",
+)
+
+
 def similar(name: str, known: Iterable[str]) -> list[str]:
     """The flags or other names that a user may have meant, best first.
 

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from tff_pcdd.cli import benchmark, compare, evaluate, export, partition, report, sweep, train
+from tff_pcdd.cli import compare, evaluate, export, partition, report, sweep, train
 from tff_pcdd.cli.flags import Flags
 
-_PROGRAMS = (train, compare, sweep, evaluate, export, partition, benchmark, report)
+_PROGRAMS = (train, compare, sweep, evaluate, export, partition, report)
 
 
 def having(name: str) -> list[str]:

@@ -11,7 +11,7 @@ from __future__ import annotations
 import pathlib
 from collections.abc import Sequence
 
-from tff_pcdd import disks
+from tff_pcdd import files
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.training import ExperimentConfig
@@ -32,12 +32,12 @@ def main(flags: Flags) -> None:
     config = experiments.read_config(flags, "fedavg")
     output_dir = flags.required("output_dir")
 
-    from tff_pcdd.studies import partition_report
+    from tff_pcdd.report import partition
 
     config.data.source.refuse_results(pathlib.Path(output_dir))
-    partition_report.check_directory(pathlib.Path(output_dir))
-    disks.check_writable(pathlib.Path(output_dir))
-    print(partition_report.write(config.data, config.data.build(), output_dir))
+    partition.check_directory(pathlib.Path(output_dir))
+    files.check_writable(pathlib.Path(output_dir))
+    print(partition.write(config.data, config.data.build(), output_dir))
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -3,7 +3,6 @@
     python -m tasks.report --run_dir=runs/fedgela
     python -m tasks.report --comparison_dir=runs/compare
     python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --output_dir=runs/summary
-    python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --publish_dir=docs/comparison
 
 Writes report.html into the directory: who holds what, learning curves, a table of clients that can
 be sorted, confusion matrices, costs, settings, warnings and model cards. tasks.train and
@@ -11,11 +10,6 @@ tasks.compare do so themselves when they have finished.
 
 With --output_dir, several comparisons, or sweeps over methods, are summarized: ranks of the methods
 over the federations, with paired tests. Writes summary.md, summary.csv and summary.png.
-
-With --publish_dir, what pages need of finished sweeps over methods is written to a folder for each,
-and the pages, docs/comparison.md and others in its folder, are made from all folders; without
---comparison_dirs, only the pages are made. With --add_methods, sweeps over a few methods join what
-has been published under their names.
 """
 
 from __future__ import annotations
@@ -54,23 +48,6 @@ def define(flags: Flags) -> None:
         "Accuracies by which the summary ranks methods: columns of comparison.csv.",
         _SUMMARY,
     )
-    flags.add(
-        str,
-        "publish_dir",
-        None,
-        "Directory of published results, in which each sweep gets a folder of its name, instead of "
-        "--output_dir. The page beside it, with the suffix .md, and others in it are made from all "
-        "folders.",
-        _SUMMARY,
-    )
-    flags.add(
-        bool,
-        "add_methods",
-        False,
-        "With --publish_dir: keep the other methods that have been published under the name of a "
-        "sweep, and add those of the sweep, or replace them.",
-        _SUMMARY,
-    )
 
 
 def define_automatic(flags: Flags) -> None:
@@ -91,17 +68,10 @@ def write_automatically(flags: Flags, **directory: str) -> None:
 
 def main(flags: Flags) -> None:
     """Writes the report and says what is left out."""
-    if flags["publish_dir"] is not None:
-        _publish(flags)
-        return
     if flags["comparison_dirs"] is not None:
         _summarize(flags)
         return
-    for name in ("output_dir", "measures", "add_methods"):
-        if flags.is_given(name):
-            value = flags[name]
-            shown = ",".join(value) if isinstance(value, list) else value
-            raise SettingError(name, shown, "applies only with comparison_dirs")
+    _refuse_given(flags, ("output_dir", "measures"), "applies only with comparison_dirs")
     from tff_pcdd import report
 
     written = report.write_report(
@@ -114,42 +84,22 @@ def main(flags: Flags) -> None:
     print(written.path)
 
 
-def _refuse_with(flags: Flags, other: str, *names: str) -> None:
-    """Refuses flags that another one excludes."""
+def _refuse_given(flags: Flags, names: Sequence[str], reason: str) -> None:
     for name in names:
         if flags.is_given(name):
             value = flags[name]
             shown = ",".join(value) if isinstance(value, list) else value
-            raise SettingError(name, shown, f"cannot be combined with {other}")
-
-
-def _publish(flags: Flags) -> None:
-    """Publishes sweeps over methods, and makes the page about all that have been published."""
-    _refuse_with(
-        flags, "publish_dir", "run_dir", "comparison_dir", "output_file", "output_dir", "measures"
-    )
-    publish_dir = flags.required("publish_dir")
-    if flags["add_methods"] and not flags["comparison_dirs"]:
-        raise SettingError("add_methods", True, "needs the sweeps to add; set comparison_dirs")
-    from tff_pcdd.publication import publishing, writing
-
-    for sweep_dir in flags["comparison_dirs"] or ():
-        print(publishing.publish(sweep_dir, publish_dir, add_methods=flags["add_methods"]))
-    page, missing = writing.write(publish_dir)
-    for line in missing:
-        print(f"not explained: {line}", file=sys.stderr)
-    print(page)
+            raise SettingError(name, shown, reason)
 
 
 def _summarize(flags: Flags) -> None:
     """Writes the summary of several comparisons and prints its tables."""
-    _refuse_with(
-        flags, "comparison_dirs", "run_dir", "comparison_dir", "output_file", "add_methods"
-    )
+    other = ("run_dir", "comparison_dir", "output_file")
+    _refuse_given(flags, other, "cannot be combined with comparison_dirs")
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
-    from tff_pcdd.publication import summaries
+    from tff_pcdd.report import rankings
 
-    print(summaries.summarize(directories, output_dir, flags.required("measures")))
+    print(rankings.summarize(directories, output_dir, flags.required("measures")))
     print(f"tables and picture in {output_dir}")
 
 

@@ -32,7 +32,7 @@ from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training.results import SWEEP_TABLE
+from tff_pcdd.training.file_names import SWEEP_TABLE
 from tff_pcdd.training.summary import BEST_ROUNDS
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"

@@ -13,7 +13,7 @@ from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.slugs import slugs
 from tff_pcdd.methods import Method
 from tff_pcdd.training import ExperimentConfig
-from tff_pcdd.training.results import CLIENTS
+from tff_pcdd.training.file_names import CLIENTS
 
 # The most clients that an error lists.
 _LISTED = 20

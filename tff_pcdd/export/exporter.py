@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd import data, disks, files
+from tff_pcdd import data, files
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, check_formats, choose_clients
@@ -84,7 +84,7 @@ def export_run(
     check_choice(config.method, options)
     check_formats(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)
-    disks.check_writable(Path(export_dir), "export_dir")
+    files.check_writable(Path(export_dir), "export_dir")
     run = restore_run(config, run_dir, run_options, round_number, federation=federation)
     with contextlib.ExitStack() as stack:
         # Releases the runtime if a check fails; otherwise `_export` does.

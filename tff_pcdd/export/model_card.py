@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tff_pcdd import data, markdown, stack
+from tff_pcdd import data, stack, tables
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
@@ -233,6 +233,4 @@ def _versions() -> Iterator[tuple[str, str]]:
 
 
 def _table(columns: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
-    return markdown.table(
-        [[markdown.escape(str(cell)) for cell in line] for line in (columns, *rows)]
-    )
+    return tables.table([[tables.escape(str(cell)) for cell in line] for line in (columns, *rows)])

@@ -17,13 +17,13 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.prototypes import PrototypeMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.feddc import FedDC
 from tff_pcdd.methods.feddyn import FedDyn
 from tff_pcdd.methods.fednova import FedNova
 from tff_pcdd.methods.fedprox import FedProx
 from tff_pcdd.methods.moon import Moon
-from tff_pcdd.methods.prototypes import PrototypeMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

@@ -33,10 +33,10 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.gradients import gradients_at, with_gradients
+from tff_pcdd.methods._shared.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.gradients import gradients_at, with_gradients
 from tff_pcdd.methods.network import Placement, cross_entropy
-from tff_pcdd.methods.own_model import OWN, OwnModelMethod
 from tff_pcdd.methods.records import Phase
 from tff_pcdd.settings import option
 

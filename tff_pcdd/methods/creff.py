@@ -47,9 +47,9 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.retraining import RetrainingMethod, train_head, with_ones
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.records import Upload
-from tff_pcdd.methods.retraining import RetrainingMethod, train_head, with_ones
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

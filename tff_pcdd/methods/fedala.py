@@ -27,8 +27,8 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.gradients import gradients_of, with_gradients
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.gradients import gradients_of, with_gradients
 from tff_pcdd.methods.network import Placement, cross_entropy, owned_weights
 from tff_pcdd.methods.records import Phase, Upload
 from tff_pcdd.settings import option

@@ -37,11 +37,11 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.generator import Generator
+from tff_pcdd.methods._shared.rows import in_own_row
 from tff_pcdd.methods.contract import Method, register
-from tff_pcdd.methods.generator import Generator
 from tff_pcdd.methods.network import cross_entropy
 from tff_pcdd.methods.records import Phase, Upload
-from tff_pcdd.methods.rows import in_own_row
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

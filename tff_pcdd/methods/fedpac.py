@@ -40,12 +40,12 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods.combination import head_weights
+from tff_pcdd.methods._shared.combination import head_weights
+from tff_pcdd.methods._shared.prototypes import AlignedMethod
+from tff_pcdd.methods._shared.rows import in_own_row
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement, cross_entropy
-from tff_pcdd.methods.prototypes import AlignedMethod
 from tff_pcdd.methods.records import Phase, Upload
-from tff_pcdd.methods.rows import in_own_row
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

@@ -21,9 +21,9 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.prototypes import PrototypeMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import cross_entropy, linear_head, projection
-from tff_pcdd.methods.prototypes import PrototypeMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

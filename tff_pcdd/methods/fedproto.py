@@ -29,9 +29,9 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.prototypes import AlignedMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import Placement
-from tff_pcdd.methods.prototypes import AlignedMethod
 from tff_pcdd.methods.records import Upload
 from tff_pcdd.settings import option
 

@@ -28,10 +28,10 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.gradients import gradients_at, gradients_of, with_gradients
+from tff_pcdd.methods._shared.received import ReceivedModelMethod
 from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.gradients import gradients_at, gradients_of, with_gradients
 from tff_pcdd.methods.network import Network, cross_entropy, owned_weights
-from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

@@ -32,9 +32,9 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd.methods._shared.received import ReceivedModelMethod
 from tff_pcdd.methods.contract import register
 from tff_pcdd.methods.network import cross_entropy
-from tff_pcdd.methods.received import ReceivedModelMethod
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():

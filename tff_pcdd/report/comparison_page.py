@@ -8,23 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.report import (
-    cards,
-    charts,
-    comparison_results,
-    findings,
-    method_tables,
-    settings_table,
-    site_table,
-    sites,
-    text,
-)
-from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.report.reading import Directory, name_of
-from tff_pcdd.report.sites import Site
+from tff_pcdd.report import cards, charts, findings, method_tables, settings_table, site_table, text
+from tff_pcdd.results import by_client, comparison
+from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.comparison import Result
+from tff_pcdd.results.reading import Directory, name_of
 from tff_pcdd.studies.run_groups import ALONE
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE, CONFIG
+from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG
 from tff_pcdd.training.run_directory import REPORT
 
 
@@ -55,16 +46,16 @@ def content(directory: Directory) -> dict[str, Any]:
         DamagedFileError: comparison.csv is damaged.
     """
     try:
-        results = comparison_results.read(directory)
+        results = comparison.read(directory)
     except FileNotFoundError:
         reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
         if (directory.path / CONFIG).exists():
             reason = "holds a run; name it with run_dir"
         raise SettingError("comparison_dir", directory.path, reason) from None
-    found = comparison_results.settings(directory, results)
+    found = comparison.settings(directory, results)
     settings = [(result.method, values) for result, values in found]
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
-    every = directory.attempt(CLIENTS, sites.read_all, directory) or []
+    every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
     partitions = list(dict.fromkeys(result.partition for result in results))
     parts = [_part(directory, name, results, clients) for name in partitions]
@@ -123,7 +114,7 @@ def _sentence(results: Sequence[Result], partitions: Sequence[str]) -> str:
 
 def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[str]:
     """Runs with other data than the rest, and methods with other networks."""
-    for groups in comparison_results.by_data(runs).values():
+    for groups in comparison.by_data(runs).values():
         if len(groups) > 1:
             labels = [text.listed([run.label for run in group]) for group in groups.values()]
             yield (
@@ -163,7 +154,7 @@ def _findings(
         where = f" on {partition}" if len(partitions) > 1 else ""
         for method in dict.fromkeys(site.run[1] for site in clients):
             own = [site for site in clients if site.run[:2] == (partition, method)]
-            gains = sites.mean_by_name(own, "over_local")
+            gains = by_client.mean_by_name(own, "over_local")
             if method != ALONE:
                 yield from findings.losses(f"{method}{where} is worse than training alone", gains)
 

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from tff_pcdd.report import sites, text
-from tff_pcdd.report.sites import Site
-from tff_pcdd.training.history import History
-from tff_pcdd.training.nonfinite import is_lost
+from tff_pcdd.experiment.history import History
+from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.report import text
+from tff_pcdd.results import by_client
+from tff_pcdd.results.by_client import Site
 
 # Differences of accuracies below this many points are not reported.
 _NEGLIGIBLE = 0.05
@@ -48,7 +49,7 @@ def _whole(summary: Mapping[str, Any], name: str) -> int:
 def of_sites(found: Sequence[Site]) -> Iterator[str]:
     """Clients that are worse off, and clients that cannot be judged."""
     for column, other in (("over_global", "the global model"), ("over_local", "training alone")):
-        gains = sites.mean_by_name(found, column)
+        gains = by_client.mean_by_name(found, column)
         yield from losses(f"The personal model is worse than {other}", gains)
     for kind, noun in (("train", "training"), ("test", "test")):
         without = [_label(site.name) for site in found if not getattr(site, kind)]

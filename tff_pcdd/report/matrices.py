@@ -8,9 +8,10 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_pcdd.report import confusion, shades, text
-from tff_pcdd.report.confusion import Confusion, Mistake
-from tff_pcdd.report.sites import Sites
+from tff_pcdd.report import shades, text
+from tff_pcdd.results import confusion
+from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.confusion import Confusion, Mistake
 
 # Larger ones are drawn as pictures, without numbers.
 _MAX_CELLS, _MAX_COLUMNS = 1500, 40

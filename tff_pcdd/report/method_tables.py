@@ -5,15 +5,16 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from tff_pcdd.report import charts, comparison_results, sites, text
-from tff_pcdd.report.comparison_results import Result
-from tff_pcdd.report.reading import Directory
+from tff_pcdd import tables
+from tff_pcdd.experiment.history import History, in_common
+from tff_pcdd.report import charts, text
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.report.sites import Site
-from tff_pcdd.studies import tables
-from tff_pcdd.studies.columns import BASELINE, HEADINGS
+from tff_pcdd.results import by_client, comparison
+from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.comparison import Result
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies.run_groups import ALONE
-from tff_pcdd.training.history import History, in_common
+from tff_pcdd.tables import BASELINE, HEADINGS
 
 # Columns of the table of accuracies, by their names in comparison.csv.
 _ACCURACIES = {
@@ -54,19 +55,19 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
     for method, results in by_method.items():
-        found = {key: comparison_results.usable(results, key) for key in _ACCURACIES}
+        found = {key: comparison.usable(results, key) for key in _ACCURACIES}
         cells = [(tables.spread(values, 1), _mean(values)) for values in found.values()]
         if compared:
             cells.append(_over_local(method, results, alone))
         if clients:
             own = [site for site in clients if site.run[1] == method]
-            lowest = min(sites.mean_by_name(own, "pa").values(), default=None)
+            lowest = min(by_client.mean_by_name(own, "pa").values(), default=None)
             cells.append((text.percent(lowest), lowest))
         usable = sum(not result.diverged for result in results)
         diverged = len(results) - usable
         cells.append((tables.count(usable, usable, diverged), usable))
         note, ga = "", _mean(found["ga_final"])
-        if sites.without_global_model([site for site in clients if site.run[1] == method]):
+        if by_client.without_global_model([site for site in clients if site.run[1] == method]):
             note, ga = "no global model; GA: mean of the personal models", None
         rows.append(Row(method, cells, (ga, _mean(found["pa_final"])), note))
     return Table(columns, rows)
@@ -76,7 +77,7 @@ def _over_local(
     method: str, results: Sequence[Result], alone: Sequence[Result]
 ) -> tuple[str, float | None]:
     """PA minus that of the run of `local` with the same seed, averaged over seeds."""
-    own, others = (comparison_results.by_seed(runs, "pa_final") for runs in (results, alone))
+    own, others = (comparison.by_seed(runs, "pa_final") for runs in (results, alone))
     gains = tables.differences(own, others)
     gain = None if method == ALONE else _mean(gains)
     if gain is None:
@@ -94,13 +95,13 @@ def costs(by_method: Mapping[str, Sequence[Result]]) -> Table:
         Column("received", "bytes that a client receives in a round"),
         Column("kept", "parameters that a client keeps between rounds"),
     ]
-    baseline = _mean(comparison_results.usable(by_method.get(BASELINE, ()), "seconds_per_round"))
+    baseline = _mean(comparison.usable(by_method.get(BASELINE, ()), "seconds_per_round"))
     rows = []
     for method, results in by_method.items():
-        seconds = _mean(comparison_results.usable(results, "seconds_per_round"))
+        seconds = _mean(comparison.usable(results, "seconds_per_round"))
         ratio = seconds / baseline if seconds is not None and baseline else None
         sent, received = (_per_client(results, f"{way}_bytes") for way in ("upload", "download"))
-        kept = _mean(comparison_results.usable(results, "personal_parameters_per_client"))
+        kept = _mean(comparison.usable(results, "personal_parameters_per_client"))
         cells = [
             (tables.NO_VALUE if seconds is None else f"{seconds:.3f}", seconds),
             (tables.NO_VALUE if ratio is None else f"{ratio:.2f}×", ratio),
@@ -129,7 +130,7 @@ def curves(directory: Directory, by_method: Mapping[str, Sequence[Result]]) -> l
     """GA and PA over the rounds, averaged over seeds; the legend is sorted by the last value."""
     histories = {}
     for method, results in by_method.items():
-        found = [comparison_results.history(directory, r) for r in results if not r.diverged]
+        found = [comparison.history(directory, r) for r in results if not r.diverged]
         histories[method] = [history for history in found if history is not None]
     others = [method for method in by_method if method != BASELINE]
     drawn = []

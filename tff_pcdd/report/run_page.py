@@ -7,24 +7,22 @@ from collections.abc import Mapping
 from typing import Any
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.history import History
+from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
-from tff_pcdd.report import (
-    cards,
-    charts,
-    confusion,
-    findings,
-    matrices,
-    settings_table,
-    site_table,
-    sites,
-    text,
-)
-from tff_pcdd.report.reading import Directory, name_of, numbers
-from tff_pcdd.report.sites import Sites
+from tff_pcdd.report import cards, charts, findings, matrices, settings_table, site_table, text
+from tff_pcdd.results import by_client, confusion
+from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.reading import Directory, name_of, numbers
 from tff_pcdd.settings import describe
-from tff_pcdd.training.history import History
-from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE, CONFIG, CONFUSION, METRICS, SUMMARY
+from tff_pcdd.training.file_names import (
+    CLIENTS,
+    COMPARISON_TABLE,
+    CONFIG,
+    CONFUSION,
+    METRICS,
+    SUMMARY,
+)
 from tff_pcdd.training.run_directory import check_entries, read_summary
 
 # The curves of accuracies, by their columns in metrics.csv.
@@ -60,7 +58,7 @@ def content(directory: Directory) -> dict[str, Any]:
     check_entries(directory.path, "run_dir")
     history = directory.attempt(METRICS, directory.history) or History([])
     summary = directory.attempt(SUMMARY, _summary, directory) or {}
-    held = directory.attempt(CLIENTS, sites.read, directory)
+    held = directory.attempt(CLIENTS, by_client.read, directory)
     clients = len(held.sites) if held else None
     found = directory.attempt(CONFUSION, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
@@ -146,14 +144,14 @@ def _sentence(
 def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
     meanings = {}
-    if held and sites.without_global_model(held.sites):
+    if held and by_client.without_global_model(held.sites):
         meanings["ga_final"] = "personal models, whole test set; there is no global model"
     figures = [
         (name, f"{value:.1f} %", meanings.get(key, meaning))
         for key, (name, meaning) in _FIGURES.items()
         if isinstance(value := summary.get(key), int | float)
     ]
-    if held and (ordered := sites.defined(held.sites, "pa")):
+    if held and (ordered := by_client.defined(held.sites, "pa")):
         site, value = ordered[0]
         figures.append(("Lowest PA", f"{value:.1f} %", f"client {site.name}"))
     return figures
@@ -161,7 +159,7 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
 
 def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
     names = dict(_CURVES)
-    if held and sites.without_global_model(held.sites):
+    if held and by_client.without_global_model(held.sites):
         names["ga"] = "GA: personal models, whole test set"
     lost = [row["round"] for row in history if is_lost(row)]
     accuracies = [

@@ -7,9 +7,9 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.errors import shown
+from tff_pcdd.experiment.config import SEEDS, ExperimentConfig
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
-from tff_pcdd.training.config import SEEDS, ExperimentConfig
 
 _UNKNOWN = "of a component that is not imported here"
 

@@ -6,8 +6,9 @@ import dataclasses
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from tff_pcdd.report import sites, text
-from tff_pcdd.report.sites import Site, Sites
+from tff_pcdd.report import text
+from tff_pcdd.results import by_client
+from tff_pcdd.results.by_client import Site, Sites
 from tff_pcdd.studies.run_groups import ALONE
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
@@ -111,7 +112,7 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
             ("pa", method, f"PA of {method}", text.percent),
             ("over_local", "over local", f"PA of {method} minus that of local", text.signed),
         ):
-            values = sites.mean_by_name(own, column)
+            values = by_client.mean_by_name(own, column)
             if values and not (method == ALONE and column == "over_local"):
                 columns.append(Column(heading, meaning))
                 by_method.append((column, values, shown))

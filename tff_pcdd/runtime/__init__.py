@@ -24,9 +24,9 @@ The names and settings of runtimes are part of the command line, so importing th
 TFF and Ray, which take seconds to import, are loaded when a runtime starts.
 """
 
+from tff_pcdd.errors import ActorsLostError, RuntimeStartError, WorkerDiedError
 from tff_pcdd.runtime.config import RuntimeConfig, registry
 from tff_pcdd.runtime.contexts import Runtime, installed, use
-from tff_pcdd.runtime.errors import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 register = registry.register
 names = registry.names

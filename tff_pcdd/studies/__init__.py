@@ -11,11 +11,10 @@ from etils import epy
 
 with epy.lazy_api_imports(globals()):
     from tff_pcdd.studies.comparison import Comparison, compare
-    from tff_pcdd.studies.halving import Halving
     from tff_pcdd.studies.method_sweep import MethodSweep, sweep_methods
-    from tff_pcdd.studies.outcomes import Outcome, Point
     from tff_pcdd.studies.parallel import ParallelOptions
-    from tff_pcdd.studies.sweeps import Sweep, sweep
+    from tff_pcdd.studies.sweeps import Outcome, Point, Sweep, sweep
+    from tff_pcdd.studies.tuning import Halving
 
 __all__ = [
     "Comparison",

@@ -2,30 +2,37 @@
 
 from __future__ import annotations
 
+import functools
 import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from etils import epy
 
 from tff_pcdd import files, stages
-from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import clients, comparison_tables, study
-from tff_pcdd.studies.comparison_notes import DIFFERENT_DATA
+from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.studies import comparison_tables, study
+from tff_pcdd.studies.comparison_tables import DIFFERENT_DATA
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_groups import different_data, gain_over_local
+from tff_pcdd.studies.run_groups import ALONE, different_data, gain_over_local
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import ExperimentConfig, History, RunOptions
-from tff_pcdd.training.results import CLIENTS, COMPARISON_TABLE
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
+from tff_pcdd.training.clients_table import Row
+from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
+
+if TYPE_CHECKING:
+    from tff_pcdd.studies.study import StudyRun
+
+_logger = logging.getLogger(__name__)
+
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
     from tff_pcdd.studies import comparison_plots
     from tff_pcdd.training import plots
 
-_logger = logging.getLogger(__name__)
 
 _ROUNDS, _TABLES = "rounds.csv", "comparison.md"
 _CURVES, _BARS, _PRUNING = "comparison.png", "comparison_bars.png", "comparison_pruning.png"
@@ -130,7 +137,7 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
             partition = item.config.data.partition.describe()
             rows.append({"partition": partition, **item.summary, **known})
     study.write_csv(directory / COMPARISON_TABLE, rows)
-    study.write_csv(directory / CLIENTS, clients.rows(runs))
+    study.write_csv(directory / CLIENTS, client_rows(runs))
 
 
 def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
@@ -166,3 +173,55 @@ def _draw(directory: Path, runs: Sequence[StudyRun]) -> None:
         if comparison_plots.has_pruning(results):
             figure, _ = comparison_plots.pruning_curves(results, title)
             plots.save(figure, directory / _PRUNING)
+
+
+# The table of all clients of a comparison: a row for each run and client.
+
+
+def client_rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
+    """The rows of the comparison's clients.csv.
+
+    Args:
+        runs: the runs of the comparison; those that have not finished are left out.
+
+    Returns:
+        For each run and client `partition`, `algorithm` and `seed`, and the columns of the run's
+        clients.csv without those of single classes. `over_local` is how many percentage points the
+        personal model is better than that of method `local` with the same partition and seed, if
+        the comparison has such a run and it has not diverged.
+    """
+    tables = [(run, _read(run)) for run in runs if run.summary is not None]
+    alone = {
+        (*_key(run), row["client"]): row["pa"]
+        for run, table in tables
+        for row in table
+        if run.config.algorithm == ALONE and run.usable
+    }
+    found = []
+    for run, table in tables:
+        partition, seed = _key(run)
+        place = {"partition": partition, "algorithm": run.config.algorithm, "seed": seed}
+        for row in table:
+            known = run.config.algorithm != ALONE
+            local = alone.get((partition, seed, row["client"])) if known else None
+            found.append({**place, **clients_table.with_local(row, local)})
+    return found
+
+
+def _key(run: StudyRun) -> tuple[str, int]:
+    return run.config.data.partition.describe(), run.config.seed
+
+
+def _read(run: StudyRun) -> list[Row]:
+    """The table of a run, with a warning if there is none."""
+    try:
+        return clients_table.read(run.folder / CLIENTS)
+    except (FileNotFoundError, DamagedFileError) as error:
+        _warn(f"{run.label}: the table of clients lacks this run ({error})")
+        return []
+
+
+@functools.cache
+def _warn(text: str) -> None:
+    """Warns once, although the table is written after every run."""
+    _logger.warning("%s", text)

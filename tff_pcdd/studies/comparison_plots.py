@@ -16,10 +16,9 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from tff_pcdd.diagnostics import pruning
-from tff_pcdd.studies.columns import BASELINE
-from tff_pcdd.studies.tables import deviation
+from tff_pcdd.experiment.history import in_common
+from tff_pcdd.tables import BASELINE, deviation
 from tff_pcdd.training import History, plots
-from tff_pcdd.training.history import in_common
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
 

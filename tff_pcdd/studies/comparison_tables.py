@@ -7,10 +7,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import markdown, methods
-from tff_pcdd.studies import comparison_notes as notes
-from tff_pcdd.studies import tables
-from tff_pcdd.studies.columns import BASELINE, HEADINGS, PARTS, label
+from tff_pcdd import methods, tables
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -22,9 +19,11 @@ from tff_pcdd.studies.run_groups import (
     per_client,
     summary_values,
 )
+from tff_pcdd.tables import BASELINE, HEADINGS, PARTS, label
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
+
 
 # Further columns if samples were held out.
 _VALIDATED = {
@@ -67,29 +66,29 @@ def document(runs: Sequence[StudyRun], differing: str = "") -> str:
     by_partition = group_by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
     if differing:
-        parts.append(f"**{notes.DIFFERENT_DATA} {differing}.**")
+        parts.append(f"**{DIFFERENT_DATA} {differing}.**")
     if len(by_partition) > 1:
         parts += ["## All partitions", overview(by_partition)]
     for partition, group in by_partition.items():
         parts += [f"## {partition}", "### Accuracy", accuracies(group)]
         if by_heads := heads_and_groups(group):
-            parts += [notes.HEADS_TITLE, by_heads]
+            parts += [HEADS_TITLE, by_heads]
         if by_rounds := rounds_to_accuracy(group):
-            parts += [notes.ROUNDS_TITLE, by_rounds]
+            parts += [ROUNDS_TITLE, by_rounds]
         parts += ["### Cost", costs(group)]
-    optional = {notes.HEADS_TITLE: notes.HEADS, notes.ROUNDS_TITLE: notes.ROUNDS}
+    optional = {HEADS_TITLE: HEADS, ROUNDS_TITLE: ROUNDS}
     meanings = [note for title, note in optional.items() if title in parts]
     if _metrics(runs):
-        meanings.insert(0, notes.METRICS)
+        meanings.insert(0, METRICS)
     if baselines := baseline_names(runs):
-        meanings.insert(0, f"{notes.BASELINES} {', '.join(baselines)}.")
+        meanings.insert(0, f"{BASELINES} {', '.join(baselines)}.")
     if any(over_local(group) for group in by_partition.values()):
-        meanings.insert(0, notes.OVER_LOCAL)
+        meanings.insert(0, OVER_LOCAL)
     if diverged := diverged_labels(runs):
-        meanings.insert(0, f"{notes.DIVERGED} Diverged: {diverged}.")
+        meanings.insert(0, f"{DIVERGED} Diverged: {diverged}.")
     if excluded := excluded_labels(runs):
-        meanings.append(f"{notes.EXCLUDED} {excluded}.")
-    parts += ["## What the columns mean", notes.ACCURACY, *meanings, notes.COST]
+        meanings.append(f"{EXCLUDED} {excluded}.")
+    parts += ["## What the columns mean", ACCURACY, *meanings, COST]
     parts += ["## What is equal", _fairness(runs)]
     return "\n\n".join(parts) + "\n"
 
@@ -102,13 +101,13 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
         if run.config.algorithm not in names:
             names.append(run.config.algorithm)
     if len(by_width) == 1:
-        return notes.FAIRNESS
+        return FAIRNESS
     widths = "; ".join(
         f"{'of width ' + str(width) if width else 'none'}: {', '.join(names)}"
         for width, names in sorted(by_width.items())
     )
     return (
-        f"{notes.FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
+        f"{FAIRNESS}\n\nThe networks differ in the linear layer between backbone and head "
         f"({widths}). Set projection_dim to use the same one for all."
     )
 
@@ -133,7 +132,7 @@ def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
         [_name(method, runs), *(cells[method] for cells in marked)]
         for method, runs in by_method.items()
     ]
-    return markdown.table([["method", *columns], *body])
+    return tables.table([["method", *columns], *body])
 
 
 def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
@@ -164,7 +163,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         epochs = tables.number(summary_values(group, "personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
@@ -218,7 +217,7 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     baselines = {_name(name, by_method[name]) for name in baseline_names(runs)}
     cells = [tables.mark_best(column, baselines) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
-    return markdown.table([["method", *columns], *body])
+    return tables.table([["method", *columns], *body])
 
 
 def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
@@ -255,7 +254,7 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         best = tables.number(curves[method].values(), ".1f", max)
         name = _name(method, by_method[method])
         lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def costs(runs: Sequence[StudyRun]) -> str:
@@ -278,10 +277,78 @@ def costs(runs: Sequence[StudyRun]) -> str:
                 ratio,
             ]
         )
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
     name = label(method, methods.get(method).has_global_model)
     return f"{name} ‡" if any(run.diverged for run in runs) else name
+
+
+# The explanations in comparison.md of what its columns mean.
+
+ACCURACY = """\
+GA: accuracy of the global model on the whole test set, after the last round and averaged over the
+second half of the rounds. A method marked † has no global model; its GA is the mean over clients of
+each personal model's accuracy on the whole test set. PA: mean over clients of the personal model's
+accuracy on the client's own test part, before any local step, and after local training for the
+number of epochs in column "PA epochs" (methods without personal models of their own fine-tune the
+global model). Own classes: the prediction is restricted to the classes that the client trains on,
+for every method. With 0 PA epochs there is no local training, so both PA are equal. VA: as GA,
+on the samples that all clients held out from training: the accuracy of the global model, or for a
+method marked †, the mean over clients of each personal model's accuracy on all of them; the best
+round is the one with the highest VA. Accuracies in %, mean ± sample standard deviation over seeds
+(n - 1 in the denominator; with one seed there is none). The best value of a column is bold, the
+second best underlined; equal values and baselines are not marked. Nothing was chosen on test
+data."""
+
+OVER_LOCAL = """\
+PA over local: by how much PA after exceeds that of the method local, in percentage points; the mean
+over seeds of the differences between runs with the same seed."""
+
+BASELINES = """\
+The following methods are not federated. In local, every client trains alone; in central, one model
+is trained on the samples of all clients. Both train for as many epochs as the other methods.
+Here:"""
+
+METRICS = """\
+A column with the name of a metric, such as "balanced, GA", shows that metric instead of the
+accuracy, for the same models and samples, after the last round."""
+
+DIVERGED = """\
+‡: runs of this method diverged. Weights, losses or answers were NaN, infinite or far too large
+until the run was stopped or ended. They are left out of all values, which are means over the other
+seeds."""
+
+DIFFERENT_DATA = """\
+The following runs, separated by "/", cannot be compared, because the data have changed between
+them; run those before the change again, with overwrite or in another directory:"""
+
+EXCLUDED = """\
+In some rounds of the following runs, clients were excluded from the mean, because what they
+computed was NaN or infinite; in parentheses, how often:"""
+
+HEADS_TITLE = "### Heads and groups of classes"
+HEADS = """\
+Many, medium and few: classes sorted by their number of training samples (in the whole federation
+for GA, at the client for PA); the largest classes that hold 75 % of all samples, the next ones up
+to 95 %, and the rest. A further head of a method, such as "fedloge: ssec", is evaluated on the same
+features in the same round; its column in metrics.csv is ga_ssec."""
+
+ROUNDS_TITLE = "### Rounds to FedAvg's best GA"
+ROUNDS = """\
+Rounds to …: the first evaluated round in which GA, averaged over seeds, reaches the highest average
+GA of FedAvg. Speed-up: FedAvg's number of rounds divided by the method's. The target is chosen on
+test data; use these columns only to compare learning speed."""
+
+COST = """\
+Parameters kept: how many numbers a client stores between rounds. kB up, kB down: what a client
+sends and receives per round, in units of 1,000 bytes, averaged over the rounds it takes part in.
+s/round: median time of a round in seconds, without the first round; compare it only between runs
+that were computed one after the other on the same machine."""
+
+FAIRNESS = """\
+With the same seed, all methods use the same clients, cohorts and augmentation, and the same batches
+in the same order. Parts of their networks with the same name and shape start from the same
+weights."""

@@ -14,12 +14,13 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import heavy, stages
+from tff_pcdd.experiment import planning, refusals
 from tff_pcdd.settings import Setting, flat_name, option_fields
 from tff_pcdd.settings import describe as describe_settings
 from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
-from tff_pcdd.studies.halving import Halving
-from tff_pcdd.studies.outcomes import Point
-from tff_pcdd.training import ExperimentConfig, planning, refusals
+from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.tuning import Halving
+from tff_pcdd.training import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory
 
 # Headings of the settings that say what is trained and how, and those among them that the line of a

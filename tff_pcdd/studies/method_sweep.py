@@ -19,15 +19,14 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
-from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
-from tff_pcdd.studies.halving import Halving
-from tff_pcdd.studies.outcomes import Point
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.tuning import Tuned
+from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests
-from tff_pcdd.training.results import CONFIG, SWEEP_TABLE
+from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary
 
 # Matplotlib is not needed before the last run.
@@ -60,7 +59,7 @@ class MethodSweep(NamedTuple):
 
 
 # Between rungs, the processes that compute runs stay, with what they have imported.
-@ray_cluster.kept()
+@cluster.kept()
 def sweep_methods(
     points: Mapping[str, Sequence[Point]],
     output_dir: str | os.PathLike,

@@ -6,9 +6,8 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tff_pcdd import markdown, methods
-from tff_pcdd.studies import comparison_notes, tables
-from tff_pcdd.studies.columns import BASELINE, GROUPS, HEADINGS, label
+from tff_pcdd import methods, tables
+from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -18,6 +17,7 @@ from tff_pcdd.studies.run_groups import (
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import Tuned, known_score
+from tff_pcdd.tables import BASELINE, GROUPS, HEADINGS, label
 from tff_pcdd.training import ExperimentConfig
 
 
@@ -54,7 +54,7 @@ def document(
         parts += [
             f"## Results with the chosen settings, seeds {_seeds(run.config for run in runs)}",
             results(runs, criterion),
-            comparison_notes.ACCURACY,
+            comparison_tables.ACCURACY,
             "GA - FedAvg's: the mean over seeds of the difference "
             "between runs with the same seed, in percentage points. MB: what all clients send and "
             "receive in a run, in units of 1,000,000 bytes. s/round: median time of a round in "
@@ -62,7 +62,7 @@ def document(
             "same share of samples as in the choice. Learning curves and costs are in comparison/.",
         ]
     if diverged := diverged_labels(runs):
-        parts.append(f"{comparison_notes.DIVERGED} Diverged: {diverged}.")
+        parts.append(f"{comparison_tables.DIVERGED} Diverged: {diverged}.")
     return "\n\n".join(parts) + "\n"
 
 
@@ -100,7 +100,7 @@ def choices(tuned: Sequence[Tuned]) -> str:
                 str(sum(trial.rounds for trial in trials)),
             ]
         )
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) -> str:
@@ -133,7 +133,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
                 tables.count(finished, len(group), sum(run.diverged for run in group)),
             ]
         )
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float]:

@@ -7,7 +7,7 @@ import math
 import os
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.settings import check_options, option
 from tff_pcdd.training import RunOptions
 
@@ -71,7 +71,7 @@ class ParallelOptions:
                     reason = "applies only with parallel_runs above 1"
                     raise SettingError(name, getattr(self, name), reason)
         if self.ray_address is not None:
-            ray_cluster.check_address(self.ray_address)
+            cluster.check_address(self.ray_address)
 
     def check(self, options: RunOptions | None) -> None:
         """Checks that runs can be computed in this way, before anything else happens.
@@ -85,7 +85,7 @@ class ParallelOptions:
         if options is not None and options.compute.runtime.name == RAY_RUNTIME:
             reason = "cannot be combined with parallel_runs above 1; choose another runtime"
             raise SettingError("runtime", RAY_RUNTIME, reason)
-        ray_cluster.check_installed("parallel_runs", self.parallel_runs)
+        cluster.check_installed("parallel_runs", self.parallel_runs)
         if self.ray_address is None and self.run_cpus is not None:
             check_available("run_cpus", self.run_cpus, self.parallel_runs, _cores(), "CPU cores")
 

@@ -8,7 +8,7 @@ import sys
 import tqdm
 
 from tff_pcdd import stages
-from tff_pcdd.training.callbacks import progress
+from tff_pcdd.training import callbacks
 
 _ALL_RUNS = "{desc}: {percentage:3.0f}%|{bar}| [{elapsed}<{remaining}]"
 
@@ -72,7 +72,7 @@ class RunBars:
         place = min(set(self._all_places).difference(self._places.values()))
         self._places[run] = place
         self._texts[run] = ""
-        self._bars[run] = self._bar(rounds, label, progress.FORMAT, place)
+        self._bars[run] = self._bar(rounds, label, callbacks.FORMAT, place)
 
     def stage(self, run: int, text: str) -> None:
         """Shows what a run does besides computing rounds; an empty text when that ends."""

@@ -6,9 +6,9 @@ import statistics
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd.training.history import in_common
-from tff_pcdd.training.nonfinite import is_lost
-from tff_pcdd.training.results import newest_checkpoint
+from tff_pcdd.experiment.history import in_common
+from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.training.run_directory import newest_checkpoint
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun

@@ -22,10 +22,11 @@ from typing import Any, NamedTuple
 from tff_pcdd import heavy, modules
 from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, SettingError, WriteError
+from tff_pcdd.experiment import planning
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies import run_reports
 from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ExperimentConfig, RunOptions, planning, run_experiment
+from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
 
 # Errors that a study handles differently from others; only these are sent back as objects.
 _KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)

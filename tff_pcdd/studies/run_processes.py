@@ -13,14 +13,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import stages
-from tff_pcdd.runtime import RuntimeStartError, ray_cluster
+from tff_pcdd.experiment import refusals
+from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import cluster_nodes, run_process
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Checked, Failure, Job, Surroundings
 from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ExperimentConfig, RunOptions, refusals
-from tff_pcdd.training.callbacks import tracking
-from tff_pcdd.training.experiment import finished_result
+from tff_pcdd.training import ExperimentConfig, RunOptions, trackers
+from tff_pcdd.training.start import finished_result
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
@@ -165,7 +166,7 @@ class RunProcesses:
         self._connect()
         self._open_queue()
         if not self._prepared:
-            tracking.prepare(self._options.tracker_names())
+            trackers.prepare(self._options.tracker_names())
             self._prepared = True
         place = min(set(range(self._parallel.parallel_runs)).difference(self._places.values()))
         self._places[number] = place
@@ -208,10 +209,10 @@ class RunProcesses:
             return
         parallel = self._parallel
         address, cpus = parallel.ray_address, parallel.cpus()
-        if not ray_cluster.is_open():
+        if not cluster.is_open():
             stages.enter("starting Ray" if address is None else "connecting to Ray")
         self._stack.enter_context(
-            ray_cluster.connected(
+            cluster.connected(
                 address,
                 environment=parallel.cluster_environment(),
                 object_store_bytes=_OBJECT_STORE_BYTES,

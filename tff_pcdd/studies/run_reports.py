@@ -53,10 +53,10 @@ class Report(Callback):
         self._stage = _Stage(number, send)
 
     def on_start(self, run):
-        from tff_pcdd.training.callbacks import progress
+        from tff_pcdd.training import callbacks
 
         stages.leave()
-        self._text = progress.first_text(run) or ""
+        self._text = callbacks.first_text(run) or ""
         self._send_rounds("begin", run)
 
     def on_stage(self, run, stage):
@@ -64,10 +64,10 @@ class Report(Callback):
 
     def on_round(self, run, row):
         self._stage.enter("")
-        from tff_pcdd.training.callbacks import progress
+        from tff_pcdd.training import callbacks
 
         if row is not None:
-            self._text = progress.text(run, row)
+            self._text = callbacks.text(run, row)
         self._send_rounds("round", run)
 
     def on_end(self, run):

@@ -14,19 +14,23 @@ import os
 import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import disks, files, stages
+from tff_pcdd import files, heavy, stages
+from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
+from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.history import csv_text
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure
-from tff_pcdd.studies.this_process import ThisProcess
-from tff_pcdd.training import ExperimentConfig, History, RunOptions
-from tff_pcdd.training.experiment import paused_result
-from tff_pcdd.training.history import csv_text
-from tff_pcdd.training.results import read_history
-from tff_pcdd.training.run_directory import check_directory, finished_summary
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment
+from tff_pcdd.training.run_directory import check_directory, finished_summary, read_history
+from tff_pcdd.training.start import paused_result
+
+if TYPE_CHECKING:
+    pass
+
 
 # Seconds until the runs of another process are looked at again.
 _PAUSE = 1.0
@@ -141,7 +145,7 @@ def run_all(
     runs = list(runs)
     parallel = parallel or ParallelOptions()
     parallel.check(options)
-    disks.check_writable(directory)
+    files.check_writable(directory)
     _remove_leftovers(directory)
     with _computer(parallel, options, directory, runs, overwrite) as computer:
         configs = [run.config for run in runs if overwrite or not _is_done(run)]
@@ -255,3 +259,60 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     """Writes rows as a csv file, with all columns that occur in any of them."""
     columns = list(dict.fromkeys(name for row in rows for name in row))
     files.write_text(path, csv_text(columns, rows))
+
+
+# Computes the runs of a study one after the other, in the process of the study.
+
+
+class ThisProcess:
+    """Computes runs one after the other, with the methods of `RunProcesses`.
+
+    As a context manager, this object keeps data sets in memory, because most runs of a study train
+    on the same.
+    """
+
+    def __init__(self, options: RunOptions | None, *, overwrite: bool):
+        self._options = options
+        self._overwrite = overwrite
+        self._next: tuple[int, StudyRun, str] | None = None
+
+    def __enter__(self) -> ThisProcess:
+        cache.keep()
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        cache.forget()
+
+    @property
+    def busy(self) -> int:
+        return int(self._next is not None)
+
+    @property
+    def free(self) -> bool:
+        return self._next is None
+
+    def check(self, configs: Sequence[ExperimentConfig]) -> None:
+        if configs:
+            heavy.load("tensorflow")
+        planning.check_all(configs)
+
+    def start(self, number: int, run: StudyRun, label: str) -> None:
+        self._next = (number, run, label)
+
+    def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
+        assert self._next is not None
+        (number, run, label), self._next = self._next, None
+        try:
+            return number, run_experiment(
+                run.config,
+                run.folder,
+                self._options,
+                overwrite=self._overwrite,
+                label=label,
+                **run.limits,
+            )
+        except Exception as error:
+            return number, Failure.of(error)
+
+    def count(self) -> None:
+        """There is no display of all runs."""

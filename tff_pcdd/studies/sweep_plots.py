@@ -9,8 +9,8 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
-from tff_pcdd.studies.outcomes import Outcome
-from tff_pcdd.studies.tables import deviation
+from tff_pcdd.studies.sweeps import Outcome
+from tff_pcdd.tables import deviation
 
 # VA is a small dot, which can be seen inside the hollow marks of GA and PA.
 _MARKS: dict[str, tuple[str, dict[str, Any]]] = {

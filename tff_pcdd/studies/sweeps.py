@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import os
+import statistics
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, markdown, stages
+from tff_pcdd import files, stages, tables
 from tff_pcdd.errors import SettingError
-from tff_pcdd.studies import study, tables
-from tff_pcdd.studies.outcomes import Outcome, Point, choose
+from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import RunOptions
-from tff_pcdd.training.results import SWEEP_TABLE
+from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training.file_names import SWEEP_TABLE
 from tff_pcdd.training.summary import BEST_ROUNDS
 
 # Matplotlib is not needed before the last run.
@@ -177,7 +177,7 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
             seeds,
         ]
         lines.append([f"**{cell}**" for cell in cells] if outcome is best else cells)
-    return markdown.table(lines)
+    return tables.table(lines)
 
 
 def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:
@@ -195,3 +195,58 @@ def _write_flags(path: Path, point: Point) -> None:
     """A flagfile with the method and the chosen settings."""
     flags = {"algorithm": point.configs[0].algorithm, **point.settings}
     files.write_text(path, "".join(f"--{name}={value}\n" for name, value in flags.items()))
+
+
+# The points of a sweep and their results.
+
+
+class Point(NamedTuple):
+    """A combination of settings that a sweep tries.
+
+    Attributes:
+        settings: the values of the grid's settings, as written on the command line.
+        configs: the experiments with these settings, one for each seed.
+        finals: what is run with these settings if they are chosen: experiments with other seeds.
+    """
+
+    settings: Mapping[str, str]
+    configs: Sequence[ExperimentConfig]
+    finals: Sequence[ExperimentConfig] = ()
+
+    @property
+    def name(self) -> str:
+        return ",".join(f"{flag}={value}" for flag, value in self.settings.items())
+
+
+class Outcome(NamedTuple):
+    """The results of a point's runs.
+
+    Attributes:
+        point: its settings and experiments.
+        validation: the accuracy on held-out samples in the best round of each finished run.
+        rounds, ga, pa: the best rounds, and the test accuracies in them, if they were measured.
+        seeds: the number of runs that were planned.
+        diverged: the number of finished runs that diverged, and so have no best round.
+    """
+
+    point: Point
+    validation: list[float]
+    rounds: list[int]
+    ga: list[float]
+    pa: list[float]
+    seeds: int
+    diverged: int = 0
+
+    @property
+    def complete(self) -> bool:
+        return len(self.validation) == self.seeds
+
+    @property
+    def score(self) -> float:
+        return statistics.fmean(self.validation)
+
+
+def choose(outcomes: Sequence[Outcome]) -> Outcome | None:
+    """The point with the best mean over seeds, or None; points with missing runs do not count."""
+    complete = [outcome for outcome in outcomes if outcome.complete]
+    return max(complete, key=lambda outcome: outcome.score, default=None)

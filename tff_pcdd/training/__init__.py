@@ -10,14 +10,15 @@ from etils import epy
 
 # Settings can be checked without TensorFlow; each name is imported when it is first used.
 with epy.lazy_api_imports(globals()):
+    from tff_pcdd.experiment.compute import ComputeOptions
+    from tff_pcdd.experiment.config import EvaluationConfig, ExperimentConfig, TrainingConfig
+    from tff_pcdd.experiment.history import History
+    from tff_pcdd.experiment.simulation import Simulation
     from tff_pcdd.training.callbacks import Callback
-    from tff_pcdd.training.config import EvaluationConfig, ExperimentConfig, TrainingConfig
-    from tff_pcdd.training.experiment import run_experiment
-    from tff_pcdd.training.history import History
     from tff_pcdd.training.restored import evaluate_run, restore_run
     from tff_pcdd.training.run import Run
-    from tff_pcdd.training.run_options import ComputeOptions, RunOptions
-    from tff_pcdd.training.simulation import Simulation
+    from tff_pcdd.training.run_options import RunOptions
+    from tff_pcdd.training.start import run_experiment
 
 __all__ = [
     "Callback",

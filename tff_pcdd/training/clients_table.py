@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, markdown
+from tff_pcdd import evaluation, tables
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.training.accuracies import PERSONAL_COLUMNS
-from tff_pcdd.training.history import format_value
+from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
+from tff_pcdd.experiment.history import format_value
 
 if TYPE_CHECKING:
     from tff_pcdd import data
-    from tff_pcdd.training.model_evaluation import Answers
+    from tff_pcdd.experiment.model_evaluation import Answers
 
 # Columns of percentages, or of differences between them.
 VALUES = (
@@ -227,19 +227,17 @@ def page(found: Sequence[Row], title: str, notes: Sequence[str] = ()) -> str:
     """
     columns = [name for name in _SHOWN if any(row[name] is not None for row in found)]
     ordered = sorted(found, key=lambda row: (row["pa"] is None, row["pa"] or 0.0))
-    lines = [f"# {markdown.escape(title)}", "", _EXPLANATION, ""]
+    lines = [f"# {tables.escape(title)}", "", _EXPLANATION, ""]
     lines += [line for note in notes for line in (note, "")]
     cells = [[_cell(row[name]) for name in columns] for row in ordered]
-    lines.append(
-        markdown.table([[_SHOWN[name] for name in columns], *cells], range(1, len(columns)))
-    )
+    lines.append(tables.table([[_SHOWN[name] for name in columns], *cells], range(1, len(columns))))
     if warned := [row for row in ordered if row["warning"]]:
         lines += ["", "## Warnings", ""]
-        lines += [f"- {markdown.escape(row['client'])}: {row['warning']}" for row in warned]
+        lines += [f"- {tables.escape(row['client'])}: {row['warning']}" for row in warned]
     return "\n".join(lines) + "\n"
 
 
 def _cell(value: Any) -> str:
     if value is None:
         return "–"
-    return f"{value:.2f}" if isinstance(value, float) else markdown.escape(str(value))
+    return f"{value:.2f}" if isinstance(value, float) else tables.escape(str(value))

@@ -7,11 +7,11 @@ import os
 from collections.abc import Sequence
 from pathlib import Path
 
-from tff_pcdd import disks
+from tff_pcdd import files
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.simulation import Simulation
 from tff_pcdd.federated.type_sizes import count_bytes
-from tff_pcdd.training.config import ExperimentConfig
 from tff_pcdd.training.run_options import RunOptions
-from tff_pcdd.training.simulation import Simulation
 
 
 def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) -> None:
@@ -35,7 +35,7 @@ def check(simulation: Simulation, options: RunOptions, folders: Sequence[Path]) 
         simulation.federation.num_clients,
     )
     needed -= sum(_bytes_below(folder) for folder in folders)
-    disks.check_space(folders[0].parent, needed, "the checkpoints of this run")
+    files.check_space(folders[0].parent, needed, "the checkpoints of this run")
 
 
 def most_bytes(

@@ -21,8 +21,8 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.training import manifests, trees
-from tff_pcdd.training.client_store import ClientStateStore
+from tff_pcdd.experiment.client_store import ClientStateStore
+from tff_pcdd.training import checkpoints, manifests
 
 _ROUND = re.compile(r"round_(\d{6,})")
 _CLIENT = re.compile(r"client_(\d{6,})\.npz")
@@ -74,13 +74,15 @@ class DiskStore(ClientStateStore):
             return self._initial(client)
         if self._template is None:
             self._template = self._initial(client)
-        return trees.load_tree(self._path(client, version), self._template, self._checksums[client])
+        return checkpoints.load_tree(
+            self._path(client, version), self._template, self._checksums[client]
+        )
 
     def put(self, client, state, version):
         path = self._path(client, version)
         files.make_directory(path.parent)
         # Waiting for each file separately would take longer than writing the states.
-        checksum = trees.save_tree(path, state, sync=False)
+        checksum = checkpoints.save_tree(path, state, sync=False)
         self._unsynced.append(path)
         if version not in self._unlisted:
             listed = version in self._lists

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training.results import CONFIG
+from tff_pcdd.training.file_names import CONFIG
 
 _logger = logging.getLogger(__name__)
 

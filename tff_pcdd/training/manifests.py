@@ -17,8 +17,8 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError
+from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import without_implied
-from tff_pcdd.training.config import ExperimentConfig
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the place of the
 # data, the number of rounds, to which some may be added, and the user's modules.

@@ -13,8 +13,8 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
 from tff_pcdd import files
-from tff_pcdd.training.history import History
-from tff_pcdd.training.nonfinite import is_lost
+from tff_pcdd.experiment.history import History
+from tff_pcdd.experiment.nonfinite import is_lost
 
 if TYPE_CHECKING:
     from tff_pcdd.evaluation.calibration import Calibration

@@ -17,7 +17,8 @@ import io
 import json
 import operator
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -25,18 +26,23 @@ from etils import epy
 from scipy import special
 
 from tff_pcdd import data, federated, files
+from tff_pcdd.evaluation import confusion_matrix
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
+from tff_pcdd.experiment.model_evaluation import Answers, as_arrays
+from tff_pcdd.training import clients_table, manifests, predictions, run_directory
 from tff_pcdd.training.clients_table import printable
-from tff_pcdd.training.model_evaluation import as_arrays
-from tff_pcdd.training.results import CALIBRATION, PREDICTIONS
+from tff_pcdd.training.file_names import CALIBRATION, CLIENTS, CLIENTS_TABLE, CONFUSION, PREDICTIONS
+from tff_pcdd.training.manifests import Manifest
+
+if TYPE_CHECKING:
+    from tff_pcdd.experiment.simulation import Simulation
+    from tff_pcdd.training.run import Run
+
 
 # Most runs draw no calibration.
 with epy.lazy_imports():
     from tff_pcdd.training import plots
 
-if TYPE_CHECKING:
-    from tff_pcdd.training.run import Run
-    from tff_pcdd.training.simulation import Simulation
 
 GLOBAL, PERSONAL = "global", "personal"
 
@@ -53,7 +59,7 @@ class Logits(NamedTuple):
     held_out: np.ndarray
 
 
-def write(run: Run) -> dict[str, dict[str, Any]]:
+def write_predictions(run: Run) -> dict[str, dict[str, Any]]:
     """Writes predictions.csv, calibration.json and the picture of the run's current state.
 
     Returns:
@@ -219,3 +225,91 @@ def _bins(of: Calibration) -> dict[str, Any]:
         ]
         for stage, answers in (("before", of.before), ("after", of.after))
     }
+
+
+# Files of what the models of a finished run answer: clients.csv, clients.md and confusion.npz.
+#
+# On request also predictions.csv and calibration.json; see `predictions`.
+
+# The most entries of the confusion matrices of all clients.
+_MAX_ENTRIES = 5_000_000
+
+
+def write_answers(run: Run, record: Manifest | None, *, with_predictions: bool) -> dict[str, str]:
+    """Writes the files that are missing or damaged.
+
+    Args:
+        run: the run, after its last round.
+        record: the manifest of its newest checkpoint.
+        with_predictions: whether to write what is written on request, too.
+
+    Returns:
+        The checksums of all files of the models' answers, by name.
+
+    Raises:
+        WriteError: a file cannot be written.
+    """
+    directory = run.directory
+    checksums = {} if record is None else dict(record.answers)
+    missing = run_directory.missing_answers(directory, record, predictions=with_predictions)
+    always = {*run_directory.answer_files(predictions=False)}
+    if always & {*missing}:
+        _write_clients(run, run.simulation.answers())
+    if {*missing} - always:
+        predictions.write_predictions(run)
+    return checksums | {name: manifests.checksum_of(directory / name) or "" for name in missing}
+
+
+def _write_clients(run: Run, answers: Answers) -> None:
+    directory, simulation = run.directory, run.simulation
+    federation, diverged = simulation.federation, simulation.nonfinite.diverged
+    rows = clients_table.rows(federation, answers, diverged=diverged)
+    text = clients_table.csv_text(rows, federation, answers.counts)
+    files.write_text(directory / CLIENTS, text)
+    notes = [f"**{clients_table.DIVERGED.capitalize()}.**"] if diverged else []
+    if count := sum(int(np.sum(predicted < 0)) for predicted in answers.after):
+        notes.append(
+            f"{count} answers of personal models are NaN or infinite; they count as wrong."
+        )
+    matrices = confusion_matrices(federation, answers)
+    if "personal" not in matrices:
+        notes.append(
+            f"{CONFUSION} has no matrices of single clients, because they would have more than "
+            f"{_MAX_ENTRIES:,} entries."
+        )
+    title = f"Clients of {run.config.algorithm} on {run.config.describe()}, "
+    title += f"after round {simulation.round}"
+    files.write_text(directory / CLIENTS_TABLE, clients_table.page(rows, title, notes))
+    _write_arrays(directory / CONFUSION, matrices)
+
+
+def confusion_matrices(federation: data.Federation, answers: Answers) -> dict[str, np.ndarray]:
+    """The contents of confusion.npz.
+
+    Returns:
+        `class_names`, [C]; `global`, int64 [C, C], of the global model on the whole test set,
+        absent if there is no global model; `personal` and `personal_before`, int64 [K, C, C], of
+        the personal models on their clients' own test samples, after and before the local epochs.
+        Rows are true classes, columns are predicted classes. What would have more than 5 million
+        entries is absent.
+    """
+    test, num_classes = federation.test, federation.num_classes
+    found = {"class_names": np.array(federation.class_names)}
+    if num_classes**2 <= _MAX_ENTRIES and answers.globally is not None:
+        found["global"] = confusion_matrix(test.y, answers.globally, num_classes)
+    if federation.num_clients * num_classes**2 <= _MAX_ENTRIES:
+        for name, predicted in (("personal", answers.after), ("personal_before", answers.before)):
+            found[name] = np.stack(
+                [
+                    confusion_matrix(test.y[client.test], classes, num_classes)
+                    for client, classes in zip(federation.clients, predicted, strict=True)
+                ]
+            )
+    return found
+
+
+def _write_arrays(path: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Writes a compressed .npz file, the same bytes for the same arrays."""
+    buffer = io.BytesIO()
+    np.savez_compressed(buffer, **arrays)  # type: ignore[arg-type]
+    files.write_atomically(path, lambda file: file.write(buffer.getvalue()))

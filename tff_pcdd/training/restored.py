@@ -8,17 +8,17 @@ import os
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import disks, evaluation, files, stages
+from tff_pcdd import evaluation, files, stages
 from tff_pcdd.data import Federation
+from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
+from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import predictions
-from tff_pcdd.training.accuracies import PERSONAL_COLUMNS, personal_accuracies
-from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.results import newest_checkpoint
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
     CLIENT_STATES,
     EVALUATION,
     check_entries,
+    newest_checkpoint,
 )
 from tff_pcdd.training.run_options import RunOptions
 
@@ -81,7 +81,7 @@ def evaluate_run(
         DataError: as `restore_run`.
         WriteError: a file cannot be written.
     """
-    disks.check_writable(Path(run_dir), "run_dir")
+    files.check_writable(Path(run_dir), "run_dir")
     # Not those of other files, which a process that trains may be writing.
     files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
     run = restore_run(config, run_dir, options, round_number, federation=federation)
@@ -91,7 +91,7 @@ def evaluate_run(
         if run.simulation.nonfinite.diverged:
             results["diverged"] = True
         if options is not None and options.predictions:
-            results["calibration"] = predictions.write(run)
+            results["calibration"] = predictions.write_predictions(run)
     # The accuracy without samples is NaN, which JSON cannot represent.
     results = json.loads(json.dumps(results), parse_constant=lambda _: None)
     files.write_text(run.directory / EVALUATION, json.dumps(results, indent=2) + "\n")

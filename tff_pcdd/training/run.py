@@ -15,35 +15,40 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import data, files, stages
+from tff_pcdd.data.digest import data_digest
 from tff_pcdd.diagnostics import Diagnostics
-from tff_pcdd.training import (
-    client_results,
-    disk_space,
-    manifests,
-    planning,
-    results,
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
+from tff_pcdd.experiment.history import History, evaluated_in_full
+from tff_pcdd.experiment.nonfinite import COUNTS
+from tff_pcdd.experiment.simulation import Simulation
+from tff_pcdd.training import disk_space, manifests, predictions, run_directory, trackers
+from tff_pcdd.training.callbacks import (
+    Callback,
+    CsvLog,
+    EarlyStopping,
+    Pictures,
+    Progress,
+    SaveCheckpoints,
+    TensorBoard,
 )
-from tff_pcdd.training.callbacks import Callback, built_in
 from tff_pcdd.training.checkpoints import CheckpointManager
-from tff_pcdd.training.client_store import MemoryStore
-from tff_pcdd.training.config import ExperimentConfig
-from tff_pcdd.training.data_digest import data_digest
 from tff_pcdd.training.disk_store import DiskStore
-from tff_pcdd.training.evaluation_schedule import Due, EvaluationSchedule
-from tff_pcdd.training.history import History, evaluated_in_full
-from tff_pcdd.training.more_rounds import prepare_more_rounds
-from tff_pcdd.training.nonfinite import COUNTS
+from tff_pcdd.training.file_names import CHECKPOINTS, SUMMARY
 from tff_pcdd.training.run_directory import (
-    CHECKPOINTS,
     CLIENT_STATES,
+    answer_files,
     check_directory,
     delete_run,
+    fewer_rounds,
     summary_text,
     write_config,
     write_summary,
 )
 from tff_pcdd.training.run_options import RunOptions
-from tff_pcdd.training.simulation import Simulation
 from tff_pcdd.training.summary import summarize
 
 _logger = logging.getLogger(__name__)
@@ -121,7 +126,7 @@ class Run:
                 "data": data_digest(self.simulation.federation),
             },
         )
-        self._callbacks = built_in.around(callbacks, config, options, self._checkpoints)
+        self._callbacks = _with_built_in(callbacks, config, options, self._checkpoints)
 
     def _new_history(self) -> History:
         names = self.diagnostics.columns() if self.diagnostics else ()
@@ -218,7 +223,7 @@ class Run:
             summary = summarize(self.simulation, self.history)
             if summary["diverged"]:
                 _logger.warning("the run has diverged; its results are not usable")
-            answers = client_results.write(
+            answers = predictions.write_answers(
                 self, self._checkpoints.newest, with_predictions=self._options.predictions
             )
             self._checkpoints.record_results(summary_text(summary), answers)
@@ -234,7 +239,7 @@ class Run:
         write_config(self.directory, self.config, self._options.modules)
         if self._checkpoints.rounds():
             self.restore()
-            results.warn_of_damage(self.directory, self.history)
+            run_directory.warn_of_damage(self.directory, self.history)
         self._checkpoints.forget_after(self.simulation.round)
         self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()
@@ -296,3 +301,94 @@ class Run:
             for client in self.diagnostics.clients
         ]
         return self.diagnostics.measure(simulation.state, clients, slow=slow)
+
+
+# More rounds for a run: it continues as if it had been planned for that many from the start.
+
+
+def prepare_more_rounds(
+    directory: Path,
+    config: ExperimentConfig,
+    checkpoints: CheckpointManager,
+    schedule: EvaluationSchedule,
+    store: ClientStateStore,
+) -> None:
+    """Turns a run of fewer rounds into an unfinished one, before its config.json is replaced.
+
+    The last round of a run is evaluated in full. If it would have been evaluated differently in the
+    longer run, its checkpoint is deleted, so that it is computed again.
+
+    Args:
+        directory: the directory of the run, which this process has locked.
+        config: the settings of the longer run.
+        checkpoints: the checkpoints of the run.
+        schedule: what is evaluated after each round but the last one.
+        store: the client states of the longer run.
+
+    Raises:
+        SettingError: there is no checkpoint to continue from, or the run keeps its client states in
+            the other kind of store.
+        DataError: the run was made with other data.
+        WriteError: the directory cannot be changed.
+    """
+    planned = fewer_rounds(directory, config)
+    if planned is None:
+        return
+    # Before anything is deleted.
+    checkpoints.check(store)
+    saved = checkpoints.rounds()
+    if saved and saved[-1] == planned and not _is_ordinary(planned, directory, schedule):
+        earlier = [number for number in saved[:-1] if checkpoints.is_intact(number)]
+        # The first round is computed again like any other.
+        if not earlier and planned > 1:
+            only = "only checkpoint" if len(saved) == 1 else "only intact checkpoint"
+            raise SettingError(
+                "rounds",
+                config.training.rounds,
+                f"the {only} in {directory} is that of round {planned}, which was "
+                "evaluated as the last one; overwrite the run",
+            )
+        _logger.warning(
+            "round %d, the last one of %d planned rounds, is computed again: in %d rounds it is "
+            "evaluated differently",
+            planned,
+            planned,
+            config.training.rounds,
+        )
+        checkpoints.forget_after(earlier[-1] if earlier else 0)
+    # What else the shorter run has measured is not of the longer one either.
+    for name in (SUMMARY, *answer_files(predictions=True)):
+        files.remove(directory / name)
+
+
+def _is_ordinary(round_number: int, directory: Path, schedule: EvaluationSchedule) -> bool:
+    """Whether a round has the same evaluations if it is not the last one."""
+    columns = ""
+    # A damaged checkpoint is not used anyway.
+    with contextlib.suppress(DataError):
+        columns = manifests.read(directory / CHECKPOINTS, round_number).metrics.partition("\n")[0]
+    due = schedule.after_round(round_number)
+    # Some diagnostics are measured in the last round only.
+    return "diag_" not in columns and due.globally and due.after
+
+
+# The callbacks of a run in a directory, in their order.
+
+
+def _with_built_in(
+    own: Sequence[Callback],
+    config: ExperimentConfig,
+    options: RunOptions,
+    checkpoints: CheckpointManager,
+) -> list[Callback]:
+    """The built-in callbacks, with those of the user before a checkpoint is saved."""
+    callbacks: list[Callback] = [CsvLog()]
+    if options.tensorboard:
+        callbacks.append(TensorBoard())
+    callbacks += map(trackers.create, options.tracker_names())
+    if patience := config.evaluation.early_stopping_patience:
+        callbacks.append(EarlyStopping(patience))
+    callbacks += [*own, SaveCheckpoints(checkpoints, options.checkpoint_every), Pictures()]
+    if options.progress:
+        callbacks.append(Progress())
+    return callbacks

@@ -4,84 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
-from typing import Any
 
-from tff_pcdd import runtime
 from tff_pcdd.diagnostics import names as diagnostic_names
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import check_options, choice, option, part
-from tff_pcdd.training.callbacks import tracking
-
-
-@dataclasses.dataclass(frozen=True)
-class ComputeOptions:
-    """Where computations run, and how they are compiled.
-
-    Raises:
-        SettingError: a value is unknown or out of bounds.
-    """
-
-    runtime: runtime.RuntimeConfig = choice(
-        runtime.registry,
-        "inprocess",
-        "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "
-        "any), tff (TFF's C++ worker on this machine), ray (Ray actors, on this or other machines; "
-        "needs the extra `ray`).",
-        group="Runtime",
-    )
-    jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
-    slow_bfloat16: bool = option(
-        False,
-        "Train with precision=bfloat16 even where that is slower than float32, because a machine "
-        "has no instructions for it.",
-        group="Runtime",
-    )
-    eval_batch_size: int = option(
-        512, "Samples per forward pass in evaluations.", minimum=1, group="Runtime"
-    )
-
-    def __post_init__(self):
-        check_options(self)
-
-    def check_precision(
-        self, precision: str, context: Any = None, *, is_auto: bool = False
-    ) -> None:
-        """Refuses bfloat16 where it is slow, unless `slow_bfloat16` is set.
-
-        Args:
-            precision: what the backbone computes in.
-            context: the runtime, if it has started: other machines answer only then.
-            is_auto: whether precision=auto has chosen it, which the error then says.
-
-        Raises:
-            SettingError: a machine that trains is slow in this precision.
-        """
-        asked = context if hasattr(context, "slow_bfloat16") else self.runtime
-        if precision == "bfloat16" and not self.slow_bfloat16 and (slow := asked.slow_bfloat16()):
-            reason = f"{slow}, so float32 is faster; use that, or set slow_bfloat16"
-            if is_auto:
-                raise SettingError("precision", "auto", f"has chosen {precision}, but {reason}")
-            raise SettingError("precision", precision, reason)
-
-    def create_context(self, precision: str = "float32", *, is_auto: bool = False) -> Any:
-        """Starts the runtime; see `RuntimeConfig.create_context`.
-
-        Args:
-            precision: what the backbone will compute in.
-            is_auto: as for `check_precision`.
-
-        Raises:
-            SettingError: as `check_precision`, or a setting cannot be used on this machine.
-            RuntimeStartError: the runtime cannot be started.
-        """
-        self.check_precision(precision, is_auto=is_auto)
-        context = self.runtime.create_context()
-        try:
-            self.check_precision(precision, context, is_auto=is_auto)
-        except BaseException:
-            context.close()
-            raise
-        return context
+from tff_pcdd.experiment.compute import ComputeOptions
+from tff_pcdd.settings import check_options, option, part
+from tff_pcdd.training import trackers
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +67,7 @@ class RunOptions:
                     self.diagnostics,
                     f"{name!r} is not one of {', '.join(diagnostic_names())}",
                 )
-        tracking.check(self.tracker_names(), self.tracking or "")
+        trackers.check(self.tracker_names(), self.tracking or "")
 
     def diagnostic_names(self) -> list[str]:
         """The selected diagnostics."""

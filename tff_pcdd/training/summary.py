@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 from tff_pcdd.evaluation.metrics import Metric
-from tff_pcdd.training.accuracies import NAMES, metric_columns
-from tff_pcdd.training.history import History, Row, evaluated_in_full
-from tff_pcdd.training.nonfinite import is_lost
+from tff_pcdd.experiment.accuracies import NAMES, metric_columns
+from tff_pcdd.experiment.history import History, Row, evaluated_in_full
+from tff_pcdd.experiment.nonfinite import is_lost
 
 if TYPE_CHECKING:
-    from tff_pcdd.training.simulation import Simulation
+    from tff_pcdd.experiment.simulation import Simulation
 
 # The key of the best round by each accuracy on held-out samples by which rounds and settings may be
 # chosen.

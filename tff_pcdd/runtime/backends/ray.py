@@ -8,8 +8,8 @@ import os
 from etils import epy
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import ray_cluster
 from tff_pcdd.runtime.config import RuntimeConfig, registry
+from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -19,7 +19,7 @@ with epy.lazy_imports():
 @registry.register
 @dataclasses.dataclass(frozen=True)
 class Ray(RuntimeConfig):
-    """Divides the clients of a round among Ray actors; see `tff_pcdd.runtime.ray_context`."""
+    """Divides the clients of a round among Ray actors; see `tff_pcdd.runtime.ray.context`."""
 
     name = "ray"
 
@@ -69,18 +69,18 @@ class Ray(RuntimeConfig):
         if self.ray_gpus > 1 and self.ray_gpus != int(self.ray_gpus):
             raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
         if self.ray_address is not None:
-            ray_cluster.check_address(self.ray_address)
-        ray_cluster.check_installed("runtime", "ray")
+            cluster.check_address(self.ray_address)
+        cluster.check_installed("runtime", "ray")
 
     def slow_bfloat16(self) -> str | None:
         return None  # The actors know.
 
     def create_context(self) -> tff.framework.SyncContext:
-        from tff_pcdd.runtime import ray_context
+        from tff_pcdd.runtime.ray import context
 
         # This process computes too, and should not take all of a GPU's memory from an actor.
         os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
-        return ray_context.create_context(
+        return context.create_context(
             address=self.ray_address,
             actors=self.ray_actors,
             cpus=self.ray_cpus,

@@ -1,0 +1,22 @@
+"""The measurements of `python -m tasks.benchmark`, one module for each section of its report.
+
+Importing this package does not import TensorFlow.
+"""
+
+# Sections in the order in which they run; `run(plan)` of the module measures the section.
+SECTIONS = {
+    "runtimes": "benchmarks.runtimes",
+    "local_step": "benchmarks.local_step",
+    "precision": "benchmarks.precision",
+    "peers": "benchmarks.peers",
+    "blazefl": "benchmarks.blazefl",
+    "actors": "benchmarks.actors",
+    "studies": "benchmarks.studies",
+    "methods": "benchmarks.methods",
+    "startup": "benchmarks.startup",
+    "memory": "benchmarks.memory",
+    "population": "benchmarks.population",
+    "large": "benchmarks.large",
+    "soak": "benchmarks.soak",
+    "serving": "benchmarks.serving",
+}

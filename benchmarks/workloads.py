@@ -1,0 +1,177 @@
+"""Workloads of the benchmark: random images, divided evenly among clients."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections import OrderedDict
+from collections.abc import Mapping
+
+import numpy as np
+
+from tff_pcdd import data, federated, methods, models
+from tff_pcdd.data import partitions
+from tff_pcdd.experiment.cohorts import derive_seed
+from tff_pcdd.experiment.simulation import training_spec
+from tff_pcdd.federated import TrainingSpec, client_optimizers
+from tff_pcdd.training import ExperimentConfig, TrainingConfig
+
+_NUM_CLASSES = 10
+_TEST_SAMPLES = 100
+
+
+@dataclasses.dataclass(frozen=True)
+class Shards(partitions.NumClients):
+    """Sorts the samples by class, cuts them into equal shards and deals these out at random.
+
+    Communication-Efficient Learning of Deep Networks from Decentralized Data (FedAvg); H. B.
+    McMahan et al.; AISTATS 2017; section 3. The test samples, which the benchmark does not use, are
+    divided in their order.
+
+    Attributes:
+        shards: number of shards of each client.
+    """
+
+    name = "shards"
+    shards: int = 2
+
+    def split(self, train_labels, test_labels, num_classes, seed):
+        order = np.argsort(train_labels, kind="stable")
+        shards = np.array_split(order, self.num_clients * self.shards)
+        dealt = np.random.default_rng(seed).permutation(len(shards)).reshape(self.num_clients, -1)
+        train = tuple(np.sort(np.concatenate([shards[n] for n in own])) for own in dealt)
+        test = np.array_split(np.arange(len(test_labels)), self.num_clients)
+        return partitions.Split(train, tuple(test))
+
+
+def synthetic(
+    samples: int, clients: int, shape: tuple[int, ...] = (32, 32, 3), *, shards: int = 0
+) -> data.DataConfig:
+    """Random images with random labels, divided evenly among clients.
+
+    Args:
+        samples: number of training samples.
+        clients: number of clients.
+        shape: shape of an image, by default that of CIFAR-10.
+        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
+    """
+
+    class Synthetic(data.sources.ImageSource):
+        info = data.DatasetInfo("synthetic", "image", _NUM_CLASSES, shape, mean=(0.5,) * shape[-1])
+
+        def load(self, request):
+            generator = np.random.default_rng(0)
+            train, test = (
+                data.Examples(
+                    generator.integers(0, 256, (number, *shape), np.uint8),
+                    generator.integers(0, _NUM_CLASSES, number, np.int32),
+                )
+                for number in (samples, _TEST_SAMPLES)
+            )
+            names = tuple("0123456789")
+            return data.sources.PooledData(train, test, names, self.image_spec())
+
+    partition = Shards(clients, shards) if shards else partitions.create("iid", num_clients=clients)
+    return data.DataConfig(source=Synthetic(), partition=partition)
+
+
+@dataclasses.dataclass(frozen=True)
+class Workload:
+    """The size of a round.
+
+    Attributes:
+        model: name of the backbone.
+        clients: number of clients, all of which take part.
+        samples: training samples of each client.
+        batch_size: samples per local step.
+        epochs: local epochs.
+        shards: number of shards of each client, see `Shards`; 0 for samples of all classes.
+        sgd: settings of the clients' SGD that differ from the defaults.
+    """
+
+    model: str
+    clients: int
+    samples: int
+    batch_size: int
+    epochs: int
+    shards: int = 0
+    sgd: Mapping[str, float] = dataclasses.field(default_factory=dict)
+
+    def __str__(self):
+        shards = f" in {self.shards} shards" if self.shards else ""
+        epochs = "1 local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
+        return (
+            f"{self.model}, {self.clients} clients × {self.samples} images of 32×32×3{shards}, "
+            f"batches of {self.batch_size}, {epochs}"
+        )
+
+    def config(
+        self,
+        algorithm: str = "fedavg",
+        *,
+        projection_dim: int | None = None,
+        rounds: int = 30,
+        precision: str = "float32",
+    ) -> ExperimentConfig:
+        """An experiment with rounds of this size."""
+        return ExperimentConfig(
+            method=methods.create(algorithm),
+            data=synthetic(self.clients * self.samples, self.clients, shards=self.shards),
+            model=models.ModelConfig(
+                models.create(self.model), projection_dim, precision=precision
+            ),
+            training=TrainingConfig(
+                rounds=rounds,
+                batch_size=self.batch_size,
+                local_epochs=self.epochs,
+                optimizer=client_optimizers.create("sgd", **self.sgd),
+            ),
+        )
+
+    def build(
+        self,
+        algorithm: str = "fedavg",
+        *,
+        projection_dim: int | None = None,
+        precision: str = "float32",
+    ) -> tuple[TrainingSpec, list[data.Examples]]:
+        """What a round computes, and the training examples of each client."""
+        config = self.config(algorithm, projection_dim=projection_dim, precision=precision)
+        federation = config.data.build()
+        spec = training_spec(config, federation)
+        return spec, [federation.client_examples(k)[0] for k in range(self.clients)]
+
+
+# What the runtimes are measured with, and the tiny one of a quick run.
+WORKLOADS = (Workload("simple_cnn", 10, 320, 32, 2), Workload("resnet18", 2, 64, 32, 1))
+QUICK_WORKLOADS = (Workload("simple_cnn", 2, 16, 8, 1),)
+
+
+class Rounds:
+    """Consecutive rounds of this project's computations, in TFF's current context.
+
+    Args:
+        process: the computations; the constructor calls some of them.
+        clients: the training examples of each client.
+    """
+
+    def __init__(self, process: federated.FederatedProcess, clients: list[data.Examples]):
+        self._process = process
+        self._examples = [OrderedDict(x=client.x, y=client.y) for client in clients]
+        self.state = process.initialize()
+        self._client_states = [
+            process.initial_client_state(derive_seed(0, k)) for k in range(len(clients))
+        ]
+        self._round = 0
+
+    def next(self) -> None:
+        """Computes a round."""
+        data_of_round = [
+            OrderedDict(
+                train=examples, seed=derive_seed(0, self._round, k), cohort_index=np.int32(k)
+            )
+            for k, examples in enumerate(self._examples)
+        ]
+        self.state, self._client_states, _ = self._process.next(
+            self.state, self._client_states, data_of_round
+        )
+        self._round += 1

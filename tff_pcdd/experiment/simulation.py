@@ -1,0 +1,300 @@
+"""A federation in memory: rounds of a method, and evaluation of its models.
+
+    config = ExperimentConfig.from_settings(algorithm="fedgela", clients_per_round=4)
+    simulation = Simulation(config)
+    for _ in range(10):
+        simulation.next_round()
+    simulation.evaluate()["ga"]
+
+A simulation changes nothing outside of the object; a run (see `run`) adds a directory, checkpoints
+and callbacks.
+"""
+
+from __future__ import annotations
+
+import functools
+import logging
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd import data, federated, runtime
+from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment import accuracies, cohort_data
+from tff_pcdd.experiment.accuracies import Groups
+from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
+from tff_pcdd.experiment.cohort_data import pooled_data
+from tff_pcdd.experiment.cohorts import check_sampling, derive_seed, sample_cohort
+from tff_pcdd.experiment.compute import ComputeOptions
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.model_evaluation import Answers, ModelEvaluation, as_arrays
+from tff_pcdd.experiment.nonfinite import NonfiniteLog
+from tff_pcdd.experiment.planning import training_spec
+from tff_pcdd.experiment.round_metrics import round_metrics, traffic
+
+_logger = logging.getLogger(__name__)
+
+# Separate the seeds that are derived from the same numbers for different purposes.
+_BATCHES, _CLIENTS = 1, 2
+
+
+class Simulation:
+    """A method's computations, a federation, the clients' states and the server's state.
+
+    Args:
+        config: the settings; its components may be your own objects, registered or not.
+        federation: the clients and their samples; by default they are loaded as `config` says.
+        compute: where computations run.
+        store: creates the store of the client states, given a function that computes the initial
+            state of a client; in memory by default.
+
+    Attributes:
+        config, federation: as given, or loaded.
+        spec: what the computations are built from.
+        process: the TFF computations.
+        cohort_size: number of clients in a round.
+        round: number of rounds computed so far.
+        state: the server's state after that round.
+        store: the clients' states after that round.
+        totals: bytes that all clients together have sent and received so far, and the counts of
+            `NonfiniteLog`.
+        nonfinite: the `NonfiniteLog`, which says whether training has diverged.
+
+    Raises:
+        SettingError: the settings cannot be used with the data.
+        DataError: the data cannot be read.
+    """
+
+    def __init__(
+        self,
+        config: ExperimentConfig,
+        federation: data.Federation | None = None,
+        *,
+        compute: ComputeOptions | None = None,
+        store: Callable[[Callable[[int], Any]], ClientStateStore] = MemoryStore,
+    ):
+        self.config = config
+        self.federation = config.data.build() if federation is None else federation
+        num_clients = self.federation.num_clients
+        if empty := self.federation.clients_without_train:
+            _logger.warning("%d of %d clients have no training samples", empty, num_clients)
+        if config.training.clients_per_round > num_clients:
+            raise SettingError(
+                "clients_per_round",
+                config.training.clients_per_round,
+                f"the federation has only {num_clients} clients",
+            )
+        self.cohort_size = config.training.clients_per_round or num_clients
+        self._samples = [client.train.size for client in self.federation.clients]
+        check_sampling(config.training.cohort_sampling, self._samples, self.cohort_size)
+        self._compute = compute or ComputeOptions()
+        self.spec = training_spec(config, self.federation, self._compute)
+        self.process = federated.build_process(self.spec, config.aggregator)
+        self.groups = Groups.of(self.federation.class_counts())
+        self.store = store(self.initial_client_state)
+        self.round = 0
+        self.totals = {"upload_bytes": 0, "download_bytes": 0}
+        self.nonfinite = NonfiniteLog(config.training.nonfinite, self.totals)
+        self._state: Any = None
+        self._evaluation = ModelEvaluation(self)
+
+    @functools.cached_property
+    def _context(self) -> Any:
+        model = self.config.model
+        context = self._compute.create_context(model.precision, is_auto=model.precision_is_auto)
+        if getattr(context, "loads_data", False):
+            try:
+                context.load_data(
+                    cohort_data.Loader(self.config.data), cohort_data.sources(self.federation)
+                )
+            except BaseException:
+                context.close()
+                raise
+        return context
+
+    def start(self) -> None:
+        """Starts the runtime; otherwise it starts with the first computation.
+
+        Raises:
+            SettingError: the runtime cannot be used with its settings.
+            RuntimeStartError: the runtime cannot be started.
+        """
+        _ = self._context
+
+    def invoke(self, computation: Callable, *arguments: Any) -> Any:
+        """Calls a TFF computation on the runtime of this simulation."""
+        with runtime.installed(self._context):
+            return computation(*arguments)
+
+    def close(self) -> None:
+        """Releases the resources of the runtime; a further computation would start it again."""
+        context = self.__dict__.pop("_context", None)
+        if hasattr(context, "close"):
+            context.close()
+
+    def __enter__(self) -> Simulation:
+        return self
+
+    def __exit__(self, *exc_info: object) -> None:
+        self.close()
+
+    @property
+    def state(self) -> Any:
+        """The server's state after the last computed round; the initial state before the first."""
+        if self._state is None:
+            self._state = self.invoke(self.process.initialize)
+        return self._state
+
+    def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
+        """Continues from the state after a round; the store is restored separately."""
+        self.round, self._state = round_number, state
+        self._evaluation.forget()
+        self.totals.update({name: totals.get(name, 0) for name in self.totals})
+        self.nonfinite.restore(round_number)
+
+    def initial_client_state(self, client: int) -> Any:
+        """The state of a client that has not taken part in any round."""
+        seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
+        return self.invoke(self.process.initial_client_state, seed)
+
+    def client_data(
+        self, client: int, cohort_index: int = 0, **parts: data.Examples
+    ) -> OrderedDict[str, Any]:
+        """The data of a client for the next round.
+
+        Args:
+            client: number of the client.
+            cohort_index: its position in the cohort.
+            **parts: further examples by name, such as `test`.
+        """
+        train, _ = self.federation.client_examples(client)
+        return OrderedDict(
+            train=as_arrays(train),
+            **{name: as_arrays(part) for name, part in parts.items()},
+            seed=derive_seed(self.config.seeds.batches, self.round, client, _BATCHES),
+            cohort_index=np.int32(cohort_index),
+        )
+
+    def next_round(self) -> dict[str, Any]:
+        """Computes the next round.
+
+        Clients that drop out are left out of the computations. If all do, the server and all
+        clients stay as they are.
+
+        Returns:
+            What `round_metrics` returns, such as `train_loss`; the computing time in `seconds`;
+            `upload_bytes` and `download_bytes` of the whole cohort.
+        """
+        seeds, num_clients = self.config.seeds, self.federation.num_clients
+        sampling = self.config.training.cohort_sampling
+        cohort = sample_cohort(
+            seeds.cohorts, self.round, num_clients, self.cohort_size, sampling, self._samples
+        )
+        state, pooled = self.state, self.spec.method.pools_samples
+        # Clients that receive something, and whose states are kept.
+        receivers = [] if pooled else cohort
+        states = [self.store.get(client) for client in receivers]
+        clients = [self.client_data(client, index) for index, client in enumerate(receivers)]
+        # Clients without samples do not need the fixed variables.
+        newcomers = sum(
+            int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
+            for own, data in zip(states, clients, strict=True)
+        )
+        lost = [self.spec.local_work.drops_out(data["seed"]) for data in clients]
+        senders, states, clients = (
+            [each for each, gone in zip(column, lost, strict=True) if not gone]
+            for column in (receivers, states, clients)
+        )
+        if pooled:
+            states = [self.initial_client_state(0)]
+            clients = [pooled_data(self.federation, seeds, self.round, cohort)]
+        start = time.perf_counter()
+        metrics = None
+        if clients:
+            self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
+        else:
+            self._state = OrderedDict(state, round=np.int32(self.round + 1))
+        seconds = time.perf_counter() - start
+        self.round += 1
+        self._evaluation.forget()
+        self.nonfinite.begin(self.round)
+        for client, own in zip(senders, states, strict=not pooled):
+            self.store.put(client, own, self.round)
+        means = round_metrics(self.spec, metrics, len(clients), sum(lost), self.nonfinite)
+        sent = traffic(self.process, metrics, len(senders), len(receivers), newcomers)
+        for name, size in sent.items():
+            self.totals[name] += size
+        return {**means, "seconds": seconds, **sent}
+
+    # Evaluation.
+
+    def evaluate(self) -> dict[str, float]:
+        """The accuracies of the global model and of all personal models, in percent."""
+        return {**self.evaluate_global(), **self.evaluate_personal()}
+
+    def evaluate_global(self) -> dict[str, float]:
+        """Accuracies of the global model, in percent.
+
+        `ga` is measured on the whole test set, `va` on all samples that clients held out. For a
+        method without a global model, they are means over clients of the accuracy of the personal
+        model before any local step, as in FedGELA's tables.
+        """
+        return self._evaluation.global_accuracies()
+
+    def evaluate_personal(self, *, after: bool = True) -> dict[str, float]:
+        """Mean accuracies of the personal models on their clients' own samples, in percent.
+
+        Args:
+            after: whether they are evaluated after their local epochs too, and not only before.
+        """
+        counts = self.personal_counts() if after else self._evaluation.counts_before()
+        return accuracies.personal_accuracies(counts, self.groups, self.config.evaluation.metrics)
+
+    def personal_counts(self) -> dict[str, np.ndarray]:
+        """Samples and correctly classified samples by client and class, [K, C] each."""
+        return self._evaluation.personal_counts()
+
+    def answers(self) -> Answers:
+        """What the models predict for the test samples after the current round.
+
+        Evaluates what has not been evaluated since this round.
+        """
+        return self._evaluation.answers()
+
+    def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
+        """The state and the data from which a client's personal model is made and evaluated."""
+        return self.store.get(client), self.client_data(client, 0, **self.own_parts(client))
+
+    def own_parts(self, client: int) -> dict[str, data.Examples]:
+        """The samples on which a client's personal model is evaluated."""
+        parts = {"test": self.federation.client_examples(client)[1]}
+        if self.spec.validation:
+            parts["validation"] = self.federation.validation_examples(client)
+        return parts
+
+    def map_clients(
+        self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]
+    ) -> list[Any]:
+        """Calls an evaluation with `parts(client)` of all clients, as many at a time as in a round.
+
+        Args:
+            computation: takes the arguments of `FederatedProcess.evaluate_personal`.
+            parts: the examples of a client by name, in addition to the training samples.
+
+        Returns:
+            The result of each client.
+        """
+        results: list[Any] = []
+        clients: Sequence[int] = range(self.federation.num_clients)
+        for start in range(0, len(clients), self.cohort_size):
+            chunk = clients[start : start + self.cohort_size]
+            results += self.invoke(
+                computation,
+                self.state,
+                [self.store.get(client) for client in chunk],
+                [self.client_data(client, 0, **parts(client)) for client in chunk],
+            )
+        return results

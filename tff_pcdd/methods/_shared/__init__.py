@@ -1,0 +1,1 @@
+"""What several methods have in common; no method itself."""

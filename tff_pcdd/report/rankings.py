@@ -1,0 +1,268 @@
+"""Summaries of several comparisons: ranks of the methods over federations, with paired tests."""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import statistics
+from collections.abc import Collection, Sequence
+from pathlib import Path
+
+import numpy as np
+
+from tff_pcdd import files, tables
+from tff_pcdd.errors import SettingError
+from tff_pcdd.methods import registry
+from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
+from tff_pcdd.report.ranking_tables import MEASURES
+from tff_pcdd.results import comparison, ranks
+from tff_pcdd.results.comparison import Result
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.studies import study
+from tff_pcdd.studies.method_sweep import COMPARISON
+from tff_pcdd.tables import BASELINE
+from tff_pcdd.training import plots
+from tff_pcdd.training.file_names import COMPARISON_TABLE
+
+TABLES, CSV, PICTURE = "summary.md", "summary.csv", "summary.png"
+
+DEFAULT = ("ga_final", "pa_before_final", "pa_final")
+
+
+@dataclasses.dataclass(frozen=True)
+class Federation:
+    """The results of a comparison on one partition.
+
+    Attributes:
+        name: the data and their partition.
+        results: the finished runs.
+        without_global_model: methods among them whose GA is not that of a model; it is not ranked.
+    """
+
+    name: str
+    results: Sequence[Result]
+    without_global_model: Collection[str] = ()
+
+    def values(self, method: str, measure: str) -> dict[str, float]:
+        """The values of a method by seed; 0 for a run that diverged."""
+        found = {}
+        for result in self.results:
+            value = 0.0 if result.diverged else result.values.get(measure)
+            if result.method == method and value is not None:
+                found[result.seed] = value
+        return found
+
+
+@dataclasses.dataclass(frozen=True)
+class Ranking:
+    """The methods by one measure.
+
+    Attributes:
+        measure: the column of comparison.csv.
+        methods: the ranked methods, best average rank first.
+        federations: the names of the federations.
+        placed: the ranks, [federations, methods].
+        friedman: the test of equal average ranks; None if it cannot be made.
+        difference: Nemenyi's critical difference of average ranks; None with one federation.
+        p_best, p_baseline: adjusted p-values by method.
+        ahead: by method, the number of pairs in which it is ahead of FedAvg, and of all pairs.
+        pairs: the most pairs of runs of the best method and another one.
+    """
+
+    measure: str
+    methods: Sequence[str]
+    federations: Sequence[str]
+    placed: np.ndarray
+    friedman: ranks.Friedman | None
+    difference: float | None
+    p_best: dict[str, float]
+    p_baseline: dict[str, float]
+    ahead: dict[str, tuple[int, int]]
+    pairs: int
+
+    @property
+    def average(self) -> np.ndarray:
+        return self.placed.mean(axis=0)
+
+    @property
+    def near_best(self) -> list[str]:
+        """The other methods that Nemenyi's test cannot tell from the one with the best rank."""
+        if self.difference is None:
+            return list(self.methods[1:])
+        behind = self.average[1:] - self.average[0]
+        pairs = zip(self.methods[1:], behind, strict=True)
+        return [method for method, ranks_behind in pairs if ranks_behind < self.difference]
+
+    @property
+    def separates(self) -> bool:
+        """Whether Nemenyi's test can tell any method from the one with the best average rank."""
+        return len(self.near_best) < len(self.methods) - 1
+
+
+def summarize(
+    comparison_dirs: Sequence[str | os.PathLike],
+    output_dir: str | os.PathLike,
+    measures: Sequence[str] = DEFAULT,
+) -> str:
+    """Writes summary.md, summary.csv and summary.png about several comparisons.
+
+    Args:
+        comparison_dirs: directories of comparisons, or of sweeps over methods.
+        output_dir: the directory of the files.
+        measures: keys of `MEASURES`.
+
+    Returns:
+        The text of summary.md.
+
+    Raises:
+        SettingError: a directory holds no comparison, is named twice, or a measure is unknown or
+            was not measured; or fewer than two methods have runs on all federations.
+        DamagedFileError: comparison.csv is damaged.
+        WriteError: a file cannot be written.
+    """
+    for measure in measures:
+        if measure not in MEASURES:
+            reason = f"{measure} is not one of {', '.join(MEASURES)}"
+            raise SettingError("measures", ",".join(measures), reason)
+    federations = read(comparison_dirs)
+    # Of those that nobody asked for, some may be missing.
+    for measure in measures if tuple(measures) != DEFAULT else ():
+        if not any(
+            result.values.get(measure) is not None for f in federations for result in f.results
+        ):
+            reason = f"{measure} was not measured in these comparisons"
+            raise SettingError("measures", ",".join(measures), reason)
+    rankings = [
+        ranking for measure in measures if (ranking := rank(federations, measure)) is not None
+    ]
+    if not rankings:
+        shown = ",".join(map(str, comparison_dirs))
+        reason = "at least two methods need finished runs in all of them"
+        raise SettingError("comparison_dirs", shown, reason)
+    directory = Path(output_dir)
+    files.make_directory(directory)
+    text = ranking_tables.document(federations, rankings)
+    files.write_text(directory / TABLES, text)
+    study.write_csv(directory / CSV, ranking_tables.rows(federations, rankings))
+    named = {ranking.measure: MEASURES[ranking.measure] for ranking in rankings}
+    plots.save(ranking_picture.draw(rankings, named)[0], directory / PICTURE)
+    return text
+
+
+def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
+    """The results of comparisons, by data and partition.
+
+    Raises:
+        SettingError: a directory does not exist, holds no comparison, or is named twice.
+        DamagedFileError: comparison.csv is damaged.
+    """
+    paths = [Path(path) for path in comparison_dirs]
+    for path in paths:
+        if not path.is_dir():
+            raise SettingError("comparison_dirs", path, "is not a directory")
+    if len({_comparison_in(path).resolve() for path in paths}) < len(paths):
+        shown = ",".join(map(str, paths))
+        raise SettingError("comparison_dirs", shown, "name each directory once")
+    found: list[tuple[Path, Federation]] = []
+    for path in paths:
+        directory = Directory(_comparison_in(path), compared=False)
+        try:
+            results = comparison.read(directory)
+        except FileNotFoundError:
+            reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
+            raise SettingError("comparison_dirs", path, reason) from None
+        for partition in dict.fromkeys(result.partition for result in results):
+            own = [result for result in results if result.partition == partition]
+            lacking = {
+                result.method for result in own if not _known(result, "has_global_model", True)
+            }
+            found.append((path, Federation(_name(directory, own, partition), own, lacking)))
+    names = [federation.name for _, federation in found]
+    return [
+        federation
+        if names.count(federation.name) == 1
+        else dataclasses.replace(federation, name=f"{federation.name} ({path.name})")
+        for path, federation in found
+    ]
+
+
+def _comparison_in(path: Path) -> Path:
+    """The directory of the comparison, if the path is that of a sweep over methods."""
+    inner = path / COMPARISON
+    return inner if (inner / COMPARISON_TABLE).is_file() else path
+
+
+def _name(directory: Directory, results: Sequence[Result], partition: str) -> str:
+    """The data and the partition, from the settings of a run if its directory is there."""
+    for _, settings in comparison.settings(directory, results)[:1]:
+        config = settings_table.configuration(settings)
+        if config is not None:
+            return config.data.describe()
+    return f"{directory.path.name}, {partition}"
+
+
+def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
+    """The ranking by a measure; None if fewer than two methods have it on all federations."""
+    results = [result for federation in federations for result in federation.results]
+    # They are not compared with methods.
+    left_out = {result.method for result in results if _known(result, "baseline", False)}
+    if measure.startswith(("ga_", "va_")):
+        left_out.update(*(federation.without_global_model for federation in federations))
+    methods = [
+        method
+        for method in dict.fromkeys(result.method for result in results)
+        if method not in left_out
+        and all(federation.values(method, measure) for federation in federations)
+    ]
+    if len(methods) < 2:
+        return None
+    means = np.array(
+        [
+            [statistics.fmean(federation.values(method, measure).values()) for method in methods]
+            for federation in federations
+        ]
+    )
+    placed = ranks.ranks(means)
+    order = np.argsort(placed.mean(axis=0), kind="stable")
+    methods = [methods[index] for index in order]
+    against_best = _differences(federations, measure, methods, methods[0])
+    against_baseline = (
+        _differences(federations, measure, methods, BASELINE) if BASELINE in methods else {}
+    )
+    several = len(federations) > 1
+    return Ranking(
+        measure,
+        methods,
+        [federation.name for federation in federations],
+        placed[:, order],
+        ranks.friedman(means),
+        ranks.critical_difference(len(methods), len(federations)) if several else None,
+        _adjusted(against_best),
+        _adjusted(against_baseline),
+        {m: (sum(d > 0 for d in pairs), len(pairs)) for m, pairs in against_baseline.items()},
+        max(map(len, against_best.values())),
+    )
+
+
+def _known(result: Result, attribute: str, otherwise: bool) -> bool:
+    """An attribute of the method of a run; the module of a user's own may not be imported here."""
+    return getattr(registry.classes().get(result.method), attribute, otherwise)
+
+
+def _differences(
+    federations: Sequence[Federation], measure: str, methods: Sequence[str], other: str
+) -> dict[str, list[float]]:
+    """By method, the differences to another one over all federations and common seeds."""
+    differences: dict[str, list[float]] = {}
+    for method in methods:
+        if method == other:
+            continue
+        differences[method] = []
+        for federation in federations:
+            own, others = (federation.values(name, measure) for name in (method, other))
+            differences[method] += tables.differences(own, others)
+    return differences
+
+
+def _adjusted(differences: dict[str, list[float]]) -> dict[str, float]:
+    return ranks.holm({name: ranks.signed_rank(pairs) for name, pairs in differences.items()})

@@ -1,0 +1,1 @@
+"""What runs and comparisons have left in their directories, read back with limits."""

@@ -1,0 +1,133 @@
+"""clients.csv: what each client holds, and how well the models answer there."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.results.reading import Directory, count, name_of, number
+from tff_pcdd.training.clients_table import VALUES
+from tff_pcdd.training.file_names import CLIENTS
+
+_TRAIN = "train_"
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One client.
+
+    Attributes:
+        name: its name, as it is shown.
+        train: number of training samples.
+        test: number of test samples.
+        values: accuracies in percent and their differences, by column; None where not defined.
+        warning: what the run has said about this client.
+        run: partition, method and seed of the run, in a table of several runs.
+    """
+
+    name: str
+    train: int
+    test: int
+    values: Mapping[str, float | None]
+    warning: str = ""
+    run: tuple[str, ...] = ()
+
+
+@dataclasses.dataclass(frozen=True)
+class Sites:
+    """The clients of a federation, in its order.
+
+    Attributes:
+        sites: one entry for each client.
+        classes: the names of the classes, as they are shown.
+        counts: training samples by client and class, [K, C].
+    """
+
+    sites: Sequence[Site]
+    classes: Sequence[str]
+    counts: np.ndarray
+
+    def held(self, index: int) -> int:
+        """How many classes a client holds."""
+        return int((self.counts[index] > 0).sum())
+
+
+def read(directory: Directory) -> Sites:
+    """Reads the clients of a run.
+
+    Raises:
+        FileNotFoundError: the run has no such file.
+        DamagedFileError: it is damaged.
+    """
+    header, rows = directory.table(CLIENTS)
+    if "warning" not in header:
+        raise _damaged(directory, KeyError("warning"))
+    # The names of classes are anything, even "samples": their columns are told by position.
+    rest = header[header.index("warning") + 1 :]
+    classes = [*itertools.takewhile(lambda name: name.startswith(_TRAIN), rest)]
+    first = len(header) - len(rest)
+    try:
+        sites = [_site(dict(zip(header[:first], row, strict=False))) for row in rows]
+        counts = [[count(cell) for cell in row[first : first + len(classes)]] for row in rows]
+    except (ValueError, KeyError) as error:
+        raise _damaged(directory, error) from None
+    names = [name_of(name.removeprefix(_TRAIN)) for name in classes]
+    return Sites(sites, names, np.array(counts, np.int64).reshape(len(rows), len(classes)))
+
+
+def read_all(directory: Directory) -> list[Site]:
+    """Reads the clients of all runs of a comparison.
+
+    Raises:
+        FileNotFoundError: the comparison has no such file.
+        DamagedFileError: it is damaged.
+    """
+    header, rows = directory.table(CLIENTS)
+    try:
+        return [_site(dict(zip(header, row, strict=True))) for row in rows]
+    except (ValueError, KeyError) as error:
+        raise _damaged(directory, error) from None
+
+
+def _damaged(directory: Directory, error: Exception) -> DamagedFileError:
+    reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
+    return DamagedFileError(f"{directory.path / CLIENTS} is damaged ({reason})")
+
+
+def _site(cells: Mapping[str, str]) -> Site:
+    return Site(
+        name=name_of(cells["client"]),
+        train=count(cells["train_samples"]),
+        test=count(cells["test_samples"]),
+        values={column: number(cells.get(column, "")) for column in VALUES},
+        warning=" ".join(cells.get("warning", "").split()),
+        run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "algorithm", "seed")),
+    )
+
+
+def without_global_model(sites: Sequence[Site]) -> bool:
+    """Whether the method has no global model, so that no client has an accuracy of it."""
+    return bool(sites) and all(site.values["ga"] is None for site in sites)
+
+
+def defined(sites: Iterable[Site], column: str) -> list[tuple[Site, float]]:
+    """The clients for which a value is defined, with it, in ascending order of the values."""
+    found = [(site, site.values[column]) for site in sites]
+    return sorted(
+        ((site, value) for site, value in found if value is not None), key=lambda pair: pair[1]
+    )
+
+
+def mean_by_name(sites: Iterable[Site], column: str) -> dict[str, float]:
+    """A value averaged over the runs, by the name of the client; only where it is defined."""
+    values: dict[str, list[float]] = {}
+    for site in sites:
+        value = site.values[column]
+        if value is not None:
+            values.setdefault(site.name, []).append(value)
+    return {name: statistics.fmean(found) for name, found in values.items()}

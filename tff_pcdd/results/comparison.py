@@ -1,0 +1,153 @@
+"""The results of a comparison: comparison.csv, and what the directories of its runs add."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd.errors import DamagedFileError
+from tff_pcdd.experiment.history import History
+from tff_pcdd.results.reading import Directory, name_of, number
+from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
+from tff_pcdd.training.run_directory import newest_checkpoint
+
+# Folders of runs: METHOD/seed_N, or PARTITION/METHOD/seed_N.
+_FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
+
+
+@dataclasses.dataclass(frozen=True)
+class Result:
+    """A finished run.
+
+    Attributes:
+        partition, method, seed: which run it is, as they are shown.
+        digest: the hash of its settings.
+        diverged: whether its results are not usable.
+        values: its numbers, by column.
+        folder: its directory; None if that was not found.
+    """
+
+    partition: str
+    method: str
+    seed: str
+    digest: str
+    diverged: bool
+    values: Mapping[str, float | None]
+    folder: Path | None = None
+
+    @property
+    def label(self) -> str:
+        """The name of the run in lists."""
+        return f"{self.method} seed {self.seed} ({self.partition})"
+
+
+def usable(results: Sequence[Result], column: str) -> list[float]:
+    """A column of the runs that did not diverge; empty if one of them lacks it."""
+    found = [result.values.get(column) for result in results if not result.diverged]
+    values = [value for value in found if value is not None]
+    return values if len(values) == len(found) else []
+
+
+def by_seed(results: Sequence[Result], column: str) -> dict[str, float]:
+    """A column by seed, of those runs of one method that did not diverge and have it."""
+    found = {result.seed: result.values.get(column) for result in results if not result.diverged}
+    return {seed: value for seed, value in found.items() if value is not None}
+
+
+def read(directory: Directory) -> list[Result]:
+    """Reads the finished runs of a comparison.
+
+    Raises:
+        FileNotFoundError: there is no comparison.csv.
+        DamagedFileError: it is damaged.
+    """
+    header, rows = directory.table(COMPARISON_TABLE)
+    folders = _folders(directory)
+    results = []
+    try:
+        for row in rows:
+            cells = dict(zip(header, row, strict=True))
+            digest = cells.get("config_digest", "")
+            skipped = {"partition", "algorithm", "config_digest", "diverged"}
+            results.append(
+                Result(
+                    partition=name_of(cells["partition"]),
+                    method=name_of(cells["algorithm"]),
+                    seed=name_of(cells["seed"]),
+                    digest=digest,
+                    diverged=cells.get("diverged") == "True",
+                    values={
+                        name: _number(cell) for name, cell in cells.items() if name not in skipped
+                    },
+                    folder=folders.get(digest),
+                )
+            )
+    except KeyError as error:
+        reason = f"there is no column {error}"
+        raise DamagedFileError(
+            f"{directory.path / COMPARISON_TABLE} is damaged ({reason})"
+        ) from None
+    return results
+
+
+def _number(cell: str) -> float | None:
+    """A number; None for other text, such as in columns of later versions."""
+    try:
+        return number(cell)
+    except ValueError:
+        return None
+
+
+def _folders(directory: Directory) -> dict[str, Path]:
+    """The directories of finished runs, by the hashes of their settings."""
+    found = {}
+    for pattern in _FOLDERS:
+        for folder in directory.folders(pattern):
+            name = (folder / SUMMARY).relative_to(directory.path).as_posix()
+            summary = directory.attempt(name, directory.json, name) or {}
+            found[str(summary.get("config_digest"))] = folder
+    return found
+
+
+def settings(
+    directory: Directory, results: Sequence[Result]
+) -> list[tuple[Result, Mapping[str, Any]]]:
+    """The runs whose directories were found, with their settings."""
+    found: list[tuple[Result, Mapping[str, Any]]] = []
+    for result in results:
+        if result.folder is not None:
+            name = (result.folder / CONFIG).relative_to(directory.path).as_posix()
+            settings = directory.attempt(name, directory.json, name)
+            if settings is not None:
+                found.append((result, settings))
+    return found
+
+
+def by_data(
+    runs: Sequence[tuple[Result, Mapping[str, Any]]],
+) -> dict[tuple[str, str], dict[str, list[Result]]]:
+    """The runs that had the same data, by partition and seed, and by the digest of the data.
+
+    Runs of one partition with one seed can be compared if they have one digest. Runs without a
+    checkpoint, of which nothing is known, are left out.
+
+    Args:
+        runs: as from `settings`.
+    """
+    found: dict[tuple[str, str], dict[str, list[Result]]] = {}
+    for result, values in runs:
+        manifest = None if result.folder is None else newest_checkpoint(result.folder, values)
+        if manifest is not None and (digest := manifest.run.get("data")):
+            group = found.setdefault((result.partition, result.seed), {})
+            group.setdefault(digest, []).append(result)
+    return found
+
+
+def history(directory: Directory, result: Result) -> History | None:
+    """The measurements of a run; None if its directory was not found, or cannot be read."""
+    if result.folder is None:
+        return None
+    folder = result.folder.relative_to(directory.path).as_posix()
+    return directory.attempt(f"{folder}/{METRICS}", directory.history, folder)

@@ -1,0 +1,221 @@
+"""Files of a directory of unknown origin, read with limits; nothing in them is executed.
+
+A file that is missing or damaged is described in one line, and the report goes on without it.
+"""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+import zipfile
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from tff_pcdd.errors import DamagedFileError, DataError, SettingError, shown
+from tff_pcdd.experiment.history import History
+from tff_pcdd.training.file_names import METRICS
+from tff_pcdd.training.run_directory import read_history
+
+# The most bytes of a text file, and of all arrays of an archive when they are unpacked.
+_MAX_TEXT = 64_000_000
+_MAX_ARRAYS = 256_000_000
+
+# No accuracy, time or number of bytes is as large.
+_LARGEST = 10**18
+
+# The most characters of a name of a client or a class that are shown.
+_NAME = 60
+
+T = TypeVar("T")
+
+
+class Directory:
+    """The files of a run or a comparison.
+
+    Args:
+        path: the directory.
+        compared: whether measurements are compared with their copies in checkpoints, which takes
+            as long as reading the checkpoints.
+
+    Attributes:
+        path, compared: as given.
+        problems: for each file that could not be read, one line that says why.
+    """
+
+    def __init__(self, path: Path, compared: bool = True):
+        self.path = path
+        self.compared = compared
+        self.problems: dict[str, str] = {}
+
+    def attempt(self, name: str, read: Callable[..., T], *arguments: Any) -> T | None:
+        """What `read(*arguments)` returns; None if it raises an error about the file `name`."""
+        try:
+            return read(*arguments)
+        except FileNotFoundError:
+            self.problems[name] = f"there is no {name}"
+        except (DataError, SettingError, OSError) as error:
+            self.problems[name] = shown(" ".join(str(error).split()))
+        return None
+
+    def damaged(self) -> list[str]:
+        """One line for each file that is there, but could not be read."""
+        return [line for name, line in self.problems.items() if line != f"there is no {name}"]
+
+    def locate(self, name: str) -> Path:
+        """The path of a regular file in the directory.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            DamagedFileError: it is something else, or a link that leads out of the directory.
+        """
+        path = self.path / name
+        if not path.exists() and not path.is_symlink():
+            raise FileNotFoundError(path)
+        # Its content would become a part of the report, which may be passed on.
+        inside = path.resolve().is_relative_to(self.path.resolve())
+        if not path.is_file() or not inside:
+            raise DamagedFileError(f"{path} is not a regular file in this directory")
+        return path
+
+    def text(self, name: str) -> str:
+        """The content of a text file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            DamagedFileError: it cannot be read as text, or is too large.
+        """
+        path = self.locate(name)
+        if path.stat().st_size > _MAX_TEXT:
+            raise DamagedFileError(f"{path} has more than {_MAX_TEXT} bytes")
+        try:
+            return path.read_bytes().decode()
+        except ValueError as error:
+            raise DamagedFileError(f"{path} is damaged ({error})") from None
+
+    def json(self, name: str) -> dict[str, Any]:
+        """A JSON object.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            DamagedFileError: it is damaged.
+        """
+        try:
+            values = json.loads(self.text(name))
+        except (ValueError, RecursionError) as error:
+            if isinstance(error, DataError):
+                raise
+            raise DamagedFileError(f"{self.path / name} is damaged ({error})") from None
+        if not isinstance(values, dict):
+            raise DamagedFileError(f"{self.path / name} is damaged (not a JSON object)")
+        return values
+
+    def table(self, name: str) -> tuple[list[str], list[list[str]]]:
+        """The header and the rows of a csv file; an incomplete last line is ignored.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            DamagedFileError: it is damaged.
+        """
+        text = self.text(name)
+        lines = csv.reader(io.StringIO(text[: text.rfind("\n") + 1]), strict=True)
+        try:
+            header = next(lines, [])
+            rows = list(lines)
+        except csv.Error as error:
+            raise DamagedFileError(
+                f"{self.path / name} is damaged (line {lines.line_num}: {error})"
+            ) from None
+        for number, row in enumerate(rows, 2):
+            if len(row) != len(header):
+                raise DamagedFileError(
+                    f"{self.path / name} is damaged (row {number}: {len(row)} values instead of "
+                    f"{len(header)})"
+                )
+        return header, rows
+
+    def history(self, folder: str = "") -> History:
+        """The measurements of a run; if they are damaged, their copy in a checkpoint.
+
+        Args:
+            folder: the directory of the run, below this one.
+
+        Raises:
+            FileNotFoundError: there are none.
+            DamagedFileError: they are damaged, and there is no copy.
+        """
+        path = self.locate(f"{folder}/{METRICS}" if folder else METRICS)
+        return read_history(path.parent) if self.compared else History.read(path)
+
+    def arrays(self, name: str) -> dict[str, np.ndarray]:
+        """The arrays of an npz file.
+
+        Raises:
+            FileNotFoundError: there is no such file.
+            DamagedFileError: it is damaged, or too large when it is unpacked.
+        """
+        path = self.locate(name)
+        try:
+            with zipfile.ZipFile(path) as archive:
+                size = sum(entry.file_size for entry in archive.infolist())
+            if size > _MAX_ARRAYS:
+                raise ValueError(f"more than {_MAX_ARRAYS} bytes when unpacked")
+            with np.load(path, allow_pickle=False) as arrays:
+                return {key: arrays[key] for key in arrays.files}
+        # NumPy and zipfile raise many kinds of errors for files that are not what they should be.
+        except Exception as error:
+            raise DamagedFileError(f"{path} is damaged ({error})") from None
+
+    def folders(self, pattern: str) -> Iterator[Path]:
+        """The folders in the directory that hold a file of this pattern, sorted; no links."""
+        root = self.path.resolve()
+        for path in sorted(self.path.glob(pattern)):
+            if path.parent.resolve().is_relative_to(root):
+                yield path.parent
+
+
+def name_of(value: Any) -> str:
+    """The name of a client or a class as it is shown: on one line, not long, and never empty.
+
+    Example:
+        >>> name_of("St. Mary"), name_of(" "), name_of("a\\nb")
+        ('St. Mary', "' '", 'a\\\\nb')
+    """
+    text = str(value)
+    return shown(text, _NAME) if text.strip() else repr(text)
+
+
+def number(text: str) -> float | None:
+    """A number; None for an empty cell, NaN, infinities and what is far too large.
+
+    Raises:
+        ValueError: the text is not a number.
+    """
+    if not text:
+        return None
+    value = float(text)
+    return value if abs(value) < _LARGEST else None
+
+
+def numbers(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that are numbers of ordinary size, true or false."""
+    return {
+        name: value
+        for name, value in values.items()
+        if isinstance(value, int | float) and abs(value) < _LARGEST
+    }
+
+
+def count(text: str) -> int:
+    """A number of samples; 0 for an empty cell.
+
+    Raises:
+        ValueError: the text is not such a number.
+    """
+    value = int(text or 0)
+    if not 0 <= value < _LARGEST:
+        raise ValueError(f"{value} is not a number of samples")
+    return value

@@ -1,0 +1,158 @@
+"""The cells of tables: values and differences over seeds, marks of the best, counts of runs."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd.data import ClassGroups
+
+NO_VALUE = "–"
+
+
+def deviation(values: Sequence[float]) -> float:
+    """The sample standard deviation, with n - 1 in the denominator; 0 for a single value."""
+    return float(np.std(values, ddof=1)) if len(values) > 1 else 0.0
+
+
+def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
+    """Mean ± sample standard deviation; no deviation of one value, and a dash without values.
+
+    Args:
+        values: one for each seed.
+        digits: number of digits after the decimal point.
+        sign: "+" if positive means have a sign too.
+    """
+    if not values:
+        return NO_VALUE
+    text = f"{statistics.fmean(values):{sign}.{digits}f}"
+    return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
+
+
+def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:
+    """By how much each value exceeds the other one of the same seed.
+
+    Args:
+        own: values by seed.
+        others: the values that are subtracted; seeds that one of the two lacks are left out.
+    """
+    return [value - others[seed] for seed, value in own.items() if seed in others]
+
+
+def mark_best(
+    column: Mapping[str, Sequence[float]], unranked: Collection[str] = ()
+) -> dict[str, str]:
+    """The cells of a column in which larger is better: best bold, second best underlined.
+
+    If several means that are printed alike share a rank, none of them has the mark of that rank.
+
+    Args:
+        column: the values of each row.
+        unranked: rows that are not compared with the others, such as baselines.
+    """
+    means = {
+        name: round(statistics.fmean(values), 1)
+        for name, values in column.items()
+        if values and name not in unranked
+    }
+    ranking = sorted(means.values(), reverse=True)
+    # The second best of two is also the worst, and is not marked.
+    marks = {0: "**{}**", 1: "<ins>{}</ins>"} if len(means) > 2 else {0: "**{}**"}
+    cells = {name: spread(values, 1) for name, values in column.items()}
+    for name, mean in means.items():
+        if len(means) > 1 and ranking.count(mean) == 1 and ranking.index(mean) in marks:
+            cells[name] = marks[ranking.index(mean)].format(cells[name])
+    return cells
+
+
+def count(usable: int, planned: int, diverged: int) -> str:
+    """The number of runs with results, of how many if some lack them, and how many diverged."""
+    text = str(usable) if usable == planned else f"{usable} of {planned}"
+    return f"{text}, {diverged} diverged" if diverged else text
+
+
+def number(values: Iterable[float], form: str, reduce: Callable = statistics.fmean) -> str:
+    """Values as one formatted number, their mean by default; a dash without values."""
+    values = list(values)
+    if not values:
+        return NO_VALUE
+    return format(round(reduce(values)) if form.endswith("d") else reduce(values), form)
+
+
+# Markdown that can also be read as plain text, for the files that runs write for people.
+
+
+def table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
+    r"""A table with padded columns.
+
+    Args:
+        lines: the cells of each line, as many in each; the first line holds the headings. Text that
+            is not the program's own has to go through `escape`.
+        right: columns of numbers that have the same number of digits after the point.
+
+    Example:
+        >>> print(table([["client", "accuracy"], ["a", "9.50"], [escape("b|c"), "10.25"]], {1}))
+        | client | accuracy |
+        |--------|---------:|
+        | a      |     9.50 |
+        | b\|c   |    10.25 |
+    """
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = [
+        [
+            cell.rjust(width) if index in right else cell.ljust(width)
+            for index, (cell, width) in enumerate(zip(line, widths, strict=True))
+        ]
+        for line in lines
+    ]
+    rules = [
+        "-" * (width + 1) + (":" if index in right else "-") for index, width in enumerate(widths)
+    ]
+    heading, *body = (f"| {' | '.join(row)} |" for row in rows)
+    return "\n".join([heading, f"|{'|'.join(rules)}|", *body])
+
+
+def escape(text: str) -> str:
+    """A text of others, such as a name, that does not end its cell or line of a table."""
+    return " ".join(text.split()).replace("|", "\\|")
+
+
+# What the tables of comparisons, sweeps, reports and published results have in common.
+
+# The method with which the others are compared.
+BASELINE = "fedavg"
+
+# Accuracies: the key in the summary of a run and the column of comparison.csv, and the heading.
+HEADINGS = {
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_before_masked_final": "PA before, own classes",
+    "pa_final": "PA after",
+}
+
+# Groups of classes, which have accuracies of their own if classes differ in size.
+PARTS = ClassGroups._fields
+GROUPS = {
+    f"{measure}_{part}_final": f"{HEADINGS[f'{measure}_final']}, {part}"
+    for measure in ("ga", "pa")
+    for part in PARTS
+}
+
+
+def headings(*columns: str) -> dict[str, str]:
+    """The headings of some columns, by column."""
+    return {column: {**HEADINGS, **GROUPS}[column] for column in columns}
+
+
+def label(method: str, has_global_model: bool) -> str:
+    """The name of a method in tables; † if it has no global model.
+
+    Example:
+        >>> label("fedavg", True), label("fedper", False)
+        ('fedavg', 'fedper †')
+    """
+    return method if has_global_model else f"{method} †"

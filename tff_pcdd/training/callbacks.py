@@ -1,0 +1,277 @@
+"""Callbacks: hooks for what happens beside training.
+
+Your own callback overrides the hooks that it needs:
+
+    class PrintGA(Callback):
+        def on_round(self, run, row):
+            if row and row["ga"] is not None:
+                print(row["round"], row["ga"])
+
+    run_experiment(config, "runs/mine", callbacks=[PrintGA()])
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import tqdm
+from etils import epy
+
+from tff_pcdd import files, stages
+from tff_pcdd.experiment import history
+from tff_pcdd.experiment.history import History
+from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
+from tff_pcdd.training.file_names import METRICS
+from tff_pcdd.training.summary import typical_seconds
+
+if TYPE_CHECKING:
+    from tff_pcdd.experiment.history import Row
+    from tff_pcdd.training.run import Run
+
+# Matplotlib is not needed before the last round.
+with epy.lazy_imports():
+    from tff_pcdd.diagnostics import plots as diagnostic_plots
+    from tff_pcdd.training import plots
+
+
+class Callback:
+    """Base class of callbacks; its hooks do nothing.
+
+    A callback may read `run.simulation`, `run.history`, `run.config`, `run.directory`, `run.label`
+    and `run.last_round`, and it may call `run.stop_after(round)`.
+    """
+
+    def on_start(self, run: Run) -> None:
+        """Called once, before the process computes its first round, `simulation.round + 1`.
+
+        If the run is resumed, `run.history` already contains the earlier rounds.
+        """
+
+    def on_stage(self, run: Run, stage: str) -> None:
+        """Called before each part of a round: "training", "evaluating the global model", ..."""
+
+    def on_round(self, run: Run, row: Row | None) -> None:
+        """Called after every round; `row` is its row in the history, None if there is none."""
+
+    def on_end(self, run: Run) -> None:
+        """Called when training ends, also if it fails; `run.finished` tells which."""
+
+
+class CsvLog(Callback):
+    """Appends each row of the history to metrics.csv as it is measured.
+
+    A row is on the disk before the checkpoint that follows it.
+    """
+
+    def on_start(self, run):
+        # Drops rows of rounds after the checkpoint, and an incomplete row: both are computed again.
+        text = history.csv_text(run.history.columns, run.history)
+        files.write_text(run.directory / METRICS, text)
+
+    def on_round(self, run, row):
+        if row is not None:
+            text = history.csv_text(run.history.columns, [row], header=False)
+            files.append_text(run.directory / METRICS, text)
+
+
+class SaveCheckpoints(Callback):
+    """Saves a checkpoint every few rounds, and after the last one.
+
+    Args:
+        manager: writes the checkpoints.
+        every: rounds between two checkpoints.
+    """
+
+    def __init__(self, manager: CheckpointManager, every: int):
+        self._manager = manager
+        self._every = every
+
+    def on_round(self, run, row):
+        simulation = run.simulation
+        if run.is_due(self._every):
+            checkpoint = Checkpoint(
+                simulation.round, simulation.state, simulation.totals, run.history.text()
+            )
+            self._manager.save(checkpoint, simulation.store)
+
+
+class EarlyStopping(Callback):
+    """Ends a run whose validation accuracy has not improved for a number of evaluations.
+
+    After the decision there is one more round, which is evaluated in full like the last round of
+    any run. The decision depends on the history alone, so a resumed run stops in the same round.
+
+    Args:
+        patience: number of evaluations without improvement after which the run stops.
+        column: the column of the history that should increase.
+    """
+
+    def __init__(self, patience: int, column: str = "va"):
+        self._patience = patience
+        self._column = column
+
+    def on_start(self, run):
+        self._decide(run)
+
+    def on_round(self, run, row):
+        self._decide(run)
+
+    def _decide(self, run):
+        decided_in = self.round_of_decision(run.history)
+        if decided_in is not None:
+            run.stop_after(decided_in + 1)
+
+    def round_of_decision(self, history: History) -> int | None:
+        """The round in which the patience ran out; None if it has not."""
+        best, waited = float("-inf"), 0
+        for round_number, value in history.points(self._column):
+            best, waited = (value, 0) if value > best else (best, waited + 1)
+            if waited >= self._patience:
+                return round_number
+        return None
+
+
+PLOTS = "plots"
+
+
+class Pictures(Callback):
+    """Draws the accuracies, the clients' classes and the selected diagnostics of a finished run."""
+
+    def on_end(self, run):
+        if not run.finished:
+            return
+        stages.enter("drawing pictures")
+        folder, config, federation = run.directory / PLOTS, run.config, run.simulation.federation
+        title = f"{config.algorithm} on {config.describe()}"
+        if run.simulation.nonfinite.diverged:
+            title += " (diverged)"
+        elif excluded := run.simulation.totals["excluded_clients"]:
+            title += f"\nclients excluded because of NaN or infinities: {excluded} times"
+        figure, _ = plots.accuracy_curves(
+            run.history, title, has_global_model=config.method.has_global_model
+        )
+        plots.save(figure, folder / "accuracy.png")
+        figure, _ = plots.class_counts(
+            federation.class_counts(), federation.class_names, config.data.describe()
+        )
+        plots.save(figure, folder / "clients.png")
+        if run.diagnostics is not None:
+            figures = diagnostic_plots.figures(
+                run.diagnostics, run.history, run.simulation.state, federation.class_names, title
+            )
+            for name, figure in figures.items():
+                plots.save(figure, folder / f"diag_{name}.png")
+
+
+# As tqdm's own, but for the seconds per round: those of the summary, without evaluations and the
+# first round. The time left does include them.
+FORMAT = "{l_bar}{bar}| {n_fmt}/{total_fmt} [{elapsed}<{remaining}{postfix}]"
+
+
+def first_text(run: Run) -> str | None:
+    """What stands behind the bar of a run before its first round."""
+    # Without an update, nothing shows that the first round takes longer than the others.
+    return "first round" if run.simulation.round < run.last_round else None
+
+
+def text(run: Run, row: Row) -> str:
+    """What stands behind the bar of a run after a round: its speed and the latest accuracies."""
+    shown = {"GA": row.get("ga"), "PA": row.get("pa")}
+    known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
+    if row.get("nonfinite_rounds"):
+        known["not finite"] = f"{row['nonfinite_rounds']} rounds"
+    parts = [f"{name}={value}" for name, value in known.items()]
+    if len(run.history):
+        parts.insert(0, f"{typical_seconds(run.history):.3g} s/round")
+    return ", ".join(parts)
+
+
+class _Stage(stages.Delayed):
+    """Shows what takes long behind a bar on a terminal."""
+
+    def __init__(self, bar: tqdm.tqdm):
+        super().__init__()
+        self._bar = bar
+        self.text = bar.postfix or ""
+
+    def show(self, stage: str) -> bool:
+        if sys.stderr.isatty():
+            self._bar.set_postfix_str(f"{self.text}, {stage} …" if self.text else f"{stage} …")
+        return sys.stderr.isatty()
+
+
+class Progress(Callback):
+    """Shows the latest accuracies and the time left, on standard error."""
+
+    _bar: tqdm.tqdm  # Made by `on_start`, which knows the number of rounds.
+    _stage: _Stage
+
+    def on_start(self, run):
+        stages.leave()
+        self._bar = tqdm.tqdm(
+            total=run.last_round,
+            initial=run.simulation.round,
+            desc=run.label,
+            unit="round",
+            bar_format=FORMAT,
+            postfix=first_text(run),
+            # In a log file, every update is a new line, so there are fewer of them.
+            mininterval=0.5 if sys.stderr.isatty() else 10,
+        )
+        self._stage = _Stage(self._bar)
+
+    def on_stage(self, run, stage):
+        self._stage.enter(stage)
+
+    def on_round(self, run, row):
+        self._stage.enter("")
+        if row is not None:
+            self._stage.text = text(run, row)
+        self._bar.set_postfix_str(self._stage.text, refresh=False)
+        self._bar.total = run.last_round
+        self._bar.update()
+
+    def on_end(self, run):
+        self._stage.enter("")
+        self._bar.close()
+
+
+TENSORBOARD = "tensorboard"
+
+
+class TensorBoard(Callback):
+    """Writes every measurement as a scalar, with the round as its step."""
+
+    _folder: Path
+
+    def __init__(self):
+        self._writer: Any = None
+
+    def on_start(self, run):
+        import tensorflow as tf
+
+        self._folder = run.directory / TENSORBOARD
+        files.make_directory(self._folder)
+        with files.writing(self._folder, tf.errors.OpError):
+            self._writer = tf.summary.create_file_writer(os.fspath(self._folder))
+
+    def on_round(self, run, row):
+        if row is None:
+            return
+        import tensorflow as tf
+
+        with files.writing(self._folder, tf.errors.OpError):
+            with self._writer.as_default(step=row["round"]):
+                for name, value in row.items():
+                    if name != "round" and value is not None:
+                        tf.summary.scalar(name, value)
+            self._writer.flush()
+
+    def on_end(self, run):
+        import tensorflow as tf
+
+        with files.writing(self._folder, tf.errors.OpError):
+            self._writer.close()

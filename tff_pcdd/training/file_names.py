@@ -1,0 +1,10 @@
+"""The names of the files of runs and studies."""
+
+CONFIG, METRICS, SUMMARY = "config.json", "metrics.csv", "summary.json"
+CHECKPOINTS = "checkpoints"
+# A finished run's predictions: accuracies by client, confusion matrices and, on request, the
+# predictions for each sample.
+CLIENTS, CLIENTS_TABLE, CONFUSION = "clients.csv", "clients.md", "confusion.npz"
+PREDICTIONS, CALIBRATION = "predictions.csv", "calibration.json"
+# The results of several runs, by which the directories of comparisons and of sweeps are recognized.
+COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"

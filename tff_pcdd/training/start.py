@@ -1,0 +1,131 @@
+"""Runs or resumes an experiment; TensorFlow is imported only if there is something to compute."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from tff_pcdd import files, heavy, stages
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.training import run_directory
+from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
+from tff_pcdd.training.run_options import RunOptions
+
+if TYPE_CHECKING:
+    from tff_pcdd.data import Federation
+    from tff_pcdd.training.callbacks import Callback
+
+
+def run_experiment(
+    config: ExperimentConfig,
+    output_dir: str | os.PathLike,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    label: str = "",
+    federation: Federation | None = None,
+    callbacks: Sequence[Callback] = (),
+    pause_after: int | None = None,
+) -> dict[str, Any]:
+    """Runs or resumes an experiment in a directory; if it has finished, only reads its summary.
+
+    A run of fewer rounds that has finished is continued.
+    Files of the models' answers that a finished run lacks are computed from its last checkpoint.
+    With `pause_after`, a run of the planned number of rounds can be computed in several parts: a
+    later call continues it, and its results are those of a run that never paused.
+
+    Args:
+        config: the settings of the experiment.
+        output_dir: the directory of the results.
+        options: how and where it is computed, and what is written.
+        overwrite: delete earlier results in the directory and start again.
+        label: text in front of the progress bar; the method's name by default.
+        federation: the clients and their samples; by default they are loaded as `config` says.
+        callbacks: callbacks in addition to the built-in ones.
+        pause_after: the round after which training pauses, with a checkpoint, if the run does not
+            end before.
+
+    Returns:
+        The summary, as in summary.json; only {"paused": ROUND} if the run has paused.
+
+    Raises:
+        SettingError: the settings cannot be used, the directory contains something else, or
+            another process is writing to it.
+        DataError: the data cannot be read, or no checkpoint of the run can be used.
+        WriteError: a result cannot be written. The next call continues from the last checkpoint.
+    """
+    directory = Path(output_dir)
+    summary = finished_result(
+        config, directory, options, overwrite=overwrite, pause_after=pause_after
+    )
+    if summary is None:
+        (options or RunOptions()).compute.check_precision(
+            config.model.precision, is_auto=config.model.precision_is_auto
+        )
+        files.check_writable(directory)
+        if federation is None:
+            # Most data need no TensorFlow, so what is wrong with them is said at once.
+            stages.enter("loading data")
+            federation = config.data.build()
+        heavy.load("tensorflow", "tensorflow_federated")
+        from tff_pcdd.training.run import Run
+
+        run = Run(
+            config,
+            directory,
+            options,
+            federation=federation,
+            callbacks=callbacks,
+            label=label,
+            pause_after=pause_after,
+        )
+        # Also if another process has started the run in the meantime.
+        with run.simulation:
+            summary = run.train(overwrite=overwrite)
+        stages.leave()
+    return summary
+
+
+def finished_result(
+    config: ExperimentConfig,
+    directory: Path,
+    options: RunOptions | None = None,
+    *,
+    overwrite: bool = False,
+    pause_after: int | None = None,
+) -> dict[str, Any] | None:
+    """What `run_experiment` returns for a run in a directory; None if it has to compute something.
+
+    Args:
+        config, directory, options, overwrite, pause_after: as for `run_experiment`.
+
+    Raises:
+        SettingError: the directory contains something else, or another process is writing to it.
+        DataError: no checkpoint of the run can be used.
+    """
+    check_directory(directory, config, overwrite)
+    if overwrite:
+        return None
+    run_directory.repair(directory)
+    summary = finished_summary(directory, config)
+    predictions = options is not None and options.predictions
+    if summary is not None and run_directory.lacks_answers(directory, predictions=predictions):
+        return None
+    if summary is None and pause_after is not None:
+        return paused_result(config, directory, pause_after)
+    return summary
+
+
+def paused_result(
+    config: ExperimentConfig, directory: Path, pause_after: int
+) -> dict[str, Any] | None:
+    """What a run returns that has been trained up to its pause; None if it has not been."""
+    # The checkpoint of a finished run of fewer rounds is that of an unusual round.
+    if fewer_rounds(directory, config) is not None:
+        return None
+    record = run_directory.recorded(directory)
+    if record is None or record.round < pause_after:
+        return None
+    return {"paused": record.round}
