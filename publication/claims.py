@@ -18,7 +18,7 @@ from publication import federation_tables, provenance
 from publication.published import FINAL, NOTES, Notes, Published
 from tff_pcdd import tables
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.tables import headings
+from tff_pcdd.measures import headings
 
 _INTRO = """\
 What the papers of three methods claim, beside the results of the [comparison]({main}), which

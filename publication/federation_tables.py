@@ -8,8 +8,9 @@ from collections.abc import Callable, Mapping, Sequence
 
 from publication.published import Published, settings_of
 from tff_pcdd import tables
+from tff_pcdd.measures import headings
 from tff_pcdd.report.rankings import Federation
-from tff_pcdd.tables import BASELINE, headings, label
+from tff_pcdd.tables import BASELINE, label
 
 # A method is explained if its accuracy is so many percentage points below FedAvg's, or at most this
 # multiple of the accuracy of guessing.

@@ -89,7 +89,8 @@ class Registry(Generic[C]):
         if not self._loaded:
             # This is set first, because the modules may use the registry themselves.
             self._loaded = True
-            path = importlib.import_module(self._package).__path__
+            # A single module registers its components itself.
+            path = getattr(importlib.import_module(self._package), "__path__", ())
             for module in pkgutil.iter_modules(path):
                 importlib.import_module(f"{self._package}.{module.name}")
         return dict(sorted(self._classes.items()))

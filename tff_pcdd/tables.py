@@ -8,8 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import ClassGroups
-
 NO_VALUE = "–"
 
 
@@ -30,6 +28,14 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
         return NO_VALUE
     text = f"{statistics.fmean(values):{sign}.{digits}f}"
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
+
+
+def significant(values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation as `spread`, with three significant digits."""
+    if not values:
+        return NO_VALUE
+    text = f"{statistics.fmean(values):.3g}"
+    return f"{text} ± {deviation(values):.2g}" if len(values) > 1 else text
 
 
 def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:
@@ -120,32 +126,8 @@ def escape(text: str) -> str:
     return " ".join(text.split()).replace("|", "\\|")
 
 
-# What the tables of comparisons, sweeps, reports and published results have in common.
-
 # The method with which the others are compared.
 BASELINE = "fedavg"
-
-# Accuracies: the key in the summary of a run and the column of comparison.csv, and the heading.
-HEADINGS = {
-    "ga_final": "GA",
-    "ga_second_half": "GA, 2nd half",
-    "pa_before_final": "PA before",
-    "pa_before_masked_final": "PA before, own classes",
-    "pa_final": "PA after",
-}
-
-# Groups of classes, which have accuracies of their own if classes differ in size.
-PARTS = ClassGroups._fields
-GROUPS = {
-    f"{measure}_{part}_final": f"{HEADINGS[f'{measure}_final']}, {part}"
-    for measure in ("ga", "pa")
-    for part in PARTS
-}
-
-
-def headings(*columns: str) -> dict[str, str]:
-    """The headings of some columns, by column."""
-    return {column: {**HEADINGS, **GROUPS}[column] for column in columns}
 
 
 def label(method: str, has_global_model: bool) -> str:

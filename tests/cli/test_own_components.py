@@ -31,6 +31,7 @@ OWN = {
     "server_optimizer": ("signs", "server_step_size"),
     "schedule": ("inverse", "schedule_slowdown"),
     "metrics": ("half", None),
+    "callbacks": ("norm", None),
     "runtime": ("serial", None),
 }
 
@@ -40,7 +41,7 @@ def folder(tmp_path_factory):
     """A folder with the page's Python code as my_module.py."""
     directory = tmp_path_factory.mktemp("own")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    assert len(blocks) == 12
+    assert len(blocks) == 13
     (directory / "my_module.py").write_text("\n\n".join(blocks))
     return directory
 
@@ -64,8 +65,8 @@ def test_train(trained):
     directory, printed = trained
     config = json.loads((directory / "config.json").read_text())
     for name, (value, option) in OWN.items():
-        # Where a run was computed does not belong to its settings.
-        assert config.get(name) == (None if name == "runtime" else value)
+        # How a run was computed and watched does not belong to its settings.
+        assert config.get(name) == (None if name in ("runtime", "callbacks") else value)
         assert option is None or option in config
     assert (config["fedsmooth_smoothing"], config["samples"], config["width"]) == (0.1, 200, 32)
     # Not of what it imports itself.
@@ -78,9 +79,41 @@ def test_train(trained):
         # Of four classes; each has as many samples as the others.
         assert float(row["half_ga"]) in (0, 25, 50, 75, 100)
         assert float(row["half_ga"]) <= 2 * float(row["ga"])
+        assert float(row["norm"]) > 0
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["rounds"] == 2
     assert printed.startswith(f"fedsmooth: GA {summary['ga_final']:.2f} ")
+    last = rows[-1]
+    assert (summary["half_ga_final"], summary["norm_final"]) == (
+        float(last["half_ga"]),
+        float(last["norm"]),
+    )
+    # Neither a higher nor a lower norm is better.
+    assert "half_ga_best" in summary and "norm_best" not in summary
+    page = (directory / "report.html").read_text()
+    assert "fedsmooth on stripes" in page
+    for heading, value in (
+        ("half, GA", f"{summary['half_ga_final']:.1f} %"),
+        ("weight norm", f"{summary['norm_final']:.4g}"),
+    ):
+        assert heading in page and value in page
+
+
+def test_export(trained, folder, succeed):
+    """The model card names own metrics and columns, under the names of the method and the data."""
+    directory, _ = trained
+    succeed("export", IMPORT, f"--run_dir={directory}", "--export_dir=exported", cwd=folder)
+    card = next((folder / "exported" / "global").rglob("model_card.md")).read_text()
+    summary = json.loads((directory / "summary.json").read_text())
+    assert card.startswith("# fedsmooth on stripes: global model")
+    cells = {
+        name.strip(): value.strip()
+        for name, value in re.findall(r"^\| whole run, (.*?) \| (.*?)\|$", card, re.M)
+    }
+    assert cells["half, GA: half of global model, whole test set"] == (
+        f"{summary['half_ga_final']:.2f}"
+    )
+    assert cells["weight norm: L2 norm of the global weights"] == f"{summary['norm_final']:.4g}"
 
 
 def test_evaluate(trained, folder, succeed, call_here):
@@ -106,6 +139,7 @@ def test_compare(folder, succeed):
         "--model=tiny",
         "--aggregator=clipped",
         "--metrics=half",
+        "--callbacks=norm",
         "--fedsmooth_smoothing=0.2",
         "--samples=120",
         "--width=16",
@@ -125,6 +159,11 @@ def test_compare(folder, succeed):
     report = (folder / "compared" / "comparison.md").read_text()
     assert "| fedsmooth " in report
     assert "half, GA" in report
+    assert "weight norm: L2 norm of the global weights." in report
+    assert all(run["norm_final"] for run in runs)
+    page = (folder / "compared" / "report.html").read_text()
+    for text in ("fedsmooth", "stripes", "half, GA", "weight norm"):
+        assert text in page
     for place, clients in (("blocks_3_clients", 3), ("class_2", 10)):
         run = folder / "compared" / place / "fedsmooth" / "seed_0"
         config = json.loads((run / "config.json").read_text())

@@ -225,7 +225,7 @@ def test_methods_without_a_global_model(tmp_path):
     make_run(tmp_path / "run")
     without_global_model(tmp_path / "run" / "clients.csv")
     tree = page(run_dir=tmp_path / "run")
-    assert "GA: personal models, whole test set" in tree.texts
+    assert "GA: mean of the personal models, whole test set" in tree.texts
     assert "GA: global model, whole test set" not in tree.texts
     assert "over global" not in tree.texts
     make_comparison(tmp_path / "comparison", algorithms=("fedavg",))

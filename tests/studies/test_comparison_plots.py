@@ -87,8 +87,8 @@ def test_bars(methods, partitions):
             for line in axes.lines
             if line.get_label().startswith("PA")
         }
-        np.testing.assert_allclose(marks["PA before local steps"], 50)
-        np.testing.assert_allclose(marks["PA before, own classes only"], 70)
+        np.testing.assert_allclose(marks["PA before"], 50)
+        np.testing.assert_allclose(marks["PA before, own classes"], 70)
         names = [label.get_text() for label in axes.yaxis.get_ticklabels()]
         assert names == list(results(methods)["partition 0"])
     check_layout(figure, panels)

@@ -6,6 +6,7 @@ import matplotlib.image
 import numpy as np
 import pytest
 
+from tff_pcdd import measures
 from tff_pcdd.training import ExperimentConfig, History, plots
 
 
@@ -100,8 +101,8 @@ def test_accuracy_curves_leave_missing_values_out():
     _, axes = plots.accuracy_curves(run, "title")
     lines = {line.get_label(): line.get_xydata().tolist() for line in axes.lines}
     assert lines == {
-        plots._LABELS["ga"]: [[1, 20], [2, 20], [3, 20], [4, 30]],
-        plots._LABELS["pa"]: [[4, 80]],
+        measures.of("ga").label: [[1, 20], [2, 20], [3, 20], [4, 30]],
+        measures.of("pa").label: [[4, 80]],
     }
     assert axes.get_ylim()[1] >= 100
 
@@ -152,4 +153,4 @@ def test_curves_say_which_models_ga_is_of(has_global_model, label):
         history(3, ga=50, pa=60), "a run", has_global_model=has_global_model
     )
     shown = [text.get_text() for text in axes.get_legend().get_texts()]
-    assert shown == [label, "PA: personal models after local epochs"]
+    assert shown == [label, "PA after: personal models after local epochs, mean over clients"]

@@ -28,12 +28,12 @@ from pathlib import Path
 
 from absl import flags as absl_flags
 
+from tff_pcdd import measures
 from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
 from tff_pcdd.training.file_names import SWEEP_TABLE
-from tff_pcdd.training.summary import BEST_ROUNDS
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
@@ -56,7 +56,7 @@ def define(flags: Flags) -> None:
     flags.add_choice(
         "criterion",
         "va",
-        tuple(BEST_ROUNDS),
+        tuple(measures.best_rounds()),
         "Criterion of the choice: va, the accuracy of the global model on all held-out samples (of "
         "a method without one, the mean over clients of the personal model's accuracy on them); "
         "va_balanced, the mean over classes of the same accuracy on the samples of a class, for "

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import re
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -11,9 +10,6 @@ import numpy as np
 from tff_pcdd import data, evaluation
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.evaluation.metrics import Metric
-
-# The names of accuracies: of the global model, personal ones, and those on held-out samples.
-NAMES = re.compile(r"(ga|pa|va)(_|$)")
 
 # Columns of metrics.csv for the counts of a personal evaluation.
 PERSONAL_COLUMNS = {

@@ -4,28 +4,20 @@ from __future__ import annotations
 
 import csv
 import io
-import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from tff_pcdd import measures
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment import accuracies
 from tff_pcdd.experiment.nonfinite import COUNTS
-from tff_pcdd.experiment.round_metrics import WORK, work_columns
+from tff_pcdd.experiment.round_metrics import work_columns
 
 if TYPE_CHECKING:
     from tff_pcdd.evaluation.metrics import Metric
     from tff_pcdd.experiment.simulation import Simulation
     from tff_pcdd.methods import Method
-
-# Columns of integers; all others hold floats.
-_INTEGERS = ("round", "upload_bytes", "download_bytes", *WORK, *COUNTS)
-
-# Columns that every run has besides its accuracies, and sums that become them.
-_OWN = {"loss", "samples", "measured", "steps", "train_loss", "seconds", *_INTEGERS}
-# How the names of diagnostics begin, and those of accuracies.
-_FAMILIES = re.compile(rf"{accuracies.NAMES.pattern}|diag(_|$)")
 
 # A row by column; the values are integers, floats or None.
 Row = dict[str, Any]
@@ -37,16 +29,10 @@ def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
     Raises:
         SettingError: a name is taken, or occurs twice.
     """
-    names = method.metric_names
-    taken = {*_OWN, *accuracies.metric_columns(metrics)}
-    for name in names:
-        if name in taken or _FAMILIES.match(name):
-            reason = f"its metric_names contain {name!r}, the name of another column of metrics.csv"
-        elif names.count(name) > 1:
-            reason = f"its metric_names contain {name!r} twice"
-        else:
-            continue
-        raise SettingError("algorithm", method.name, f"{reason}; rename it")
+    names, others = method.metric_names, accuracies.metric_columns(metrics)
+    if reason := measures.check_names(names, others):
+        reason = f"its metric_names contain {reason}; rename it"
+        raise SettingError("algorithm", method.name, reason)
 
 
 class History:
@@ -77,12 +63,12 @@ class History:
         self._text, self._formatted = "", 0
 
     @classmethod
-    def of(cls, simulation: Simulation, diagnostics: Iterable[str]) -> History:
+    def of(cls, simulation: Simulation, further: Iterable[str] = ()) -> History:
         """An empty history with all columns that a run can fill, in the order of metrics.csv.
 
         Args:
             simulation: what is measured.
-            diagnostics: the columns of the diagnostics.
+            further: the columns of diagnostics and callbacks.
         """
         config = simulation.config
         of_accuracies = accuracies.columns(
@@ -102,7 +88,7 @@ class History:
                 "upload_bytes",
                 "download_bytes",
                 *COUNTS,
-                *diagnostics,
+                *further,
             ]
         )
 
@@ -229,7 +215,7 @@ def evaluated_in_full(row: Mapping[str, Any]) -> bool:
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if name in _INTEGERS:
+    if measures.of(name).whole:
         return int(value)
     number = float(value)
     return float(f"{number:.9g}") if number == number else None

@@ -6,7 +6,7 @@ import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from tff_pcdd import data, stack, tables
+from tff_pcdd import data, measures, stack, tables
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
@@ -36,14 +36,8 @@ _STAGES = {
     "before": "before any local epoch; PA before is the mean accuracy of these models over clients",
 }
 
-# Accuracies of the whole run, by their names in summary.json.
-_RUN_ACCURACIES = {
-    "ga_final": "GA: global model, whole test set",
-    "pa_before_final": "PA before: mean over clients before the local epochs",
-    "pa_final": "PA: mean over clients after the local epochs",
-    "pa_masked_final": "PA, own classes only",
-}
-
+# The measures of the whole run that every card names, if they were measured.
+_OF_RUN = ("ga", "pa_before", "pa", "pa_masked")
 
 # By how many points accuracy and mean confidence may differ without advice.
 _TOLERATED = 15
@@ -140,8 +134,12 @@ def _accuracies(
         yield measured, _percent(accuracy)
     summary = read_summary(run.directory)
     if summary and summary["rounds"] == run.simulation.round:
-        for name, meaning in _RUN_ACCURACIES.items():
-            yield f"whole run, {meaning}", _percent(summary.get(name))
+        for measure in [*map(measures.of, _OF_RUN), *measures.further(summary)]:
+            value = summary.get(measure.final)
+            if measure.unit == "%":
+                yield f"whole run, {measure.label}", _percent(value)
+            elif value is not None:
+                yield f"whole run, {measure.label}", f"{value:.4g} {measure.unit}".rstrip()
 
 
 def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:

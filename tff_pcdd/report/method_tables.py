@@ -5,7 +5,7 @@ from __future__ import annotations
 import statistics
 from collections.abc import Mapping, Sequence
 
-from tff_pcdd import tables
+from tff_pcdd import measures, tables
 from tff_pcdd.experiment.history import History, in_common
 from tff_pcdd.report import charts, text
 from tff_pcdd.report.site_table import Column, Row, Table
@@ -14,16 +14,7 @@ from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.comparison import Result
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.studies.run_groups import ALONE
-from tff_pcdd.tables import BASELINE, HEADINGS
-
-# Columns of the table of accuracies, by their names in comparison.csv.
-_ACCURACIES = {
-    "ga_final": "accuracy of the global model on the whole test set",
-    "ga_second_half": "GA averaged over the second half of the rounds",
-    "pa_before_final": "mean accuracy of the personal models before local steps",
-    "pa_before_masked_final": "the same if only the client's own classes are possible answers",
-    "pa_final": "mean accuracy of the personal models after local steps",
-}
+from tff_pcdd.tables import BASELINE
 
 
 def by_method(results: Sequence[Result]) -> dict[str, list[Result]]:
@@ -38,6 +29,12 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
+def _shown(key: str, values: Sequence[float]) -> str:
+    if measures.of_key(key).group == measures.OWN:
+        return tables.significant(values)
+    return tables.spread(values, 1)
+
+
 def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
 
@@ -45,7 +42,11 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
         by_method: the results on one partition.
         clients: the clients of these runs; empty if nothing is known of them.
     """
-    columns = [Column(HEADINGS[column], text) for column, text in _ACCURACIES.items()]
+    every = dict.fromkeys(
+        name for results in by_method.values() for result in results for name in result.values
+    )
+    keys = measures.tabled(every)
+    columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
     alone = by_method.get(ALONE, ())
     compared = any(not result.diverged for result in alone)
     if compared:
@@ -55,8 +56,8 @@ def accuracies(by_method: Mapping[str, Sequence[Result]], clients: Sequence[Site
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
     for method, results in by_method.items():
-        found = {key: comparison.usable(results, key) for key in _ACCURACIES}
-        cells = [(tables.spread(values, 1), _mean(values)) for values in found.values()]
+        found = {key: comparison.usable(results, key) for key in keys}
+        cells = [(_shown(key, values), _mean(values)) for key, values in found.items()]
         if compared:
             cells.append(_over_local(method, results, alone))
         if clients:

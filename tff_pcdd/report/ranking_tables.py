@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from tff_pcdd import tables
+from tff_pcdd.measures import headings
 from tff_pcdd.results import ranks
-from tff_pcdd.tables import headings
 
 if TYPE_CHECKING:
     from tff_pcdd.report.rankings import Federation, Ranking

@@ -6,6 +6,7 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
+from tff_pcdd import measures
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
@@ -25,20 +26,9 @@ from tff_pcdd.training.file_names import (
 )
 from tff_pcdd.training.run_directory import check_entries, read_summary
 
-# The curves of accuracies, by their columns in metrics.csv.
-_CURVES = {
-    "ga": "GA: global model, whole test set",
-    "pa": "PA: personal models after local steps",
-    "pa_before": "PA before local steps",
-    "pa_before_masked": "PA before, own classes only",
-    "va": "VA: global model, held-out samples",
-}
-
-_FIGURES = {
-    "ga_final": ("GA", "global model, whole test set"),
-    "pa_final": ("PA", "personal models, mean over clients"),
-    "pa_before_final": ("PA before local steps", "mean over clients"),
-}
+# The curves of accuracies, and the figures at the top.
+_CURVES = ("ga", "pa", "pa_before", "pa_before_masked", "va")
+_FIGURES = ("ga", "pa", "pa_before")
 
 # Settings with which clients do only a part of their local epochs.
 _UNEQUAL_WORK = tuple(setting.name for setting in describe(LocalWork))
@@ -143,14 +133,16 @@ def _sentence(
 
 def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
-    meanings = {}
-    if held and by_client.without_global_model(held.sites):
-        meanings["ga_final"] = "personal models, whole test set; there is no global model"
-    figures = [
-        (name, f"{value:.1f} %", meanings.get(key, meaning))
-        for key, (name, meaning) in _FIGURES.items()
-        if isinstance(value := summary.get(key), int | float)
-    ]
+    lacks_global = held is not None and by_client.without_global_model(held.sites)
+    shown = [measures.of(name) for name in _FIGURES] + measures.further(summary)
+    figures = []
+    for measure in shown:
+        if isinstance(value := summary.get(measure.final), int | float):
+            if lacks_global:
+                measure = measures.without_global_model(measure)
+            is_percent = measure.unit == "%"
+            cell = f"{value:.1f} %" if is_percent else f"{value:.4g} {measure.unit}".rstrip()
+            figures.append((measure.heading, cell, measure.meaning))
     if held and (ordered := by_client.defined(held.sites, "pa")):
         site, value = ordered[0]
         figures.append(("Lowest PA", f"{value:.1f} %", f"client {site.name}"))
@@ -158,20 +150,20 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
 
 
 def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
-    names = dict(_CURVES)
+    drawn = [measures.of(name) for name in _CURVES]
     if held and by_client.without_global_model(held.sites):
-        names["ga"] = "GA: personal models, whole test set"
+        drawn = [measures.without_global_model(measure) for measure in drawn]
     lost = [row["round"] for row in history if is_lost(row)]
     accuracies = [
-        charts.Line(name, history.points(column), style=number - 1 if number else None)
-        for number, (column, name) in enumerate(names.items())
+        charts.Line(each.label, history.points(each.name), style=number - 1 if number else None)
+        for number, each in enumerate(drawn)
     ]
     losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
-    drawn = (
+    pictures = (
         charts.chart("Accuracy (%)", accuracies, percent=True, marked=lost),
         charts.chart("Training loss", losses, percent=False, marked=lost),
     )
-    return [chart for chart in drawn if chart is not None]
+    return [chart for chart in pictures if chart is not None]
 
 
 def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str, str]]:

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
+from tff_pcdd import measures
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results.reading import Directory, count, name_of, number
-from tff_pcdd.training.clients_table import VALUES
 from tff_pcdd.training.file_names import CLIENTS
 
 _TRAIN = "train_"
@@ -104,7 +104,7 @@ def _site(cells: Mapping[str, str]) -> Site:
         name=name_of(cells["client"]),
         train=count(cells["train_samples"]),
         test=count(cells["test_samples"]),
-        values={column: number(cells.get(column, "")) for column in VALUES},
+        values={column: number(cells.get(column, "")) for column in measures.CLIENTS},
         warning=" ".join(cells.get("warning", "").split()),
         run=tuple(name_of(cells.get(key, "?")) for key in ("partition", "algorithm", "seed")),
     )

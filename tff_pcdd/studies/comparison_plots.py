@@ -15,6 +15,7 @@ import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
+from tff_pcdd import measures
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.experiment.history import in_common
 from tff_pcdd.tables import BASELINE, deviation
@@ -98,16 +99,19 @@ def bars(results: Results, title: str, diverged: Results | None = None):
     figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
     shades = matplotlib.colormaps["cividis"]
     shown: dict[str, tuple[str, float, dict[str, Any]]] = {
-        "ga": ("GA: global model", -0.2, {"color": shades(0.25)}),
-        "pa": ("PA after local epochs", 0.2, {"color": shades(0.85)}),
+        "ga": (measures.of("ga").heading, -0.2, {"color": shades(0.25)}),
+        "pa": (measures.of("pa").heading, 0.2, {"color": shades(0.85)}),
     }
     marks: dict[str, tuple[str, dict[str, Any]]] = {
         # The circle is wide enough to be seen around the diamond where both are equal.
         "pa_before": (
-            "PA before local steps",
+            measures.of("pa_before").heading,
             {"marker": "o", "markerfacecolor": "white", "markersize": 7},
         ),
-        "pa_before_masked": ("PA before, own classes only", {"marker": "D", "markersize": 3.5}),
+        "pa_before_masked": (
+            measures.of("pa_before_masked").heading,
+            {"marker": "D", "markersize": 3.5},
+        ),
     }
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         positions = np.arange(len(methods))

@@ -7,7 +7,8 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import methods, tables
+from tff_pcdd import measures, methods, tables
+from tff_pcdd.measures import PARTS
 from tff_pcdd.studies.run_groups import (
     baseline_names,
     diverged_labels,
@@ -19,18 +20,10 @@ from tff_pcdd.studies.run_groups import (
     per_client,
     summary_values,
 )
-from tff_pcdd.tables import BASELINE, HEADINGS, PARTS, label
+from tff_pcdd.tables import BASELINE, label
 
 if TYPE_CHECKING:
     from tff_pcdd.studies.study import StudyRun
-
-
-# Further columns if samples were held out.
-_VALIDATED = {
-    "va_best": "VA, best round",
-    "ga_at_best_round": "GA there",
-    "pa_at_best_round": "PA after, there",
-}
 
 
 def common_setting(runs: Sequence[StudyRun]) -> str:
@@ -78,8 +71,11 @@ def document(runs: Sequence[StudyRun], differing: str = "") -> str:
         parts += ["### Cost", costs(group)]
     optional = {HEADS_TITLE: HEADS, ROUNDS_TITLE: ROUNDS}
     meanings = [note for title, note in optional.items() if title in parts]
-    if _metrics(runs):
+    further = measures.further(_keys(runs))
+    if any(measure.group == measures.METRIC for measure in further):
         meanings.insert(0, METRICS)
+    if own := [measure for measure in further if measure.group == measures.OWN]:
+        meanings.append("\n".join(f"{measure.heading}: {measure.meaning}." for measure in own))
     if baselines := baseline_names(runs):
         meanings.insert(0, f"{BASELINES} {', '.join(baselines)}.")
     if any(over_local(group) for group in by_partition.values()):
@@ -144,12 +140,15 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     """
     by_method = group_by_method(runs)
     columns = []
-    headings = _headings(runs)
-    for key in headings:
+    keys = measures.tabled(_keys(runs))
+    for key in keys:
         values = {method: summary_values(group, key) for method, group in by_method.items()}
+        if measures.of_key(key).group == measures.OWN:
+            columns.append({name: tables.significant(column) for name, column in values.items()})
+            continue
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
         columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
-    headings_shown = [*headings.values()]
+    headings_shown = [*measures.headings(*keys).values()]
     if differences := over_local(runs):
         headings_shown.append("PA over local")
         columns.append(
@@ -166,22 +165,9 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
     return tables.table(lines)
 
 
-def _headings(runs: Sequence[StudyRun]) -> dict[str, str]:
-    """The columns of accuracies and metrics; those of the best round only if a run reports one."""
-    headings = dict(HEADINGS)
-    for metric in _metrics(runs):
-        headings |= {
-            f"{metric}_ga_final": f"{metric}, GA",
-            f"{metric}_pa_final": f"{metric}, PA after",
-        }
-    validated = any("best_round" in (run.summary or ()) for run in runs)
-    return {**headings, **_VALIDATED} if validated else headings
-
-
-def _metrics(runs: Sequence[StudyRun]) -> list[str]:
-    """The names of the metrics that the runs measure beside the accuracies."""
-    names = (metric.name for run in runs for metric in run.config.evaluation.metrics)
-    return list(dict.fromkeys(names))
+def _keys(runs: Sequence[StudyRun]) -> list[str]:
+    """The keys of all summaries, in their order."""
+    return list(dict.fromkeys(key for run in runs for key in run.summary or ()))
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> str:
@@ -222,9 +208,8 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
 
 def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
     """The heads that a method's runs report beside the main one, in the order of the summary."""
-    keys = [key for run in runs for key in run.summary or ()]
-    names = [match[1] for key in keys if (match := re.fullmatch("ga_(.+)_final", key))]
-    return list(dict.fromkeys(name for name in names if name.split("_")[-1] not in PARTS))
+    names = [match[1] for key in _keys(runs) if (match := re.fullmatch("ga_(.+)_final", key))]
+    return [name for name in names if name.split("_")[-1] not in PARTS]
 
 
 def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from typing import Any
 
-from tff_pcdd import methods, tables
+from tff_pcdd import measures, methods, tables
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.run_groups import (
     baseline_names,
@@ -17,7 +17,7 @@ from tff_pcdd.studies.run_groups import (
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import Tuned, known_score
-from tff_pcdd.tables import BASELINE, GROUPS, HEADINGS, label
+from tff_pcdd.tables import BASELINE, label
 from tff_pcdd.training import ExperimentConfig
 
 
@@ -113,7 +113,9 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
     """
     by_method = group_by_method(runs)
     headings, columns = [], []
-    for key, heading in {f"{criterion}_best": "VA, best round", **HEADINGS, **GROUPS}.items():
+    keys = (*measures.TABLE, *measures.GROUPS)
+    shown = {measures.of(criterion).best: "VA, best round", **measures.headings(*keys)}
+    for key, heading in shown.items():
         values = {method: summary_values(group, key) for method, group in by_method.items()}
         if any(values.values()):
             headings.append(heading)

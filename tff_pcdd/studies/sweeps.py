@@ -10,14 +10,13 @@ from typing import NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, stages, tables
+from tff_pcdd import files, measures, stages, tables
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions
 from tff_pcdd.training.file_names import SWEEP_TABLE
-from tff_pcdd.training.summary import BEST_ROUNDS
 
 # Matplotlib is not needed before the last run.
 with epy.lazy_imports():
@@ -69,7 +68,7 @@ def sweep(
         output_dir: the directory of a folder SETTING=VALUE,…/seed_N for each run, sweep.csv, .md
             and .png, best.flags with the chosen settings, and failures.txt if runs failed.
         options: how and where the experiments are computed.
-        criterion: a key of `summary.BEST_ROUNDS`.
+        criterion: one of `measures.best_rounds()`.
         overwrite: delete earlier results in these folders and start again.
         parallel: how many runs are computed at the same time; by default one, in this process.
 
@@ -140,7 +139,7 @@ def plan(
 
 
 def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str) -> list[Outcome]:
-    chosen = BEST_ROUNDS[criterion]
+    chosen = measures.of(criterion).best_round
     outcomes, remaining = [], iter(runs)
     for point in points:
         group = [next(remaining) for _ in point.configs]

@@ -8,21 +8,37 @@ Your own callback overrides the hooks that it needs:
                 print(row["round"], row["ga"])
 
     run_experiment(config, "runs/mine", callbacks=[PrintGA()])
+
+A registered one can be chosen by its name, with `--callbacks=weight_norm`, and one with measures
+adds columns to metrics.csv, which summary.json, comparisons, reports and model cards show too:
+
+    @register
+    class WeightNorm(Callback):
+        name = "weight_norm"
+        measures = (Measure("weight_norm", "weight norm", "L2 norm of the head", "", "", OWN),)
+
+        def measure(self, run):
+            kernel = run.simulation.state["weights"]["trainable"][-1]
+            return {"weight_norm": float(np.linalg.norm(kernel))}
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import tqdm
 from etils import epy
 
-from tff_pcdd import files, stages
+from tff_pcdd import files, measures, stages
+from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import history
 from tff_pcdd.experiment.history import History
+from tff_pcdd.measures import Measure
+from tff_pcdd.registry import Component, Registry
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.file_names import METRICS
 from tff_pcdd.training.summary import typical_seconds
@@ -37,12 +53,19 @@ with epy.lazy_imports():
     from tff_pcdd.training import plots
 
 
-class Callback:
+class Callback(Component):
     """Base class of callbacks; its hooks do nothing.
 
     A callback may read `run.simulation`, `run.history`, `run.config`, `run.directory`, `run.label`
-    and `run.last_round`, and it may call `run.stop_after(round)`.
+    and `run.last_round`, and it may call `run.stop_after(round)`. Each run that names a registered
+    callback has a copy of its own.
+
+    Attributes:
+        name: the name by which it is chosen, if it is registered.
+        measures: the columns that it adds to the history; see `measure`.
     """
+
+    measures: ClassVar[Sequence[Measure]] = ()
 
     def on_start(self, run: Run) -> None:
         """Called once, before the process computes its first round, `simulation.round + 1`.
@@ -53,11 +76,37 @@ class Callback:
     def on_stage(self, run: Run, stage: str) -> None:
         """Called before each part of a round: "training", "evaluating the global model", ..."""
 
+    def measure(self, run: Run) -> Mapping[str, float | None]:
+        """The values of `measures` after a round, before its row is recorded.
+
+        Called after every round, when `run.history` ends with the round before. A value that is
+        missing, None or NaN leaves the cell empty.
+        """
+        return {}
+
     def on_round(self, run: Run, row: Row | None) -> None:
         """Called after every round; `row` is its row in the history, None if there is none."""
 
     def on_end(self, run: Run) -> None:
         """Called when training ends, also if it fails; `run.finished` tells which."""
+
+
+registry: Registry[Callback] = Registry("callbacks", __name__)
+
+
+def register(cls: type[Callback]) -> type[Callback]:
+    """Class decorator that makes a callback known by its `name`, and declares its measures.
+
+    Raises:
+        SettingError: it has no name, or another callback has it; or one of its columns has the name
+            of another one.
+    """
+    for measure in cls.measures:
+        try:
+            measures.declare(measure)
+        except ValueError as error:
+            raise SettingError("callbacks", cls.name, f"{error}; rename it") from None
+    return registry.register(cls)
 
 
 class CsvLog(Callback):

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, tables
+from tff_pcdd import evaluation, measures, tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
@@ -22,20 +22,8 @@ if TYPE_CHECKING:
     from tff_pcdd import data
     from tff_pcdd.experiment.model_evaluation import Answers
 
-# Columns of percentages, or of differences between them.
-VALUES = (
-    "ga",
-    "pa_before",
-    "pa",
-    "pa_before_masked",
-    "pa_masked",
-    "balanced_before",
-    "balanced",
-    "over_global",
-    "over_local",
-)
 # The columns of clients.csv before those of single classes.
-COLUMNS = ("client", "train_samples", "test_samples", *VALUES, "warning")
+COLUMNS = ("client", "train_samples", "test_samples", *measures.CLIENTS, "warning")
 _TEXTS, _COUNTS = ("client", "warning"), ("train_samples", "test_samples")
 
 DIVERGED = "the run has diverged: these results are not usable"
@@ -198,15 +186,7 @@ _SHOWN = {
     "client": "client",
     "train_samples": "training samples",
     "test_samples": "test samples",
-    "ga": "global model",
-    "pa_before": "personal, before",
-    "pa": "personal",
-    "pa_before_masked": "own classes, before",
-    "pa_masked": "own classes",
-    "balanced_before": "balanced, before",
-    "balanced": "balanced",
-    "over_global": "over global",
-    "over_local": "over local",
+    **measures.CLIENTS,
 }
 
 _EXPLANATION = """\

@@ -12,21 +12,15 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tff_pcdd import files
+from tff_pcdd import files, measures
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 
 if TYPE_CHECKING:
     from tff_pcdd.evaluation.calibration import Calibration
 
-_LABELS = {
-    "ga": "GA: global model, whole test set",
-    "pa": "PA: personal models after local epochs",
-    "pa_before": "PA before any local step",
-    "pa_before_masked": "PA before, own classes only",
-}
-_WITHOUT_GLOBAL_MODEL = "GA: mean of the personal models, whole test set"
-
+# The curves of a run.
+_CURVES = ("ga", "pa", "pa_before", "pa_before_masked")
 
 # A heat map has room for this many clients, with one or two rows of pixels each.
 _MAX_LINES = 500
@@ -60,12 +54,13 @@ def accuracy_curves(history: History, title: str, *, has_global_model: bool = Tr
     """GA and PA over the rounds of one run, whose method may have no global model."""
     figure = Figure(figsize=(7, 4.2))
     axes = figure.subplots()
-    labels = _LABELS if has_global_model else {**_LABELS, "ga": _WITHOUT_GLOBAL_MODEL}
-    for column, label in labels.items():
-        points = history.points(column)
+    for measure in map(measures.of, _CURVES):
+        if not has_global_model:
+            measure = measures.without_global_model(measure)
+        points = history.points(measure.name)
         if points:
-            style = "--" if column.endswith("masked") else "-"
-            axes.plot(*zip(*points, strict=True), style, marker=".", label=label)
+            style = "--" if measure.name.endswith("masked") else "-"
+            axes.plot(*zip(*points, strict=True), style, marker=".", label=measure.label)
     if lost := [row["round"] for row in history if is_lost(row)]:
         label = "round without a usable model"
         axes.plot(lost, [0] * len(lost), "x", color="red", clip_on=False, label=label)

@@ -7,6 +7,7 @@ checkpoint. Its results equal those of a run that was never interrupted.
 from __future__ import annotations
 
 import contextlib
+import copy
 import functools
 import logging
 import os
@@ -14,11 +15,12 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import data, files, stages
+from tff_pcdd import data, files, measures, stages
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment import planning
+from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
@@ -116,6 +118,8 @@ class Run:
         self.diagnostics = (
             Diagnostics(self.simulation.spec, self.simulation.federation, names) if names else None
         )
+        self._callbacks = [*map(copy.copy, options.callbacks), *callbacks]
+        self._own = _own_columns(self._callbacks, config)
         self.history = self._new_history()
         self.last_round = config.training.rounds
         self._checkpoints = CheckpointManager(
@@ -126,11 +130,11 @@ class Run:
                 "data": data_digest(self.simulation.federation),
             },
         )
-        self._callbacks = _with_built_in(callbacks, config, options, self._checkpoints)
+        self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
 
     def _new_history(self) -> History:
         names = self.diagnostics.columns() if self.diagnostics else ()
-        return History.of(self.simulation, names)
+        return History.of(self.simulation, (*names, *self._own))
 
     @property
     def finished(self) -> bool:
@@ -220,7 +224,7 @@ class Run:
                     self._next_round()
             if self.paused:
                 return {"paused": self.simulation.round}
-            summary = summarize(self.simulation, self.history)
+            summary = summarize(self.simulation, self.history, self._own)
             if summary["diverged"]:
                 _logger.warning("the run has diverged; its results are not usable")
             answers = predictions.write_answers(
@@ -259,9 +263,21 @@ class Run:
         if values:
             # Read after the evaluation, which may count the round.
             measured |= {name: self.simulation.totals[name] for name in COUNTS}
+            measured |= self._measured_by_callbacks()
             row = self.history.append({"round": self.simulation.round, **values, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
+
+    def _measured_by_callbacks(self) -> dict[str, float | None]:
+        found: dict[str, float | None] = {}
+        for callback in self._callbacks:
+            values = callback.measure(self)
+            declared = [measure.name for measure in callback.measures]
+            if unknown := [name for name in values if name not in declared]:
+                reason = f"its hook `measure` returned {unknown[0]!r}, which it does not declare"
+                raise SettingError("callbacks", callback.name or type(callback).__name__, reason)
+            found.update(values)
+        return found
 
     def _enter(self, stage: str) -> None:
         for callback in self._callbacks:
@@ -373,6 +389,24 @@ def _is_ordinary(round_number: int, directory: Path, schedule: EvaluationSchedul
 
 
 # The callbacks of a run in a directory, in their order.
+
+
+def _own_columns(callbacks: Sequence[Callback], config: ExperimentConfig) -> list[str]:
+    """The columns of callbacks.
+
+    Raises:
+        SettingError: another column has the name of one of them.
+    """
+    others = [*config.method.metric_names, *metric_columns(config.evaluation.metrics)]
+    names: list[str] = []
+    for callback in callbacks:
+        names += [measure.name for measure in callback.measures]
+        if reason := measures.check_names(names, others):
+            name = callback.name or type(callback).__name__
+            raise SettingError("callbacks", name, f"its measures contain {reason}; rename it")
+        for measure in callback.measures:
+            measures.declare(measure)
+    return names
 
 
 def _with_built_in(

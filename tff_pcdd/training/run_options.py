@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from tff_pcdd.diagnostics import names as diagnostic_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.compute import ComputeOptions
-from tff_pcdd.settings import check_options, option, part
+from tff_pcdd.settings import check_options, option, part, selection
 from tff_pcdd.training import trackers
+from tff_pcdd.training.callbacks import Callback, registry
 
 
 @dataclasses.dataclass(frozen=True)
@@ -52,6 +53,11 @@ class RunOptions:
         "wandb (Weights & Biases). Their own environment variables say where to. Needs the extra "
         "`tracking`.",
         type=str,
+        group="Output",
+    )
+    callbacks: tuple[Callback, ...] = selection(
+        registry,
+        "Callbacks that your modules have registered, comma-separated; needs --import.",
         group="Output",
     )
     progress: bool = option(True, "Show a progress bar.", group="Output")

@@ -6,29 +6,26 @@ import statistics
 from collections.abc import Collection, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
+from tff_pcdd import measures
 from tff_pcdd.evaluation.metrics import Metric
-from tff_pcdd.experiment.accuracies import NAMES, metric_columns
+from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.measures import ACCURACY, HELD_OUT
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.simulation import Simulation
 
-# The key of the best round by each accuracy on held-out samples by which rounds and settings may be
-# chosen.
-BEST_ROUNDS = {
-    "va": "best_round",
-    "va_balanced": "best_balanced_round",
-    "va_personal": "best_personal_round",
-}
 
-
-def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
+def summarize(
+    simulation: Simulation, history: History, own: Collection[str] = ()
+) -> dict[str, Any]:
     """What summary.json contains.
 
     Args:
         simulation: the federation after the last round.
         history: the measurements of all rounds.
+        own: the columns of callbacks.
     """
     config, process = simulation.config, simulation.process
     diverged = simulation.nonfinite.diverged
@@ -40,6 +37,7 @@ def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
         **summarize_accuracies(
             history,
             config.evaluation.metrics,
+            own,
             diverged=diverged,
             whole=config.evaluation.personal_eval_every is None,
         ),
@@ -59,6 +57,7 @@ def summarize(simulation: Simulation, history: History) -> dict[str, Any]:
 def summarize_accuracies(
     history: History,
     metrics: Sequence[Metric] = (),
+    own: Collection[str] = (),
     *,
     diverged: bool = False,
     whole: bool = False,
@@ -73,6 +72,8 @@ def summarize_accuracies(
     Args:
         history: the history of a run with at least one evaluated round.
         metrics: the metrics that were measured besides the accuracies.
+        own: the columns of callbacks. Their best value is the highest or the lowest, as their
+            measures say, and there is none if neither is better.
         diverged: whether the run has diverged, and no round is the best.
         whole: whether the round that is best on held-out samples is chosen among those after which
             the personal models were evaluated after their local epochs, so that their accuracy in
@@ -90,18 +91,21 @@ def summarize_accuracies(
     eligible = [row for row in usable if evaluated_in_full(row)] if whole else usable
     summary: dict[str, Any] = {}
     for name in history.columns:
-        if NAMES.match(name) or name in further:
-            summary[f"{name}_final"] = last[name]
-            rows = usable if name in further or _is_tested(name) else eligible
+        measure = measures.of(name)
+        if measure.group in (ACCURACY, HELD_OUT) or name in further or name in own:
+            summary[measure.final] = last[name]
+            rows = eligible if measure.group == HELD_OUT else usable
             values = [row[name] for row in rows if row.get(name) is not None]
-            summary[f"{name}_best"] = max(values, default=None)
+            if measure.better:
+                best = max if measure.better == "higher" else min
+                summary[measure.best] = best(values, default=None)
     for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
         if f"{name}_final" in summary:
             summary[name] = summary[f"{name}_final"]
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None
-    for criterion, name in BEST_ROUNDS.items():
+    for criterion, name in measures.best_rounds().items():
         summary |= _at_best_round(eligible, criterion, name, further)
     return summary
 
@@ -114,13 +118,8 @@ def _at_best_round(
     if not measured:
         return {}
     best = max(measured, key=lambda row: row[column])
-    tested = [key for key in best if key in metrics or _is_tested(key)]
+    tested = [key for key in best if key in metrics or measures.of(key).group == ACCURACY]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
-
-
-def _is_tested(name: str) -> bool:
-    """Whether a column is an accuracy on test samples."""
-    return NAMES.match(name) is not None and not name.startswith("va")
 
 
 def typical_seconds(history: History) -> float:

@@ -1,0 +1,94 @@
+"""Declarations of measures: those of the package, and those that follow from a name."""
+
+import csv
+import pathlib
+
+import pytest
+
+from tff_pcdd import measures
+from tff_pcdd.measures import ACCURACY, DIAGNOSTIC, HELD_OUT, METRIC, OWN, Measure
+
+ROOT = pathlib.Path(__file__).parents[1]
+
+
+@pytest.mark.parametrize(
+    ("name", "heading", "group"),
+    [
+        ("ga", "GA", ACCURACY),
+        ("ga_many", "GA, many", ACCURACY),
+        ("ga_ssec", "GA of ssec", ACCURACY),
+        ("ga_ssec_few", "GA of ssec, few", ACCURACY),
+        ("pa_before_masked", "PA before, own classes", ACCURACY),
+        ("pa_before_medium", "PA before, medium", ACCURACY),
+        ("va_personal", "VA, personal", HELD_OUT),
+        ("worst_class_pa_before", "worst_class, PA before", METRIC),
+        ("diag_angles", "diag_angles", DIAGNOSTIC),
+        ("energy", "energy", OWN),
+    ],
+)
+def test_a_column_has_a_heading_and_a_group(name, heading, group):
+    measure = measures.of(name)
+    assert (measure.name, measure.heading, measure.group) == (name, heading, group)
+    assert (measure.final, measure.best) == (f"{name}_final", f"{name}_best")
+
+
+def test_every_column_of_a_published_table_is_known():
+    """The columns of accuracies in docs/comparison are accuracies and metrics by their names."""
+    tables = sorted((ROOT / "docs" / "comparison").glob("*/final.csv"))
+    assert tables
+    for path in tables:
+        with path.open() as file:
+            header = next(csv.reader(file))
+        found = {measures.of_key(name).group for name in header if name.endswith("_final")}
+        assert found <= {ACCURACY}
+
+
+def test_values_of_a_summary_have_the_measure_of_their_column():
+    keys = (
+        "ga_final",
+        "ga_best",
+        "ga_second_half",
+        "ga_at_best_round",
+        "ga_at_best_personal_round",
+    )
+    assert {measures.of_key(key).name for key in keys} == {"ga"}
+    assert measures.heading("pa_at_best_round") == "PA after, there"
+
+
+def test_tables_show_accuracies_then_metrics_then_the_best_round():
+    keys = ["energy_final", "balanced_ga_final", "balanced_pa_before_final", "best_round"]
+    assert measures.tabled(keys) == [
+        *("ga_final", "ga_second_half", "pa_before_final", "pa_before_masked_final", "pa_final"),
+        *("energy_final", "balanced_ga_final"),
+        *("va_best", "ga_at_best_round", "pa_at_best_round"),
+    ]
+    assert measures.tabled([]) == list(measures.TABLE)
+
+
+def test_rounds_may_be_chosen_by_held_out_samples_only():
+    assert measures.best_rounds() == {
+        "va": "best_round",
+        "va_balanced": "best_balanced_round",
+        "va_personal": "best_personal_round",
+    }
+
+
+@pytest.mark.parametrize("name", ["ga", "pa_mine", "va_x", "diag_x", "seconds", "loss", "round"])
+def test_names_of_built_in_columns_are_taken(name):
+    with pytest.raises(ValueError, match=f"'{name}' is the name of another column"):
+        measures.declare(Measure(name, "mine", "mine"))
+    assert measures.check_names([name]) == f"{name!r}, the name of another column of metrics.csv"
+
+
+def test_an_own_measure_can_be_declared_again(monkeypatch):
+    """As when a cell of a notebook is run once more."""
+    monkeypatch.setattr(measures, "_BY_NAME", dict(measures._BY_NAME))
+    for heading in ("energy (J)", "energy (kJ)"):
+        measures.declare(Measure("energy", heading, "energy of the phones", "J", "lower", OWN))
+        assert measures.heading("energy_final") == heading
+
+
+def test_names_of_own_columns_differ():
+    assert measures.check_names(["mine", "other"]) == ""
+    assert measures.check_names(["mine", "mine"]) == "'mine' twice"
+    assert measures.check_names(["mine"], ["mine"]).startswith("'mine', the name of another")
