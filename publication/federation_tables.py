@@ -10,6 +10,7 @@ from publication.published import Published, settings_of
 from tff_pcdd import tables
 from tff_pcdd.measures import headings
 from tff_pcdd.report.rankings import Federation
+from tff_pcdd.results.runs import Results
 from tff_pcdd.tables import BASELINE, label
 
 # A method is explained if its accuracy is so many percentage points below FedAvg's, or at most this
@@ -43,7 +44,7 @@ def federation(
 ) -> Federation:
     """The results of the methods that fit, for `summaries.rank`."""
     kept = [result for result in published.results if fits(published, result.method)]
-    return Federation(published.title, kept, published.without_global_model)
+    return Federation(published.title, Results(kept), published.without_global_model)
 
 
 def results(published: Published) -> str:

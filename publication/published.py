@@ -27,9 +27,8 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import DamagedFileError, SettingError
-from tff_pcdd.results import comparison
-from tff_pcdd.results.comparison import Result
 from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.runs import Result, Results
 
 SCHEMA = 1
 
@@ -80,7 +79,7 @@ class Published:
     name: str
     title: str
     record: Mapping[str, Any]
-    results: Sequence[Result]
+    results: Results
     without_global_model: Sequence[str]
     trials: Sequence[Mapping[str, str]]
     curves: Sequence[Curve]
@@ -88,23 +87,20 @@ class Published:
 
     @property
     def methods(self) -> list[str]:
-        return list(dict.fromkeys(result.method for result in self.results))
+        return self.results.methods
 
     def values(self, method: str, column: str) -> list[float]:
         """A column of the usable runs of a method; empty if one of them lacks it."""
-        return comparison.usable(self._of(method), column)
+        return self.results.of(method=method).values(column)
 
     def by_seed(self, method: str, column: str) -> dict[str, float]:
         """A column by seed, of those usable runs of a method that have it."""
-        return comparison.by_seed(self._of(method), column)
+        return self.results.of(method=method).by_seed(column)
 
     def usable_curves(self, method: str) -> list[Curve]:
         """The learning curves of the usable runs of a method."""
-        diverged = {run.seed for run in self._of(method) if run.diverged}
+        diverged = {run.seed for run in self.results.of(method=method).diverged}
         return [one for one in self.curves if one.method == method and one.seed not in diverged]
-
-    def _of(self, method: str) -> list[Result]:
-        return [result for result in self.results if result.method == method]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -202,7 +198,7 @@ def _read(path: Path, title: str | None) -> Published:
         final, trials = tables[FINAL], tables[TUNING]
         held = tables.get(HELD_OUT, [])
         lacking = {row["algorithm"]: None for row in final if row["global_model"] == "False"}
-        results = [_result(path.name, row) for row in final]
+        results = Results([_result(path.name, row) for row in final])
         curves = [_curve(row) for row in tables[CURVES]]
         title = title or str(record["federation"])
     except (AttributeError, KeyError, ValueError) as error:

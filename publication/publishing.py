@@ -24,8 +24,8 @@ from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.report import settings_table
 from tff_pcdd.results import comparison, confusion
-from tff_pcdd.results.comparison import Result
 from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import method_sweep, tuning
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.training.file_names import COMPARISON_TABLE, METRICS, SWEEP_TABLE
@@ -102,7 +102,7 @@ def publish(
         "rounds": config.training.rounds,
         "seeds": seeds(tuning),
         "final_seeds": sorted({int(result.seed) for result in results}),
-        "seconds_of_rounds": round(seconds(directory, tuning, results), 1),
+        "seconds_of_rounds": round(seconds(tuning, results), 1),
         "calls": calls,
         "data_sha256": _data(path, runs),
         "settings": _common(settings),
@@ -156,7 +156,7 @@ def _finals(
     try:
         every = comparison.read(directory)
     except FileNotFoundError:
-        every = []
+        every = Results([])
     found = [result for result in every if result.method in chosen]
     if odd := [result.seed for result in found if not result.seed.isdecimal()]:
         reason = f"is damaged (the seed {odd[0]} is no number)"
@@ -227,7 +227,7 @@ def _curves(directory: Directory, results: Sequence[Result]) -> list[dict[str, A
     """curves.csv: GA after some of the rounds, a row for each method and seed."""
     rows = []
     for result in results:
-        history = comparison.history(directory, result)
+        history = result.load_history()
         if history is None:
             lines = directory.damaged()
             raise DamagedFileError(lines[0] if lines else f"{result.folder}: no {METRICS}")
@@ -328,16 +328,12 @@ def seeds(runs: Sequence[Mapping[str, History]]) -> list[int]:
     return sorted({int(seed) for point in runs for seed in point if seed.isdecimal()})
 
 
-def seconds(
-    directory: Directory,
-    runs: Sequence[Mapping[str, History]],
-    results: Sequence[Result],
-) -> float:
+def seconds(runs: Sequence[Mapping[str, History]], results: Sequence[Result]) -> float:
     """The time of the rounds of all runs, without start-up and evaluation.
 
     A round that was not evaluated has no row; it counts like the next one that has.
     """
-    histories = [comparison.history(directory, result) for result in results]
+    histories = [result.load_history() for result in results]
     histories += [history for point in runs for history in point.values()]
     total = 0.0
     for history in histories:

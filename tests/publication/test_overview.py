@@ -3,7 +3,7 @@
 from publication import federation_tables, overview
 from publication.published import Curve, Published
 from tests.markdown_tables import table_rows
-from tff_pcdd.results.comparison import Result
+from tff_pcdd.results.runs import Result, Results
 
 
 def test_early_and_late_accuracies_are_of_the_same_runs():
@@ -14,11 +14,11 @@ def test_early_and_late_accuracies_are_of_the_same_runs():
         ("scaffold", "2", 10.0, True),
     ]
     results = [
-        Result("digits", method, seed, "", diverged, {"ga_final": ga})
+        Result("digits", method, seed, diverged, {"ga_final": ga})
         for method, seed, ga, diverged in runs
     ]
     curves = [Curve(method, seed, [(1, ga - 20), (5, ga)]) for method, seed, ga, _ in runs]
-    published = Published("digits", "digits", {"rounds": 5}, results, (), (), curves)
+    published = Published("digits", "digits", {"rounds": 5}, Results(results), (), (), curves)
     _, *rows = table_rows(overview.speed([published]))
     assert rows == [["scaffold", "60.0 → 80.0"], ["fedavg", "30.0 → 50.0"]]
 
@@ -26,11 +26,11 @@ def test_early_and_late_accuracies_are_of_the_same_runs():
 def unequal(name, results, **settings):
     """Published results whose runs have an accuracy on few classes and one on held-out samples."""
     rows = [
-        Result(name, method, "1", "", diverged, dict(zip(_COLUMNS, values, strict=True)))
+        Result(name, method, "1", diverged, dict(zip(_COLUMNS, values, strict=True)))
         for method, diverged, *values in results
     ]
     record = {"rounds": 5, "final_seeds": [1], "settings": settings}
-    return Published(name, name, record, rows, ["fedper"], (), ())
+    return Published(name, name, record, Results(rows), ["fedper"], (), ())
 
 
 _COLUMNS = ("ga_final", "ga_few_final", "va_best")

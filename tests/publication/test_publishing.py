@@ -18,7 +18,7 @@ from tests.markdown_tables import table_rows
 from tests.report.directories import write_checkpoint
 from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.results.comparison import Result
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study, sweep_methods
 from tff_pcdd.training import History
 
@@ -336,10 +336,10 @@ def test_which_methods_cost_clients_no_more_than_fedavg(upload, kept, light):
         "ga_final": {"fedavg": 50, "other": 60},
     }
     results = [
-        Result("digits", method, "1", "", False, {name: row[method] for name, row in known.items()})
+        Result("digits", method, "1", False, {name: row[method] for name, row in known.items()})
         for method in ("fedavg", "other")
     ]
-    one = published.Published("digits", "digits", {"settings": {}}, results, [], [], [])
+    one = published.Published("digits", "digits", {"settings": {}}, Results(results), [], [], [])
     # Of FedAvg alone, there is no row.
     needs = table(overview.in_short([one]), "you want")
     assert (overview.NEEDS[1].text in needs) == light

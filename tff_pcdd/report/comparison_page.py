@@ -11,9 +11,8 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.report import cards, charts, findings, method_tables, settings_table, site_table, text
 from tff_pcdd.results import by_client, comparison
 from tff_pcdd.results.by_client import Site
-from tff_pcdd.results.comparison import Result
 from tff_pcdd.results.reading import Directory, name_of
-from tff_pcdd.studies.run_groups import ALONE
+from tff_pcdd.results.runs import ALONE, Result, Results
 from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG
 from tff_pcdd.training.run_directory import REPORT
@@ -57,8 +56,8 @@ def content(directory: Directory) -> dict[str, Any]:
     lost = {(r.partition, r.method, r.seed) for r in results if r.diverged}
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
-    partitions = list(dict.fromkeys(result.partition for result in results))
-    parts = [_part(directory, name, results, clients) for name in partitions]
+    partitions = results.partitions
+    parts = [_part(name, results, clients) for name in partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
@@ -85,7 +84,7 @@ def content(directory: Directory) -> dict[str, Any]:
 
 def _title(
     settings: Sequence[tuple[str, Mapping[str, Any]]],
-    results: Sequence[Result],
+    results: Results,
     partitions: Sequence[str],
 ) -> str:
     methods = list(dict.fromkeys(result.method for result in results))
@@ -99,7 +98,7 @@ def _title(
     return f"{what} on {where}"
 
 
-def _sentence(results: Sequence[Result], partitions: Sequence[str]) -> str:
+def _sentence(results: Results, partitions: Sequence[str]) -> str:
     """What was compared, in one sentence."""
     methods = {result.method for result in results}
     seeds = {result.seed for result in results}
@@ -135,18 +134,12 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
         )
 
 
-def _findings(
-    directory: Directory, results: Sequence[Result], clients: Sequence[Site]
-) -> Iterator[str]:
+def _findings(directory: Directory, results: Results, clients: Sequence[Site]) -> Iterator[str]:
     if (directory.path / FAILURES).exists():
         yield f"Some runs have failed and are missing here; their errors are in {FAILURES}."
-    if diverged := [result.label for result in results if result.diverged]:
+    if diverged := [result.label for result in results.diverged]:
         yield f"These runs have diverged and are left out of all values: {text.listed(diverged)}."
-    excluded = [
-        f"{result.label} ({text.plural(int(times), 'time')})"
-        for result in results
-        if not result.diverged and (times := result.values.get("excluded_clients"))
-    ]
+    excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
     if excluded:
         yield f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
     partitions = dict.fromkeys(site.run[0] for site in clients)
@@ -159,17 +152,15 @@ def _findings(
                 yield from findings.losses(f"{method}{where} is worse than training alone", gains)
 
 
-def _part(
-    directory: Directory, name: str, results: Sequence[Result], clients: Sequence[Site]
-) -> Part:
-    by_method = method_tables.by_method([r for r in results if r.partition == name])
+def _part(name: str, results: Results, clients: Sequence[Site]) -> Part:
+    on_partition = results.of(partition=name)
     own = [site for site in clients if site.run[0] == name]
     return Part(
         name,
-        method_tables.accuracies(by_method, own),
-        method_tables.curves(directory, by_method),
-        site_table.of_comparison(own, list(by_method)) if own else None,
-        method_tables.costs(by_method),
+        method_tables.accuracies(on_partition, own),
+        method_tables.curves(on_partition),
+        site_table.of_comparison(own, on_partition.methods) if own else None,
+        method_tables.costs(on_partition),
     )
 
 

@@ -16,8 +16,8 @@ from tff_pcdd.methods import registry
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
-from tff_pcdd.results.comparison import Result
 from tff_pcdd.results.reading import Directory
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study
 from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.tables import BASELINE
@@ -40,17 +40,12 @@ class Federation:
     """
 
     name: str
-    results: Sequence[Result]
+    results: Results
     without_global_model: Collection[str] = ()
 
     def values(self, method: str, measure: str) -> dict[str, float]:
         """The values of a method by seed; 0 for a run that diverged."""
-        found = {}
-        for result in self.results:
-            value = 0.0 if result.diverged else result.values.get(measure)
-            if result.method == method and value is not None:
-                found[result.seed] = value
-        return found
+        return self.results.of(method=method).by_seed(measure, diverged=0.0)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -171,8 +166,8 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
         except FileNotFoundError:
             reason = f"holds no comparison: there is no {COMPARISON_TABLE}"
             raise SettingError("comparison_dirs", path, reason) from None
-        for partition in dict.fromkeys(result.partition for result in results):
-            own = [result for result in results if result.partition == partition]
+        for partition in results.partitions:
+            own = results.of(partition=partition)
             lacking = {
                 result.method for result in own if not _known(result, "has_global_model", True)
             }

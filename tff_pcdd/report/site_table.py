@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping, Sequence
 from tff_pcdd.report import text
 from tff_pcdd.results import by_client
 from tff_pcdd.results.by_client import Site, Sites
-from tff_pcdd.studies.run_groups import ALONE
+from tff_pcdd.results.runs import ALONE
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
 MOST = 500

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
+import functools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -10,6 +10,7 @@ from typing import Any
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.results.reading import Directory, name_of, number
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 from tff_pcdd.training.run_directory import newest_checkpoint
 
@@ -17,46 +18,7 @@ from tff_pcdd.training.run_directory import newest_checkpoint
 _FOLDERS = (f"*/seed_*/{CONFIG}", f"*/*/seed_*/{CONFIG}")
 
 
-@dataclasses.dataclass(frozen=True)
-class Result:
-    """A finished run.
-
-    Attributes:
-        partition, method, seed: which run it is, as they are shown.
-        digest: the hash of its settings.
-        diverged: whether its results are not usable.
-        values: its numbers, by column.
-        folder: its directory; None if that was not found.
-    """
-
-    partition: str
-    method: str
-    seed: str
-    digest: str
-    diverged: bool
-    values: Mapping[str, float | None]
-    folder: Path | None = None
-
-    @property
-    def label(self) -> str:
-        """The name of the run in lists."""
-        return f"{self.method} seed {self.seed} ({self.partition})"
-
-
-def usable(results: Sequence[Result], column: str) -> list[float]:
-    """A column of the runs that did not diverge; empty if one of them lacks it."""
-    found = [result.values.get(column) for result in results if not result.diverged]
-    values = [value for value in found if value is not None]
-    return values if len(values) == len(found) else []
-
-
-def by_seed(results: Sequence[Result], column: str) -> dict[str, float]:
-    """A column by seed, of those runs of one method that did not diverge and have it."""
-    found = {result.seed: result.values.get(column) for result in results if not result.diverged}
-    return {seed: value for seed, value in found.items() if value is not None}
-
-
-def read(directory: Directory) -> list[Result]:
+def read(directory: Directory) -> Results:
     """Reads the finished runs of a comparison.
 
     Raises:
@@ -76,12 +38,13 @@ def read(directory: Directory) -> list[Result]:
                     partition=name_of(cells["partition"]),
                     method=name_of(cells["algorithm"]),
                     seed=name_of(cells["seed"]),
-                    digest=digest,
                     diverged=cells.get("diverged") == "True",
                     values={
                         name: _number(cell) for name, cell in cells.items() if name not in skipped
                     },
+                    digest=digest,
                     folder=folders.get(digest),
+                    load_history=functools.partial(_history, directory, folders.get(digest)),
                 )
             )
     except KeyError as error:
@@ -89,7 +52,7 @@ def read(directory: Directory) -> list[Result]:
         raise DamagedFileError(
             f"{directory.path / COMPARISON_TABLE} is damaged ({reason})"
         ) from None
-    return results
+    return Results(results)
 
 
 def _number(cell: str) -> float | None:
@@ -145,9 +108,10 @@ def by_data(
     return found
 
 
-def history(directory: Directory, result: Result) -> History | None:
+@functools.cache
+def _history(directory: Directory, folder: Path | None) -> History | None:
     """The measurements of a run; None if its directory was not found, or cannot be read."""
-    if result.folder is None:
+    if folder is None:
         return None
-    folder = result.folder.relative_to(directory.path).as_posix()
-    return directory.attempt(f"{folder}/{METRICS}", directory.history, folder)
+    name = folder.relative_to(directory.path).as_posix()
+    return directory.attempt(f"{name}/{METRICS}", directory.history, name)

@@ -13,11 +13,12 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.results.comparison import by_data
+from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.comparison_tables import DIFFERENT_DATA
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_groups import ALONE, different_data, gain_over_local
-from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
 from tff_pcdd.training.clients_table import Row
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
@@ -129,15 +130,28 @@ def plan(
 
 def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
     files.write_text(directory / _TABLES, comparison_tables.document(runs))
-    rows = []
-    for item in runs:
-        if item.summary:
-            gain = gain_over_local(item, runs)
-            known = {} if gain is None else {"pa_over_local": gain}
-            partition = item.config.data.partition.describe()
-            rows.append({"partition": partition, **item.summary, **known})
+    results, rows = results_of(runs), []
+    alone = results.of(method=ALONE)
+    for run in results:
+        gains = [] if run.method == ALONE else Results([run]).gains(alone, "pa_final")
+        known = {"pa_over_local": gains[0]} if gains else {}
+        rows.append({"partition": run.partition, **run.values, **known})
     study.write_csv(directory / COMPARISON_TABLE, rows)
     study.write_csv(directory / CLIENTS, client_rows(runs))
+
+
+def different_data(runs: Sequence[StudyRun]) -> str:
+    """The labels of runs whose samples differ although their settings of the data are the same.
+
+    Finished runs are not computed again, also if files of the data have changed since. Runs without
+    a checkpoint do not count.
+    """
+    known = [(run.result(), run.config.to_settings()) for run in runs if run.usable]
+    return "; ".join(
+        " / ".join(Results(group).labels for group in groups.values())
+        for groups in by_data(known).values()
+        if len(groups) > 1
+    )
 
 
 def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:

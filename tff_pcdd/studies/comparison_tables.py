@@ -9,17 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import measures, methods, tables
 from tff_pcdd.measures import PARTS
-from tff_pcdd.studies.run_groups import (
-    baseline_names,
-    diverged_labels,
-    excluded_labels,
-    group_by_method,
-    group_by_partition,
-    mean_curve,
-    over_local,
-    per_client,
-    summary_values,
-)
+from tff_pcdd.studies.study import baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
 
 if TYPE_CHECKING:
@@ -29,22 +19,22 @@ if TYPE_CHECKING:
 def common_setting(runs: Sequence[StudyRun]) -> str:
     """The setting that all runs share, in a few words."""
     config = runs[0].config
-    if len(group_by_partition(runs)) == 1:
+    if len(by_partition(runs)) == 1:
         return config.describe()
     return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
 
 
 def report(runs: Sequence[StudyRun]) -> str:
     """The tables of accuracies alone, without bold and underlining, for a terminal."""
-    by_partition = group_by_partition(runs)
+    partitions = by_partition(runs)
     parts = [common_setting(runs)]
-    for partition, group in by_partition.items():
-        if len(by_partition) > 1:
+    for partition, group in partitions.items():
+        if len(partitions) > 1:
             parts.append(partition)
         parts.append(accuracies(group, marked=False))
-    if diverged := diverged_labels(runs):
+    if diverged := results_of(runs).diverged.labels:
         parts.append(f"‡ diverged and left out: {diverged}")
-    if excluded := excluded_labels(runs):
+    if excluded := _excluded(runs):
         parts.append(f"clients excluded because of NaN or infinities: {excluded}")
     return "\n\n".join(parts)
 
@@ -56,13 +46,13 @@ def document(runs: Sequence[StudyRun], differing: str = "") -> str:
         runs: the runs.
         differing: those that cannot be compared, as from `different_data`.
     """
-    by_partition = group_by_partition(runs)
+    partitions = by_partition(runs)
     parts = [f"# {common_setting(runs)}"]
     if differing:
         parts.append(f"**{DIFFERENT_DATA} {differing}.**")
-    if len(by_partition) > 1:
-        parts += ["## All partitions", overview(by_partition)]
-    for partition, group in by_partition.items():
+    if len(partitions) > 1:
+        parts += ["## All partitions", overview(partitions)]
+    for partition, group in partitions.items():
         parts += [f"## {partition}", "### Accuracy", accuracies(group)]
         if by_heads := heads_and_groups(group):
             parts += [HEADS_TITLE, by_heads]
@@ -76,13 +66,13 @@ def document(runs: Sequence[StudyRun], differing: str = "") -> str:
         meanings.insert(0, METRICS)
     if own := [measure for measure in further if measure.group == measures.OWN]:
         meanings.append("\n".join(f"{measure.heading}: {measure.meaning}." for measure in own))
-    if baselines := baseline_names(runs):
-        meanings.insert(0, f"{BASELINES} {', '.join(baselines)}.")
-    if any(over_local(group) for group in by_partition.values()):
+    if unranked := baselines(runs):
+        meanings.insert(0, f"{BASELINES} {', '.join(unranked)}.")
+    if any(results_of(group).over_local() for group in partitions.values()):
         meanings.insert(0, OVER_LOCAL)
-    if diverged := diverged_labels(runs):
+    if diverged := results_of(runs).diverged.labels:
         meanings.insert(0, f"{DIVERGED} Diverged: {diverged}.")
-    if excluded := excluded_labels(runs):
+    if excluded := _excluded(runs):
         meanings.append(f"{EXCLUDED} {excluded}.")
     parts += ["## What the columns mean", ACCURACY, *meanings, COST]
     parts += ["## What is equal", _fairness(runs)]
@@ -108,25 +98,23 @@ def _fairness(runs: Sequence[StudyRun]) -> str:
     )
 
 
-def overview(by_partition: Mapping[str, Sequence[StudyRun]]) -> str:
+def overview(partitions: Mapping[str, Sequence[StudyRun]]) -> str:
     """GA and PA of every method on every partition."""
     columns: dict[str, dict[str, list[Any]]] = {}
-    by_method: dict[str, list[StudyRun]] = {}
-    for partition, group in by_partition.items():
-        for method, runs in group_by_method(group).items():
-            by_method[method] = [*by_method.get(method, []), *runs]
+    for partition, group in partitions.items():
         for key, heading in (("ga_final", "GA"), ("pa_final", "PA after")):
             columns[f"{partition}: {heading}"] = {
-                method: summary_values(runs, key) for method, runs in group_by_method(group).items()
+                method: results_of(runs).values(key) for method, runs in by_method(group).items()
             }
-    baselines = [name for group in by_method.values() for name in baseline_names(group)]
+    everywhere = by_method(run for group in partitions.values() for run in group)
+    unranked = baselines(run for group in partitions.values() for run in group)
     marked = [
-        tables.mark_best({name: column.get(name, []) for name in by_method}, baselines)
+        tables.mark_best({name: column.get(name, []) for name in everywhere}, unranked)
         for column in columns.values()
     ]
     body = [
         [_name(method, runs), *(cells[method] for cells in marked)]
-        for method, runs in by_method.items()
+        for method, runs in everywhere.items()
     ]
     return tables.table([["method", *columns], *body])
 
@@ -138,28 +126,26 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         runs: of one partition.
         marked: whether the best value of a column is bold and the second best underlined.
     """
-    by_method = group_by_method(runs)
+    groups = by_method(runs)
     columns = []
     keys = measures.tabled(_keys(runs))
     for key in keys:
-        values = {method: summary_values(group, key) for method, group in by_method.items()}
+        values = {method: results_of(group).values(key) for method, group in groups.items()}
         if measures.of_key(key).group == measures.OWN:
             columns.append({name: tables.significant(column) for name, column in values.items()})
             continue
         plain = {method: tables.spread(column, 1) for method, column in values.items()}
-        columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
+        columns.append(tables.mark_best(values, baselines(runs)) if marked else plain)
     headings_shown = [*measures.headings(*keys).values()]
-    if differences := over_local(runs):
+    if differences := results_of(runs).over_local():
         headings_shown.append("PA over local")
-        columns.append(
-            {name: tables.spread(differences.get(name, []), 1, "+") for name in by_method}
-        )
+        columns.append({name: tables.spread(differences.get(name, []), 1, "+") for name in groups})
     lines = [["method", *headings_shown, "PA epochs", "seeds"]]
-    for method, group in by_method.items():
+    for method, group in groups.items():
         seeds = tables.count(
             sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
         )
-        epochs = tables.number(summary_values(group, "personal_epochs"), "d")
+        epochs = tables.number(results_of(group).values("personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
     return tables.table(lines)
@@ -167,7 +153,16 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
 
 def _keys(runs: Sequence[StudyRun]) -> list[str]:
     """The keys of all summaries, in their order."""
-    return list(dict.fromkeys(key for run in runs for key in run.summary or ()))
+    return results_of(runs).keys()
+
+
+def _excluded(runs: Sequence[StudyRun]) -> str:
+    return ", ".join(f"{label} ({count} times)" for label, count in results_of(runs).excluded())
+
+
+def _kilobytes(runs: Sequence[StudyRun], key: str) -> str:
+    values = results_of(runs).bytes_per_client(key)
+    return tables.number([value / 1000 for value in values], ",.1f")
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> str:
@@ -180,28 +175,29 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
         The table; empty if it would only repeat the table of accuracies.
     """
     rows = {}
-    by_method = group_by_method(runs)
-    for method, group in by_method.items():
+    groups = by_method(runs)
+    for method, group in groups.items():
         rows[_name(method, group)] = group, "ga"
         for head in _further_heads(group):
             rows[f"{method}: {head}"] = group, f"ga_{head}"
     columns = {
-        "GA": {name: summary_values(group, f"{ga}_final") for name, (group, ga) in rows.items()}
+        "GA": {name: results_of(group).values(f"{ga}_final") for name, (group, ga) in rows.items()}
     }
     for part in PARTS:
         columns[f"GA, {part}"] = {
-            name: summary_values(group, f"{ga}_{part}_final") for name, (group, ga) in rows.items()
+            name: results_of(group).values(f"{ga}_{part}_final")
+            for name, (group, ga) in rows.items()
         }
     for part in PARTS:
         columns[f"PA after, {part}"] = {
-            name: summary_values(group, f"pa_{part}_final") if ga == "ga" else []
+            name: results_of(group).values(f"pa_{part}_final") if ga == "ga" else []
             for name, (group, ga) in rows.items()
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
-    if len(columns) <= 1 and len(rows) == len(by_method):
+    if len(columns) <= 1 and len(rows) == len(groups):
         return ""
-    baselines = {_name(name, by_method[name]) for name in baseline_names(runs)}
-    cells = [tables.mark_best(column, baselines) for column in columns.values()]
+    unranked = {_name(name, groups[name]) for name in baselines(runs)}
+    cells = [tables.mark_best(column, unranked) for column in columns.values()]
     body = [[name, *(column[name] for column in cells)] for name in rows]
     return tables.table([["method", *columns], *body])
 
@@ -221,8 +217,8 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
     Returns:
         The table; empty without runs of FedAvg.
     """
-    by_method = group_by_method(runs)
-    curves = {method: mean_curve(group) for method, group in by_method.items()}
+    groups = by_method(runs)
+    curves = {method: results_of(group).mean_curve("ga") for method, group in groups.items()}
     if not curves.get(BASELINE):
         return ""
     target = max(curves[BASELINE].values())
@@ -237,27 +233,27 @@ def rounds_to_accuracy(runs: Sequence[StudyRun]) -> str:
         if number is not None and baseline is not None:
             rounds, speedup = str(number), f"{baseline / number:.1f}×"
         best = tables.number(curves[method].values(), ".1f", max)
-        name = _name(method, by_method[method])
+        name = _name(method, groups[method])
         lines.append([name, rounds if curves[method] else tables.NO_VALUE, speedup, best])
     return tables.table(lines)
 
 
 def costs(runs: Sequence[StudyRun]) -> str:
     """Memory, traffic and time of each method, from runs of one partition."""
-    by_method = group_by_method(runs)
-    baseline = summary_values(by_method.get(BASELINE, []), "seconds_per_round")
+    groups = by_method(runs)
+    baseline = results_of(groups.get(BASELINE, [])).values("seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
-    for method, group in by_method.items():
-        seconds = summary_values(group, "seconds_per_round")
+    for method, group in groups.items():
+        seconds = results_of(group).values("seconds_per_round")
         ratio = tables.NO_VALUE
         if seconds and baseline:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
             [
                 _name(method, group),
-                tables.number(summary_values(group, "personal_parameters_per_client"), ",d"),
-                tables.number(per_client(group, "upload_bytes"), ",.1f"),
-                tables.number(per_client(group, "download_bytes"), ",.1f"),
+                tables.number(results_of(group).values("personal_parameters_per_client"), ",d"),
+                _kilobytes(group, "upload_bytes"),
+                _kilobytes(group, "download_bytes"),
                 tables.spread(seconds, 3),
                 ratio,
             ]

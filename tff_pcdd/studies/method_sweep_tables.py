@@ -4,17 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
 
 from tff_pcdd import measures, methods, tables
 from tff_pcdd.studies import comparison_tables
-from tff_pcdd.studies.run_groups import (
-    baseline_names,
-    diverged_labels,
-    group_by_method,
-    summary_values,
-)
-from tff_pcdd.studies.study import StudyRun
+from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES
 from tff_pcdd.studies.tuning import Tuned, known_score
 from tff_pcdd.tables import BASELINE, label
@@ -61,7 +54,7 @@ def document(
             "seconds. The seeds of this table had no part in the choice, and each run held out the "
             "same share of samples as in the choice. Learning curves and costs are in comparison/.",
         ]
-    if diverged := diverged_labels(runs):
+    if diverged := results_of(runs).diverged.labels:
         parts.append(f"{comparison_tables.DIVERGED} Diverged: {diverged}.")
     return "\n\n".join(parts) + "\n"
 
@@ -111,27 +104,27 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
         criterion: as for `sweep_methods`.
         marked: whether the best value of a column is bold and the second best underlined.
     """
-    by_method = group_by_method(runs)
+    groups = by_method(runs)
     headings, columns = [], []
     keys = (*measures.TABLE, *measures.GROUPS)
     shown = {measures.of(criterion).best: "VA, best round", **measures.headings(*keys)}
     for key, heading in shown.items():
-        values = {method: summary_values(group, key) for method, group in by_method.items()}
+        values = {method: results_of(group).values(key) for method, group in groups.items()}
         if any(values.values()):
             headings.append(heading)
             plain = {method: tables.spread(column, 1) for method, column in values.items()}
-            columns.append(tables.mark_best(values, baseline_names(runs)) if marked else plain)
+            columns.append(tables.mark_best(values, baselines(runs)) if marked else plain)
     lines = [["method", *headings, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
-    for method, group in by_method.items():
+    for method, group in groups.items():
         finished = sum(run.usable for run in group)
         lines.append(
             [
                 _name(method),
                 *(column[method] for column in columns),
-                tables.spread(_gains(group, by_method.get(BASELINE, ())), 1, "+"),
-                tables.number(summary_values(group, "personal_epochs"), "d"),
+                tables.spread(_gains(group, groups.get(BASELINE, ())), 1, "+"),
+                tables.number(results_of(group).values("personal_epochs"), "d"),
                 tables.number(_megabytes(group), ",.1f"),
-                tables.spread(summary_values(group, "seconds_per_round"), 3),
+                tables.spread(results_of(group).values("seconds_per_round"), 3),
                 tables.count(finished, len(group), sum(run.diverged for run in group)),
             ]
         )
@@ -142,18 +135,10 @@ def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float
     """By how much GA exceeds that of the baseline's run with the same seed."""
     if not runs or runs[0].config.algorithm == BASELINE:
         return []
-    own, others = (
-        {run.config.seed: value for run in group if (value := _value(run, "ga_final")) is not None}
-        for group in (runs, baseline)
-    )
-    return tables.differences(own, others)
+    return results_of(runs).gains(results_of(baseline), "ga_final")
 
 
 def _megabytes(runs: Sequence[StudyRun]) -> list[float]:
     """What all clients send and receive in each usable run."""
-    sent, received = (summary_values(runs, f"{way}_bytes") for way in ("upload", "download"))
+    sent, received = (results_of(runs).values(f"{way}_bytes") for way in ("upload", "download"))
     return [math.fsum(pair) / 1e6 for pair in zip(sent, received, strict=False)]
-
-
-def _value(run: StudyRun, key: str) -> Any:
-    return (run.summary or {}).get(key) if run.usable else None

@@ -12,7 +12,7 @@ import contextlib
 import dataclasses
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,7 @@ from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
+from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.run_process import Failure
@@ -77,6 +78,47 @@ class StudyRun:
     def history(self) -> History:
         """The measurements of the run, from its csv file or the copy in its checkpoint."""
         return read_history(self.folder)
+
+    def result(self) -> Result:
+        """What the run has measured; it must have finished."""
+        assert self.summary is not None
+        return Result(
+            partition=self.config.data.partition.describe(),
+            method=self.config.algorithm,
+            seed=str(self.config.seed),
+            diverged=self.diverged,
+            values=self.summary,
+            folder=self.folder,
+            name=self.label,
+            load_history=self.history,
+        )
+
+
+def results_of(runs: Iterable[StudyRun]) -> Results:
+    """The results of the runs that have finished."""
+    return Results([run.result() for run in runs if run.summary is not None])
+
+
+def by_method(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each method, finished or not, by its name."""
+    groups: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        groups.setdefault(run.config.algorithm, []).append(run)
+    return groups
+
+
+def by_partition(runs: Iterable[StudyRun]) -> dict[str, list[StudyRun]]:
+    """The runs of each partition, finished or not, by its description."""
+    groups: dict[str, list[StudyRun]] = {}
+    for run in runs:
+        groups.setdefault(run.config.data.partition.describe(), []).append(run)
+    return groups
+
+
+def baselines(runs: Iterable[StudyRun]) -> list[str]:
+    """The methods among the runs that are not federated; they are not ranked."""
+    names = dict.fromkeys(run.config.algorithm for run in runs if run.config.method.baseline)
+    return list(names)
 
 
 def check(
