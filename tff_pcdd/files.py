@@ -11,6 +11,7 @@ import contextlib
 import errno
 import fcntl
 import io
+import json
 import os
 import shutil
 import tempfile
@@ -18,8 +19,7 @@ from collections.abc import Callable, Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import files
-from tff_pcdd.errors import LockedError, SettingError, WriteError
+from tff_pcdd.errors import DamagedFileError, LockedError, SettingError, WriteError
 
 _LOCK = ".lock"
 
@@ -136,6 +136,32 @@ def write_atomically(
         # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
         with contextlib.suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:
+    """Reads a JSON object from a file of unknown origin.
+
+    Args:
+        path: the file.
+        most_bytes: the largest size that is read; files of runs have a few kilobytes.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        DamagedFileError: it is no regular file of at most this size, cannot be read, or holds
+            something else.
+    """
+    if not os.path.lexists(path):
+        raise FileNotFoundError(path)
+    try:
+        # A pipe would be read for ever, and parsing takes several times the memory of the text.
+        if not path.is_file() or path.stat().st_size > most_bytes:
+            raise ValueError(f"not a regular file of at most {most_bytes} bytes")
+        values = json.loads(path.read_bytes().decode())
+    except (OSError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from None
+    if not isinstance(values, dict):
+        raise DamagedFileError(f"{path} is damaged (not a JSON object)")
+    return values
 
 
 def write_text(path: Path, text: str) -> None:
@@ -350,7 +376,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
     Raises:
         SettingError: no file can be created.
     """
-    nearest = files.nearest_directory(directory)
+    nearest = nearest_directory(directory)
     try:
         with tempfile.TemporaryFile(dir=nearest) as file:
             file.write(bytes(4096))
@@ -376,7 +402,7 @@ def check_space(directory: Path, needed: int, what: str) -> None:
     Raises:
         SettingError: there is less space.
     """
-    free = shutil.disk_usage(files.nearest_directory(directory)).free
+    free = shutil.disk_usage(nearest_directory(directory)).free
     if needed > free:
         raise SettingError(
             "output_dir",

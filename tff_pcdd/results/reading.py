@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import csv
 import io
-import json
 import zipfile
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
@@ -15,6 +14,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError, shown
 from tff_pcdd.experiment.history import History
 from tff_pcdd.training.file_names import METRICS
@@ -103,15 +103,7 @@ class Directory:
             FileNotFoundError: there is no such file.
             DamagedFileError: it is damaged.
         """
-        try:
-            values = json.loads(self.text(name))
-        except (ValueError, RecursionError) as error:
-            if isinstance(error, DataError):
-                raise
-            raise DamagedFileError(f"{self.path / name} is damaged ({error})") from None
-        if not isinstance(values, dict):
-            raise DamagedFileError(f"{self.path / name} is damaged (not a JSON object)")
-        return values
+        return files.read_json(self.locate(name), _MAX_TEXT)
 
     def table(self, name: str) -> tuple[list[str], list[list[str]]]:
         """The header and the rows of a csv file; an incomplete last line is ignored.

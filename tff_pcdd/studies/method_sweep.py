@@ -9,7 +9,6 @@ chosen for that number of samples, and the round that is best on held-out sample
 from __future__ import annotations
 
 import dataclasses
-import json
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -177,7 +176,7 @@ def _set_aside(configs: Sequence[ExperimentConfig], directory: Path) -> None:
         except OtherRunError:
             # A process that computes it would not notice that it was moved.
             files.refuse_locked(current)
-            aside = _aside(directory, json.loads((current / CONFIG).read_bytes())) / part
+            aside = _aside(directory, files.read_json(current / CONFIG)) / part
             files.make_directory(aside.parent)
             if aside.exists():
                 files.remove(aside)

@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import hashlib
 import itertools
-import json
 import logging
 import sys
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.training.file_names import CONFIG
 
 _logger = logging.getLogger(__name__)
@@ -22,8 +22,6 @@ _logger = logging.getLogger(__name__)
 # The entry of config.json, which is not a setting.
 KEY = "import"
 
-# The most bytes of config.json.
-_MAX_BYTES = 10_000_000
 # Where the runs of a study are.
 _STUDY = ("*/seed_*", "*/*/seed_*")
 
@@ -97,10 +95,6 @@ def _digest(name: str) -> str | None:
 def _contents(path: Path) -> dict[str, Any]:
     """The contents of a config.json; nothing if it cannot be read."""
     try:
-        # Not a pipe, and not a large file.
-        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
-            return {}
-        values = json.loads(path.read_bytes())
-    except (OSError, ValueError, RecursionError):
+        return files.read_json(path)
+    except (OSError, DamagedFileError):
         return {}
-    return values if isinstance(values, dict) else {}

@@ -68,9 +68,6 @@ _SHOWN = 6
 # What config.json is called while the run is deleted.
 _OVERWRITTEN = ".overwritten.json"
 
-# The most bytes of a JSON file; those of runs have a few kilobytes.
-_MAX_BYTES = 10_000_000
-
 # Settings that the config.json of every run contains.
 _ALWAYS_THERE = ("algorithm", "dataset", "model")
 
@@ -310,18 +307,13 @@ def read_config(
 def _read_json(path: Path, setting: str) -> dict[str, Any]:
     """Reads a JSON object from a run's directory, which the given setting names."""
     try:
-        # A pipe would be read for ever, and parsing takes several times the memory of the text.
-        if not path.is_file() or path.stat().st_size > _MAX_BYTES:
-            raise ValueError(f"not a regular file of at most {_MAX_BYTES} bytes")
-        values = json.loads(path.read_text())
-    except (OSError, ValueError, RecursionError) as error:
-        reason = str(error)
-    else:
-        if isinstance(values, dict):
-            return values
-        reason = "not a JSON object"
+        return files.read_json(path)
+    except FileNotFoundError:
+        problem = "missing"
+    except DamagedFileError as error:
+        problem = str(error).removeprefix(f"{path} is ")
     remedy = "restore it" if setting == "run_dir" else "restore it, or overwrite the run"
-    raise SettingError(setting, path.parent, f"{path.name} is damaged ({reason}); {remedy}")
+    raise SettingError(setting, path.parent, f"{path.name} is {problem}; {remedy}")
 
 
 # metrics.csv and summary.json, compared with the copies in the run's newest checkpoint.
@@ -347,9 +339,8 @@ def recorded(directory: Path) -> Manifest | None:
             belong to another run.
     """
     try:
-        settings = json.loads((directory / CONFIG).read_bytes())
-        digest = manifests.settings_digest(settings)
-    except (OSError, ValueError, AttributeError, RecursionError):
+        digest = manifests.settings_digest(files.read_json(directory / CONFIG))
+    except (OSError, DamagedFileError):
         return None
     record = manifests.newest_intact(directory / CHECKPOINTS, digest)
     if (

@@ -16,6 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError
 
 FILE = "signature.json"
 
@@ -50,13 +51,12 @@ def is_signed(directory: Path, paths: Mapping[str, str]) -> bool:
     """
     secret = _secret(create=False)
     path = directory / FILE
-    # Not a pipe, and not a large file.
-    if secret is None or not path.is_file() or path.stat().st_size > 1000:
+    if secret is None:
         return False
     try:
-        found = json.loads(path.read_bytes())["signature"]
+        found = files.read_json(path, 1000)["signature"]
         return hmac.compare_digest(found, _signature(secret, paths))
-    except (OSError, ValueError, TypeError, KeyError):
+    except (OSError, DamagedFileError, TypeError, KeyError):
         return False
 
 
