@@ -34,7 +34,7 @@ _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
 after local epochs. Few: the smallest classes of a long tail, which together have at most 5 % of the
-training samples. Their test sets have no tail, unless the data are one's own; GA, same tail, is
+training samples. Test sets are balanced, except for your own data; GA, same tail, is therefore
 measured on held-out training samples. [All columns](#what-the-columns-mean),
 [glossary](glossary.md)."""
 

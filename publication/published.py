@@ -10,7 +10,7 @@ Each sweep has a folder with these files:
 - held_out.csv: accuracies on held-out samples and on the test set of the runs in tuning.csv, after
   the same round; missing where an earlier version published
 
-Texts that people write about them are in a file beside the folders, notes.toml. The pages that
+Texts written by hand are in notes.toml, beside the folders. The pages that
 `writing` makes are README.md in the folder of each federation, and others beside the folders.
 """
 

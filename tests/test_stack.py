@@ -130,6 +130,20 @@ def test_any_package_may_be_imported_first(first):
 
 
 @pytest.mark.integration
+def test_what_nobody_uses_is_loaded_when_it_is_used():
+    """Keras 3, which TensorFlow Model Optimization imports, would bring Matplotlib with it."""
+    code = """
+import sys, tff_pcdd, tensorflow_federated
+print(sorted({"keras", "matplotlib", "scipy.signal"} & {*sys.modules}))
+import dp_accounting
+from tensorflow_model_optimization.sparsity import keras as sparsity
+print(dp_accounting.pld.PLDAccountant.__name__, sparsity.prune_low_magnitude.__name__)
+"""
+    output, errors = _python(code)
+    assert output == ["[]", "PLDAccountant prune_low_magnitude"], errors
+
+
+@pytest.mark.integration
 def test_what_is_not_available_says_so():
     output, _ = _python(
         "import tff_pcdd, tensorflow_federated as tff\n"

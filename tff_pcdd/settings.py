@@ -29,7 +29,8 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
-# Settings that suit the fields before, by their flat names; they apply where none are given.
+# Suggested defaults, by flat names, derived from the fields before; used only for settings that the
+# user did not give.
 Suggestion = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
@@ -61,8 +62,8 @@ def option(
         setting: its flat name; by default the field's name after the prefix that the class method
             `prefix` returns, if there is one.
         path: whether the value is a path of a file or directory that is read.
-        implied: whether settings without it mean its default. For a setting that is added when
-            there are runs already: those that have the default stay the same experiments.
+        implied: True for settings that were added when runs existed already: a configuration that
+            lacks the key has the default, so that the digests of old runs stay the same.
 
     Returns:
         A `dataclasses.field`.
@@ -157,7 +158,7 @@ class Setting:
         chosen_by: the setting that chooses among components; None if this one always applies.
         applies_to: the names of the components that have this setting.
         path: whether the value is a path of a file or directory that is read.
-        implied: whether settings without it mean its default.
+        implied: whether configurations that lack it have its default.
     """
 
     name: str

@@ -8,6 +8,7 @@ that those versions have left behind. `import tff_pcdd` prepares both:
   Keras 2 from the package tf-keras if TF_USE_LEGACY_KERAS is set before `tf.keras` is first used.
 - The modules in `_EMPTY` are found empty. TFF imports them, but nothing that a user of this package
   calls needs them.
+- The modules in `_LAZY` are executed when they are first used, which makes each start shorter.
 
 It also keeps TensorFlow from writing about itself while it is imported, if TF_CPP_MIN_LOG_LEVEL
 asks for that.
@@ -21,6 +22,7 @@ import functools
 import importlib.abc
 import importlib.machinery
 import importlib.metadata
+import importlib.util
 import os
 import sys
 import tempfile
@@ -57,6 +59,17 @@ _EMPTY = {
         "train_model_with_vizier",
     ),
 }
+
+# Modules that are executed when something in them is first used. TFF's dependencies import them, and
+# nobody uses them here; they load Keras 3 with Matplotlib, and SciPy's signals.
+_API = "tensorflow_model_optimization.python.core.api"
+_LAZY = (
+    f"{_API}.sparsity.keras",
+    f"{_API}.clustering.keras",
+    f"{_API}.quantization.keras",
+    f"{_API}.experimental.combine",
+    "dp_accounting.pld",
+)
 
 
 def _unavailable(*_args, **_kwargs):
@@ -120,8 +133,16 @@ def _find_tensorflow():
     return spec
 
 
+def _find_lazily(fullname, path):
+    """A module that is executed when an attribute of it is first used."""
+    spec = importlib.machinery.PathFinder.find_spec(fullname, path)
+    if spec is not None and spec.loader is not None:
+        spec.loader = importlib.util.LazyLoader(spec.loader)
+    return spec
+
+
 class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
-    """Finds the modules in `_EMPTY`, and refuses TFF where it cannot work."""
+    """Finds the modules in `_EMPTY` and `_LAZY`, and refuses TFF where it cannot work."""
 
     def find_spec(self, fullname, path=None, target=None):
         """Called by Python for each module that is imported for the first time."""
@@ -131,6 +152,8 @@ class _Finder(importlib.abc.MetaPathFinder, importlib.abc.Loader):
             return _find_tensorflow()
         if fullname in _EMPTY:
             return importlib.machinery.ModuleSpec(fullname, self, is_package=True)
+        if fullname in _LAZY:
+            return _find_lazily(fullname, path)
         return None
 
     def create_module(self, spec):

@@ -38,7 +38,7 @@ def import_named(arguments: Sequence[str]) -> None:
 
 
 def lacking(arguments: Sequence[str]) -> str | None:
-    """The modules that a run which the command line names was trained with and the command lacks.
+    """The modules that the named run was trained with and `--import` does not name.
 
     Args:
         arguments: as for `import_named`.

@@ -272,7 +272,7 @@ class ExperimentConfig:
             )
         if self.model.projection_dim is None:
             self._replace("model", projection_dim=self._default_projection())
-        # Of what is handed on, a part may have been replaced since.
+        # `dataclasses.replace` may have overridden some of them since they were derived.
         still = {name for name in self._derived if self._value(name) == self._default(name)}
         object.__setattr__(self, "_derived", frozenset(missing | still))
 

@@ -7,10 +7,10 @@ model was NaN or infinite. It is *lost* if it gave no usable model: all clients 
 excluded, the server's step was not taken, answers of the global model were not finite, or the loss
 was beyond all measure.
 
-Clients that drop out of a round say nothing about it. A round in which all do is not counted, and
-does not interrupt a row. If all clients that remain are excluded, the round counts in a row like a
-lost one, but it is not lost: with the others it might have gone well, and the model is still that
-of the round before.
+A round in which every client drops out is ignored: it neither extends a row of rounds nor
+interrupts it. If all clients that remain are excluded, the round counts in a row like a
+lost one, but it is not lost: with the clients that dropped out it might have gone well, and the
+model is still that of the round before.
 """
 
 from __future__ import annotations

@@ -120,7 +120,7 @@ def summarize(
             reason = f"{measure} is not one of {', '.join(MEASURES)}"
             raise SettingError("measures", ",".join(measures), reason)
     federations = read(comparison_dirs)
-    # Of those that nobody asked for, some may be missing.
+    # Default measures may be missing; requested ones may not.
     for measure in measures if tuple(measures) != DEFAULT else ():
         if not any(
             result.values.get(measure) is not None for f in federations for result in f.results
