@@ -60,8 +60,8 @@ _EMPTY = {
     ),
 }
 
-# Modules that are executed when something in them is first used. TFF's dependencies import them, and
-# nobody uses them here; they load Keras 3 with Matplotlib, and SciPy's signals.
+# Modules that are executed when something in them is first used. TFF's dependencies import them,
+# but nobody uses them here; they load Keras 3 with Matplotlib, and SciPy's signals.
 _API = "tensorflow_model_optimization.python.core.api"
 _LAZY = (
     f"{_API}.sparsity.keras",

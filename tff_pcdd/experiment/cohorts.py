@@ -9,9 +9,9 @@ import numpy as np
 from tff_pcdd import data
 from tff_pcdd.errors import SettingError
 
-# The streams of other draws with seeds of the same kind. No round has the number of the clients'
-# order. The server's samples, whose seed is the data's, have that of round 3's cohort; what is
-# drawn differs, and another number would change the results of Ratio Loss.
+# Numbers in the place of a round's, for other draws. 2**32 cannot be a round's number. The server's
+# samples share theirs with the cohort of round 3, but their seed is that of the data; another number
+# would change the results of Ratio Loss.
 _SERVER_SAMPLES, _ORDER = 3, 2**32
 
 
