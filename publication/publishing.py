@@ -335,7 +335,8 @@ def seconds(
 ) -> float:
     """The time of the rounds of all runs, without start-up and evaluation.
 
-    A round that was not evaluated has no row; it counts like the next one that has.
+    In runs of earlier versions, a round that was not evaluated has no row; it counts like the next
+    one that has.
     """
     histories = [comparison.history(directory, result) for result in results]
     histories += [history for point in runs for history in point.values()]

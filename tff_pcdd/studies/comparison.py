@@ -141,7 +141,7 @@ def _write_tables(directory: Path, runs: Sequence[StudyRun]) -> None:
 
 
 def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
-    """A row for each run and evaluated round, with the columns of metrics.csv."""
+    """A row for each run and round, with the columns of metrics.csv."""
     return [
         {
             "partition": item.config.data.partition.describe(),
