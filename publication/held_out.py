@@ -38,7 +38,7 @@ def rows(
         accuracies on held-out samples and GA, in %. Empty if no run did.
     """
     reached = [
-        history[-1]["round"] if len(history) else 0
+        max((number for number, _ in history.points("va")), default=0)
         for trial, histories in zip(trials, runs, strict=True)
         for history in histories.values()
         if trial["diverged"] == "False"

@@ -331,7 +331,8 @@ def seeds(runs: Sequence[Mapping[str, History]]) -> list[int]:
 def seconds(runs: Sequence[Mapping[str, History]], results: Sequence[Result]) -> float:
     """The time of the rounds of all runs, without start-up and evaluation.
 
-    A round that was not evaluated has no row; it counts like the next one that has.
+    In runs of earlier versions, a round that was not evaluated has no row; it counts like the next
+    one that has.
     """
     histories = [result.load_history() for result in results]
     histories += [history for point in runs for history in point.values()]

@@ -137,6 +137,6 @@ _OPTIONAL = {"pyarrow"}
 # What TFF and its neighbours import, since they are installed without their dependencies, and what
 # TensorFlow imports by its own names: `tf.keras` and `tf.summary`.
 _OF_OTHERS = {
-    *("attrs", "cachetools", "dm-tree", "ml-dtypes", "portpicker", "protobuf", "setuptools"),
+    *("attrs", "cachetools", "ml-dtypes", "portpicker", "protobuf", "setuptools"),
     *("six", "tensorboard", "tensorflow-probability", "tf-keras", "typing-extensions"),
 }

@@ -281,7 +281,7 @@ def test_an_unfinished_run(tmp_path):
     make_run(tmp_path)
     (tmp_path / "summary.json").unlink()
     shown = " ".join(page(run_dir=tmp_path).texts)
-    assert "The run is not finished: round 12 of 12 was evaluated last." in shown
+    assert "The run is not finished: round 12 of 12 was recorded last." in shown
 
 
 def test_model_cards_are_shown(tmp_path):

@@ -24,7 +24,7 @@ from tff_pcdd.studies import (
 from tff_pcdd.studies.run_bars import RunBars
 from tff_pcdd.studies.run_process import Failure, Job, Surroundings
 from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, History, RunOptions
 from tff_pcdd.training import callbacks as progress
 
 CONFIGS = [ExperimentConfig.from_settings(algorithm="fedavg", seed=seed) for seed in range(4)]
@@ -358,20 +358,20 @@ def test_the_rounds_of_a_run_are_reported(monkeypatch):
             round = 0
 
         last_round = 4
-        history = ()
+        history = History(["round", "ga", "pa"])
 
     monkeypatch.setattr(progress, "typical_seconds", lambda history: 0.5)
     news = []
     report = run_reports.Report(1, news.append)
     report.on_start(Run)
     Run.simulation.round = 1
-    report.on_round(Run, {"round": 1, "ga": 20.04, "pa": None})
+    report.on_round(Run, Run.history.append({"round": 1, "ga": 20.04}))
     Run.simulation.round = 2
-    report.on_round(Run, None)
+    report.on_round(Run, Run.history.append({"round": 2}))
     assert news == [
         News(1, "begin", (0, 4, "first round")),
-        News(1, "round", (1, 4, "GA=20.0")),
-        News(1, "round", (2, 4, "GA=20.0")),
+        News(1, "round", (1, 4, "0.5 s/round, GA=20.0")),
+        News(1, "round", (2, 4, "0.5 s/round, GA=20.0")),
     ]
 
 

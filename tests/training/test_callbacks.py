@@ -26,7 +26,6 @@ def write(directory, rounds, first_round=1):
     for number in rounds:
         values = {"round": number, "ga": number / 3, "seconds": 0.25, "unknown": 1}
         log.on_round(run, run.history.append(values))
-    log.on_round(run, None)
     log.on_end(run)
 
 
@@ -61,7 +60,6 @@ def test_tensorboard_gets_every_number(tmp_path):
     run = fake_run(tmp_path, ["round", "ga", "pa", "upload_bytes"])
     board = TensorBoard()
     board.on_start(run)
-    board.on_round(run, None)
     values = {"round": 3, "ga": 50.0, "pa": float("nan"), "upload_bytes": 7, "note": "text"}
     board.on_round(run, run.history.append(values))
     board.on_end(run)
@@ -83,10 +81,11 @@ def test_progress_counts_on_from_the_checkpoint(tmp_path, capsys):
     )
     progress = Progress()
     progress.on_start(run)
-    progress.on_round(run, {"round": 3, "ga": 12.345})
+    progress.on_round(run, run.history.append({"round": 3, "ga": 12.345, "seconds": 1}))
     # Another callback has ended the run early.
     run.last_round = 4
-    progress.on_round(run, {"round": 4, "ga": 50.0, "pa": 75.04})
+    values = {"round": 4, "ga": 50.0, "pa": 75.04, "seconds": 1}
+    progress.on_round(run, run.history.append(values))
     progress.on_end(run)
     shown = capsys.readouterr().err
     assert "fedavg seed 0" in shown
@@ -109,6 +108,20 @@ def test_progress_shows_the_seconds_of_the_summary(tmp_path, capsys):
     assert "0.375 s/round, GA=1.0" in shown.rpartition("4/4")[2]
 
 
+def test_progress_shows_the_latest_accuracies(tmp_path, capsys):
+    """In rounds without an evaluation, those of the last evaluation."""
+    run = fake_run(tmp_path, label="x", last_round=3, simulation=types.SimpleNamespace(round=0))
+    run.history = History(["round", "ga", "pa", "seconds", "nonfinite_rounds"])
+    progress = Progress()
+    progress.on_start(run)
+    for number, ga, bad in ((1, 20.0, 0), (2, 30.0, 0), (3, None, 1)):
+        values = {"round": number, "ga": ga, "seconds": 0.5, "nonfinite_rounds": bad}
+        progress.on_round(run, run.history.append(values))
+    progress.on_end(run)
+    shown = capsys.readouterr().err.rpartition("3/3")[2]
+    assert "0.5 s/round, GA=30.0, not finite=1 rounds" in shown
+
+
 class Recorder(Callback):
     """Notes how it is called, and stops the run after a round if asked to."""
 
@@ -121,7 +134,7 @@ class Recorder(Callback):
         self.calls.append(("start", run.simulation.round, len(run.history)))
 
     def on_round(self, run, row):
-        self.calls.append((run.simulation.round, row and row["round"]))
+        self.calls.append((run.simulation.round, row["round"]))
         if run.simulation.round == self._stop_in:
             run.stop_after(self._stop_after)
 
@@ -151,7 +164,7 @@ def test_the_last_round_is_evaluated(stop_in, stop_after, last, options, tmp_pat
     recorder = Recorder(stop_in, stop_after)
     summary = run_experiment(config, tmp_path / "run", options, callbacks=[recorder])
     assert summary["rounds"] == last
-    assert int(rows(tmp_path / "run")[-1]["round"]) == last
+    assert [row["round"] for row in rows(tmp_path / "run")] == [str(n + 1) for n in range(last)]
     assert None not in (summary["ga_final"], summary["pa_final"])
     assert recorder.calls[-1] == ("end", last, True)
 
@@ -196,8 +209,7 @@ def test_the_parts_of_rounds_are_announced(options, tmp_path):
 
 def test_the_bar_shows_a_part_that_takes_long(monkeypatch, capsys):
     """On a terminal only: in a log file, each text would be a line."""
-    simulation = types.SimpleNamespace(round=0)
-    run = types.SimpleNamespace(simulation=simulation, last_round=2, label="mine", history=[])
+    run = fake_run(None, label="mine", last_round=2, simulation=types.SimpleNamespace(round=0))
     for terminal in (True, False):
         monkeypatch.setattr("sys.stderr.isatty", lambda terminal=terminal: terminal)
         # At once, instead of in another thread.
@@ -207,8 +219,8 @@ def test_the_bar_shows_a_part_that_takes_long(monkeypatch, capsys):
         bar = Progress()
         bar.on_start(run)
         bar.on_stage(run, "evaluating")
-        bar.on_round(run, None)
+        bar.on_round(run, run.history.append({"round": 1, "seconds": 2}))
         bar.on_end(run)
         err = capsys.readouterr().err
         assert ("first round, evaluating …" in err) == terminal
-        assert err.rstrip().rpartition(", ")[2] == "first round]"
+        assert err.rstrip().rpartition(", ")[2] == "2 s/round]"

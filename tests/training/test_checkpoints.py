@@ -1,15 +1,19 @@
 """Checkpoints: which are kept, that they are complete, which are refused."""
 
+import dataclasses
+import hashlib
 import os
 from collections import OrderedDict
 
 import numpy as np
 import pytest
+import tensorflow as tf
 
 from tests import support
 from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.experiment.client_store import MemoryStore
+from tff_pcdd.training import manifests
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
 
@@ -58,6 +62,56 @@ def test_loading_restores_server_clients_and_totals(manager, wanted):
     support.assert_trees_equal(loaded.server_state, server(number))
     support.assert_trees_equal(other.get(7), client(number))
     support.assert_trees_equal(other.get(9), client())
+
+
+def test_arrays_are_named_by_their_place(manager, tmp_path):
+    """Those of clients by the clients' numbers, whichever took part first."""
+    store = memory()
+    for number in (10, 9):
+        store.put(number, client(number), 1)
+    manager.save(Checkpoint(1, server(4)), store)
+    with np.load(tmp_path / "checkpoints" / "round_000001.npz") as file:
+        found = {name: file[name].tolist() for name in file.files}
+    assert found == {
+        "server/round": 4,
+        "server/weights/0": [4, 4, 4],
+        "clients/9/participations": 9,
+        "clients/9/personal/0": [9, 9],
+        "clients/10/participations": 10,
+        "clients/10/personal/0": [10, 10],
+    }
+
+
+def rewrite_as_before(path, tree):
+    """Replaces a file of arrays by one of earlier versions, without names; its checksum."""
+    np.savez(path, *map(np.asarray, tf.nest.flatten(tree)))
+    return hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.parametrize("kind", ["memory", "disk"])
+def test_checkpoints_of_earlier_versions_are_loaded(manager, kind, tmp_path):
+    def create():
+        if kind == "memory":
+            return memory()
+        return DiskStore(lambda _: client(), tmp_path / "client_states")
+
+    store = create()
+    for number in (10, 9):
+        store.put(number, client(number), 1)
+    states = [client(9), client(10)]
+    if kind == "disk":
+        for number in (10, 9):
+            path = tmp_path / "client_states" / "round_000001" / f"client_{number:06d}.npz"
+            store._unlisted[1][str(number)] = rewrite_as_before(path, client(number))
+        states = []
+    manager.save(Checkpoint(1, server(4)), store)
+    folder = tmp_path / "checkpoints"
+    checksum = rewrite_as_before(folder / "round_000001.npz", [server(4), states])
+    manifests.write(folder, dataclasses.replace(manifests.read(folder, 1), arrays=checksum))
+    other = create()
+    support.assert_trees_equal(manager.load(server(0), client(), other).server_state, server(4))
+    for number in (9, 10):
+        support.assert_trees_equal(other.get(number), client(number))
 
 
 def test_states_on_disk_stay_as_long_as_their_checkpoint(manager, tmp_path):

@@ -48,7 +48,7 @@ def test_another_column():
 def test_one_more_round_follows():
     """After a round as before the first one of a resumed run."""
     for hook in (
-        lambda run: EarlyStopping(1).on_round(run, None),
+        lambda run: EarlyStopping(1).on_round(run, run.history[-1]),
         lambda run: EarlyStopping(1).on_start(run),
     ):
         stops = []

@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import files
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.client_store import to_numpy
 from tff_pcdd.training import checkpoints
 
@@ -139,11 +139,31 @@ def test_tensors_are_saved_as_arrays(tmp_path):
     ],
     ids=["fewer", "more", "shape", "dtype"],
 )
-def test_loading_with_another_structure_raises(tmp_path, template):
-    path = tmp_path / "tree.npz"
-    checkpoints.save_tree(path, {"a": np.ones(2, np.float32), "b": np.ones(2, np.float32)})
+@pytest.mark.parametrize("named", [True, False], ids=["named", "numbered"])
+def test_loading_with_another_structure_raises(tmp_path, template, named):
+    path, leaves = tmp_path / "tree.npz", [np.ones(2, np.float32)] * 2
+    if named:
+        checkpoints.save_tree(path, dict(zip("ab", leaves, strict=True)))
+    else:
+        np.savez(path, *leaves)
     with pytest.raises(ValueError, match=r"tree.npz was written for another model or method"):
         checkpoints.load_tree(path, template)
+
+
+def test_the_names_of_arrays_tell_them_apart(tmp_path):
+    path = tmp_path / "tree.npz"
+    tree = {"a/b": np.ones(1), "a": {"b": np.zeros(1)}, "list": (np.ones(2), [np.ones(3)])}
+    checkpoints.save_tree(path, tree)
+    names = checkpoints.load_arrays(path).keys()
+    assert names == {"a~1b", "a/b", "list/0", "list/1/0"}
+    assert checkpoints.load_arrays(path, wanted="a/b".__eq__) == {"a/b": np.zeros(1)}
+    support.assert_trees_equal(checkpoints.load_tree(path, tree), tree)
+
+
+def test_arrays_that_are_larger_when_unpacked_are_not_read(tmp_path):
+    np.savez_compressed(tmp_path / "tree.npz", a=np.zeros(10**6))
+    with pytest.raises(DamagedFileError, match=r"tree.npz is damaged .*larger than the file"):
+        checkpoints.load_arrays(tmp_path / "tree.npz")
 
 
 def is_ours(path: pathlib.Path) -> bool:

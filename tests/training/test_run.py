@@ -19,7 +19,8 @@ from tests.training.runs import (
 )
 from tff_pcdd import data, files
 from tff_pcdd.experiment import cohorts
-from tff_pcdd.training import ExperimentConfig, Run, Simulation, run, run_experiment
+from tff_pcdd.experiment.history import csv_text
+from tff_pcdd.training import Callback, ExperimentConfig, Run, Simulation, run, run_experiment
 
 pytestmark = pytest.mark.usefixtures("shared_computations")
 
@@ -165,14 +166,51 @@ def test_evaluation_in_some_rounds_only(unbroken, options, tmp_path):
     config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)
     run_experiment(config, tmp_path / "run", options)
     some, every = rows(tmp_path / "run"), rows(unbroken)
-    assert [row["round"] for row in some] == ["2", "4"]
-    assert some[0]["pa"] == ""
-    assert some[0]["ga"] == every[1]["ga"]
-    assert some[1]["pa"] == every[3]["pa"]
+    assert [row["round"] for row in some] == ["1", "2", "3", "4"]
+    assert [row["ga"] for row in some] == ["", every[1]["ga"], "", every[3]["ga"]]
+    assert [row["pa"] for row in some] == ["", "", "", every[3]["pa"]]
+    for name in ("train_loss", "upload_bytes", "download_bytes", "last_lost_round"):
+        assert [row[name] for row in some] == [row[name] for row in every]
+    assert all(float(row["seconds"]) > 0 for row in some)
     values, expected = summary(tmp_path / "run"), summary(unbroken)
     assert values["pa_best"] == values["pa_final"] == expected["pa_final"]
     for name in ("upload_bytes", "download_bytes"):
         assert values[name] == expected[name], "bytes are sent in every round"
+
+
+def test_every_round_has_a_row_also_after_an_interruption(options, tmp_path):
+    config = CONFIG.with_settings(rounds=7, eval_every=5, personal_eval_every=0)
+    run_experiment(config, tmp_path / "whole", options)
+    with stopped_in_round(4):
+        run_experiment(config, tmp_path / "run", options)
+    run_experiment(config, tmp_path / "run", options)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    found = rows(tmp_path / "run")
+    assert [row["round"] for row in found] == [*"1234567"]
+    assert [row["round"] for row in found if row["ga"]] == ["5", "7"]
+    assert all(row["train_loss"] for row in found)
+
+
+def test_a_run_whose_rounds_without_an_evaluation_have_no_rows_goes_on(options, tmp_path):
+    """As earlier versions wrote them, in metrics.csv and in the copies in the checkpoints."""
+    config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)
+    run_experiment(config, tmp_path / "whole", options)
+
+    class WithoutRow(Callback):
+        def on_round(self, run, row):
+            if row["ga"] is None:
+                run.history = type(run.history).parse(
+                    csv_text(run.history.columns, [each for each in run.history if each != row])
+                )
+
+    with stopped_in_round(4):
+        run_experiment(config, tmp_path / "run", options, callbacks=[WithoutRow()])
+    header, *lines = (tmp_path / "run" / "metrics.csv").read_text().splitlines(keepends=True)
+    (tmp_path / "run" / "metrics.csv").write_text(header + lines[1])
+    run_experiment(config, tmp_path / "run", options)
+    whole = metrics(tmp_path / "whole")
+    assert metrics(tmp_path / "run") == [whole[0], whole[2], whole[4]]
+    assert summary(tmp_path / "run") == summary(tmp_path / "whole")
 
 
 def test_another_configuration_in_the_same_directory(unbroken, options):

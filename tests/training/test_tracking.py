@@ -185,7 +185,6 @@ def track(tracker):
     for number in (1, 2):
         run.history.append({"round": number, "ga": 10.0 * number})
     tracker.on_start(run)
-    tracker.on_round(run, None)
     tracker.on_round(run, {"round": 3, "ga": 30.0, "pa": None})
     tracker.on_end(run)
 

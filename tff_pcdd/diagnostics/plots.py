@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from tff_pcdd.diagnostics import geometry, pruning, tsne
 from tff_pcdd.diagnostics.measurement import Diagnostics
 
-# The rows of evaluated rounds, with the columns `round` and `diag_…`.
+# The rows of a history, with the columns `round` and `diag_…`.
 Rows = Iterable[Mapping[str, Any]]
 
 # Label, color and line style of each column of angles.
@@ -85,7 +85,7 @@ def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     """FedMR's table 7 and the effective rank over the rounds, and the last spectrum.
 
     Args:
-        rows: the measurements of the evaluated rounds.
+        rows: the measurements of all rounds.
         eigenvalues: eigenvalues after the last round, [C, k], in descending order.
         title: the title of the figure.
     """
@@ -272,7 +272,7 @@ def figures(
 
     Args:
         diagnostics: the diagnostics of the run.
-        rows: the measurements of the evaluated rounds.
+        rows: the measurements of all rounds.
         state: the server's state after the last round.
         class_names: names of the classes.
         title: what was run, for the titles of the figures.

@@ -9,9 +9,9 @@ import numpy as np
 from tff_pcdd import data
 from tff_pcdd.errors import SettingError
 
-# Numbers in the place of a round's, for other draws. 2**32 cannot be a round's number. The server's
-# samples share theirs with the cohort of round 3, but their seed is that of the data; another number
-# would change the results of Ratio Loss.
+# Stand in for a round's number in other draws; 2**32 cannot collide with one. The server's samples
+# share theirs with the cohort of round 3, but not its seed; another number would change the results
+# of Ratio Loss.
 _SERVER_SAMPLES, _ORDER = 3, 2**32
 
 

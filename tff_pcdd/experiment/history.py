@@ -36,7 +36,10 @@ def check_metric_names(method: Method, metrics: Sequence[Metric]) -> None:
 
 
 class History:
-    """The measurements of a run, with a row for each evaluated round.
+    """The measurements of a run, with a row for each round.
+
+    Accuracies are None in rounds that were not evaluated. In runs of earlier versions, such rounds
+    have no row.
 
     `round`, numbers of bytes and the counts of `NonfiniteLog` are integers; all others are floats,
     rounded to nine significant digits like those in the csv file. So the history of a resumed run

@@ -27,7 +27,7 @@ def of_run(
             "usable."
         )
     elif not summary:
-        yield f"The run is not finished: round {computed} of {planned} was evaluated last."
+        yield f"The run is not finished: round {computed} of {planned} was recorded last."
     elif summary.get("rounds") != planned:
         yield f"The run ended after round {summary.get('rounds')} of {planned}."
     excluded = summary.get("excluded_clients")

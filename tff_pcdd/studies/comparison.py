@@ -155,7 +155,7 @@ def different_data(runs: Sequence[StudyRun]) -> str:
 
 
 def _rounds(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
-    """A row for each run and evaluated round, with the columns of metrics.csv."""
+    """A row for each run and round, with the columns of metrics.csv."""
     return [
         {
             "partition": item.config.data.partition.describe(),

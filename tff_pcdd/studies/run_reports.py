@@ -66,8 +66,7 @@ class Report(Callback):
         self._stage.enter("")
         from tff_pcdd.training import callbacks
 
-        if row is not None:
-            self._text = callbacks.text(run, row)
+        self._text = callbacks.text(run)
         self._send_rounds("round", run)
 
     def on_end(self, run):

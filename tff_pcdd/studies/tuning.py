@@ -87,10 +87,10 @@ class Trial:
 def _trained(run: StudyRun, history: History, until: int | None) -> int:
     """The rounds that a run has trained, at least until the round `until` if it has paused there.
 
-    The round of a pause is not always evaluated, so it may have no row.
+    In runs of earlier versions, the round of a pause has no row if it was not evaluated.
     """
-    evaluated = history[-1]["round"] if len(history) else 0
-    return evaluated if until is None or run.summary is not None else max(evaluated, until)
+    recorded = history[-1]["round"] if len(history) else 0
+    return recorded if until is None or run.summary is not None else max(recorded, until)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -4,7 +4,7 @@ Your own callback overrides the hooks that it needs:
 
     class PrintGA(Callback):
         def on_round(self, run, row):
-            if row and row["ga"] is not None:
+            if row["ga"] is not None:
                 print(row["round"], row["ga"])
 
     run_experiment(config, "runs/mine", callbacks=[PrintGA()])
@@ -84,8 +84,12 @@ class Callback(Component):
         """
         return {}
 
-    def on_round(self, run: Run, row: Row | None) -> None:
-        """Called after every round; `row` is its row in the history, None if there is none."""
+    def on_round(self, run: Run, row: Row) -> None:
+        """Called after every round; `row` is its row in the history.
+
+        A value that was not measured in this round is None, such as `row["ga"]` in a round without
+        an evaluation of the global model.
+        """
 
     def on_end(self, run: Run) -> None:
         """Called when training ends, also if it fails; `run.finished` tells which."""
@@ -121,9 +125,8 @@ class CsvLog(Callback):
         files.write_text(run.directory / METRICS, text)
 
     def on_round(self, run, row):
-        if row is not None:
-            text = history.csv_text(run.history.columns, [row], header=False)
-            files.append_text(run.directory / METRICS, text)
+        text = history.csv_text(run.history.columns, [row], header=False)
+        files.append_text(run.directory / METRICS, text)
 
 
 class SaveCheckpoints(Callback):
@@ -226,15 +229,18 @@ def first_text(run: Run) -> str | None:
     return "first round" if run.simulation.round < run.last_round else None
 
 
-def text(run: Run, row: Row) -> str:
+def text(run: Run) -> str:
     """What stands behind the bar of a run after a round: its speed and the latest accuracies."""
-    shown = {"GA": row.get("ga"), "PA": row.get("pa")}
-    known = {name: f"{value:.1f}" for name, value in shown.items() if value is not None}
-    if row.get("nonfinite_rounds"):
-        known["not finite"] = f"{row['nonfinite_rounds']} rounds"
-    parts = [f"{name}={value}" for name, value in known.items()]
-    if len(run.history):
-        parts.insert(0, f"{typical_seconds(run.history):.3g} s/round")
+    parts = [f"{typical_seconds(run.history):.3g} s/round"]
+    columns = {"GA": "ga", "PA": "pa"}
+    for row in reversed(run.history):
+        found = {name: row.get(column) for name, column in columns.items()}
+        known = [f"{name}={value:.1f}" for name, value in found.items() if value is not None]
+        if known:
+            parts += known
+            break
+    if rounds := run.history[-1].get("nonfinite_rounds"):
+        parts.append(f"not finite={rounds} rounds")
     return ", ".join(parts)
 
 
@@ -277,8 +283,7 @@ class Progress(Callback):
 
     def on_round(self, run, row):
         self._stage.enter("")
-        if row is not None:
-            self._stage.text = text(run, row)
+        self._stage.text = text(run)
         self._bar.set_postfix_str(self._stage.text, refresh=False)
         self._bar.total = run.last_round
         self._bar.update()
@@ -308,8 +313,6 @@ class TensorBoard(Callback):
             self._writer = tf.summary.create_file_writer(os.fspath(self._folder))
 
     def on_round(self, run, row):
-        if row is None:
-            return
         import tensorflow as tf
 
         with files.writing(self._folder, tf.errors.OpError):

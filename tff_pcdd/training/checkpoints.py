@@ -8,11 +8,12 @@ import hashlib
 import io
 import logging
 import zipfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+import tree as nested
 from etils import epy
 
 from tff_pcdd import files
@@ -51,6 +52,18 @@ class Checkpoint:
     metrics: str = ""
 
 
+class _Arrays(NamedTuple):
+    """What the npz file of a checkpoint contains.
+
+    Attributes:
+        server: the server's state.
+        clients: the states of clients by their numbers; empty if the store keeps them elsewhere.
+    """
+
+    server: Any
+    clients: Mapping[int, Any]
+
+
 class CheckpointManager:
     """Writes checkpoints `round_NNNNNN.npz` with a manifest `.json`, and keeps the newest.
 
@@ -81,11 +94,12 @@ class CheckpointManager:
         """Saves the state after a round, and deletes all but the newest `keep` checkpoints."""
         files.make_directory(self._directory)
         clients, states = store.snapshot()
-        tree = [checkpoint.server_state, states]
+        numbers = map(int, clients) if store.inline else ()
+        arrays = _Arrays(checkpoint.server_state, dict(zip(numbers, states, strict=True)))
         self._newest = Manifest(
             round=checkpoint.round,
             run=self._run,
-            arrays=save_tree(self._arrays(checkpoint.round), tree),
+            arrays=save_tree(self._arrays(checkpoint.round), arrays),
             inline=store.inline,
             clients=clients,
             totals=dict(checkpoint.totals),
@@ -211,11 +225,12 @@ class CheckpointManager:
     ) -> Checkpoint:
         manifest = manifests.read(self._directory, number)
         self._check(manifest, store)
-        in_file = [client_template] * len(manifest.clients) if store.inline else []
-        server_state, states = load_tree(self._arrays(number), [template, in_file], manifest.arrays)
-        store.restore(manifest.clients, states)
+        numbers = [int(client) for client in manifest.clients] if store.inline else []
+        expected = _Arrays(template, dict.fromkeys(numbers, client_template))
+        arrays = load_tree(self._arrays(number), expected, manifest.arrays)
+        store.restore(manifest.clients, [arrays.clients[client] for client in numbers])
         self._newest = manifest
-        return Checkpoint(number, server_state, manifest.totals, manifest.metrics)
+        return Checkpoint(number, arrays.server, manifest.totals, manifest.metrics)
 
     def _check(self, manifest: Manifest, store: ClientStateStore) -> None:
         """Checks that a checkpoint belongs to this run and its store."""
@@ -257,7 +272,9 @@ class _Checksummed:
 
 
 def save_tree(path: Path, tree: Any, *, sync: bool = True) -> str:
-    """Saves the leaves of a nested structure, in `tf.nest` order.
+    """Saves the leaves of a nested structure as arrays of an npz file.
+
+    The name of an array is the path to its leaf, such as `server/weights/trainable/0`.
 
     Args:
         path: the file. Its name is on the disk after `files.sync_directory`.
@@ -267,21 +284,32 @@ def save_tree(path: Path, tree: Any, *, sync: bool = True) -> str:
     Returns:
         The checksum of the file.
     """
-    leaves = [np.asarray(leaf) for leaf in tf.nest.flatten(tree)]
+    leaves: dict[str, Any] = _named_leaves(tree)
     checksum = ""
 
     def write(file: Any) -> None:
         nonlocal checksum
         output = _Checksummed(file)
-        np.savez(output, *leaves)
+        np.savez(output, **leaves)
         checksum = output.checksum.hexdigest()
 
     files.write_atomically(path, write, sync_contents=sync, sync_name=False)
     return checksum
 
 
+def _named_leaves(tree: Any) -> dict[str, np.ndarray]:
+    """The leaves of a nested structure by their paths, in `tf.nest` order."""
+    return {
+        # A slash within a key would not differ from one between keys.
+        "/".join(str(key).replace("~", "~0").replace("/", "~1") for key in path): np.asarray(leaf)
+        for path, leaf in nested.flatten_with_path(tree)
+    }
+
+
 def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
     """Loads what `save_tree` saved, in the structure of `template`.
+
+    Files of earlier versions, whose arrays are numbered in `tf.nest` order, are loaded too.
 
     Args:
         path: the file.
@@ -293,14 +321,39 @@ def load_tree(path: Path, template: Any, checksum: str | None = None) -> Any:
         DataError: the shapes or types differ from those of the template, or the file cannot be
             read.
     """
+    expected = _named_leaves(template)
+    found = load_arrays(path, checksum)
+    if found.keys() == {f"arr_{index}" for index in range(len(expected))}:
+        found = {name: found[f"arr_{index}"] for index, name in enumerate(expected)}
+    shapes, wanted = (
+        {name: (array.shape, array.dtype) for name, array in arrays.items()}
+        for arrays in (found, expected)
+    )
+    if shapes != wanted:
+        raise DataError(f"{path} was written for another model or method")
+    return tf.nest.pack_sequence_as(template, [found[name] for name in expected])
+
+
+def load_arrays(
+    path: Path, checksum: str | None = None, wanted: Callable[[str], Any] = lambda name: True
+) -> dict[str, np.ndarray]:
+    """Loads arrays that `save_tree` saved, by their names.
+
+    Args:
+        path: the file.
+        checksum: what `save_tree` returned; without it, only obvious damage is noticed.
+        wanted: tells by its name whether an array is loaded; by default, all are.
+
+    Raises:
+        DamagedFileError: the file is missing or damaged, or larger when it is unpacked.
+        DataError: the file cannot be read.
+    """
     if checksum is not None:
         manifests.check_file(path, checksum)
-    expected = [np.asarray(leaf) for leaf in tf.nest.flatten(template)]
     try:
         with np.load(path, allow_pickle=False) as file:
-            leaves = [file[f"arr_{index}"] for index in range(len(file.files))]
-    except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile) as error:
+            if sum(entry.file_size for entry in file.zip.infolist()) > path.stat().st_size:
+                raise ValueError("its arrays are larger than the file")
+            return {name: np.asarray(file[name]) for name in file.files if wanted(name)}
+    except (OSError, ValueError, KeyError, EOFError, MemoryError, zipfile.BadZipFile) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from error
-    if [(a.shape, a.dtype) for a in leaves] != [(a.shape, a.dtype) for a in expected]:
-        raise DataError(f"{path} was written for another model or method")
-    return tf.nest.pack_sequence_as(template, leaves)

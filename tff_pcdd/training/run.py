@@ -259,12 +259,10 @@ class Run:
         if self.last_round < planned and not ("ga" in values and evaluated_in_full(values)):
             # Only the evaluation has shown that this round is the last one.
             values = self._evaluate()
-        row = None
-        if values:
-            # Read after the evaluation, which may count the round.
-            measured |= {name: self.simulation.totals[name] for name in COUNTS}
-            measured |= self._measured_by_callbacks()
-            row = self.history.append({"round": self.simulation.round, **values, **measured})
+        # Read after the evaluation, which may count the round.
+        measured |= {name: self.simulation.totals[name] for name in COUNTS}
+        measured |= self._measured_by_callbacks()
+        row = self.history.append({"round": self.simulation.round, **values, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
 
@@ -289,7 +287,7 @@ class Run:
             self.last_round = min(self.last_round, self.simulation.round)
 
     def _evaluate(self) -> dict[str, float]:
-        """The evaluations that are due after the current round."""
+        """The evaluations that are due after the current round; empty if none is."""
         is_last = self.simulation.round == self.last_round
         due = self._schedule.after_round(self.simulation.round)
         if is_last:

@@ -61,8 +61,7 @@ class Tracker(Callback):
             self._send(row)
 
     def on_round(self, run, row):
-        if row is not None:
-            self._send(row)
+        self._send(row)
 
     @contextlib.contextmanager
     def _refused(self) -> Iterator[None]:
