@@ -102,7 +102,7 @@ install-tests:
 # Clients of MLflow and Weights & Biases, for --tracking.
 install-tracking: $(VENV)/.installed-tracking
 
-# Ray, for --runtime=ray and --parallel_runs.
+# Ray, for --runtime=ray.
 install-ray: $(VENV)/.installed-ray
 
 install-serving: $(SERVING_VENV)/.installed

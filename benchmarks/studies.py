@@ -14,9 +14,9 @@ from tff_pcdd.training.file_names import CLIENTS
 
 _TEXT = """\
 `tasks.compare` on digits with {runs} runs (`--rounds={rounds}`): one run after the other, and two
-at a time in processes that Ray starts (`--parallel_runs=2`). Unless `--quick` is given, the runs
-are those of flags/demo.flags. Each command is measured once, from its start to its end. The last
-column says whether the accuracies of every client are equal to the last digit."""
+at a time in processes of their own (`--parallel_runs=2`). Unless `--quick` is given, the runs are
+those of flags/demo.flags. Each command is measured once, from its start to its end. The last column
+says whether the accuracies of every client are equal to the last digit."""
 
 _QUICK_SIZE = (
     *("--algorithms=fedavg", "--seeds=0,1", "--rounds=1", "--local_epochs=1", "--noreport"),
@@ -29,8 +29,6 @@ def run(plan: measure.Plan) -> Section:
     """Runs the comparison twice."""
     runs, rounds = (2, 1) if plan.quick else (9, 30)
     text = _TEXT.format(runs=runs, rounds=rounds)
-    if not processes.has_ray():
-        return Section("Studies", text, [processes.without_ray("Studies")])
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as folder:
         results = []

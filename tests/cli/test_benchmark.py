@@ -150,7 +150,6 @@ def test_there_is_at_least_one_actor(client):
 
 @pytest.mark.slow
 def test_runs_at_a_time_are_compared(sections):
-    pytest.importorskip("ray")
     one, two = sections["studies"]["tables"][0]["rows"]
     assert two["ratio"] == pytest.approx(two["seconds"] / one["seconds"])
     assert two["equal"] == "yes"

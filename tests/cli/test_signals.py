@@ -130,7 +130,7 @@ _RAY_PROGRAM = """
 import os, signal, sys, time
 import ray
 from tff_pcdd.cli import program
-from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime.ray import cluster
 
 name = sys.argv.pop()
 original = getattr(ray, name)
@@ -143,8 +143,8 @@ def call(*args, **options):
 
 def main(flags):
     setattr(ray, name, call)
-    ray_cluster.connect(None, num_cpus=1)
-    ray_cluster.release()
+    cluster.connect(None, num_cpus=1)
+    cluster.release()
 
 sys.argv[0] = "train"
 program.run("doc", lambda flags: None, main)

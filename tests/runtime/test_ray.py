@@ -341,9 +341,9 @@ def test_an_address_without_a_cluster_is_refused():
     """In a process of its own, because this one may be connected."""
     program = """
 from tff_pcdd import runtime
-from tff_pcdd.runtime import ray_cluster
+from tff_pcdd.runtime.ray import cluster
 try:
-    ray_cluster.connect("127.0.0.1:9")
+    cluster.connect("127.0.0.1:9")
 except runtime.RuntimeStartError as error:
     print(error)
 """

@@ -34,23 +34,23 @@ def test_the_last_user_closes_a_connection(events):
         with cluster.connected(None):
             pass
         assert events == ["open None"]
-        assert cluster.is_open()
+        assert cluster._is_open
         with pytest.raises(SettingError, match="this process is connected to a cluster of its own"):
             cluster.connect(OTHER)
     assert events == ["open None", "close"]
-    assert not cluster.is_open()
+    assert not cluster._is_open
     with cluster.connected(OTHER):
         assert events[2:] == [f"open {OTHER}"]
 
 
 def test_a_connection_is_kept_for_further_users(events):
     with cluster.kept():
-        assert not cluster.is_open()
+        assert not cluster._is_open
         for _ in range(2):
             with cluster.connected(OTHER):
                 pass
             assert events == [f"open {OTHER}"]
-            assert cluster.is_open()
+            assert cluster._is_open
         with pytest.raises(SettingError, match=f"this process is connected to {OTHER}"):
             cluster.connect(None)
     assert events == [f"open {OTHER}", "close"]

@@ -1,13 +1,10 @@
 """The runs of a study load their data once per process, and nothing stays after a study."""
 
-import os
-import pickle
-
 import pytest
 
 from tff_pcdd.data import cache
 from tff_pcdd.studies import run_process, study
-from tff_pcdd.studies.run_process import Job, Surroundings
+from tff_pcdd.studies.run_process import Job
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
@@ -31,16 +28,17 @@ def seen(monkeypatch):
 
 def test_in_the_process_of_the_study(seen, tmp_path):
     runs = [StudyRun(CONFIG, tmp_path / name) for name in "ab"]
-    study.run_all(runs, tmp_path, None, overwrite=False, after_each=lambda _: None)
-    assert seen[0] is seen[1]
+    with study.computer(None, None) as computer:
+        for _ in range(2):
+            study.run_all(runs, tmp_path, computer, overwrite=False, after_each=lambda _: None)
+    assert len(seen) == 4
+    assert all(samples is seen[0] for samples in seen)
     assert CONFIG.data.build().train.x is not seen[0]
 
 
-def test_in_a_process_that_computes_runs(seen, tmp_path, monkeypatch):
-    monkeypatch.setattr(Surroundings, "enter", lambda _: None)
-    surroundings = Surroundings(os.getcwd(), (), {}, {}, 1)
-    job = pickle.dumps(Job(CONFIG, tmp_path / "a", RunOptions(), False, "a"))
-    for number in range(2):
-        outcome = run_process.compute(surroundings, number, job, lambda _: None)
-        assert outcome == {"seed": 0}
+def test_in_a_process_that_computes_runs(seen, tmp_path):
+    cache.keep()
+    job = Job(CONFIG, tmp_path / "a", RunOptions(), False, "a", 1, {})
+    for _ in range(2):
+        assert run_process.compute(None, job) == {"seed": 0}
     assert seen[0] is seen[1]

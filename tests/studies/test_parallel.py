@@ -1,8 +1,7 @@
-"""Runs that are computed at the same time: settings, order of results, errors; without Ray."""
+"""Runs that are computed at the same time: settings, order of results, errors, display."""
 
-import collections
 import csv
-import importlib.util
+import dataclasses
 import logging
 import os
 import pickle
@@ -13,28 +12,41 @@ import pytest
 from tests.data.refusals import refuses
 from tff_pcdd import runtime, stages
 from tff_pcdd.errors import DataError, LockedError, WriteError
+from tff_pcdd.experiment import planning
 from tff_pcdd.studies import (
     ParallelOptions,
-    cluster_nodes,
     comparison,
+    parallel,
+    parallel_runs,
     run_process,
-    run_reports,
     study,
 )
-from tff_pcdd.studies.run_bars import RunBars
-from tff_pcdd.studies.run_process import Failure, Job, Surroundings
-from tff_pcdd.studies.run_reports import News
+from tff_pcdd.studies.parallel_runs import _Display, _Running
+from tff_pcdd.studies.run_process import Job, News
+from tff_pcdd.studies.study import Failure
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, History, RunOptions
 from tff_pcdd.training import callbacks as progress
 
 CONFIGS = [ExperimentConfig.from_settings(algorithm="fedavg", seed=seed) for seed in range(4)]
+THREADS = ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS", "OMP_NUM_THREADS")
 
 
 @pytest.fixture
 def cores(monkeypatch):
-    """A machine with eight CPU cores and Ray."""
+    """A machine with eight CPU cores, and an environment that says nothing about threads."""
     monkeypatch.setattr(os, "sched_getaffinity", lambda process: range(8))
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
+    for name in THREADS:
+        monkeypatch.delenv(name, raising=False)
+
+
+@pytest.fixture
+def gpus(monkeypatch):
+    """Sets the number of GPUs of this machine."""
+
+    def set_number(number):
+        monkeypatch.setattr(parallel, "_gpus", lambda: [f"GPU-{n}" for n in range(number)])
+
+    return set_number
 
 
 @pytest.mark.parametrize(
@@ -43,10 +55,9 @@ def cores(monkeypatch):
         ({"parallel_runs": 0}, "parallel_runs", "must be at least 1"),
         ({"parallel_runs": 2, "run_cpus": 0.0}, "run_cpus", "must be greater than 0"),
         ({"parallel_runs": 2, "run_gpus": -1.0}, "run_gpus", "must be at least 0"),
+        ({"parallel_runs": 2, "run_gpus": 1.5}, "run_gpus", "must be a fraction or a whole number"),
         ({"run_cpus": 1.0}, "run_cpus", "applies only with parallel_runs above 1"),
         ({"run_gpus": 1.0}, "run_gpus", "applies only with parallel_runs above 1"),
-        ({"ray_address": "auto"}, "ray_address", "applies only with parallel_runs above 1"),
-        ({"parallel_runs": 2, "ray_address": "here"}, "ray_address", "must be host:port, or auto"),
     ],
 )
 def test_options_that_cannot_be_used(settings, refused, reason):
@@ -55,46 +66,46 @@ def test_options_that_cannot_be_used(settings, refused, reason):
 
 
 @pytest.mark.parametrize(
-    ("options", "within", "among"),
+    ("options", "within", "among", "linear_algebra"),
     [
         # As in a serial comparison.
-        ({}, "8", None),
-        ({"run_cpus": 0.5}, "1", "1"),
-        ({"run_cpus": 3.0}, "3", "3"),
-        ({"ray_address": "auto"}, "1", "1"),
+        ({}, "8", None, "8"),
+        ({"run_cpus": 0.5}, "1", "1", "1"),
+        ({"run_cpus": 3.0}, "3", "3", "3"),
     ],
 )
-def test_threads_of_a_run(options, within, among, cores, monkeypatch):
-    for name in ("TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"):
-        monkeypatch.delenv(name, raising=False)
-    environment = ParallelOptions(2, **options).environment()
-    assert environment["TF_NUM_INTRAOP_THREADS"] == within
-    assert environment.get("TF_NUM_INTEROP_THREADS") == among
+def test_threads_of_a_run(options, within, among, linear_algebra, cores):
+    environment = ParallelOptions(2, **options).environment(1)
+    assert [environment.get(name) for name in THREADS] == [within, among, linear_algebra]
+
+
+def test_threads_that_the_environment_names_stay(cores, monkeypatch):
+    for name in THREADS:
+        monkeypatch.setenv(name, "5")
+    environment = ParallelOptions(2).environment(0)
+    assert [environment[name] for name in THREADS] == ["5", "5", "5"]
+    environment = ParallelOptions(2, run_cpus=2.0).environment(0)
+    assert [environment[name] for name in THREADS] == ["2", "2", "5"]
 
 
 def test_more_cores_than_the_machine_has_are_refused(cores):
     ParallelOptions(2, run_cpus=4.0).check(None)
     with refuses("run_cpus", "2 runs at a time need 9 CPU cores, and this machine has 8"):
         ParallelOptions(2, run_cpus=4.5).check(None)
-    # The nodes of a cluster are asked later.
-    ParallelOptions(2, run_cpus=64.0, ray_address="auto").check(None)
 
 
-def test_more_gpus_than_the_machine_has_are_refused(cores):
-    options = ParallelOptions(4, run_gpus=0.5)
-    assert options.gpus(2.0) == 0.5
-    with refuses("run_gpus", "4 runs at a time need 2 GPUs, and this machine has 1"):
-        options.gpus(1.0)
+@pytest.mark.parametrize(
+    ("share", "available", "needed"), [(0.5, 1, "2"), (0.4, 1, "2"), (1.0, 3, "4"), (2.0, 7, "8")]
+)
+def test_more_gpus_than_the_machine_has_are_refused(share, available, needed, gpus):
+    gpus(available)
+    with refuses("run_gpus", f"4 runs at a time need {needed} GPUs, and this machine has"):
+        ParallelOptions(4, run_gpus=share).check(None)
+    gpus(int(needed))
+    ParallelOptions(4, run_gpus=share).check(None)
 
 
-def test_without_ray_only_one_run_at_a_time(monkeypatch):
-    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
-    ParallelOptions().check(None)
-    with refuses("parallel_runs", 'pip install "tff_pcdd\\[ray\\]", or make install-ray'):
-        ParallelOptions(2).check(None)
-
-
-def test_a_runtime_that_uses_ray_itself_is_refused(cores):
+def test_a_runtime_that_uses_several_processes_itself_is_refused(cores):
     class OnRay(runtime.RuntimeConfig):
         name = "ray"
 
@@ -102,13 +113,6 @@ def test_a_runtime_that_uses_ray_itself_is_refused(cores):
     ParallelOptions().check(options)
     with refuses("runtime", "cannot be combined with parallel_runs above 1"):
         ParallelOptions(2).check(options)
-
-
-@pytest.mark.parametrize(("runs", "share"), [(2, 4.0), (3, 2.0), (8, 1.0), (16, 0.5), (12, 0.6666)])
-def test_runs_share_the_cores_of_the_machine(runs, share, cores):
-    assert ParallelOptions(runs).cpus() == share
-    assert ParallelOptions(runs, ray_address="auto").cpus() == 1
-    assert ParallelOptions(runs, run_cpus=0.25).cpus() == 0.25
 
 
 def test_runs_at_the_same_time_have_cores_of_their_own(cores):
@@ -119,12 +123,46 @@ def test_runs_at_the_same_time_have_cores_of_their_own(cores):
     assert shares(2) == [[0, 1, 2, 3], [4, 5, 6, 7]]
     assert shares(3) == [[0, 1], [2, 3, 4], [5, 6, 7]]
     assert shares(9) == [[]] * 9
-    assert shares(2, ray_address="auto") == shares(2, run_cpus=1.0) == [[], []]
+    assert shares(2, run_cpus=1.0) == [[], []]
 
 
-@pytest.mark.parametrize(("gpus", "share"), [(0, 0), (1, 0.3333), (3, 1), (8, 1)])
-def test_runs_share_the_gpus(gpus, share):
-    assert ParallelOptions(3).gpus(gpus) == share
+@pytest.mark.parametrize(
+    ("runs", "settings", "clients"),
+    [(2, {}, 4), (8, {}, 1), (16, {}, 1), (2, {"run_cpus": 3.5}, 3), (2, {"run_cpus": 0.5}, 1)],
+)
+def test_clients_that_train_at_the_same_time_share_the_cores_of_the_run(
+    runs, settings, clients, cores
+):
+    assert ParallelOptions(runs, **settings).clients_at_a_time(0) == clients
+
+
+@pytest.mark.parametrize(
+    ("number", "runs", "share", "seen"),
+    [
+        (0, 2, None, [None, None]),
+        (1, 2, None, ["GPU-0", "GPU-0"]),
+        (2, 3, None, ["GPU-0", "GPU-1", "GPU-0"]),
+        (4, 2, None, ["GPU-0", "GPU-1"]),
+        (4, 2, 0.0, ["", ""]),
+        (4, 2, 2.0, ["GPU-0,GPU-1", "GPU-2,GPU-3"]),
+        (4, 5, 0.4, ["GPU-0", "GPU-0", "GPU-1", "GPU-1", "GPU-2"]),
+    ],
+)
+def test_gpus_of_a_run(number, runs, share, seen, gpus, monkeypatch):
+    gpus(number)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    options = ParallelOptions(runs, run_gpus=share)
+    found = [options.environment(place).get("CUDA_VISIBLE_DEVICES") for place in range(runs)]
+    assert found == seen
+
+
+@pytest.mark.parametrize(
+    ("visible", "found"),
+    [("0,2", ["0", "2"]), ("", []), ("-1", []), (" GPU-a , GPU-b", ["GPU-a", "GPU-b"])],
+)
+def test_gpus_that_this_process_sees(visible, found, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", visible)
+    assert parallel._gpus() == found
 
 
 class Computer:
@@ -144,7 +182,7 @@ class Computer:
     def __exit__(self, *exc_info):
         self.running.clear()
 
-    def check(self, configs):
+    def begin(self, configs, runs):
         self.checked = [config.seed for config in configs]
 
     @property
@@ -155,7 +193,7 @@ class Computer:
     def free(self):
         return self.busy < 3
 
-    def start(self, number, run, label):
+    def start(self, number, run, label, *, overwrite):
         assert label in (f"[{number + 1}/{runs}] fedavg seed {number}" for runs in (1, 4))
         self.running.append(number)
         self.order.append(number)
@@ -181,7 +219,7 @@ def computer(monkeypatch):
 
     def replace(**outcomes):
         made = Computer({int(name[1:]): each for name, each in outcomes.items()})
-        monkeypatch.setattr(study, "_computer", lambda *arguments: made)
+        monkeypatch.setattr(study, "computer", lambda *arguments: made)
         monkeypatch.setattr(study.time, "sleep", lambda seconds: made.order.append("pause"))
         monkeypatch.setattr(comparison, "_rounds", lambda runs: [])
         monkeypatch.setattr(comparison, "_draw", lambda directory, runs: None)
@@ -236,20 +274,50 @@ def test_data_errors_of_later_runs_do_not(computer, tmp_path):
 
 # In the process of a run.
 
-SURROUNDINGS = Surroundings(os.getcwd(), (), {}, {}, threads=3)
+
+class Connection:
+    """Takes the place of the connection to the process of the study."""
+
+    def __init__(self, *requests):
+        self.requests = [pickle.dumps(request) for request in requests]
+        self.sent = []
+
+    def recv(self):
+        return run_process.Setup(os.getppid(), (), {}, frozenset())
+
+    def recv_bytes(self):
+        if not self.requests:
+            raise EOFError
+        return self.requests.pop(0)
+
+    def send(self, news):
+        # It is not a reference to an object of the run.
+        self.sent.append(pickle.loads(pickle.dumps(news)))
+
+    def fileno(self):
+        return sys.stderr.fileno()
 
 
 @pytest.fixture
 def computed(monkeypatch):
-    """Calls `compute` with a function in place of training: the outcome, and the news."""
+    """Calls `main` with a function in place of training: the news of each of several runs."""
 
-    def call(train, surroundings=SURROUNDINGS, options=None):
+    def call(train, options=None, runs=1):
         monkeypatch.setattr(run_process, "run_experiment", train)
+        monkeypatch.setattr(run_process, "_IMPORTED_FIRST", ())
+        # This process has other tests to run.
+        for module, name in (
+            (run_process.heavy, "own_process"),
+            (run_process.launcher, "end_with_parent"),
+            (run_process.os, "set_inheritable"),
+            (run_process.cache, "keep"),
+        ):
+            monkeypatch.setattr(module, name, lambda *_: None)
         monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
-        news = collections.deque()
-        job = Job(CONFIGS[0], os.path.curdir, options or RunOptions(), False, "label")
-        outcome = run_process.compute(surroundings, 5, pickle.dumps(job), news.append)
-        return outcome, [*news]
+        job = Job(CONFIGS[0], os.path.curdir, options or RunOptions(), False, "label", 3, {})
+        connection = Connection(*[(run_process.compute, job)] * runs)
+        run_process.main(connection)
+        return connection.sent
 
     return call
 
@@ -260,15 +328,12 @@ def test_a_run_in_a_process_reports_stages_and_messages(computed):
         logging.warning("%s is unusual", label)
         return {"seed": config.seed}
 
-    outcome, news = computed(train)
-    assert outcome == {"seed": 0}
-    assert news[0] == News(5, "stage", "loading data")
-    assert [each.kind for each in news] == ["stage", "log"]
-    record = pickle.loads(pickle.dumps(news[1].value))
-    assert record.getMessage() == "label is unusual"
-    assert record.levelno == logging.WARNING
-    # The next run in this process reports for itself.
-    assert not any(isinstance(each, run_reports._Sender) for each in logging.root.handlers)
+    news = [
+        News("stage", "loading data"),
+        News("log", ("root", logging.WARNING, "label is unusual")),
+        News("end", {"seed": 0}),
+    ]
+    assert computed(train, runs=2) == 2 * news
 
 
 @pytest.mark.parametrize(
@@ -283,73 +348,35 @@ def test_a_run_that_fails_in_a_process(error, sent, computed):
     def train(*arguments, **options):
         raise error
 
-    outcome, _ = computed(train)
+    (news,) = computed(train)
+    outcome = news.value
     assert outcome.text.startswith("Traceback (most recent call last):")
     assert outcome.text.strip().splitlines()[-1].endswith(str(error))
-    assert (outcome.error is error) == sent
-    restored = pickle.loads(pickle.dumps(outcome))
-    assert type(restored.error) is (type(error) if sent else type(None))
-    assert str(restored.error) == str(outcome.error)
+    assert type(outcome.error) is (type(error) if sent else type(None))
+    if sent:
+        assert str(outcome.error) == str(error)
 
 
-def test_clients_that_train_at_the_same_time_share_the_cores_of_the_run(computed):
-    seen = []
-
+def test_settings_of_a_run_in_a_process(computed):
     def train(config, folder, options, **others):
-        seen.append((options.compute.runtime.client_parallelism, options.progress))
-        return {}
+        return {"clients": options.compute.runtime.client_parallelism, "bar": options.progress}
 
-    computed(train)
     given = ComputeOptions(runtime=runtime.create("inprocess", client_parallelism=7))
-    computed(train, options=RunOptions(compute=given))
-    assert seen == [(3, False), (7, False)]
+    assert computed(train)[0].value == {"clients": 3, "bar": False}
+    assert computed(train, RunOptions(compute=given))[0].value == {"clients": 7, "bar": False}
 
 
-def test_modules_and_environment_of_a_process(computed, tmp_path, monkeypatch):
-    (tmp_path / "module_of_mine.py").write_text("import os\nseen = os.environ['TFF_PCDD_PROBE']\n")
-    monkeypatch.setenv("TFF_PCDD_OTHER", "1")
-    monkeypatch.setenv("TFF_PCDD_PROBE", "before")
-    monkeypatch.chdir(os.getcwd())
-    monkeypatch.setattr(sys, "meta_path", sys.meta_path[:])
-    environment = {"TFF_PCDD_PROBE": "now", "TFF_PCDD_OTHER": None}
-    level = logging.getLogger("absl").level
-    surroundings = Surroundings(
-        str(tmp_path), ("module_of_mine",), environment, {"absl": logging.ERROR}, 1
-    )
-    outcome, _ = computed(lambda *arguments, **options: {"cwd": os.getcwd()}, surroundings)
-    try:
-        assert outcome == {"cwd": str(tmp_path)}
-        assert sys.modules.pop("module_of_mine").seen == "now"
-        assert "TFF_PCDD_OTHER" not in os.environ
-        assert logging.getLogger("absl").level == logging.ERROR
-    finally:
-        logging.getLogger("absl").setLevel(level)
-
-
-def test_a_module_that_is_missing_there_is_a_failure(computed):
-    surroundings = Surroundings(os.getcwd(), ("no_such_module",), {}, {}, 1)
-    outcome, _ = computed(lambda *arguments, **options: {}, surroundings)
-    assert "No module named 'no_such_module'" in outcome.text
-
-
-def test_the_check_of_settings_in_a_process(monkeypatch):
-    monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
-    # This process has other tests to run.
-    monkeypatch.setattr(run_process.heavy, "own_process", lambda: None)
+def test_the_check_of_settings_in_a_process(caplog):
     # The MLP has 200 features, or as many as the projection.
     narrow = ExperimentConfig.from_settings(algorithm="fedgela", model="mlp", projection_dim=5)
     in_vain = ExperimentConfig.from_settings(bn="personal", warmup_rounds=99)
-    configs = pickle.dumps([CONFIGS[0], narrow, in_vain])
-    fine, refused, warned = run_process.check_on_ray(SURROUNDINGS, configs)
-    assert fine == (None, [])
-    assert refused.refusal.setting == "projection_dim"
-    assert warned.refusal is None
-    assert [text.split(":")[0] for text in warned.warnings] == ["warmup_rounds=99", "bn=personal"]
-    # Without the user's modules, nothing can be said about the settings.
-    failure = run_process.check_on_ray(
-        Surroundings(os.getcwd(), ("no_such_module",), {}, {}, 1), pickle.dumps(CONFIGS)
-    )
-    assert "No module named 'no_such_module'" in failure.text
+    planning._warn.cache_clear()
+    with refuses("projection_dim", ""):
+        run_process.check(None, [CONFIGS[0], in_vain, narrow])
+    assert [text.split(":")[0] for text in caplog.messages] == [
+        "warmup_rounds=99",
+        "bn=personal",
+    ]
 
 
 def test_the_rounds_of_a_run_are_reported(monkeypatch):
@@ -361,88 +388,78 @@ def test_the_rounds_of_a_run_are_reported(monkeypatch):
         history = History(["round", "ga", "pa"])
 
     monkeypatch.setattr(progress, "typical_seconds", lambda history: 0.5)
-    news = []
-    report = run_reports.Report(1, news.append)
+    connection = Connection()
+    report = run_process.Report(run_process.Sender(connection))
     report.on_start(Run)
     Run.simulation.round = 1
     report.on_round(Run, Run.history.append({"round": 1, "ga": 20.04}))
     Run.simulation.round = 2
     report.on_round(Run, Run.history.append({"round": 2}))
-    assert news == [
-        News(1, "begin", (0, 4, "first round")),
-        News(1, "round", (1, 4, "0.5 s/round, GA=20.0")),
-        News(1, "round", (2, 4, "0.5 s/round, GA=20.0")),
+    assert connection.sent == [
+        News("begin", (0, 4, "first round")),
+        News("round", (1, 4, "0.5 s/round, GA=20.0")),
+        News("round", (2, 4, "0.5 s/round, GA=20.0")),
     ]
 
 
 # The display.
 
 
+def running(number, **progress):
+    job = Job(CONFIGS[number], "", RunOptions(), False, f"[{number + 1}/9] fedavg {number}", 1, {})
+    return _Running(number, f"fedavg {number}", job, **progress)
+
+
 @pytest.mark.parametrize("terminal", [False, True])
-def test_bars_of_runs_at_the_same_time(terminal, monkeypatch, capsys):
+def test_the_display_of_runs_at_the_same_time(terminal, monkeypatch, capsys):
     monkeypatch.setattr(sys.stderr, "isatty", lambda: terminal, raising=False)
-    bars = RunBars(9, 1, 2)
-    bars.add(3, "[4/9] fedavg seed 3", 10)
-    bars.add(1, "[2/9] fedavg seed 1", 10)
-    bars.stage(3, "loading data")
-    assert "loading data …" in str(bars._bars[3])
-    bars.begin(3, 4, 10, "first round")
-    bars.begin(1, 0, 10, "first round")
-    bars.round(3, 9, 10, "GA=1.0")
+    display = _Display(9, shown=True)
+    display.count()
+    runs = [
+        running(3, has_begun=True, rounds=9, last_round=10, text="GA=1.0"),
+        running(1, stage="loading data"),
+        running(2),
+    ]
+    display.update(runs)
     # One run has finished, and nine of ten rounds of another.
-    assert bars._all.n == pytest.approx(1.9)
-    bars.round(3, 10, 10, "GA=2.0")
-    bars.stage(3, "writing")
-    assert "writing …" in str(bars._bars[3])
-    bars.end(3)
-    bars.count()
-    assert bars._all.n == pytest.approx(2)
-    bars.add(4, "[5/9] fedavg seed 4", 10)
-    assert sorted(bars._places.values()) == [0, 1]
-    bars.close()
-    lines = capsys.readouterr().err
-    written = [line for line in lines.replace("\r", "\n").splitlines() if "[4/9]" in line]
-    assert "10/10" in written[-1]
-    assert "GA=2.0" in written[-1]
-    assert ("2 of 9 runs" in lines) == terminal
+    assert display._bar.n == pytest.approx(1.9)
+    ended = dataclasses.replace(runs[0], rounds=10, text="GA=2.0")
+    display.end(ended)
+    display.count()
+    display.update(runs[1:])
+    display.close()
+    lines = capsys.readouterr().err.replace("\r", "\n").splitlines()
+    written = [line for line in lines if "[4/9]" in line]
+    assert len(written) == 1
+    assert written[0].startswith("[4/9] fedavg 3: 100%|")
+    assert "| 10/10 [" in written[0]
+    assert written[0].endswith("GA=2.0]")
+    shown = " ".join(lines)
+    assert ("2 of 9 runs" in shown) == terminal
+    assert ("fedavg 3 9/10, fedavg 1 loading data …, fedavg 2 starting …" in shown) == terminal
+
+
+def test_the_line_of_all_runs_goes_with_the_last_one(monkeypatch, capsys):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    display = _Display(1, shown=True)
+    display.count()
+    assert display._bar.disable
 
 
 def test_without_progress_nothing_is_shown(capsys):
-    bars = RunBars(1, 0, 2, shown=False)
-    bars.add(0, "label", 10)
-    bars.begin(0, 0, 10, "first round")
-    bars.end(0)
-    bars.close()
+    display = _Display(1, shown=False)
+    display.update([running(0)])
+    display.end(running(0, has_begun=True))
+    display.count()
     assert capsys.readouterr().err == ""
 
 
-# Nodes of a cluster.
-
-
-def test_what_a_node_has_to_see(tmp_path):
-    from tff_pcdd import __version__
-
-    shared = tmp_path / ".nodes.1.tmp"
-    shared.write_text("text")
-    here = os.getcwd()
-    assert cluster_nodes.look(shared, "text", here, __version__) == ""
-    assert os.listdir(tmp_path) == [shared.name]
-    assert "has version" in cluster_nodes.look(shared, "text", here, "0.0.0")
-    away = str(tmp_path / "away")
-    assert "working directory" in cluster_nodes.look(shared, "text", away, __version__)
-    for path, text in ((shared, "other"), (tmp_path / "away", "text")):
-        answer = cluster_nodes.look(path, text, here, __version__)
-        assert answer.startswith(f"does not see the files in {tmp_path}")
-
-
-def test_a_node_that_cannot_write(tmp_path, monkeypatch):
-    from tff_pcdd import __version__
-
-    def refuse(path, text):
-        raise WriteError(30, "Read-only file system", str(path))
-
-    shared = tmp_path / ".nodes.1.tmp"
-    shared.write_text("text")
-    monkeypatch.setattr(cluster_nodes.files, "write_text", refuse)
-    answer = cluster_nodes.look(shared, "text", os.getcwd(), __version__)
-    assert answer == f"cannot write to {tmp_path}: Read-only file system"
+def test_messages_that_all_runs_repeat_are_shown_once(caplog):
+    computer = parallel_runs.ParallelRuns(ParallelOptions(2), None)
+    news = News("log", ("tff_pcdd", logging.WARNING, "has no effect"))
+    computer._take(0, news)
+    computer._take(1, news)
+    computer._running[0] = running(0)
+    computer._take(0, news)
+    computer._take(0, News("log", ("tff_pcdd", logging.WARNING, "is unusual")))
+    assert caplog.messages == ["has no effect", "fedavg 0: is unusual"]

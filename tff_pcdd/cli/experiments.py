@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
@@ -22,11 +22,11 @@ from tff_pcdd.training.run_directory import path_settings
 def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
     """Defines the flags of an experiment and of its run."""
     flags.add_settings(ExperimentConfig, leave_out=leave_out)
-    flags.add_settings(RunOptions, leave_out=flags.settings)
+    flags.add_settings(RunOptions)
 
 
 def define_parallel(flags: Flags) -> None:
-    """Defines the flags that compute several runs at the same time; before those of a run."""
+    """Defines the flags that compute several runs at the same time."""
     flags.add_settings(ParallelOptions)
 
 
@@ -136,11 +136,7 @@ def read_run_options(flags: Flags) -> RunOptions:
         SettingError: a flag cannot be used.
     """
     modules = imports.digests(flags["import"] or () if "import" in flags else ())
-    given = flags.given_settings(RunOptions)
-    if "parallel_runs" in flags and flags["parallel_runs"] != 1:
-        # Where the runs are computed, not the clients of one of them.
-        given = _without(given, ParallelOptions)
-    options = build(RunOptions, given)
+    options = build(RunOptions, flags.given_settings(RunOptions))
     return dataclasses.replace(options, modules=modules)
 
 
@@ -150,21 +146,19 @@ def read_parallel_options(flags: Flags) -> ParallelOptions:
     Raises:
         SettingError: a flag cannot be used.
     """
-    given = flags.given_settings(ParallelOptions)
-    if flags["parallel_runs"] == 1 and flags["runtime"] == RAY_RUNTIME:
-        # Settings of the same name belong to the runtime then.
-        given = _without(given, RunOptions)
-    return build(ParallelOptions, given)
-
-
-def _without(given: Mapping[str, Any], cls: type) -> dict[str, Any]:
-    """Settings without those that have the name of a setting of a dataclass."""
-    names = {setting.name for setting in describe(cls)}
-    return {name: value for name, value in given.items() if name not in names}
+    parallel = build(ParallelOptions, flags.given_settings(ParallelOptions))
+    address = "ray_address"
+    if parallel.parallel_runs > 1 and flags["runtime"] != RAY_RUNTIME and flags.is_given(address):
+        reason = (
+            "cannot be combined with parallel_runs above 1; to use several machines, start the "
+            "same command on each of them, with a common output_dir"
+        )
+        raise SettingError(address, flags[address], reason)
+    return parallel
 
 
 def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions) -> None:
-    """Refuses a precision in which this machine is slow, if it is this machine that trains.
+    """Refuses a precision in which this machine is slow, if it is this process that trains.
 
     Raises:
         SettingError: as `ComputeOptions.check_precision`.

@@ -78,7 +78,7 @@ def _enter() -> None:
         fcntl.ioctl(any_socket, _SIOCSIFFLAGS, request)
 
 
-def _end_with_parent(parent: int, signal_number: int) -> None:
+def end_with_parent(parent: int, signal_number: int) -> None:
     """Asks the kernel for a signal when the parent process ends; this outlasts `exec`."""
     ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal_number)
     if os.getppid() != parent:
@@ -87,7 +87,7 @@ def _end_with_parent(parent: int, signal_number: int) -> None:
 
 def _become(parent: int, program: str, arguments: list[str]) -> NoReturn:
     """Replaces this process by the program, which the kernel kills when the parent ends."""
-    _end_with_parent(parent, signal.SIGKILL)
+    end_with_parent(parent, signal.SIGKILL)
     try:
         os.execv(program, [program, *arguments])
     except OSError as error:
@@ -138,7 +138,7 @@ def _run(
         os._exit(1)
 
     signal.signal(signal.SIGTERM, end)
-    _end_with_parent(parent, signal.SIGTERM)
+    end_with_parent(parent, signal.SIGTERM)
     # The socket belongs to the user's own directory, which exists outside of the namespace too.
     listener = socket.socket(socket.AF_UNIX)
     listener.bind(str(path))

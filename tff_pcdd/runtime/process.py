@@ -10,7 +10,6 @@ import importlib.util
 import os
 import pathlib
 import shutil
-import signal
 import socket
 import subprocess
 import tempfile
@@ -20,7 +19,7 @@ from collections.abc import Callable, Sequence
 
 import grpc
 
-from tff_pcdd.runtime import RuntimeStartError, launcher
+from tff_pcdd.runtime import RuntimeStartError, launcher, processes
 
 BINARY_VARIABLE = "TFF_PCDD_WORKER_BINARY"
 
@@ -161,12 +160,7 @@ class WorkerProcess:
     def describe_end(self) -> str:
         """How the worker ended, and its last output, as the end of a sentence."""
         code = self._process.returncode
-        if code is None:
-            how = "is still running"
-        elif code < 0:
-            how = f"was terminated by signal {-code} ({signal.strsignal(-code)})"
-        else:
-            how = f"exited with status {code}"
+        how = "is still running" if code is None else processes.describe_end(code)
         output = self.stderr_tail().strip()
         return how + (f"; its last output was:\n{output}" if output else " without any output")
 

@@ -1,6 +1,7 @@
-"""The processes that a process has started."""
+"""The processes that a process has started, and how they ended."""
 
 import contextlib
+import signal
 from pathlib import Path
 
 
@@ -20,3 +21,14 @@ def children(pid: int) -> list[int]:
         found += below
         pending += below
     return found
+
+
+def describe_end(code: int) -> str:
+    """How a process ended, as the end of a sentence.
+
+    Args:
+        code: its return code, as `subprocess` gives it.
+    """
+    if code < 0:
+        return f"was terminated by signal {-code} ({signal.strsignal(-code)})"
+    return f"exited with status {code}"

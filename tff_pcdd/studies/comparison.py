@@ -81,13 +81,23 @@ def compare(
         RuntimeStartError: the runtime cannot be started.
         WriteError: a result cannot be written. The next call continues from there.
     """
-    directory = Path(output_dir)
+    with study.computer(options, parallel) as computer:
+        return compute(configs, Path(output_dir), computer, overwrite=overwrite)
+
+
+def compute(
+    configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],
+    directory: Path,
+    computer: study.Computer,
+    *,
+    overwrite: bool,
+) -> Comparison:
+    """As `compare`, with what computes the runs."""
     runs = study.run_all(
         plan(configs, directory, overwrite=overwrite),
         directory,
-        options,
+        computer,
         overwrite=overwrite,
-        parallel=parallel,
         after_each=lambda runs: _write_tables(directory, runs),
     )
     study.write_csv(directory / _ROUNDS, _rounds(runs))

@@ -18,7 +18,6 @@ from etils import epy
 
 from tff_pcdd import files, stages
 from tff_pcdd.errors import OtherRunError, SettingError
-from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
@@ -57,8 +56,6 @@ class MethodSweep(NamedTuple):
     failures: list[str]
 
 
-# Between rungs, the processes that compute runs stay, with what they have imported.
-@cluster.kept()
 def sweep_methods(
     points: Mapping[str, Sequence[Point]],
     output_dir: str | os.PathLike,
@@ -94,29 +91,31 @@ def sweep_methods(
         WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
-    tuned = tuning.tune(
-        plan(points, directory, overwrite=overwrite),
-        directory,
-        options,
-        criterion=criterion,
-        halving=halving or Halving(),
-        overwrite=overwrite,
-        parallel=parallel,
-        after_each=lambda tuned: _write_csv(directory, tuned, chosen=False),
-    )
-    _write_csv(directory, tuned, chosen=True)
-    chosen = {method.method: method.best.point for method in tuned if method.best is not None}
-    _write_flags(directory, chosen)
-    failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
+    tuned = plan(points, directory, overwrite=overwrite)
     runs: list[StudyRun] = []
-    if configs := [config for point in chosen.values() for config in point.finals]:
-        if not overwrite:
-            _set_aside(configs, directory)
-        compared = comparison.compare(
-            configs, directory / COMPARISON, options, overwrite=overwrite, parallel=parallel
+    # Between rungs, the processes that compute runs stay, with what they have imported.
+    with study.computer(options, parallel) as computer:
+        tuned = tuning.tune(
+            tuned,
+            directory,
+            computer,
+            criterion=criterion,
+            halving=halving or Halving(),
+            overwrite=overwrite,
+            after_each=lambda tuned: _write_csv(directory, tuned, chosen=False),
         )
-        failures += compared.failures
-        runs = _finished(configs, directory / COMPARISON)
+        _write_csv(directory, tuned, chosen=True)
+        chosen = {method.method: method.best.point for method in tuned if method.best is not None}
+        _write_flags(directory, chosen)
+        failures = study.failures([r for m in tuned for trial in m.trials for r in trial.runs])
+        if configs := [config for point in chosen.values() for config in point.finals]:
+            if not overwrite:
+                _set_aside(configs, directory)
+            compared = comparison.compute(
+                configs, directory / COMPARISON, computer, overwrite=overwrite
+            )
+            failures += compared.failures
+            runs = _finished(configs, directory / COMPARISON)
     first = next(iter(points.values()))[0].configs[0]
     files.write_text(
         directory / _TABLE, method_sweep_tables.document(first, tuned, runs, criterion)

@@ -1,29 +1,30 @@
-"""How many runs of a study are computed at the same time, and where."""
+"""How many runs of a study are computed at the same time, and what of this machine each may use."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
 import os
+from pathlib import Path
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.settings import check_options, option
 from tff_pcdd.training import RunOptions
 
-# The runtime that itself divides the clients of a round among Ray processes.
+# The runtime that itself divides the clients of a round among processes.
 RAY_RUNTIME = "ray"
-# Prefixes of environment variables that locate experiment trackers and the user's secret.
-_PASSED_ON = ("MLFLOW_", "WANDB_", "XDG_STATE_HOME")
+_VISIBLE_GPUS = "CUDA_VISIBLE_DEVICES"
 
 
 @dataclasses.dataclass(frozen=True)
 class ParallelOptions:
-    """How the runs of a study are computed at the same time.
+    """How the runs of a study are computed at the same time, each in a process of its own.
 
-    Every run is computed in a process that Ray starts where the CPU cores and GPUs that the run
-    needs are free. By default, the results are those of serial runs, bit for bit. With `run_cpus`
-    or `ray_address`, TensorFlow may have another number of threads, and then rounds differently.
+    By default, the results are those of serial runs, bit for bit. With `run_cpus`, TensorFlow may
+    have another number of threads, and then rounds differently.
+
+    The runs at the same time have places from 0 to `parallel_runs` - 1. A run has the cores and
+    GPUs of its place.
 
     Raises:
         SettingError: a value is out of bounds, or applies only with several runs at a time.
@@ -31,8 +32,9 @@ class ParallelOptions:
 
     parallel_runs: int = option(
         1,
-        "Number of runs to compute at the same time, in processes that Ray starts; with 1, this "
-        "process computes one run after the other, without Ray. More than 1 needs the extra `ray`.",
+        "Number of runs to compute at the same time, in further processes on this machine; with 1, "
+        "this process computes one run after the other. To use several machines, start the same "
+        "command on each of them, with a common output_dir.",
         minimum=1,
         group="Parallel runs",
     )
@@ -40,7 +42,7 @@ class ParallelOptions:
         None,
         "CPU cores of each run, and threads of TensorFlow's operations in it. By default, the "
         "cores of this machine are divided among the runs, and each run has as many threads as "
-        "without Ray, so results are the same, bit for bit. With ray_address, the default is 1.",
+        "without parallel_runs, so results are the same, bit for bit.",
         type=float,
         above=0,
         group="Parallel runs",
@@ -53,128 +55,107 @@ class ParallelOptions:
         minimum=0,
         group="Parallel runs",
     )
-    ray_address: str | None = option(
-        None,
-        "Address of the Ray cluster that computes the runs, such as 10.0.0.1:6379, or auto for the "
-        "one that runs on this machine; by default, Ray is started on this machine. All nodes must "
-        "reach output_dir, the data and the working directory under the same paths. With "
-        "runtime=ray and parallel_runs=1, the cluster on which the actors run.",
-        type=str,
-        group="Parallel runs",
-    )
 
     def __post_init__(self):
         check_options(self)
         if self.parallel_runs == 1:
-            for name in ("run_cpus", "run_gpus", "ray_address"):
+            for name in ("run_cpus", "run_gpus"):
                 if getattr(self, name) is not None:
                     reason = "applies only with parallel_runs above 1"
                     raise SettingError(name, getattr(self, name), reason)
-        if self.ray_address is not None:
-            cluster.check_address(self.ray_address)
+        if self.run_gpus is not None and self.run_gpus > 1 and self.run_gpus % 1:
+            raise SettingError("run_gpus", self.run_gpus, "must be a fraction or a whole number")
 
     def check(self, options: RunOptions | None) -> None:
         """Checks that runs can be computed in this way, before anything else happens.
 
         Raises:
-            SettingError: Ray is not installed, the runtime cannot be used, or this machine has too
-                few CPU cores.
+            SettingError: the runtime cannot be used, or this machine has too few CPU cores or GPUs.
         """
         if self.parallel_runs == 1:
             return
         if options is not None and options.compute.runtime.name == RAY_RUNTIME:
             reason = "cannot be combined with parallel_runs above 1; choose another runtime"
             raise SettingError("runtime", RAY_RUNTIME, reason)
-        cluster.check_installed("parallel_runs", self.parallel_runs)
-        if self.ray_address is None and self.run_cpus is not None:
-            check_available("run_cpus", self.run_cpus, self.parallel_runs, _cores(), "CPU cores")
-
-    def cpus(self) -> float:
-        """The CPU cores that are reserved for a run."""
         if self.run_cpus is not None:
-            return self.run_cpus
-        if self.ray_address is not None:
-            return 1.0
-        share = _cores() / self.parallel_runs
-        return float(math.floor(share)) if share > 1 else _rounded_down(share)
+            needed = self.run_cpus * self.parallel_runs
+            self._check_available("run_cpus", needed, _cores(), "CPU cores")
+        if self.run_gpus:
+            whole = self.run_gpus >= 1
+            needed = self.parallel_runs * self.run_gpus if whole else self._gpu_of_last_place() + 1
+            self._check_available("run_gpus", needed, len(_gpus()), "GPUs")
+
+    def _check_available(self, setting: str, needed: float, available: int, what: str) -> None:
+        if needed > available:
+            reason = (
+                f"{self.parallel_runs} runs at a time need {needed:g} {what}, and this machine has "
+                f"{available}"
+            )
+            raise SettingError(setting, getattr(self, setting), reason)
 
     def cores(self, place: int) -> frozenset[int]:
-        """The CPU cores of this machine to which a run is bound.
-
-        Args:
-            place: index of the run among those at the same time, from 0.
+        """The CPU cores to which the run at a place is bound.
 
         Returns:
-            The cores; none if the runs are on a cluster, `run_cpus` is given, or there are more
-            runs than cores.
+            The cores; none if `run_cpus` is given, or there are more runs than cores.
         """
         cores, runs = sorted(os.sched_getaffinity(0)), self.parallel_runs
-        if self.ray_address is not None or self.run_cpus is not None or runs > len(cores):
+        if self.run_cpus is not None or runs > len(cores):
             return frozenset()
         return frozenset(cores[len(cores) * place // runs : len(cores) * (place + 1) // runs])
 
-    def gpus(self, available: float) -> float:
-        """The GPUs that are reserved for a run.
+    def clients_at_a_time(self, place: int) -> int:
+        """How many clients the run at a place trains at the same time, unless its settings say."""
+        return len(self.cores(place)) or max(1, int(self.run_cpus or 0))
 
-        Args:
-            available: the number of GPUs of the cluster.
-
-        Raises:
-            SettingError: the runs are on this machine, which has too few GPUs.
-        """
+    def gpus(self, place: int) -> list[str] | None:
+        """The GPUs that the run at a place sees; None if it sees those that this process sees."""
+        found = _gpus()
         if self.run_gpus is None:
-            return min(1.0, _rounded_down(available / self.parallel_runs))
-        if self.ray_address is None:
-            check_available("run_gpus", self.run_gpus, self.parallel_runs, available, "GPUs")
-        return self.run_gpus
+            return [found[place % len(found)]] if found else None
+        if self.run_gpus >= 1:
+            first = place * int(self.run_gpus)
+            return found[first : first + int(self.run_gpus)]
+        return [found[self._gpu_of(place)]] if self.run_gpus else []
 
-    def cluster_environment(self) -> dict[str, str]:
-        """Environment variables of a cluster that is started on this machine for the runs."""
-        if self.run_cpus is not None:
-            return {}
-        # Otherwise, Ray limits the number of threads in linear algebra, which changes rounding.
-        return {"OMP_NUM_THREADS": os.environ.get("OMP_NUM_THREADS", str(_cores()))}
+    def _gpu_of(self, place: int) -> int:
+        """The index of the GPU that the run at a place shares with others."""
+        assert self.run_gpus is not None
+        return place // math.floor(1 / self.run_gpus)
 
-    def environment(self) -> dict[str, str | None]:
-        """Environment variables of the runs' processes; None removes one."""
-        found: dict[str, str | None] = {
-            name: value for name, value in os.environ.items() if name.startswith(_PASSED_ON)
-        }
-        if self.run_gpus == 0:
-            # Ray hides GPUs only from those who want some of them.
-            found["CUDA_VISIBLE_DEVICES"] = ""
+    def _gpu_of_last_place(self) -> int:
+        return self._gpu_of(self.parallel_runs - 1)
+
+    def environment(self, place: int) -> dict[str, str]:
+        """The environment variables of the process that computes the runs at a place."""
+        variables = dict(os.environ)
+        if (gpus := self.gpus(place)) is not None:
+            variables[_VISIBLE_GPUS] = ",".join(gpus)
         # Several runs may share a GPU.
-        name = "TF_FORCE_GPU_ALLOW_GROWTH"
-        found[name] = os.environ.get(name, "true")
+        variables.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
         within, among = "TF_NUM_INTRAOP_THREADS", "TF_NUM_INTEROP_THREADS"
-        if self.run_cpus is not None or self.ray_address is not None:
+        if self.run_cpus is not None:
+            threads = str(max(1, int(self.run_cpus)))
             # Operations at the same time would be threads beyond those that were asked for.
-            found[within] = found[among] = str(max(1, int(self.cpus())))
+            variables |= {within: threads, among: threads}
         else:
             # As many as in this process, even if a run has fewer cores.
-            found[within] = os.environ.get(within, str(_cores()))
-        return found
-
-
-def check_available(setting: str, needed: float, runs: int, available: float, what: str) -> None:
-    """Checks that this machine has enough cores or GPUs for several runs at the same time.
-
-    Raises:
-        SettingError: it has too few.
-    """
-    if needed * runs > available:
-        reason = (
-            f"{runs} runs at a time need {needed * runs:g} {what}, and this machine has "
-            f"{available:g}"
-        )
-        raise SettingError(setting, needed, reason)
-
-
-def _rounded_down(share: float) -> float:
-    """Rounds a share down to Ray's precision, so that all shares fit together."""
-    return math.floor(share * 10_000) / 10_000
+            threads = str(_cores())
+            variables.setdefault(within, threads)
+        # Of linear algebra outside of TensorFlow.
+        variables.setdefault("OMP_NUM_THREADS", threads)
+        return variables
 
 
 def _cores() -> int:
-    """The CPU cores that this process may use."""
+    """The number of CPU cores that this process may use."""
     return len(os.sched_getaffinity(0))
+
+
+def _gpus() -> list[str]:
+    """The GPUs that this process sees, as CUDA names them; found without TensorFlow."""
+    visible = os.environ.get(_VISIBLE_GPUS)
+    if visible is None:
+        return [str(index) for index, _ in enumerate(Path("/dev").glob("nvidia[0-9]*"))]
+    names = [name.strip() for name in visible.split(",")]
+    return [name for name in names if name and not name.startswith("-")]

@@ -1,7 +1,7 @@
-"""Computes runs of a study in a process that Ray has started, and reports on them.
+"""A process that computes runs of a study, one after the other; `parallel_runs` starts it.
 
-Such a process computes one run after the other, like a study without Ray. It reports stages, rounds
-and log messages through a queue, which the process of the study reads.
+It receives requests from the process of the study through a connection, and sends back what happens
+to a run: its stages, rounds and log messages, and in the end its summary or why it failed.
 """
 
 from __future__ import annotations
@@ -12,51 +12,61 @@ import importlib
 import logging
 import os
 import pickle
+import signal
 import sys
-import textwrap
-import traceback
-from collections.abc import Callable, Mapping, Sequence
+import threading
+from collections.abc import Mapping, Sequence
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from tff_pcdd import heavy, modules
+from tff_pcdd import heavy, modules, stages
 from tff_pcdd.data import cache
-from tff_pcdd.errors import DataError, SettingError, WriteError
 from tff_pcdd.experiment import planning
-from tff_pcdd.runtime import RuntimeStartError
-from tff_pcdd.studies import run_reports
-from tff_pcdd.studies.run_reports import News
-from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd.runtime import launcher
+from tff_pcdd.studies.study import Failure
+from tff_pcdd.training import ExperimentConfig, RunOptions, callbacks, run_experiment
 
-# Errors that a study handles differently from others; only these are sent back as objects.
-_KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
 # Loggers that get the same levels as in the process of the study.
 _LOGGERS = ("", "absl", "tensorflow", "tff_pcdd")
 # What a run imports; that takes seconds.
 _IMPORTED_FIRST = ("tensorflow", "tensorflow_federated", "tff_pcdd.training.run")
 
 
-class Failure(NamedTuple):
-    """Why a run failed.
+class Setup(NamedTuple):
+    """What a process needs in order to compute runs as the process of the study would.
 
     Attributes:
-        text: the traceback.
-        error: the error, if a study handles it differently from others.
+        study: the id of the process of the study.
+        modules: the user's modules to import.
+        levels: the levels of loggers, by name.
+        cores: the CPU cores of the process; if empty, it may use all.
     """
 
-    text: str
-    error: Exception | None = None
+    study: int
+    modules: Sequence[str]
+    levels: Mapping[str, int]
+    cores: frozenset[int]
 
     @classmethod
-    def of(cls, error: Exception) -> Failure:
-        """Describes the error that is being handled."""
-        return cls(traceback.format_exc(), error if isinstance(error, _KNOWN_ERRORS) else None)
+    def of(cls, modules: Sequence[str], cores: frozenset[int]) -> Setup:
+        """What a process needs in order to compute runs as this process would."""
+        levels = {name: logging.getLogger(name).level for name in _LOGGERS}
+        return cls(os.getpid(), modules, levels, cores)
 
-    @classmethod
-    def of_process(cls, error: Exception) -> Failure:
-        """Describes an error of Ray: the process of the run has died, with the reason last."""
-        lost = "the process of the run has ended, also that of a second try"
-        return cls(f"{error}\n\n{lost}: {textwrap.shorten(str(error), 500, placeholder=' …')}")
+
+class News(NamedTuple):
+    """What a process of runs sends.
+
+    Attributes:
+        kind: "stage", "begin", "round", "log" or "end".
+        value: for "stage", its text, which is empty when it ends; for "begin" and "round", the
+            number of rounds so far, the last round and a text; for "log", the logger, the level and
+            the message; for "end", what the request has returned, or a `Failure`.
+    """
+
+    kind: str
+    value: Any
 
 
 class Job(NamedTuple):
@@ -64,7 +74,7 @@ class Job(NamedTuple):
 
     Attributes:
         config, folder, options, overwrite, label: as for `run_experiment`.
-        cores: the CPU cores of the run; if empty, it may use all cores.
+        clients: number of clients that train at the same time, unless the settings say.
         limits: further arguments of `run_experiment`, see `StudyRun.limits`.
     """
 
@@ -73,167 +83,124 @@ class Job(NamedTuple):
     options: RunOptions
     overwrite: bool
     label: str
-    cores: frozenset[int] = frozenset()
-    limits: Mapping[str, int] | None = None
+    clients: int
+    limits: Mapping[str, Any]
 
 
-@dataclasses.dataclass(frozen=True)
-class Surroundings:
-    """What a process needs in order to compute runs as the process of the study would.
+class Sender(logging.Handler):
+    """Sends news to the process of the study, log messages among them, from any thread."""
 
-    Attributes:
-        directory: the working directory, for relative paths.
-        names: the user's modules to import.
-        environment: environment variables; None removes one.
-        levels: the levels of loggers, by name.
-        threads: number of clients that are computed at the same time, if neither the settings nor
-            the cores of a run determine it.
-    """
+    def __init__(self, connection: Connection):
+        super().__init__()
+        self._connection = connection
+        self._sends = threading.Lock()
 
-    directory: str
-    names: tuple[str, ...]
-    environment: Mapping[str, str | None]
-    levels: Mapping[str, int]
-    threads: int
+    def send(self, kind: str, value: Any) -> None:
+        with self._sends:
+            self._connection.send(News(kind, value))
 
-    @classmethod
-    def of_this_process(
-        cls, options: RunOptions, environment: Mapping[str, str | None], threads: int
-    ) -> Surroundings:
-        levels = {name: logging.getLogger(name).level for name in _LOGGERS}
-        return cls(os.getcwd(), tuple(options.modules), environment, levels, threads)
-
-    def enter(self) -> None:
-        """Sets up this process; must be called before TensorFlow is imported."""
-        os.chdir(self.directory)
-        for name, value in self.environment.items():
-            if value is None:
-                os.environ.pop(name, None)
-            else:
-                os.environ[name] = value
-        # TensorFlow sets its own level when it is imported, and absl its own.
-        logging.root.handlers[:] = []
-        for name, level in self.levels.items():
-            logging.getLogger(name).setLevel(level)
-        missing = [name for name in self.names if name not in sys.modules]
-        modules.search_working_directory(missing)
-        for name in missing:
-            importlib.import_module(name)
+    def emit(self, record: logging.LogRecord) -> None:
+        try:
+            # The arguments may be objects whose classes the other process does not have.
+            text = record.getMessage()
+            if record.exc_info:
+                text = f"{text}\n{logging.Formatter().formatException(record.exc_info)}"
+            self.send("log", (record.name, record.levelno, text))
+        except Exception:
+            self.handleError(record)
 
 
-class Checked(NamedTuple):
-    """What the settings of a run were found to be.
+class Report(callbacks.Callback):
+    """Reports the rounds of a run."""
 
-    Attributes:
-        refusal: why they are refused, if they are.
-        warnings: what the user should know about them.
-    """
+    def __init__(self, sender: Sender):
+        self._sender = sender
+        self._text = ""
 
-    refusal: SettingError | None
-    warnings: Sequence[str]
+    def on_start(self, run):
+        stages.leave()
+        self._text = callbacks.first_text(run) or ""
+        self._send("begin", run)
+
+    def on_round(self, run, row):
+        if row is not None:
+            self._text = callbacks.text(run, row)
+        self._send("round", run)
+
+    def _send(self, kind: str, run: Any) -> None:
+        self._sender.send(kind, (run.simulation.round, run.last_round, self._text))
 
 
-def check_on_ray(surroundings: Surroundings, configs: bytes) -> Failure | list[Checked]:
-    """Checks settings of runs as a Ray task, and so imports TensorFlow before the first run.
+def main(connection: Connection) -> None:
+    """Answers requests until the process of the study ends.
 
     Args:
-        surroundings: what to set up first.
-        configs: a pickled sequence of `ExperimentConfig`.
-
-    Returns:
-        What was found about each run; or why they cannot be checked.
+        connection: receives a `Setup`, and then pickled pairs of a function of this module and its
+            arguments after the first, which is a `Sender`.
     """
-    try:
-        surroundings.enter()
-        # Safe: the bytes come from the process of the study, and Ray itself unpickles what it says.
-        checked: Sequence[ExperimentConfig] = pickle.loads(configs)
-        heavy.own_process()
-        heavy.load(*_IMPORTED_FIRST)
-        return [_checked(config) for config in checked]
-    except Exception as error:
-        return Failure.of(error)
+    # No process that this one starts keeps the connection open.
+    os.set_inheritable(connection.fileno(), False)
+    setup: Setup = connection.recv()
+    launcher.end_with_parent(setup.study, signal.SIGKILL)
+    heavy.own_process()
+    sender = Sender(connection)
+    logging.root.handlers[:] = [sender]
+    # The runs of a study mostly train on the same data.
+    cache.keep()
+    with stages.passed_on(lambda stage: sender.send("stage", stage)):
+        while True:
+            try:
+                request = connection.recv_bytes()
+            except EOFError:
+                return
+            try:
+                _enter(setup)
+                # Safe: the bytes come from the process that has started this one.
+                function, *arguments = pickle.loads(request)
+                outcome = function(sender, *arguments)
+            except Exception as error:
+                outcome = Failure.of(error)
+            # The process of the study may end this one at any time from now on.
+            sys.stdout.flush()
+            sender.send("end", outcome)
 
 
-def _checked(config: ExperimentConfig) -> Checked:
-    """Checks the settings of a run."""
-    warnings: list[str] = []
-    refusal = None
-    try:
-        planning.check(config, warnings.append)
-    except SettingError as error:
-        refusal = error
-    return Checked(refusal, warnings)
+def _enter(setup: Setup) -> None:
+    """Imports what runs need, then binds the process to its cores; only once."""
+    missing = [name for name in setup.modules if name not in sys.modules]
+    modules.search_working_directory(missing)
+    for name in missing:
+        importlib.import_module(name)
+    heavy.load(*_IMPORTED_FIRST)
+    # TensorFlow has set its own level, and absl its own.
+    for name, level in setup.levels.items():
+        logging.getLogger(name).setLevel(level)
+    if setup.cores and os.sched_getaffinity(0) != setup.cores:
+        # Threads that start later inherit the cores of the threads that start them.
+        for thread in os.listdir("/proc/self/task"):
+            with contextlib.suppress(ProcessLookupError):
+                os.sched_setaffinity(int(thread), setup.cores)
 
 
-def compute_on_ray(
-    surroundings: Surroundings, number: int, job: bytes, queue: Any
-) -> Mapping[str, Any] | Failure:
-    """Runs `compute` as a Ray task.
-
-    Args:
-        surroundings, number, job: as for `compute`.
-        queue: the actor of a `ray.util.queue.Queue`, which gets the news.
-    """
-    import ray
-
-    send = queue.put_nowait.remote
-    outcome = compute(surroundings, number, job, send)
-    # All news have arrived before the outcome does.
-    with contextlib.suppress(ray.exceptions.RayError):
-        ray.get(send(News(number, "end")))
-    return outcome
+def check(sender: Sender, configs: Sequence[ExperimentConfig]) -> None:
+    """Checks the settings of runs; warnings are log messages."""
+    planning.check_all(configs)
 
 
-def compute(
-    surroundings: Surroundings, number: int, job: bytes, send: Callable[[News], None]
-) -> Mapping[str, Any] | Failure:
-    """Computes a run in this process.
-
-    Args:
-        surroundings: what to set up first.
-        number: the number of the run, for the news.
-        job: a pickled `Job`, which may contain objects of the user's modules.
-        send: called with news about the run.
-
-    Returns:
-        The summary, or why the run failed.
-    """
-    try:
-        surroundings.enter()
-        # Safe for the same reason as above.
-        config, folder, options, overwrite, label, cores, limits = pickle.loads(job)
-        _stay_on(cores)
-        # The runs of a study mostly train on the same data.
-        cache.keep()
-        with run_reports.reported(number, send):
-            return run_experiment(
-                config,
-                folder,
-                _options_here(options, len(cores) or surroundings.threads),
-                overwrite=overwrite,
-                label=label,
-                callbacks=[run_reports.Report(number, send)],
-                **(limits or {}),
-            )
-    except Exception as error:
-        return Failure.of(error)
-
-
-def _stay_on(cores: frozenset[int]) -> None:
-    """Binds all threads of this process to some cores, if there are any."""
-    if not cores:
-        return
-    # Threads that start later inherit the cores of the threads that start them.
-    for thread in os.listdir("/proc/self/task"):
-        with contextlib.suppress(ProcessLookupError):
-            os.sched_setaffinity(int(thread), cores)
-
-
-def _options_here(options: RunOptions, threads: int) -> RunOptions:
-    """The options of a run in a process that shares the machine with others."""
+def compute(sender: Sender, job: Job) -> Mapping[str, Any]:
+    """Computes a run, and returns its summary."""
+    options = job.options
     runtime: Any = options.compute.runtime
-    # Results do not depend on how many clients are computed at the same time.
+    # Results do not depend on how many clients train at the same time.
     if getattr(runtime, "client_parallelism", 0) is None:
-        runtime = dataclasses.replace(runtime, client_parallelism=threads)
-    compute = dataclasses.replace(options.compute, runtime=runtime)
-    return dataclasses.replace(options, compute=compute, progress=False)
+        runtime = dataclasses.replace(runtime, client_parallelism=job.clients)
+    where = dataclasses.replace(options.compute, runtime=runtime)
+    return run_experiment(
+        job.config,
+        job.folder,
+        dataclasses.replace(options, compute=where, progress=False),
+        overwrite=job.overwrite,
+        label=job.label,
+        callbacks=[Report(sender)],
+        **job.limits,
+    )

@@ -12,9 +12,10 @@ import contextlib
 import dataclasses
 import os
 import time
+import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any, NamedTuple, Protocol
 
 from tff_pcdd import files, heavy, stages
 from tff_pcdd.data import cache
@@ -23,21 +24,20 @@ from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
+from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_process import Failure
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment
 from tff_pcdd.training.run_directory import check_directory, finished_summary, read_history
 from tff_pcdd.training.start import paused_result
-
-if TYPE_CHECKING:
-    pass
-
 
 # Seconds until the runs of another process are looked at again.
 _PAUSE = 1.0
 
 # Where the tracebacks of failed runs are written.
 FAILURES = "failures.txt"
+
+# Errors that a study handles differently from others.
+_KNOWN_ERRORS = (SettingError, DataError, RuntimeStartError, WriteError)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -121,6 +121,47 @@ def baselines(runs: Iterable[StudyRun]) -> list[str]:
     return list(names)
 
 
+class Failure(NamedTuple):
+    """Why a run failed.
+
+    Attributes:
+        text: the traceback.
+        error: the error, if a study handles it differently from others.
+    """
+
+    text: str
+    error: Exception | None = None
+
+    @classmethod
+    def of(cls, error: Exception) -> Failure:
+        """Describes the error that is being handled."""
+        return cls(traceback.format_exc(), error if isinstance(error, _KNOWN_ERRORS) else None)
+
+
+class Computer(Protocol):
+    """What computes the runs of a study."""
+
+    @property
+    def busy(self) -> int:
+        """The number of runs whose outcomes have not been returned yet."""
+
+    @property
+    def free(self) -> bool:
+        """Whether another run can be started."""
+
+    def begin(self, configs: Sequence[ExperimentConfig], runs: int) -> None:
+        """Checks the settings of the runs that are not finished, of a number of runs in total."""
+
+    def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
+        """Starts to compute the run with a number."""
+
+    def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
+        """The number and the outcome of a run that has ended; None if none does in this time."""
+
+    def count(self) -> None:
+        """Counts a run as done."""
+
+
 def check(
     runs: Sequence[StudyRun],
     directory: Path,
@@ -155,11 +196,10 @@ def check(
 def run_all(
     runs: Sequence[StudyRun],
     directory: Path,
-    options: RunOptions | None,
+    computer: Computer,
     *,
     overwrite: bool,
     after_each: Callable[[Sequence[StudyRun]], None],
-    parallel: ParallelOptions | None = None,
 ) -> list[StudyRun]:
     """Computes all runs that are not finished.
 
@@ -169,64 +209,60 @@ def run_all(
     Args:
         runs: the runs, whose folders are in `directory`.
         directory: the directory of the study.
-        options: how and where the runs are computed.
+        computer: what computes them; see the function `computer`.
         overwrite: delete earlier results in the runs' folders and start again.
         after_each: called after each run, with all runs, to write the results so far.
-        parallel: how many runs are computed at the same time; by default one, in this process.
 
     Returns:
         The runs with their summaries and failures. The failures are also written to failures.txt.
 
     Raises:
         SettingError: a run cannot be computed with its settings; nothing has been computed then,
-            unless it takes the data to see it. Or runs cannot be computed at the same time.
+            unless it takes the data to see it.
         DataError: the data of the first run cannot be read.
-        RuntimeStartError: the runtime cannot be started for the first run, or Ray cannot.
+        RuntimeStartError: the runtime cannot be started for the first run, or a process for runs.
         WriteError: a result cannot be written. The next call continues from there.
     """
     runs = list(runs)
-    parallel = parallel or ParallelOptions()
-    parallel.check(options)
     files.check_writable(directory)
     _remove_leftovers(directory)
-    with _computer(parallel, options, directory, runs, overwrite) as computer:
-        configs = [run.config for run in runs if overwrite or not _is_done(run)]
-        for config in configs:
-            config.data.source.check()
-        computer.check(configs)
-        left = collections.deque(range(len(runs)))
-        # How many runs in a row another process computes.
-        taken = 0
-        while left or computer.busy:
-            while left and computer.free and taken < len(left):
-                number = left.popleft()
-                label = f"[{number + 1}/{len(runs)}] {runs[number].label}"
-                computer.start(number, runs[number], label)
-            if not computer.busy:
-                stages.enter(f"waiting for {len(left)} runs that another process computes")
-                time.sleep(_PAUSE)
-                taken = 0
-                continue
-            ended = computer.wait(_PAUSE if taken else None)
-            if ended is None:
-                taken = 0
-                continue
-            number, outcome = ended
-            if isinstance(outcome, Failure):
-                if isinstance(outcome.error, LockedError) and not overwrite:
-                    left.append(number)
-                    taken += 1
-                    continue
-                _raise_if_general(number, outcome)
-                runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
-            else:
-                finished = None if "paused" in outcome else outcome
-                runs[number] = dataclasses.replace(runs[number], summary=finished, failure="")
+    configs = [run.config for run in runs if overwrite or not _is_done(run)]
+    for config in configs:
+        config.data.source.check()
+    computer.begin(configs, len(runs))
+    left = collections.deque(range(len(runs)))
+    # How many runs in a row another process computes.
+    taken = 0
+    while left or computer.busy:
+        while left and computer.free and taken < len(left):
+            number = left.popleft()
+            label = f"[{number + 1}/{len(runs)}] {runs[number].label}"
+            computer.start(number, runs[number], label, overwrite=overwrite)
+        if not computer.busy:
+            stages.enter(f"waiting for {len(left)} runs that another process computes")
+            time.sleep(_PAUSE)
             taken = 0
-            computer.count()
-            files.make_directory(directory)
-            write_failures(directory, runs)
-            after_each(runs)
+            continue
+        ended = computer.wait(_PAUSE if taken else None)
+        if ended is None:
+            taken = 0
+            continue
+        number, outcome = ended
+        if isinstance(outcome, Failure):
+            if isinstance(outcome.error, LockedError) and not overwrite:
+                left.append(number)
+                taken += 1
+                continue
+            _raise_if_general(number, outcome)
+            runs[number] = dataclasses.replace(runs[number], failure=outcome.text)
+        else:
+            finished = None if "paused" in outcome else outcome
+            runs[number] = dataclasses.replace(runs[number], summary=finished, failure="")
+        taken = 0
+        computer.count()
+        files.make_directory(directory)
+        write_failures(directory, runs)
+        after_each(runs)
     return runs
 
 
@@ -247,19 +283,25 @@ def _raise_if_general(number: int, failure: Failure) -> None:
         raise failure.error
 
 
-def _computer(
-    parallel: ParallelOptions,
-    options: RunOptions | None,
-    directory: Path,
-    runs: Sequence[StudyRun],
-    overwrite: bool,
-) -> contextlib.AbstractContextManager[Any]:
-    """What computes the runs: this process, or several that Ray starts."""
-    if parallel.parallel_runs == 1:
-        return ThisProcess(options, overwrite=overwrite)
-    from tff_pcdd.studies.run_processes import RunProcesses
+def computer(
+    options: RunOptions | None, parallel: ParallelOptions | None
+) -> contextlib.AbstractContextManager[Computer]:
+    """What computes the runs of studies in a block.
 
-    return RunProcesses(parallel, options, directory, runs, overwrite=overwrite)
+    Args:
+        options: how and where the runs are computed.
+        parallel: how many runs are computed at the same time; by default one, in this process.
+
+    Raises:
+        SettingError: runs cannot be computed at the same time in this way.
+    """
+    parallel = parallel or ParallelOptions()
+    parallel.check(options)
+    if parallel.parallel_runs == 1:
+        return ThisProcess(options)
+    from tff_pcdd.studies.parallel_runs import ParallelRuns
+
+    return ParallelRuns(parallel, options)
 
 
 def _remove_leftovers(directory: Path) -> None:
@@ -303,27 +345,26 @@ def write_csv(path: Path, rows: Sequence[Mapping[str, Any]]) -> None:
     files.write_text(path, csv_text(columns, rows))
 
 
-# Computes the runs of a study one after the other, in the process of the study.
-
-
 class ThisProcess:
-    """Computes runs one after the other, with the methods of `RunProcesses`.
+    """Computes runs one after the other, in this process.
 
     As a context manager, this object keeps data sets in memory, because most runs of a study train
-    on the same.
+    on the same, and with the runtime `ray` the processes that Ray has started.
     """
 
-    def __init__(self, options: RunOptions | None, *, overwrite: bool):
+    def __init__(self, options: RunOptions | None):
         self._options = options
-        self._overwrite = overwrite
-        self._next: tuple[int, StudyRun, str] | None = None
+        self._stack = contextlib.ExitStack()
+        self._next: tuple[int, StudyRun, str, bool] | None = None
 
     def __enter__(self) -> ThisProcess:
+        self._stack.enter_context(cluster.kept())
         cache.keep()
+        self._stack.callback(cache.forget)
         return self
 
-    def __exit__(self, *exc_info: object) -> None:
-        cache.forget()
+    def __exit__(self, *exc_info: Any) -> None:
+        self._stack.__exit__(*exc_info)
 
     @property
     def busy(self) -> int:
@@ -333,23 +374,23 @@ class ThisProcess:
     def free(self) -> bool:
         return self._next is None
 
-    def check(self, configs: Sequence[ExperimentConfig]) -> None:
+    def begin(self, configs: Sequence[ExperimentConfig], runs: int) -> None:
         if configs:
             heavy.load("tensorflow")
         planning.check_all(configs)
 
-    def start(self, number: int, run: StudyRun, label: str) -> None:
-        self._next = (number, run, label)
+    def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
+        self._next = (number, run, label, overwrite)
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
         assert self._next is not None
-        (number, run, label), self._next = self._next, None
+        (number, run, label, overwrite), self._next = self._next, None
         try:
             return number, run_experiment(
                 run.config,
                 run.folder,
                 self._options,
-                overwrite=self._overwrite,
+                overwrite=overwrite,
                 label=label,
                 **run.limits,
             )

@@ -80,14 +80,14 @@ def sweep(
         WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
-    runs = study.run_all(
-        plan(points, directory, overwrite=overwrite),
-        directory,
-        options,
-        overwrite=overwrite,
-        parallel=parallel,
-        after_each=lambda runs: _write_csv(directory, points, runs),
-    )
+    with study.computer(options, parallel) as computer:
+        runs = study.run_all(
+            plan(points, directory, overwrite=overwrite),
+            directory,
+            computer,
+            overwrite=overwrite,
+            after_each=lambda runs: _write_csv(directory, points, runs),
+        )
     outcomes = _outcomes(points, runs, criterion)
     best = choose(outcomes)
     title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"

@@ -18,10 +18,8 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.studies import study
-from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
-from tff_pcdd.training import RunOptions
 
 # The folder of the runs, in the directory of a sweep.
 FOLDER = "tuning"
@@ -166,12 +164,11 @@ def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
 def tune(
     tuned: Sequence[Tuned],
     directory: Path,
-    options: RunOptions | None,
+    computer: study.Computer,
     *,
     criterion: str,
     halving: Halving,
     overwrite: bool,
-    parallel: ParallelOptions | None,
     after_each: Callable[[Sequence[Tuned]], None],
 ) -> list[Tuned]:
     """Runs all trials, up to the rungs at which they are stopped.
@@ -182,7 +179,7 @@ def tune(
     Args:
         tuned: what `plan` returns.
         directory: the directory of the sweep.
-        options, overwrite, parallel: as for `study.run_all`.
+        computer, overwrite: as for `study.run_all`.
         criterion: the column of the history by which trials are compared.
         halving: when trials are stopped.
         after_each: called after each rung and at the end, with the results so far.
@@ -201,10 +198,9 @@ def tune(
         done = study.run_all(
             runs,
             directory,
-            options,
+            computer,
             # What was computed up to an earlier rung is of this call.
             overwrite=overwrite and position == 0,
-            parallel=parallel,
             after_each=lambda _: None,
         )
         failed += [run for run in done if run.failure]

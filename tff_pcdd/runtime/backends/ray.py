@@ -70,7 +70,7 @@ class Ray(RuntimeConfig):
             raise SettingError("ray_gpus", self.ray_gpus, "must be a fraction or a whole number")
         if self.ray_address is not None:
             cluster.check_address(self.ray_address)
-        cluster.check_installed("runtime", "ray")
+        cluster.check_installed()
 
     def slow_bfloat16(self) -> str | None:
         return None  # The actors know.

@@ -26,7 +26,7 @@ import socket
 import tempfile
 import threading
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from typing import Any
 
 from tff_pcdd.errors import RuntimeStartError, SettingError
@@ -53,19 +53,15 @@ _opened = contextlib.ExitStack()
 _keeps_logs = False
 
 
-def check_installed(setting: str, value: Any) -> None:
+def check_installed() -> None:
     """Checks that Ray is installed.
-
-    Args:
-        setting: the setting that needs Ray, for the error message.
-        value: its value.
 
     Raises:
         SettingError: Ray is not installed.
     """
     if importlib.util.find_spec("ray") is None:
         reason = 'needs the package ray: pip install "tff_pcdd[ray]", or make install-ray'
-        raise SettingError(setting, value, reason)
+        raise SettingError("runtime", "ray", reason)
 
 
 def check_address(address: str) -> None:
@@ -107,13 +103,7 @@ def kept() -> Iterator[None]:
             _close_if_unused()
 
 
-def connect(
-    address: str | None,
-    *,
-    num_cpus: int | None = None,
-    environment: Mapping[str, str] | None = None,
-    object_store_bytes: int | None = None,
-) -> None:
+def connect(address: str | None, *, num_cpus: int | None = None) -> None:
     """Connects this process to a cluster, or starts one; `release` is its counterpart.
 
     If the process already has a connection, that one is used and stays open afterwards.
@@ -121,9 +111,6 @@ def connect(
     Args:
         address: "host:port", "auto", or None to start a cluster for this process.
         num_cpus: number of CPUs of a started cluster; by default, those that this process may use.
-        environment: environment variables of the processes of a started cluster.
-        object_store_bytes: memory of a started cluster for shared objects; by default, Ray
-            chooses.
 
     Raises:
         SettingError: the process is connected to another cluster.
@@ -139,7 +126,7 @@ def connect(
             import ray
 
             if not ray.is_initialized():
-                _open(address, num_cpus, environment or {}, object_store_bytes)
+                _open(address, num_cpus)
                 _is_open = True
             _address = address
         _users += 1
@@ -160,11 +147,6 @@ def _close_if_unused() -> None:
         _opened.close()
 
 
-def is_open() -> bool:
-    """Whether `connect` has made a connection that is still open."""
-    return _is_open
-
-
 def logs() -> str:
     """The directory of the actors' logs."""
     return (
@@ -180,12 +162,7 @@ def keep_logs() -> None:
     _keeps_logs = True
 
 
-def _open(
-    address: str | None,
-    num_cpus: int | None,
-    environment: Mapping[str, str],
-    object_store_bytes: int | None,
-) -> None:
+def _open(address: str | None, num_cpus: int | None) -> None:
     """Connects to a cluster or starts one.
 
     Raises:
@@ -207,12 +184,11 @@ def _open(
             options = {
                 "address": "local",
                 "num_cpus": num_cpus or len(os.sched_getaffinity(0)),
-                "object_store_memory": object_store_bytes,
                 "include_dashboard": False,
                 "_node_ip_address": "127.0.0.1",
                 "_temp_dir": str(_directory / _FILES),
             }
-            variables |= {**environment, **processes.private_environment()}
+            variables |= processes.private_environment()
         elif address != "auto":
             _check_reachable(address)
         others = children(os.getpid())

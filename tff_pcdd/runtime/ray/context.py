@@ -14,7 +14,7 @@ What is sent in a round, counted in `RayContext.sent_bytes`:
 - from each actor, its partial sums and the new states. This process has all states as well, so
   checkpoints are complete, and the states of a lost actor's clients are sent to another actor.
 
-Anyone who can reach a Ray cluster can run programs on it; see `ray_cluster`.
+Anyone who can reach a Ray cluster can run programs on it; see `cluster`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Starts Ray's processes, and ends them; used by `ray_cluster`."""
+"""Starts Ray's processes, and ends them; used by `cluster`."""
 
 from __future__ import annotations
 
