@@ -24,17 +24,23 @@ def pytest_addoption(parser):
     """Adds the choice of combinations for test_matrix."""
     parser.addoption(
         "--matrix",
-        choices=("sample", "all"),
-        default="sample",
+        choices=("methods", "pairs", "all"),
+        default="methods",
         help="which combinations of tests/matrix to train",
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests whose fixtures take long."""
+    """Marks tests whose fixtures take long, and keeps the tests of a file in one process.
+
+    With `--dist=loadgroup`, what the tests of a file share is made once, not in every process.
+    """
     for item in items:
         if _LONG_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.integration)
+        if item.get_closest_marker("xdist_group") is None:
+            item.add_marker(pytest.mark.xdist_group(item.location[0]))
 
 
 def pytest_collection_finish(session):
