@@ -16,6 +16,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+# The tests of these folders share runs, traced computations and a model server.
+_SHARING = ("tests/export/", "tests/training/")
 # Tests with these fixtures start processes, or train for longer than a few seconds.
 _LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}
 
@@ -32,15 +34,16 @@ def pytest_addoption(parser):
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests whose fixtures take long, and keeps the tests of a file in one process.
+    """Marks tests whose fixtures take long, and keeps tests that share something in one process.
 
-    With `--dist=loadgroup`, what the tests of a file share is made once, not in every process.
+    With `--dist=loadgroup`, what the tests of a file or folder share is made once.
     """
     for item in items:
         if _LONG_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.integration)
-        if item.get_closest_marker("xdist_group") is None:
-            item.add_marker(pytest.mark.xdist_group(item.location[0]))
+        file = item.location[0]
+        folder = next((folder for folder in _SHARING if file.startswith(folder)), None)
+        item.add_marker(pytest.mark.xdist_group(folder or file))
 
 
 def pytest_collection_finish(session):
