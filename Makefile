@@ -13,6 +13,8 @@ DEMO_DIR ?= runs/demo
 # Tests that run at the same time; each of them may take a few gigabytes. One more than this
 # project's machines have cores, as some wait for processes that they started.
 TEST_WORKERS ?= 3
+# The tests of a file run in one process, which makes once what they share.
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadgroup
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving
@@ -28,36 +30,39 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_i
 	2>/dev/null || { echo "tff_pcdd needs Python 3.11, 3.12 or 3.13; '$(or $(PYTHON),python3)' is none" \
 	"of them. Install one, or name it: make $(MAKECMDGOALS) PYTHON=/path/to/python3.13" >&2; exit 1; }
 
-.PHONY: demo check test coverage matrix faults mutation lint format notebooks address serve docs locks install \
-	install-tests install-tracking install-ray install-serving install-docs install-peers clean
+.PHONY: demo check test test-all coverage matrix faults mutation lint format notebooks address serve docs \
+	locks install install-tests install-tracking install-ray install-serving install-docs install-peers clean
 
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
 
 # What is quick: about three minutes on 2 cores.
 check: lint
-	$(BIN)/python -m pytest -m "not slow and not integration" \
-		--numprocesses=$(TEST_WORKERS) --dist=worksteal
+	$(PYTEST) -m "not slow and not integration"
 
+# All but what is marked `rare`: less than 20 minutes on 2 cores.
 test: install-tests
 	$(MAKE) lint
-	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal
+	$(PYTEST) -m "not rare"
+
+# All tests, before a release.
+test-all: install-tests
+	$(MAKE) lint
+	$(PYTEST) --matrix=pairs
 
 # All tests, and the share of lines that they run. Every call within TFF and AutoGraph is traced, so
-# tests that train take about twice as long as in `make test`.
+# tests that train take about twice as long as in `make test-all`.
 coverage: install-tests
-	$(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=worksteal \
-		--cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
+	$(PYTEST) --matrix=pairs --cov=tff_pcdd --cov=tasks --cov-report=term:skip-covered
 
 # All combinations of method, aggregator, normalization, participation, client and export; about
-# half an hour on 2 cores. `make test` trains a sample of them.
+# half an hour on 2 cores. `make test` and `make test-all` train samples of them.
 matrix: install
 	$(BIN)/python -m tests.matrix
-	$(BIN)/python -m pytest tests/test_matrix.py --matrix=all \
-		--numprocesses=$(TEST_WORKERS) --dist=worksteal
+	$(PYTEST) --dist=worksteal tests/test_matrix.py --matrix=all
 
 # All injected faults, in about ten minutes on 2 cores; docs/trust.md shows what came out. `make test`
-# runs a sample of them.
+# and `make test-all` run samples of them.
 faults: install install-serving
 	$(BIN)/python -m tests.faults --output=build/faults.json
 

@@ -16,6 +16,8 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
+# The tests of these folders share runs, traced computations and a model server.
+_SHARING = ("tests/export/", "tests/training/")
 # Tests with these fixtures start processes, or train for longer than a few seconds.
 _LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}
 
@@ -24,17 +26,24 @@ def pytest_addoption(parser):
     """Adds the choice of combinations for test_matrix."""
     parser.addoption(
         "--matrix",
-        choices=("sample", "all"),
-        default="sample",
+        choices=("methods", "pairs", "all"),
+        default="methods",
         help="which combinations of tests/matrix to train",
     )
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests whose fixtures take long."""
+    """Marks tests whose fixtures take long, and keeps tests that share something in one process.
+
+    With `--dist=loadgroup`, what the tests of a file or folder share is made once.
+    """
     for item in items:
         if _LONG_FIXTURES & set(item.fixturenames):
             item.add_marker(pytest.mark.integration)
+        file = item.location[0]
+        folder = next((folder for folder in _SHARING if file.startswith(folder)), None)
+        item.add_marker(pytest.mark.xdist_group(folder or file))
 
 
 def pytest_collection_finish(session):

@@ -1,6 +1,7 @@
 """Combinations of method, aggregator, normalization, precision, participation, client, export.
 
-By default a sample in which every pair of values occurs, and all refusals; `make matrix` trains all
+By default all refusals, and a sample in which every method occurs, and every pair of other values.
+`make test-all` trains a sample in which every pair of values occurs, and `make matrix` all
 combinations.
 """
 
@@ -168,10 +169,21 @@ def test_the_sample_has_every_pair_of_values():
     assert len(chosen) < len(allowed) / 10
 
 
-def one_of_each_aggregation():
-    """Of the sample, a combination for each aggregator, normalization and precision."""
-    chosen = {(c.aggregator, c.normalization, c.precision): c for c in combinations.sample()}
-    return {*chosen.values()}
+@pytest.mark.integration
+def test_the_short_sample_has_every_method_and_every_pair_of_other_values():
+    chosen = combinations.short_sample()
+    assert sorted(cell.method for cell in chosen) == sorted(methods.names())
+    wanted = set().union(*(cell.pairs_without_method for cell in allowed_cells()))
+    assert set().union(*(cell.pairs_without_method for cell in chosen)) == wanted
+
+
+# What `--matrix` trains, and those of it whose aggregator is checked to give the mean: in a sample,
+# not for each method that an aggregator is combined with.
+CHOICES = {
+    "methods": (combinations.short_sample, lambda c: c.aggregator),
+    "pairs": (combinations.sample, lambda c: (c.aggregator, c.normalization, c.precision)),
+    "all": (combinations.cells, lambda c: c),
+}
 
 
 @pytest.mark.parametrize("cell", HANDFUL, ids=str)
@@ -182,11 +194,9 @@ def test_a_handful(cell, fresh, simulation, tmp_path):
 @pytest.mark.integration
 @pytest.mark.parametrize("method", methods.names())
 def test_combinations(method, fresh, simulation, tmp_path, request):
-    everything = request.config.getoption("--matrix") == "all"
-    cells = combinations.cells() if everything else combinations.sample()
-    # In the sample, not for each method that an aggregator is combined with.
-    mean = {*cells} if everything else one_of_each_aggregation()
-    cells = [c for c in cells if c.method == method and refusal(c) is None]
+    choose, checked_once = CHOICES[request.config.getoption("--matrix")]
+    mean = {*{checked_once(cell): cell for cell in choose()}.values()}
+    cells = [c for c in choose() if c.method == method and refusal(c) is None]
     failed = {}
     for _, group in itertools.groupby(sorted(cells, key=str), lambda cell: cell.traced):
         bench = None

@@ -4,6 +4,7 @@ import importlib.util
 import json
 import math
 import os
+import re
 import statistics
 import subprocess
 import sys
@@ -38,18 +39,29 @@ runpy.run_module("tasks.benchmark", run_name="__main__", alter_sys=True)
 """
 
 
+def run(folder, *flags):
+    """A quick run by a process with ballast."""
+    flags = ("--quick", "--repeats=2", f"--output_dir={folder}", *flags)
+    subprocess.run(
+        [sys.executable, "-c", _PROGRAM, *flags], check=True, capture_output=True, text=True
+    )
+
+
 @pytest.fixture(scope="module")
 def quick_run(tmp_path_factory):
-    """The folder of a quick run of everything, by a process with ballast."""
+    """The folder of a quick run of everything."""
     folder = tmp_path_factory.mktemp("benchmark")
-    command = [sys.executable, "-c", _PROGRAM, "--quick", "--repeats=2", f"--output_dir={folder}"]
-    subprocess.run(command, check=True, capture_output=True, text=True)
+    run(folder)
     return folder
+
+
+def read_sections(folder):
+    return json.loads((folder / "benchmark.json").read_text())["sections"]
 
 
 @pytest.fixture(scope="module")
 def sections(quick_run):
-    return json.loads((quick_run / "benchmark.json").read_text())["sections"]
+    return read_sections(quick_run)
 
 
 def _paired(numerators, denominators):
@@ -57,6 +69,7 @@ def _paired(numerators, denominators):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_report_is_complete(quick_run, sections):
     assert list(sections) == list(SECTIONS)
     page = (quick_run / "benchmark.md").read_text()
@@ -73,6 +86,7 @@ def test_report_is_complete(quick_run, sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_machine_is_described(quick_run):
     described = json.loads((quick_run / "benchmark.json").read_text())["machine"]
     assert described["cores"] >= 1
@@ -84,6 +98,7 @@ def test_machine_is_described(quick_run):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_runtimes_are_set_beside_plain_and_stock(sections):
     rows = {row["contender"]: row for row in sections["runtimes"]["tables"][0]["rows"]}
     tff = ["tff"] if launcher.can_isolate() else []
@@ -102,6 +117,7 @@ def test_runtimes_are_set_beside_plain_and_stock(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_precisions_are_compared(sections):
     """On a processor without instructions for bfloat16, only float32 is measured."""
     rows = {row["precision"]: row for row in sections["precision"]["tables"][0]["rows"]}
@@ -114,6 +130,7 @@ def test_precisions_are_compared(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_bytes_and_time_of_actors(sections):
     pytest.importorskip("ray")
     sent, checks, scale = (table["rows"] for table in sections["actors"]["tables"])
@@ -149,6 +166,7 @@ def test_there_is_at_least_one_actor(client):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_runs_at_a_time_are_compared(sections):
     one, two = sections["studies"]["tables"][0]["rows"]
     assert two["ratio"] == pytest.approx(two["seconds"] / one["seconds"])
@@ -156,6 +174,7 @@ def test_runs_at_a_time_are_compared(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_memory_of_actors_is_compared_between_rounds(sections):
     pytest.importorskip("ray")
     rows = sections["soak"]["tables"][0]["rows"]
@@ -165,15 +184,33 @@ def test_memory_of_actors_is_compared_between_rounds(sections):
     assert all(row["actors_mb"] > 2 * 100 for row in rows)
 
 
-@pytest.mark.slow
-def test_methods_are_measured_against_fedavg(sections):
-    (row,) = sections["methods"]["tables"][0]["rows"]
+def check_methods(section):
+    (row,) = section["tables"][0]["rows"]
     assert row["ratio"] == pytest.approx(_paired(row["seconds"], row["fedavg_seconds"]))
-    (target,) = sections["methods"]["targets"]
+    (target,) = section["targets"]
     assert target["met"] == (row["ratio"] <= 1.2)
 
 
 @pytest.mark.slow
+@pytest.mark.rare
+def test_methods_are_measured_against_fedavg(sections):
+    check_methods(sections["methods"])
+
+
+@pytest.mark.slow
+def test_a_single_section(tmp_path):
+    """Methods are measured against FedAvg, and nothing else is."""
+    run(tmp_path, "--sections=methods")
+    sections, page = read_sections(tmp_path), (tmp_path / "benchmark.md").read_text()
+    assert list(sections) == ["methods"]
+    assert re.findall(r"^<!-- section (\w+) -->$", page, re.M) == ["methods"]
+    assert f"## {sections['methods']['title']}" in page
+    assert "numbers mean nothing" in page
+    check_methods(sections["methods"])
+
+
+@pytest.mark.slow
+@pytest.mark.rare
 def test_start_up_is_measured(sections):
     plain, own = sections["startup"]["tables"][0]["rows"]
     assert (plain["contender"], own["contender"]) == ("plain", "inprocess")
@@ -187,7 +224,7 @@ def test_start_up_is_measured(sections):
 
 
 def test_the_memory_of_a_process_is_not_that_of_its_parent():
-    ballast = np.ones(_BALLAST * 10**6, np.uint8)
+    ballast = np.ones(300 * 10**6, np.uint8)
     assert processes.peak_memory(os.getpid()) > ballast.nbytes / 10**6
     # An interpreter that reports its own peak and waits for its input to end.
     code = (
@@ -204,6 +241,7 @@ def test_the_memory_of_a_process_is_not_that_of_its_parent():
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_memory_is_compared_between_rounds(sections):
     rows = sections["memory"]["tables"][0]["rows"]
     # Of a new process.
@@ -213,6 +251,7 @@ def test_memory_is_compared_between_rounds(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_populations_are_compared_with_the_smallest(sections):
     rows = sections["population"]["tables"][0]["rows"]
     for row in rows:
@@ -220,6 +259,7 @@ def test_populations_are_compared_with_the_smallest(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_large_federations_are_compared_with_smaller_ones(sections):
     rounds, schemes = (table["rows"] for table in sections["large"]["tables"])
     for row in rounds:
@@ -234,6 +274,7 @@ def test_large_federations_are_compared_with_smaller_ones(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_peers_are_compared_with_this_project(sections):
     """Those that are not installed are listed, too."""
     rows = {row["contender"]: row for row in sections["peers"]["tables"][0]["rows"]}
@@ -248,6 +289,7 @@ def test_peers_are_compared_with_this_project(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_blazefl_is_compared_with_this_project(sections):
     rows = {row["contender"]: row for row in sections["blazefl"]["tables"][0]["rows"]}
     assert set(rows) == {"inprocess", "blazefl", "pytorch", "pytorch, channels_last", "flower"}
@@ -257,6 +299,7 @@ def test_blazefl_is_compared_with_this_project(sections):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_server_is_compared_with_the_bare_model(sections):
     if not processes.SERVING_PYTHON.exists():
         pytest.skip("the server is not installed")
@@ -438,6 +481,7 @@ def test_products_of_equal_layers_are_added():
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_parts_of_a_local_step(quick_run, sections):
     peak, steps, parts, _ = (table["rows"] for table in sections["local_step"]["tables"])
     assert all(value > 0 for value in peak[0].values())

@@ -27,7 +27,7 @@ def export(call):
     return functools.partial(call, "export")
 
 
-def test_export(run_dir, export, tmp_path):
+def test_export(run_dir, export, call_here, tmp_path):
     out_dir = tmp_path / "out"
     flags = (f"--run_dir={run_dir}", f"--export_dir={out_dir}")
     status, out, err = export(*flags, "--clients=1,3")
@@ -43,7 +43,7 @@ def test_export(run_dir, export, tmp_path):
         assert {p.name for p in version.iterdir()} >= {"saved_model.pb", "model_card.md"}
     assert sorted(p.name for p in out_dir.iterdir()) == ["global", "models.config", "personal"]
 
-    check(export(*flags), f"--export_dir={out_dir}: already contains global/1; ")
+    check(call_here("export", *flags), f"--export_dir={out_dir}: already contains global/1; ")
 
 
 def check(result, message):

@@ -101,7 +101,13 @@ def cell():
     return next(cell.source for cell in notebook.cells if cell.cell_type == "code")
 
 
-@pytest.mark.parametrize("source", [None, "/a folder/tff_pcdd.whl"], ids=["repository", "wheel"])
+@pytest.mark.parametrize(
+    "source",
+    [
+        pytest.param(None, id="repository"),
+        pytest.param("/a folder/tff_pcdd.whl", id="wheel", marks=pytest.mark.rare),
+    ],
+)
 def test_it_installs_once_and_everything_fits(cell, source, run):
     variables = {} if source is None else {"TFF_PCDD_SOURCE": source}
     printed, errors, asked = run(_CELLS.format(cell=cell), **variables)

@@ -14,6 +14,12 @@ _BYTES = 400_000  # more than this is slow to open on the web
 _ROUNDS = 4
 
 every_notebook = pytest.mark.parametrize("path", NOTEBOOKS, ids=lambda path: path.stem)
+# The first one in `make test`.
+mostly_rarely = pytest.mark.parametrize(
+    "path",
+    [NOTEBOOKS[0], *(pytest.param(path, marks=pytest.mark.rare) for path in NOTEBOOKS[1:])],
+    ids=lambda path: path.stem,
+)
 
 
 def code_cells(notebook):
@@ -57,7 +63,7 @@ def test_no_version_of_python_is_stated(committed):
 
 
 @pytest.mark.slow
-@every_notebook
+@mostly_rarely
 def test_notebook_runs_and_draws(path, committed, tmp_path):
     """With fewer rounds, since most of the time is spent in those; `make notebooks` runs all."""
     for cell in code_cells(committed):

@@ -1,4 +1,4 @@
-"""A sample of the injected faults of each kind; `make faults` runs all of them."""
+"""A few of the injected faults of each kind; `make faults` runs all of them."""
 
 import pytest
 
@@ -6,14 +6,13 @@ from tests.faults import case, modules
 from tests.faults.__main__ import table
 from tests.faults.case import Case, Result, SilentDifference
 
-# Cases of each kind.
-SIZE = 3
-
 
 @pytest.mark.slow
+@pytest.mark.parametrize("size", [1, pytest.param(3, marks=pytest.mark.rare)])
 @pytest.mark.parametrize("module", modules.names())
-def test_sample(module, tmp_path, simulation):
-    cases = case.sample(modules.cases(module, tmp_path), SIZE)
+def test_sample(module, size, tmp_path, simulation):
+    """That many cases of each kind."""
+    cases = case.sample(modules.cases(module, tmp_path), size)
     assert cases
     failed = [result for result in case.run(cases) if result.failed]
     assert not failed, "\n".join(f"{r.kind}, {r.name}: {r.outcome}\n{r.detail}" for r in failed)

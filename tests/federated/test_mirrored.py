@@ -99,6 +99,15 @@ def with_personal_norms(name, **options):
     return spec, make_message(spec.method, state)
 
 
+@pytest.fixture
+def op_by_op():
+    """Functions run op by op, which takes less time than tracing them for a single call."""
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
+
+
+@pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_trains_normalization_that_stays(name):
     spec, message = with_personal_norms(name)
@@ -116,6 +125,7 @@ def test_every_method_trains_normalization_that_stays(name):
         assert sum(moved) >= 4
 
 
+@pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize(
     ("name", "options", "moves"),
     [

@@ -55,6 +55,11 @@ class Cell:
         values = zip(AXES, dataclasses.astuple(self), strict=True)
         return frozenset(itertools.combinations(values, 2))
 
+    @property
+    def pairs_without_method(self) -> frozenset[tuple]:
+        """The pairs of values of which none is the method."""
+        return frozenset(pair for pair in self.pairs if pair[0][0] != "method")
+
     def __str__(self) -> str:
         rest = (self.aggregator, self.participation, self.client, self.export)
         return "-".join((*self.traced, *rest)).replace(" ", "_")
@@ -158,19 +163,31 @@ def _planned(method: str, normalization: str):
 
 @functools.cache
 def sample(seed: int = 0) -> list[Cell]:
-    """Combinations that are not refused and contain every pair of values that any of them has.
+    """Combinations that are not refused and contain every pair of values that any of them has."""
+    return _covering(lambda cell: cell.pairs, seed)
 
-    Chosen greedily: of those with the most new pairs, one that shares its computations with a
+
+@functools.cache
+def short_sample(seed: int = 0) -> list[Cell]:
+    """As `sample`, but methods occur once, and not with every value of the other axes."""
+    return _covering(lambda cell: cell.pairs_without_method | {cell.method}, seed)
+
+
+def _covering(contents: Callable[[Cell], frozenset], seed: int) -> list[Cell]:
+    """Combinations that are not refused and contain all that any of them contains.
+
+    Chosen greedily: of those with the most that is new, one that shares its computations with a
     chosen one.
     """
-    remaining = [cell for cell in cells() if refusal(cell) is None]
-    random.Random(seed).shuffle(remaining)
-    missing = set().union(*(cell.pairs for cell in remaining))
+    remaining = {cell: contents(cell) for cell in cells() if refusal(cell) is None}
+    order = list(remaining)
+    random.Random(seed).shuffle(order)
+    missing = set().union(*remaining.values())
     chosen: list[Cell] = []
     traced: set[tuple] = set()
     while missing:
-        best = max(remaining, key=lambda c: (len(c.pairs & missing), c.traced in traced))
+        best = max(order, key=lambda c: (len(remaining[c] & missing), c.traced in traced))
         chosen.append(best)
         traced.add(best.traced)
-        missing -= best.pairs
+        missing -= remaining[best]
     return sorted(chosen, key=str)

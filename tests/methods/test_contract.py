@@ -19,6 +19,12 @@ pytestmark = pytest.mark.integration
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3], [0, 1, 4]]
 
 
+def each_rarely_but(*often):
+    """All methods, of which those that are not named are checked in `make test-all` only."""
+    assert set(often) <= set(methods.names())
+    return [n if n in often else pytest.param(n, marks=pytest.mark.rare) for n in methods.names()]
+
+
 @pytest.fixture(scope="module", params=methods.names())
 def name(request):
     return request.param
@@ -138,21 +144,37 @@ def test_evaluation_counts(process, four_rounds):
             assert not np.asarray(result["after_masked"])[absent].any()
 
 
-def test_rounds_agree_on_every_runtime(process, ray_actors):
-    def three_rounds(block):
-        with block:
-            state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS[:3])
-            return tf.nest.map_structure(np.asarray, (state, clients))
+def three_rounds(process, used):
+    """The states of the server and of the clients on another runtime."""
+    with used:
+        state, clients, _ = support.run_rounds(process, process.initialize(), {}, COHORTS[:3])
+        return tf.nest.map_structure(np.asarray, (state, clients))
 
-    alone = three_rounds(runtime.use("inprocess", client_parallelism=1))
-    two = three_rounds(runtime.use("inprocess", client_parallelism=2))
-    support.assert_trees_equal(alone, two)
-    for result in (
-        three_rounds(runtime.use("tff", insecure=True)),
-        three_rounds(runtime.installed(ray_actors)),
-    ):
-        tf.nest.assert_same_structure(alone, result, check_types=False)
-        for a, b in zip(tf.nest.flatten(alone), tf.nest.flatten(result), strict=True):
+
+@pytest.fixture(scope="module")
+def one_at_a_time(process):
+    """Three rounds in this process in which no client trains beside another."""
+    return three_rounds(process, runtime.use("inprocess", client_parallelism=1))
+
+
+def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, one_at_a_time):
+    two = three_rounds(process, runtime.use("inprocess", client_parallelism=2))
+    support.assert_trees_equal(one_at_a_time, two)
+
+
+# Of these methods, clients and server keep nothing, keep norms, learn a generator, send no weights,
+# send nothing, and keep and send more than weights. Other runtimes take most of the time.
+@pytest.mark.parametrize(
+    "name",
+    each_rarely_but("fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"),
+    indirect=True,
+    scope="module",
+)
+def test_rounds_agree_on_every_runtime(process, one_at_a_time, ray_actors):
+    for used in (runtime.use("tff", insecure=True), runtime.installed(ray_actors)):
+        result = three_rounds(process, used)
+        tf.nest.assert_same_structure(one_at_a_time, result, check_types=False)
+        for a, b in zip(tf.nest.flatten(one_at_a_time), tf.nest.flatten(result), strict=True):
             np.testing.assert_allclose(a, b, rtol=0, atol=1e-4)
 
 
@@ -163,6 +185,8 @@ def fedavg_weights(simulation):
     return support.run_rounds(process, process.initialize(), {}, COHORTS)[0]["weights"]
 
 
+# In test_degenerate for two rounds, op by op.
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "degenerate",
     [n for n in methods.names() if n != "fedavg" and methods.get(n).degenerate is not None],

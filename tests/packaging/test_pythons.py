@@ -70,6 +70,7 @@ def run(request, tmp_path_factory):
     return call
 
 
+@pytest.mark.rare
 def test_lock_is_enough_to_train_and_export(run):
     found = run(
         "-c", "import sys, tff_pcdd; print(sys.version_info[:2] < (3, 14), tff_pcdd.__file__)"
@@ -85,6 +86,7 @@ def test_lock_is_enough_to_train_and_export(run):
     assert run("-c", load).strip() == "(2, 10)"
 
 
+@pytest.mark.rare
 def test_contract_of_methods(run):
     names = [f"tests/methods/test_contract.py::{test}[{m}]" for test in _CONTRACT for m in _METHODS]
     options = ("-p", "no:cacheprovider", "-p", "no:xdist")

@@ -133,6 +133,7 @@ def test_train_and_export(command):
         assert (directory / "out" / name / "1" / "saved_model.pb").is_file()
 
 
+@pytest.mark.rare
 def test_compare(command):
     flags = ("--algorithms=fedavg,fedgela", *_TINY, "--projection_dim=16")
     directory = command("tff-pcdd-compare", *flags, "--output_dir=comparison")
