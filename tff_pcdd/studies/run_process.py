@@ -123,8 +123,7 @@ class Report(callbacks.Callback):
         self._send("begin", run)
 
     def on_round(self, run, row):
-        if row is not None:
-            self._text = callbacks.text(run, row)
+        self._text = callbacks.text(run)
         self._send("round", run)
 
     def _send(self, kind: str, run: Any) -> None:
