@@ -308,6 +308,15 @@ def test_directories_that_are_refused(harm, reason, trained, options, tmp_path):
     assert not (tmp_path / "run" / "config.json").exists()
 
 
+@pytest.mark.parametrize("name", ["", "a\0b", "n" * 300, "\udcff", "~nobody/run", "/dev/null"])
+def test_names_of_no_directory(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refuses(
+        "warm_start", "holds no run: there is no config|cannot be read: File name too long"
+    ):
+        warm_start.check([(of("fedprox", name), tmp_path / "run")], overwrite=False)
+
+
 def test_a_run_does_not_start_from_itself(trained, options):
     directory = trained("fedavg")
     with refuses("warm_start", "is the directory of this run"):

@@ -54,11 +54,11 @@ def check(runs: Iterable[tuple[ExperimentConfig, Path]], *, overwrite: bool) -> 
         run_dir = config.training.warm_start
         if run_dir is None or not (overwrite or run_directory.starts_afresh(directory)):
             continue
-        if _path(run_dir).resolve() == directory.resolve():
-            raise SettingError(_SETTING, run_dir, "is the directory of this run; name another one")
         if run_dir not in found:
             _find(run_dir)
             found.add(run_dir)
+        if _path(run_dir).resolve() == directory.resolve():
+            raise SettingError(_SETTING, run_dir, "is the directory of this run; name another one")
 
 
 def start(simulation: Simulation, run_dir: str, data: str) -> str:
@@ -106,6 +106,13 @@ def _path(run_dir: str) -> Path:
 
 def _find(run_dir: str) -> Manifest:
     """The newest intact checkpoint of a run; warns of damaged newer ones."""
+    try:
+        return _newest_intact(run_dir)
+    except OSError as error:
+        raise SettingError(_SETTING, run_dir, f"cannot be read: {error.strerror}") from None
+
+
+def _newest_intact(run_dir: str) -> Manifest:
     directory = _path(run_dir)
     settings = manifests.settings_digest(run_directory.read_settings(directory, _SETTING))
     folder = directory / CHECKPOINTS
