@@ -187,6 +187,17 @@ def test_a_resumed_run_does_not_need_the_other_one(store, trained, options, tmp_
         manifest = manifests.read(tmp_path / "run" / "checkpoints", number)
         newest = trained("fedper", store) / "checkpoints" / "round_000003.npz"
         assert manifest.run["warm_start"] == manifests.checksum_of(newest)
+    untouched = 0
+    with (
+        restore_run(config, tmp_path / "run", options).simulation as after,
+        restore_run(of("fedper"), trained("fedper", store), options).simulation as before,
+    ):
+        for client in range(5):
+            found, earlier = after.store.get(client), before.store.get(client)
+            if found["participations"] == earlier["participations"]:
+                support.assert_trees_equal(found["personal"], earlier["personal"])
+                untouched += 1
+    assert untouched >= 2
     results = evaluate_run(config, tmp_path / "run", options)
     assert results["accuracies"]["ga"] == pytest.approx(float(rows(tmp_path / "run")[-1]["ga"]))
 
