@@ -129,7 +129,7 @@ def test_weights_are_a_path_too(run):
     config = ExperimentConfig.from_settings(
         dataset="cifar10", model="efficientnet_b0", pretrained_weights="/weights.h5"
     )
-    assert run_directory.path_settings() == ["data_dir", "pretrained_weights"]
+    assert run_directory.path_settings() == ["data_dir", "pretrained_weights", "warm_start"]
     (run / "config.json").write_text(json.dumps(config.to_settings()))
     with refuses("pretrained_weights", "is not followed"):
         run_directory.read_config(run)

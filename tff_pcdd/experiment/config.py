@@ -129,6 +129,17 @@ class TrainingConfig:
         group="Seeds",
     )
 
+    warm_start: str | None = option(
+        None,
+        "Directory of another run, from whose last weights this one starts: those of the server, "
+        "and if the clients and their samples are the same, also those that clients keep. All else "
+        "starts afresh.",
+        type=str,
+        path=True,
+        group="Training",
+        implied=True,
+    )
+
     def __post_init__(self):
         check_options(self)
         least = self.local_work.min_local_epochs

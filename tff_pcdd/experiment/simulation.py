@@ -30,6 +30,7 @@ from tff_pcdd.experiment.cohort_data import pooled_data
 from tff_pcdd.experiment.cohorts import check_sampling, derive_seed, sample_cohort
 from tff_pcdd.experiment.compute import ComputeOptions
 from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.initial_weights import InitialWeights
 from tff_pcdd.experiment.model_evaluation import Answers, ModelEvaluation, as_arrays
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.experiment.planning import training_spec
@@ -47,6 +48,8 @@ class Simulation:
     Args:
         config: the settings; its components may be your own objects, registered or not.
         federation: the clients and their samples; by default they are loaded as `config` says.
+        initial: weights from which training starts, for example those of another simulation; by
+            default, they are drawn with the seed of the model. All else starts afresh.
         compute: where computations run.
         store: creates the store of the client states, given a function that computes the initial
             state of a client; in memory by default.
@@ -73,6 +76,7 @@ class Simulation:
         config: ExperimentConfig,
         federation: data.Federation | None = None,
         *,
+        initial: InitialWeights | None = None,
         compute: ComputeOptions | None = None,
         store: Callable[[Callable[[int], Any]], ClientStateStore] = MemoryStore,
     ):
@@ -99,7 +103,10 @@ class Simulation:
         self.totals = {"upload_bytes": 0, "download_bytes": 0}
         self.nonfinite = NonfiniteLog(config.training.nonfinite, self.totals)
         self._state: Any = None
+        self._initial: InitialWeights | None = None
         self._evaluation = ModelEvaluation(self)
+        if initial is not None:
+            self.start_with(initial)
 
     @functools.cached_property
     def _context(self) -> Any:
@@ -141,16 +148,34 @@ class Simulation:
     def __exit__(self, *exc_info: object) -> None:
         self.close()
 
+    def start_with(self, initial: InitialWeights) -> None:
+        """Replaces the initial weights, before the first round.
+
+        Raises:
+            SettingError: they do not fit the network.
+        """
+        self._initial = initial.fitting(self.spec, self.federation.num_clients)
+        self._state = None
+        self._evaluation.forget()
+
     @property
     def state(self) -> Any:
         """The server's state after the last computed round; the initial state before the first."""
         if self._state is None:
-            self._state = self.invoke(self.process.initialize)
+            state = self.invoke(self.process.initialize)
+            if self._initial is not None:
+                given = self._initial.weights
+                weights = [(name, [*given.get(name, ())]) for name in state["weights"]]
+                state = OrderedDict(state, weights=OrderedDict(weights))
+            elif (run := self.config.training.warm_start) is not None:
+                reason = "only a `Run` reads these weights; give a simulation others as `initial`"
+                raise SettingError("warm_start", run, reason)
+            self._state = state
         return self._state
 
     def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
         """Continues from the state after a round; the store is restored separately."""
-        self.round, self._state = round_number, state
+        self.round, self._state, self._initial = round_number, state, None
         self._evaluation.forget()
         self.totals.update({name: totals.get(name, 0) for name in self.totals})
         self.nonfinite.restore(round_number)
@@ -158,7 +183,15 @@ class Simulation:
     def initial_client_state(self, client: int) -> Any:
         """The state of a client that has not taken part in any round."""
         seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
-        return self.invoke(self.process.initial_client_state, seed)
+        state = self.invoke(self.process.initial_client_state, seed)
+        if self._initial is None or client not in self._initial.clients:
+            return state
+        given = self._initial.clients[client]
+        return OrderedDict(
+            state,
+            personal=[*given["personal"]],
+            participations=np.int32(given["participations"]),
+        )
 
     def client_data(
         self, client: int, cohort_index: int = 0, **parts: data.Examples
@@ -194,6 +227,7 @@ class Simulation:
             seeds.cohorts, self.round, num_clients, self.cohort_size, sampling, self._samples
         )
         state, pooled = self.state, self.spec.method.pools_samples
+        self._store_initial()
         # Clients that receive something, and whose states are kept.
         receivers = [] if pooled else cohort
         states = [self.store.get(client) for client in receivers]
@@ -228,6 +262,15 @@ class Simulation:
         for name, size in sent.items():
             self.totals[name] += size
         return {**means, "seconds": seconds, **sent}
+
+    def _store_initial(self) -> None:
+        """Stores the states of clients that start with given weights.
+
+        So they are part of checkpoints also while the clients have not taken part.
+        """
+        for client in self._initial.clients if self._initial is not None else ():
+            self.store.put(client, self.initial_client_state(client), self.round)
+        self._initial = None
 
     # Evaluation.
 

@@ -44,14 +44,19 @@ def read(variables: Sequence[tf.Variable]) -> list[tf.Tensor]:
     return [tf.identity(variable) for variable in variables]
 
 
-def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
-    """The weights of a network: all variables that the server has."""
+def variables_of(net: Network) -> OrderedDict[str, list[tf.Variable]]:
+    """The variables of a network that the server has, by placement."""
     return OrderedDict(
-        trainable=read(net.shared.trainable),
-        statistics=read(net.shared.statistics),
-        mirrored=read(net.mirrored.all),
-        fixed=read(net.fixed),
+        trainable=net.shared.trainable,
+        statistics=net.shared.statistics,
+        mirrored=net.mirrored.all,
+        fixed=net.fixed,
     )
+
+
+def weights_of(net: Network) -> OrderedDict[str, list[tf.Tensor]]:
+    """The weights of a network: the values of all variables that the server has."""
+    return OrderedDict((name, read(group)) for name, group in variables_of(net).items())
 
 
 def load(
@@ -67,10 +72,8 @@ def load(
         personal: values of the variables that a client keeps (`Network.kept`); None leaves the
             personal variables unchanged and the mirrored ones as in `weights`.
     """
-    assign(net.shared.trainable, weights["trainable"])
-    assign(net.shared.statistics, weights["statistics"])
-    assign(net.mirrored.all, weights["mirrored"])
-    assign(net.fixed, weights["fixed"])
+    for name, variables in variables_of(net).items():
+        assign(variables, weights[name])
     if personal is not None:
         assign(net.kept, personal)
 

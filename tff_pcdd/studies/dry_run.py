@@ -20,7 +20,7 @@ from tff_pcdd.settings import describe as describe_settings
 from tff_pcdd.studies import comparison, method_sweep, sweeps, tuning
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
-from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training import ExperimentConfig, warm_start
 from tff_pcdd.training.run_directory import check_directory
 
 # Headings of the settings that say what is trained and how, and those among them that the line of a
@@ -38,6 +38,7 @@ def train(
         SettingError: the run would raise it too.
     """
     check_directory(Path(output_dir), config, overwrite)
+    warm_start.check([(config, Path(output_dir))], overwrite=overwrite)
     return describe(config)
 
 

@@ -26,7 +26,7 @@ from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment
+from tff_pcdd.training import ExperimentConfig, History, RunOptions, run_experiment, warm_start
 from tff_pcdd.training.run_directory import check_directory, finished_summary, read_history
 from tff_pcdd.training.start import paused_result
 
@@ -181,7 +181,8 @@ def check(
             be computing one of them.
 
     Raises:
-        SettingError: the directory or the folder of a run contains something else.
+        SettingError: the directory or the folder of a run contains something else, or a run cannot
+            start from the weights that `warm_start` names.
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
     files.check_output(directory, holds, lambda path: path.name in entries)
@@ -191,6 +192,7 @@ def check(
             raise SettingError("output_dir", str(directory), reason)
     for run in runs:
         check_directory(run.folder, run.config, overwrite, shared=not overwrite)
+    warm_start.check(((run.config, run.folder) for run in runs), overwrite=overwrite)
 
 
 def run_all(

@@ -13,6 +13,7 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.experiment.compute import ComputeOptions
     from tff_pcdd.experiment.config import EvaluationConfig, ExperimentConfig, TrainingConfig
     from tff_pcdd.experiment.history import History
+    from tff_pcdd.experiment.initial_weights import InitialWeights
     from tff_pcdd.experiment.simulation import Simulation
     from tff_pcdd.training.callbacks import Callback
     from tff_pcdd.training.restored import evaluate_run, restore_run
@@ -26,6 +27,7 @@ __all__ = [
     "EvaluationConfig",
     "ExperimentConfig",
     "History",
+    "InitialWeights",
     "Run",
     "RunOptions",
     "Simulation",

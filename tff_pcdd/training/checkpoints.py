@@ -73,8 +73,8 @@ class CheckpointManager:
     Args:
         directory: the directory of the checkpoints; created when the first one is saved.
         keep: how many of the newest checkpoints are kept.
-        run: digests that identify the run, `settings` and `data`. Checkpoints with others are
-            refused.
+        run: digests that identify the run, as in the manifests. Checkpoints with other `settings`
+            or `data` are refused.
     """
 
     def __init__(self, directory: Path, keep: int, run: Mapping[str, str] | None = None):
@@ -82,6 +82,10 @@ class CheckpointManager:
         self._keep = keep
         self._run = dict(run or {})
         self._newest: Manifest | None = None
+
+    def identify(self, **digests: str) -> None:
+        """Adds digests that identify the run."""
+        self._run |= digests
 
     def rounds(self) -> list[int]:
         """The rounds that have a checkpoint, in ascending order."""
@@ -229,7 +233,7 @@ class CheckpointManager:
         expected = _Arrays(template, dict.fromkeys(numbers, client_template))
         arrays = load_tree(self._arrays(number), expected, manifest.arrays)
         store.restore(manifest.clients, [arrays.clients[client] for client in numbers])
-        self._newest = manifest
+        self._newest, self._run = manifest, dict(manifest.run)
         return Checkpoint(number, arrays.server, manifest.totals, manifest.metrics)
 
     def _check(self, manifest: Manifest, store: ClientStateStore) -> None:

@@ -56,6 +56,8 @@ def most_bytes(
     checkpoints = min(options.keep_checkpoints + 1, math.ceil(rounds / every))
     # Clients that never take part have no state.
     states = min(num_clients, rounds * cohort)
+    if config.training.warm_start is not None:
+        states = num_clients
     if options.client_store == "memory":
         return checkpoints * (server + states * client)
     # The newest state of each client, and those that the older checkpoints refer to.

@@ -69,14 +69,21 @@ class DiskStore(ClientStateStore):
         return self._folder(version) / f"client_{client:06d}.npz"
 
     def get(self, client):
-        version = self._newest.get(client)
-        if version is None:
+        if client not in self._newest:
             return self._initial(client)
         if self._template is None:
             self._template = self._initial(client)
-        return checkpoints.load_tree(
-            self._path(client, version), self._template, self._checksums[client]
-        )
+        path, checksum = self.file_of(client)
+        return checkpoints.load_tree(path, self._template, checksum)
+
+    @property
+    def clients(self) -> list[int]:
+        """The clients that have a state in a file."""
+        return sorted(self._newest)
+
+    def file_of(self, client: int) -> tuple[Path, str]:
+        """The file with the newest state of a client, and its checksum."""
+        return self._path(client, self._newest[client]), self._checksums[client]
 
     def put(self, client, state, version):
         path = self._path(client, version)

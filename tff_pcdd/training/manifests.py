@@ -20,9 +20,10 @@ from tff_pcdd.errors import DamagedFileError, DataError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import without_implied
 
-# Entries of config.json that do not tell whether a checkpoint belongs to a run: the place of the
-# data, the number of rounds, to which some may be added, and the user's modules.
-_MAY_CHANGE = ("data_dir", "rounds", "import")
+# Entries of config.json that do not tell whether a checkpoint belongs to a run: the places of the
+# data and of the run whose weights it started from, the number of rounds, to which some may be
+# added, and the user's modules.
+_MAY_CHANGE = ("data_dir", "warm_start", "rounds", "import")
 
 # Files of checkpoints: the manifest and the arrays.
 _NAME = re.compile(r"round_(\d{6,})\.(json|npz)")
@@ -34,7 +35,9 @@ class Manifest:
 
     Attributes:
         round: number of the round after which it was saved.
-        run: digests that identify the run, `settings` and `data`; empty if it has none.
+        run: digests that identify the run, `settings` and `data`; empty if it has none. If the run
+            started from the weights of another one, also `warm_start`, the checksum of the arrays
+            in the checkpoint that they are from.
         arrays: checksum of the file with the arrays.
         inline: whether that file contains the clients' states.
         clients: what `ClientStateStore.snapshot` says of the clients' states.

@@ -27,7 +27,14 @@ from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
 from tff_pcdd.experiment.history import History, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import COUNTS
 from tff_pcdd.experiment.simulation import Simulation
-from tff_pcdd.training import disk_space, manifests, predictions, run_directory, trackers
+from tff_pcdd.training import (
+    disk_space,
+    manifests,
+    predictions,
+    run_directory,
+    trackers,
+    warm_start,
+)
 from tff_pcdd.training.callbacks import (
     Callback,
     CsvLog,
@@ -122,14 +129,14 @@ class Run:
         self._own = _own_columns(self._callbacks, config)
         self.history = self._new_history()
         self.last_round = config.training.rounds
+        self._data = data_digest(self.simulation.federation)
+        settings = manifests.settings_digest(config.to_settings())
         self._checkpoints = CheckpointManager(
             self.directory / CHECKPOINTS,
             options.keep_checkpoints,
-            {
-                "settings": manifests.settings_digest(config.to_settings()),
-                "data": data_digest(self.simulation.federation),
-            },
+            {"settings": settings, "data": self._data},
         )
+        self._is_warm = False
         self._callbacks = _with_built_in(self._callbacks, config, options, self._checkpoints)
 
     def _new_history(self) -> History:
@@ -206,14 +213,19 @@ class Run:
 
         Raises:
             SettingError: the directory contains something other than this run, or another process
-                is writing to it, or its disk has too little space for the checkpoints.
+                is writing to it, or its disk has too little space for the checkpoints; or the run
+                cannot start from the weights that `warm_start` names.
             WriteError: a result cannot be written. The next call continues from the last
                 checkpoint.
         """
         check_directory(self.directory, self.config, overwrite)
+        warm_start.check([(self.config, self.directory)], overwrite=overwrite)
         with files.locked(self.directory), contextlib.closing(self.simulation):
             folders = [self.directory / name for name in (CHECKPOINTS, CLIENT_STATES)]
             disk_space.check(self.simulation, self._options, folders)
+            if overwrite:
+                # Refused before anything is deleted.
+                self._start_warm()
             delete_run(self.directory, only_begun=not overwrite)
             self._prepare()
             with contextlib.ExitStack() as stack:
@@ -240,13 +252,24 @@ class Run:
         prepare_more_rounds(
             self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
         )
+        resumed = bool(self._checkpoints.rounds())
+        if not resumed:
+            self._start_warm()
         write_config(self.directory, self.config, self._options.modules)
-        if self._checkpoints.rounds():
+        if resumed:
             self.restore()
             run_directory.warn_of_damage(self.directory, self.history)
         self._checkpoints.forget_after(self.simulation.round)
         self.simulation.store.forget_after(self.simulation.round)
         self._stop_if_hopeless()
+
+    def _start_warm(self) -> None:
+        """Reads the weights from which the first round starts, if the settings name a run."""
+        run_dir = self.config.training.warm_start
+        if run_dir is not None and not self._is_warm:
+            checksum = warm_start.start(self.simulation, run_dir, self._data)
+            self._checkpoints.identify(warm_start=checksum)
+            self._is_warm = True
 
     def _next_round(self) -> None:
         self._enter("training")

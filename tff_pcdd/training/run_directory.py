@@ -135,6 +135,13 @@ def fewer_rounds(directory: Path, config: ExperimentConfig) -> int | None:
     return rounds if type(rounds) is int and 0 < rounds < config.training.rounds else None
 
 
+def starts_afresh(directory: Path) -> bool:
+    """Whether a run in a directory has to compute its first round."""
+    if is_being_deleted(directory):
+        return True
+    return not ((directory / SUMMARY).exists() or manifests.rounds(directory / CHECKPOINTS))
+
+
 def is_being_deleted(directory: Path) -> bool:
     """Whether a process has begun to delete the run in a directory."""
     return (directory / _OVERWRITTEN).exists()
@@ -272,16 +279,7 @@ def read_config(
         SettingError: there is no run, its settings cannot be used, or they contain a path that is
             neither given nor signed.
     """
-    path = Path(run_dir) / CONFIG
-    if not path.is_file():
-        reason = f"holds no run: there is no {CONFIG}"
-        if (Path(run_dir) / COMPARISON_TABLE).exists():
-            reason = "holds a comparison; name the directory of one of its runs, METHOD/seed_N"
-        raise SettingError("run_dir", run_dir, reason)
-    saved = _read_json(path, "run_dir")
-    for name in _ALWAYS_THERE:
-        if name not in saved:
-            raise SettingError("run_dir", run_dir, f"{CONFIG} has no {name}")
+    saved = read_settings(Path(run_dir), "run_dir")
     named = _paths(saved)
     given = {name: text for name, text in {"data_dir": data_dir, **paths}.items() if text}
     try:
@@ -304,6 +302,29 @@ def read_config(
     return config
 
 
+def read_settings(directory: Path, setting: str) -> dict[str, Any]:
+    """Reads config.json of a run, without checking whether its settings can be used.
+
+    Args:
+        directory: the directory of the run.
+        setting: the setting that names it, for errors.
+
+    Raises:
+        SettingError: there is no run, or the file is damaged.
+    """
+    path = directory / CONFIG
+    if not path.is_file():
+        reason = f"holds no run: there is no {CONFIG}"
+        if (directory / COMPARISON_TABLE).exists():
+            reason = "holds a comparison; name the directory of one of its runs, METHOD/seed_N"
+        raise SettingError(setting, directory, reason)
+    saved = _read_json(path, setting)
+    for name in _ALWAYS_THERE:
+        if name not in saved:
+            raise SettingError(setting, directory, f"{CONFIG} has no {name}")
+    return saved
+
+
 def _read_json(path: Path, setting: str) -> dict[str, Any]:
     """Reads a JSON object from a run's directory, which the given setting names."""
     try:
@@ -312,7 +333,7 @@ def _read_json(path: Path, setting: str) -> dict[str, Any]:
         problem = "missing"
     except DamagedFileError as error:
         problem = str(error).removeprefix(f"{path} is ")
-    remedy = "restore it" if setting == "run_dir" else "restore it, or overwrite the run"
+    remedy = "restore it, or overwrite the run" if setting == "output_dir" else "restore it"
     raise SettingError(setting, path.parent, f"{path.name} is {problem}; {remedy}")
 
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import files, heavy, stages
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.training import run_directory
+from tff_pcdd.training import run_directory, warm_start
 from tff_pcdd.training.run_directory import check_directory, fewer_rounds, finished_summary
 from tff_pcdd.training.run_options import RunOptions
 
@@ -61,6 +61,7 @@ def run_experiment(
         config, directory, options, overwrite=overwrite, pause_after=pause_after
     )
     if summary is None:
+        warm_start.check([(config, directory)], overwrite=overwrite)
         (options or RunOptions()).compute.check_precision(
             config.model.precision, is_auto=config.model.precision_is_auto
         )

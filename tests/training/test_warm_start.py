@@ -1,0 +1,444 @@
+"""Runs that start from the last weights of another run."""
+
+import contextlib
+import dataclasses
+import json
+import shutil
+
+import numpy as np
+import pytest
+import tensorflow as tf
+
+from tests import support
+from tests.data.refusals import refuses
+from tests.training.runs import StoppedError, assert_same_run, rows, stopped_in_round
+from tff_pcdd import models
+from tff_pcdd.errors import DataError
+from tff_pcdd.experiment.accuracies import NAMES
+from tff_pcdd.training import (
+    Callback,
+    ExperimentConfig,
+    InitialWeights,
+    Run,
+    Simulation,
+    evaluate_run,
+    manifests,
+    restore_run,
+    run_directory,
+    run_experiment,
+    warm_start,
+)
+
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
+FEDAVG = ExperimentConfig.from_settings(
+    algorithm="fedavg",
+    num_clients=5,
+    clients_per_round=3,
+    max_train_samples=100,
+    max_test_samples=60,
+    rounds=3,
+    local_epochs=1,
+    batch_size=8,
+    personal_eval_every=1,
+)
+
+
+def of(algorithm, run_dir=None, **settings):
+    """The settings of a method, with the weights of a run."""
+    config = FEDAVG.with_settings(algorithm=algorithm, **settings)
+    return config if run_dir is None else config.with_settings(warm_start=str(run_dir))
+
+
+class AtTheStart(Callback):
+    """What is known before the first round."""
+
+    def on_start(self, run):
+        simulation = run.simulation
+        self.round = simulation.round
+        self.accuracies = simulation.evaluate()
+        self.weights = simulation.state["weights"]
+        self.kept = [simulation.store.get(n)["personal"] for n in range(5)]
+
+
+@pytest.fixture(scope="module")
+def trained(options, _built, tmp_path_factory):
+    """The directories of finished runs by method and client store; not to be written to."""
+    from tests.training.runs import sharing_computations
+
+    made = {}
+
+    def get(algorithm, store="memory"):
+        if (algorithm, store) not in made:
+            directory = tmp_path_factory.mktemp("trained") / algorithm
+            with sharing_computations(_built):
+                run_experiment(
+                    of(algorithm), directory, dataclasses.replace(options, client_store=store)
+                )
+            made[algorithm, store] = directory
+        return made[algorithm, store]
+
+    return get
+
+
+# What equals the accuracies of the earlier run: where personal models are trained before they are
+# evaluated, the order of samples in that training is that of another round.
+BEFORE = ("ga", "pa_before")
+SAME = [
+    ("fedavg", "fedprox", "memory", BEFORE),
+    ("fedavg", "fedprox", "disk", BEFORE),
+    ("fedper", "fedper", "memory", BEFORE),
+    ("fedper", "fedper", "disk", BEFORE),
+    ("fedrep", "fedper", "memory", BEFORE),
+    ("ditto", "ditto", "disk", ("ga", "pa")),
+    ("fedetf", "fedetf", "memory", BEFORE),
+]
+
+
+@pytest.mark.parametrize(("first", "second", "store", "same"), SAME)
+def test_a_run_starts_with_the_accuracies_that_the_other_ended_with(
+    first, second, store, same, trained, options, tmp_path
+):
+    directory, start = trained(first, store), AtTheStart()
+    options = dataclasses.replace(options, client_store=store)
+    # Another seed of the model: nothing of the drawn weights is left.
+    config = of(second, directory, model_seed=9)
+    run_experiment(config, tmp_path / "run", options, callbacks=[start])
+    assert start.round == 0
+    with restore_run(of(first), directory, options).simulation as before:
+        support.assert_trees_equal(start.weights, before.state["weights"])
+        expected = before.evaluate()
+        # Those that have taken part; the others have nothing to hand on.
+        taken_part = [n for n in range(5) if before.store.get(n)["participations"]]
+        for client in taken_part:
+            support.assert_trees_equal(start.kept[client], before.store.get(client)["personal"])
+    shown = {name: float(value) for name, value in rows(directory)[-1].items() if value}
+    compared = [name for name in expected if NAMES.match(name) and name.startswith(same)]
+    compared = [name for name in compared if same == ("ga", "pa") or not is_after(name)]
+    assert set(same) <= set(compared)
+    for name in compared:
+        assert start.accuracies[name] == expected[name], name
+        assert float(f"{expected[name]:.9g}") == shown[name], name
+    # Rounds are counted anew.
+    assert [row["round"] for row in rows(tmp_path / "run")] == ["1", "2", "3"]
+
+
+def is_after(name):
+    """Whether an accuracy is one after local epochs."""
+    return name.startswith("pa") and not name.startswith("pa_before")
+
+
+def test_a_method_with_another_head_is_refused_before_anything_is_written(
+    trained, options, tmp_path
+):
+    config = of("fedgela", trained("fedavg"), projection_dim=0)
+    reason = r"^does not fit the network of fedgela: server/weights/\w+.* there, and .* here$"
+    with refuses("warm_start", reason) as caught:
+        run_experiment(config, tmp_path / "run", options)
+    assert caught.value.value == str(trained("fedavg"))
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "config.json").exists()
+    # The same with earlier results, which stay.
+    plain = of("fedgela", projection_dim=0, rounds=1)
+    run_experiment(plain, tmp_path / "other", options)
+    with refuses("warm_start", reason):
+        run_experiment(config, tmp_path / "other", options, overwrite=True)
+    assert (tmp_path / "other" / "summary.json").exists()
+
+
+def test_another_shape_is_named(trained, options, tmp_path):
+    config = of("fedavg", trained("fedavg"), model="mlp")
+    with refuses("warm_start", "does not fit the network of fedavg: server/weights/trainable"):
+        run_experiment(config, tmp_path, options)
+
+
+def test_what_clients_keep_has_to_fit(trained, options, compute):
+    with restore_run(of("ditto"), trained("ditto"), options).simulation as ditto:
+        kept = {0: {"personal": ditto.store.get(0)["personal"][:-1], "participations": 1}}
+        initial = InitialWeights(ditto.state["weights"], kept, "mine")
+    number = len(kept[0]["personal"])
+    with refuses("warm_start", f"clients/0/personal has {number} .* there, and {number + 1} here"):
+        Simulation(of("ditto"), initial=initial, compute=compute)
+    kept[0]["personal"] = [*kept[0]["personal"], np.zeros(3, np.float64)]
+    with refuses("warm_start", rf"clients/0/personal/{number} is float64\[3\] there, and float32"):
+        Simulation(of("ditto"), initial=initial, compute=compute)
+    # FedAvg keeps nothing.
+    Simulation(of("fedavg"), initial=initial, compute=compute)
+    Simulation(of("ditto"), initial=InitialWeights(initial.weights), compute=compute)
+    with refuses("warm_start", "has a client 7, and there are 5 clients"):
+        states = {7: Simulation(of("ditto"), compute=compute).initial_client_state(0)}
+        Simulation(of("ditto"), initial=InitialWeights(initial.weights, states), compute=compute)
+
+
+@pytest.mark.parametrize("store", ["memory", "disk"])
+def test_a_resumed_run_does_not_need_the_other_one(store, trained, options, tmp_path):
+    """Also for clients that had not taken part when it was interrupted."""
+    options = dataclasses.replace(options, client_store=store)
+    other = tmp_path / "other"
+    shutil.copytree(trained("fedper", store), other)
+    config = of("fedper", other, clients_per_round=1)
+    run_experiment(config, tmp_path / "whole", options)
+    with stopped_after(2):
+        run_experiment(config, tmp_path / "run", options)
+    shutil.rmtree(other)
+    run_experiment(config, tmp_path / "run", options)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+    for number in (2, 3):
+        manifest = manifests.read(tmp_path / "run" / "checkpoints", number)
+        newest = trained("fedper", store) / "checkpoints" / "round_000003.npz"
+        assert manifest.run["warm_start"] == manifests.checksum_of(newest)
+    untouched = 0
+    with (
+        restore_run(config, tmp_path / "run", options).simulation as after,
+        restore_run(of("fedper"), trained("fedper", store), options).simulation as before,
+    ):
+        for client in range(5):
+            found, earlier = after.store.get(client), before.store.get(client)
+            if found["participations"] == earlier["participations"]:
+                support.assert_trees_equal(found["personal"], earlier["personal"])
+                untouched += 1
+    assert untouched >= 2
+    results = evaluate_run(config, tmp_path / "run", options)
+    assert results["accuracies"]["ga"] == pytest.approx(float(rows(tmp_path / "run")[-1]["ga"]))
+
+
+@contextlib.contextmanager
+def stopped_after(number):
+    """Expects a run to be interrupted after a round; `stopped_in_round` needs two clients."""
+    with pytest.MonkeyPatch.context() as patch:
+
+        def next_round(simulation, original=Simulation.next_round):
+            if simulation.round == number:
+                raise StoppedError
+            return original(simulation)
+
+        patch.setattr(Simulation, "next_round", next_round)
+        with pytest.raises(StoppedError):
+            yield
+
+
+def test_without_a_checkpoint_of_its_own_it_starts_from_the_other_run_again(
+    trained, options, tmp_path
+):
+    config = of("fedprox", trained("fedavg"))
+    run_experiment(config, tmp_path / "whole", options)
+    with stopped_in_round(1):
+        run_experiment(config, tmp_path / "run", options)
+    run_experiment(config, tmp_path / "run", options)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_more_rounds_may_begin_with_the_first_one(trained, options, tmp_path):
+    """Its only round, which was evaluated as the last one, is computed again."""
+    config = of("fedprox", trained("fedavg"), personal_eval_every=0)
+    run_experiment(config, tmp_path / "whole", options)
+    run_experiment(config.with_settings(rounds=1), tmp_path / "run", options)
+    run_experiment(config, tmp_path / "run", options)
+    assert_same_run(tmp_path / "run", tmp_path / "whole")
+
+
+def test_a_chain_of_warm_starts(trained, options, tmp_path):
+    """A run that has itself started from another one, whose directory is gone."""
+    shutil.copytree(trained("fedavg"), tmp_path / "first")
+    run_experiment(of("fedprox", tmp_path / "first"), tmp_path / "second", options)
+    shutil.rmtree(tmp_path / "first")
+    start = AtTheStart()
+    run_experiment(
+        of("fedavg", tmp_path / "second"), tmp_path / "third", options, callbacks=[start]
+    )
+    assert float(f"{start.accuracies['ga']:.9g}") == float(rows(tmp_path / "second")[-1]["ga"])
+
+
+def test_other_clients_start_afresh(trained, options, tmp_path, caplog):
+    start = AtTheStart()
+    config = of("fedper", trained("fedper"), data_seed=5)
+    run_experiment(config, tmp_path / "run", options, callbacks=[start])
+    assert "what its clients keep is not used, because the clients or their samples differ" in (
+        caplog.text
+    )
+    with restore_run(of("fedper"), trained("fedper"), options).simulation as before:
+        support.assert_trees_equal(start.weights, before.state["weights"])
+    with Simulation(of("fedper", data_seed=5), compute=options.compute) as fresh:
+        for client in range(5):
+            support.assert_trees_equal(start.kept[client], fresh.store.get(client)["personal"])
+
+
+def test_the_newest_intact_checkpoint_counts(trained, options, tmp_path, caplog):
+    other = tmp_path / "other"
+    shutil.copytree(trained("fedavg"), other)
+    (other / "checkpoints" / "round_000003.npz").write_bytes(b"cut")
+    start = AtTheStart()
+    run_experiment(of("fedprox", other), tmp_path / "run", options, callbacks=[start])
+    assert "round_000003.npz is damaged" in caplog.text
+    assert "using the checkpoint of round 2" in caplog.text
+    assert float(f"{start.accuracies['ga']:.9g}") == float(rows(other)[1]["ga"])
+
+
+def no_run(other):
+    shutil.rmtree(other)
+
+
+def comparison(other):
+    (other / "config.json").unlink()
+    (other / "comparison.csv").touch()
+
+
+def without_checkpoints(other):
+    shutil.rmtree(other / "checkpoints")
+
+
+def damaged(other):
+    for path in (other / "checkpoints").glob("*.npz"):
+        path.write_bytes(b"cut")
+
+
+def of_another_run(other):
+    path = other / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "batch_size": 9}))
+
+
+@pytest.mark.parametrize(
+    ("harm", "reason"),
+    [
+        (no_run, r"^holds no run: there is no config\.json$"),
+        (comparison, "^holds a comparison; name the directory of one of its runs"),
+        (without_checkpoints, "^has no checkpoint$"),
+        (damaged, r"^has no intact checkpoint: .*round_000003\.npz is damaged"),
+        (of_another_run, "^has no intact checkpoint: .* a checkpoint of another run, of round 3"),
+    ],
+)
+def test_directories_that_are_refused(harm, reason, trained, options, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(trained("fedavg"), other)
+    harm(other)
+    config = of("fedprox", other)
+    with refuses("warm_start", reason):
+        run_experiment(config, tmp_path / "run", options)
+    with refuses("warm_start", reason):
+        Run(config, tmp_path / "run", options).train()
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+@pytest.mark.parametrize("name", ["", "a\0b", "n" * 300, "\udcff", "~nobody/run", "/dev/null"])
+def test_names_of_no_directory(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with refuses(
+        "warm_start", "holds no run: there is no config|cannot be read: File name too long"
+    ):
+        warm_start.check([(of("fedprox", name), tmp_path / "run")], overwrite=False)
+
+
+def test_a_run_does_not_start_from_itself(trained, options):
+    directory = trained("fedavg")
+    with refuses("warm_start", "is the directory of this run"):
+        run_experiment(of("fedavg", directory), directory, options, overwrite=True)
+    assert (directory / "summary.json").exists()
+
+
+def rewrite(other, change):
+    """Replaces the arrays of the newest checkpoint, and their checksum."""
+    folder = other / "checkpoints"
+    path = folder / "round_000003.npz"
+    with np.load(path) as file:
+        arrays = {name: file[name] for name in file.files}
+    change(path, arrays)
+    manifest = manifests.read(folder, 3)
+    changed = dataclasses.replace(manifest, arrays=manifests.checksum_of(path))
+    manifests.write(folder, changed)
+
+
+def numbered(path, arrays):
+    np.savez(path, *arrays.values())
+
+
+def larger_when_unpacked(path, arrays):
+    np.savez_compressed(path, **arrays, more=np.zeros(10**6))
+
+
+def pickled(path, arrays):
+    name = "server/weights/trainable/0"
+    np.savez(path, **{**arrays, name: np.array([print], dtype=object)})
+
+
+def of_words(path, arrays):
+    np.savez(path, **{**arrays, "server/weights/trainable/0": np.array("word")})
+
+
+def without_counts(path, arrays):
+    del arrays["clients/0/participations"]
+    np.savez(path, **arrays)
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        (numbered, "was written by an earlier version, whose arrays have no names"),
+        (larger_when_unpacked, "is damaged .*larger than the file"),
+        (pickled, "is damaged .*allow_pickle=False"),
+        (of_words, r"server/weights/trainable/0 is str\d*\[\] there"),
+        (without_counts, "is damaged .*clients/0/participations"),
+    ],
+)
+def test_arrays_of_unknown_origin(change, reason, trained, options, tmp_path):
+    other = tmp_path / "other"
+    shutil.copytree(trained("fedper"), other)
+    rewrite(other, change)
+    with pytest.raises((DataError, ValueError), match=reason) as caught:
+        run_experiment(of("fedper", other), tmp_path / "run", options)
+    assert "\n" not in str(caught.value)
+    assert not (tmp_path / "run" / "config.json").exists()
+
+
+def small_network(input_shape):
+    inputs = tf.keras.Input(input_shape)
+    h = tf.keras.layers.Dense(8)(tf.keras.layers.Flatten()(inputs))
+    h = tf.keras.layers.BatchNormalization()(h)
+    return tf.keras.Model(inputs, tf.keras.layers.ReLU()(h))
+
+
+def test_batch_normalization_that_clients_keep(compute):
+    """Clients that have never trained use the mean of it instead."""
+    model = models.ModelConfig(models.KerasBackbone(small_network), bn="personal")
+    config, other = (
+        dataclasses.replace(of("fedavg", model_seed=seed), model=model) for seed in (1, 2)
+    )
+    with Simulation(config, compute=compute) as first:
+        first.next_round()
+        states = {client: first.store.get(client) for client in range(5)}
+        initial = InitialWeights(first.state["weights"], states)
+        expected = first.evaluate()
+        with Simulation(other, initial=initial, compute=compute) as second:
+            found = second.evaluate()
+    assert sum(len(state["personal"]) for state in states.values()) == 5 * 4
+    assert {int(state["participations"]) for state in states.values()} == {0, 1}
+    assert [found[name] for name in ("ga", "pa_before")] == [
+        expected[name] for name in ("ga", "pa_before")
+    ]
+
+
+def test_a_simulation_does_not_ignore_the_setting(trained, compute):
+    with (
+        Simulation(of("fedprox", trained("fedavg")), compute=compute) as simulation,
+        refuses("warm_start", "only a `Run` reads these weights"),
+    ):
+        simulation.next_round()
+
+
+def test_runs_without_it_are_the_same_experiments(trained):
+    plain, warm = of("fedprox"), of("fedprox", trained("fedavg"))
+    settings = {name: value for name, value in plain.to_settings().items() if name != "warm_start"}
+    earlier = ExperimentConfig.from_record(settings)
+    assert earlier.digest() == plain.digest() != warm.digest()
+    assert "warm_start" in run_directory.path_settings()
+
+
+def test_a_finished_run_does_not_look_at_the_other_one(trained, options, tmp_path):
+    shutil.copytree(trained("fedavg"), tmp_path / "other")
+    config = of("fedprox", tmp_path / "other")
+    summary = run_experiment(config, tmp_path / "run", options)
+    shutil.rmtree(tmp_path / "other")
+    warm_start.check([(config, tmp_path / "run")], overwrite=False)
+    assert run_experiment(config, tmp_path / "run", options) == summary
+    with refuses("warm_start", "holds no run"):
+        run_experiment(config, tmp_path / "run", options, overwrite=True)
+    assert (tmp_path / "run" / "summary.json").exists()

@@ -1,0 +1,73 @@
+"""Weights from which a simulation starts, instead of random ones."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_pcdd.errors import SettingError
+from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.federated.weights import variables_of
+
+
+@dataclasses.dataclass(frozen=True)
+class InitialWeights:
+    """The trained weights of another simulation, of the same method or of another one.
+
+    Attributes:
+        weights: the server's weights, as `simulation.state["weights"]`.
+        clients: states of clients by their numbers, as `simulation.store.get(client)`; only
+            `personal` and `participations` are used. Without effect unless both methods keep
+            variables at the clients.
+        source: where the weights are from, for errors.
+    """
+
+    weights: Mapping[str, Sequence[Any]]
+    clients: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    source: str = "initial"
+
+    def fitting(self, spec: TrainingSpec, num_clients: int) -> InitialWeights:
+        """The same weights, without states of clients if the method keeps no variables there.
+
+        Args:
+            spec: what is trained from these weights.
+            num_clients: number of clients.
+
+        Raises:
+            SettingError: the network or a client's personal part has other variables, or there are
+                more clients.
+        """
+        # A method keeps variables at all clients or at none.
+        first = next(iter(self.clients.values()), {"personal": ()})
+        with spec.outline() as net:
+            variables, kept = variables_of(net), net.kept
+            differences = [
+                _difference(f"server/weights/{name}", self.weights.get(name, ()), of_group)
+                for name, of_group in variables.items()
+            ]
+            clients = self.clients if kept and first["personal"] else {}
+            differences += [
+                _difference(f"clients/{client}/personal", clients[client]["personal"], kept)
+                for client in clients
+            ]
+        differences = [text for text in differences if text]
+        if not differences and max(clients, default=-1) >= num_clients:
+            differences = [f"it has a client {max(clients)}, and there are {num_clients} clients"]
+        if differences:
+            reason = f"does not fit the network of {spec.method.name}: {differences[0]}"
+            raise SettingError("warm_start", self.source, reason)
+        return dataclasses.replace(self, clients=clients)
+
+
+def _difference(place: str, given: Sequence[Any], variables: Sequence[Any]) -> str | None:
+    """How given arrays differ from variables in number, shape or type; None if they do not."""
+    if len(given) != len(variables):
+        return f"{place} has {len(given)} variables there, and {len(variables)} here"
+    for index, (array, variable) in enumerate(zip(given, variables, strict=True)):
+        there, here = (
+            f"{value.dtype.name}{list(value.shape)}".replace(" ", "") for value in (array, variable)
+        )
+        if there != here:
+            return f"{place}/{index} is {there} there, and {here} here"
+    return None
