@@ -30,20 +30,20 @@ from tff_pcdd.training.start import finished_result
 
 _logger = logging.getLogger(__name__)
 
-# The package is that of this process, and the module path too: modules of the user's may lie beside
-# a script.
+# The module path is that of this process, because modules of the user's may lie beside a script. So
+# is the package, although its folder need not be on the path.
 _PROGRAM = """\
-import sys
+import importlib.util, sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
-folder, path = connection.recv()
-sys.path[:] = folder, *path
-import tff_pcdd
-sys.path[:] = path
+package, sys.path[:] = connection.recv()
+spec = importlib.util.spec_from_file_location("tff_pcdd", package)
+sys.modules["tff_pcdd"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["tff_pcdd"])
 from tff_pcdd.studies.run_process import main
 main(connection)
 """
-_FOLDER = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[1] / "__init__.py")
 # Signals of a terminal reach all processes that it has started; only this one handles them.
 _OF_TERMINALS = (signal.SIGINT, signal.SIGHUP)
 # Seconds that the system needs at most to end a process that has closed its connection.
@@ -74,7 +74,7 @@ class _Process:
                 pass_fds=[there.fileno()],
                 env=environment,
             )
-        self._send(self.connection.send, (_FOLDER, sys.path))
+        self._send(self.connection.send, (_PACKAGE, sys.path))
         self._send(self.connection.send, setup)
 
     def request(self, function: Callable[..., Any], *arguments: Any) -> None:
