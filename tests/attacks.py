@@ -16,8 +16,9 @@ LABEL = {
 
 # The environment's packages that the programs import, or try to.
 PACKAGES = (
-    *("absl", "dp_accounting", "etils", "google", "h5py", "jax", "keras", "matplotlib", "numpy"),
-    *("pandas", "PIL", "ray", "scipy", "sklearn", "tensorboard", "tensorflow", "threadpoolctl"),
+    *("absl", "cloudpickle", "dp_accounting", "etils", "google", "h5py", "jax", "keras"),
+    *("matplotlib", "numpy", "pandas", "PIL", "ray", "scipy", "sklearn"),
+    *("tensorboard", "tensorflow", "threadpoolctl"),
     *("tensorflow_datasets", "tensorflow_federated", "tqdm", "tree", "typing_extensions"),
     *("IPython", "jax_plugins", "sitecustomize", "usercustomize", "tensorflow_io", "yaml"),
 )

@@ -43,6 +43,16 @@ def test_nor_by_a_run(hostile):
     assert (folder / "run" / "summary.json").exists()
 
 
+def test_nor_by_runs_at_the_same_time(hostile):
+    folder, trace = hostile
+    size = ("--rounds=1", "--local_epochs=1", "--max_train_samples=20", "--num_clients=5")
+    flags = (*size, "--noprogress", "--noreport", "--parallel_runs=2", "--output_dir=runs")
+    status, _, err = _run(folder, "tasks.compare", "--algorithms=fedavg,fedprox", *flags)
+    assert not trace.exists()
+    assert status == 0, err
+    assert (folder / "runs" / "comparison.md").exists()
+
+
 def test_the_package_comes_from_the_clone(hostile, tmp_path):
     """Not from the working directory, if the clone is elsewhere on the module path."""
     folder, trace = hostile

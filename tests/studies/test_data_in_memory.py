@@ -4,7 +4,6 @@ import pytest
 
 from tff_pcdd.data import cache
 from tff_pcdd.studies import run_process, study
-from tff_pcdd.studies.run_process import Job
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
@@ -38,7 +37,7 @@ def test_in_the_process_of_the_study(seen, tmp_path):
 
 def test_in_a_process_that_computes_runs(seen, tmp_path):
     cache.keep()
-    job = Job(CONFIG, tmp_path / "a", RunOptions(), False, "a", 1, {})
+    run = StudyRun(CONFIG, tmp_path / "a")
     for _ in range(2):
-        assert run_process.compute(None, job) == {"seed": 0}
+        assert run_process.compute(None, run, RunOptions(), False, "a", 1) == {"seed": 0}
     assert seen[0] is seen[1]

@@ -4,6 +4,7 @@ import csv
 import dataclasses
 import logging
 import os
+import pathlib
 import pickle
 import sys
 
@@ -22,8 +23,7 @@ from tff_pcdd.studies import (
     study,
 )
 from tff_pcdd.studies.parallel_runs import _Display, _Running
-from tff_pcdd.studies.run_process import Job, News
-from tff_pcdd.studies.study import Failure
+from tff_pcdd.studies.study import Failure, StudyRun
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, History, RunOptions
 from tff_pcdd.training import callbacks as progress
 
@@ -314,8 +314,9 @@ def computed(monkeypatch):
         ):
             monkeypatch.setattr(module, name, lambda *_: None)
         monkeypatch.setattr(logging.root, "handlers", logging.root.handlers[:])
-        job = Job(CONFIGS[0], os.path.curdir, options or RunOptions(), False, "label", 3, {})
-        connection = Connection(*[(run_process.compute, job)] * runs)
+        run = StudyRun(CONFIGS[0], pathlib.Path())
+        request = run_process.compute, run, options or RunOptions(), False, "label", 3
+        connection = Connection(*[request] * runs)
         run_process.main(connection)
         return connection.sent
 
@@ -329,9 +330,9 @@ def test_a_run_in_a_process_reports_stages_and_messages(computed):
         return {"seed": config.seed}
 
     news = [
-        News("stage", "loading data"),
-        News("log", ("root", logging.WARNING, "label is unusual")),
-        News("end", {"seed": 0}),
+        ("stage", "loading data"),
+        ("log", ("root", logging.WARNING, "label is unusual")),
+        ("end", {"seed": 0}),
     ]
     assert computed(train, runs=2) == 2 * news
 
@@ -348,8 +349,7 @@ def test_a_run_that_fails_in_a_process(error, sent, computed):
     def train(*arguments, **options):
         raise error
 
-    (news,) = computed(train)
-    outcome = news.value
+    ((_, outcome),) = computed(train)
     assert outcome.text.startswith("Traceback (most recent call last):")
     assert outcome.text.strip().splitlines()[-1].endswith(str(error))
     assert type(outcome.error) is (type(error) if sent else type(None))
@@ -362,8 +362,8 @@ def test_settings_of_a_run_in_a_process(computed):
         return {"clients": options.compute.runtime.client_parallelism, "bar": options.progress}
 
     given = ComputeOptions(runtime=runtime.create("inprocess", client_parallelism=7))
-    assert computed(train)[0].value == {"clients": 3, "bar": False}
-    assert computed(train, RunOptions(compute=given))[0].value == {"clients": 7, "bar": False}
+    assert computed(train)[0][1] == {"clients": 3, "bar": False}
+    assert computed(train, RunOptions(compute=given))[0][1] == {"clients": 7, "bar": False}
 
 
 def test_the_check_of_settings_in_a_process(caplog):
@@ -396,9 +396,9 @@ def test_the_rounds_of_a_run_are_reported(monkeypatch):
     Run.simulation.round = 2
     report.on_round(Run, Run.history.append({"round": 2}))
     assert connection.sent == [
-        News("begin", (0, 4, "first round")),
-        News("round", (1, 4, "0.5 s/round, GA=20.0")),
-        News("round", (2, 4, "0.5 s/round, GA=20.0")),
+        ("begin", (0, 4, "first round")),
+        ("round", (1, 4, "0.5 s/round, GA=20.0")),
+        ("round", (2, 4, "0.5 s/round, GA=20.0")),
     ]
 
 
@@ -406,8 +406,8 @@ def test_the_rounds_of_a_run_are_reported(monkeypatch):
 
 
 def running(number, **progress):
-    job = Job(CONFIGS[number], "", RunOptions(), False, f"[{number + 1}/9] fedavg {number}", 1, {})
-    return _Running(number, f"fedavg {number}", job, **progress)
+    run = StudyRun(CONFIGS[number], pathlib.Path(), f"fedavg {number}")
+    return _Running(number, run, f"[{number + 1}/9] {run.label}", **progress)
 
 
 @pytest.mark.parametrize("terminal", [False, True])
@@ -456,10 +456,10 @@ def test_without_progress_nothing_is_shown(capsys):
 
 def test_messages_that_all_runs_repeat_are_shown_once(caplog):
     computer = parallel_runs.ParallelRuns(ParallelOptions(2), None)
-    news = News("log", ("tff_pcdd", logging.WARNING, "has no effect"))
-    computer._take(0, news)
-    computer._take(1, news)
+    news = ("log", ("tff_pcdd", logging.WARNING, "has no effect"))
+    computer._take(0, *news)
+    computer._take(1, *news)
     computer._running[0] = running(0)
-    computer._take(0, news)
-    computer._take(0, News("log", ("tff_pcdd", logging.WARNING, "is unusual")))
+    computer._take(0, *news)
+    computer._take(0, "log", ("tff_pcdd", logging.WARNING, "is unusual"))
     assert caplog.messages == ["has no effect", "fedavg 0: is unusual"]

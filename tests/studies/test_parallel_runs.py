@@ -101,15 +101,25 @@ def test_a_process_computes_many_runs(tmp_path):
 
 
 def test_processes_stay_from_one_list_of_runs_to_the_next(tmp_path):
-    """As between the rungs of a sweep."""
+    """As between the rungs of a sweep; one that dies there is replaced."""
+    found = []
     with study.computer(OPTIONS, TWO) as computer:
-        for seeds in ((0, 1), (2, 3)):
+        for seeds in ((0, 1), (2, 3), (4, 5)):
             runs = [
                 study.StudyRun(config, tmp_path / "fedavg" / f"seed_{config.seed}")
                 for config in configs(*seeds)
             ]
             study.run_all(runs, tmp_path, computer, overwrite=False, after_each=lambda _: None)
-    assert len({process for seed in range(4) for process, *_ in processes(tmp_path, seed)}) == 2
+            found.append(
+                {int(process) for seed in seeds for process, *_ in processes(tmp_path, seed)}
+            )
+            if len(found) == 2:
+                dies, stays = found[0]
+                os.kill(dies, signal.SIGKILL)
+    assert len(found[0]) == 2
+    assert found[1] == found[0]
+    assert stays in found[2]
+    assert dies not in found[2]
 
 
 def test_runs_are_computed_at_the_same_time(tmp_path):

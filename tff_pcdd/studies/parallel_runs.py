@@ -23,27 +23,27 @@ from tff_pcdd import stages
 from tff_pcdd.runtime import RuntimeStartError, processes
 from tff_pcdd.studies import run_process
 from tff_pcdd.studies.parallel import ParallelOptions
-from tff_pcdd.studies.run_process import Job, News, Setup
+from tff_pcdd.studies.run_process import Setup
 from tff_pcdd.studies.study import Failure, StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, callbacks, trackers
 from tff_pcdd.training.start import finished_result
 
 _logger = logging.getLogger(__name__)
 
-# The package is that of this process, and the module path too: modules of the user's may lie beside
-# a script.
+# The module path is that of this process, because modules of the user's may lie beside a script. So
+# is the package, although its folder need not be on the path.
 _PROGRAM = """\
-import sys
+import importlib.util, sys
 from multiprocessing.connection import Connection
 connection = Connection(int(sys.argv[1]))
-folder, path = connection.recv()
-sys.path[:] = folder, *path
-import tff_pcdd
-sys.path[:] = path
+package, sys.path[:] = connection.recv()
+spec = importlib.util.spec_from_file_location("tff_pcdd", package)
+sys.modules["tff_pcdd"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(sys.modules["tff_pcdd"])
 from tff_pcdd.studies.run_process import main
 main(connection)
 """
-_FOLDER = str(Path(__file__).parents[2])
+_PACKAGE = str(Path(__file__).parents[1] / "__init__.py")
 # Signals of a terminal reach all processes that it has started; only this one handles them.
 _OF_TERMINALS = (signal.SIGINT, signal.SIGHUP)
 # Seconds that the system needs at most to end a process that has closed its connection.
@@ -74,7 +74,7 @@ class _Process:
                 pass_fds=[there.fileno()],
                 env=environment,
             )
-        self._send(self.connection.send, (_FOLDER, sys.path))
+        self._send(self.connection.send, (_PACKAGE, sys.path))
         self._send(self.connection.send, setup)
 
     def request(self, function: Callable[..., Any], *arguments: Any) -> None:
@@ -87,12 +87,16 @@ class _Process:
         with contextlib.suppress(BrokenPipeError, ConnectionResetError):
             send(value)
 
-    def news(self) -> News | None:
-        """The next news, for which it waits; None if the process has died."""
+    def news(self) -> tuple[str, Any] | None:
+        """The kind and value of the next news, see `run_process`; None if the process has died."""
         try:
             return self.connection.recv()
         except (EOFError, OSError):
             return None
+
+    @property
+    def has_ended(self) -> bool:
+        return self._process.poll() is not None
 
     def describe_end(self) -> str:
         """How the process has ended, after its last news."""
@@ -134,12 +138,16 @@ class _Display:
         self._written = 0.0
         stages.leave()
         self._bar = tqdm.tqdm(
+            desc=self._description(),
             total=runs,
             bar_format=_ALL_RUNS,
             leave=False,
             dynamic_ncols=True,
             disable=not (shown and sys.stderr.isatty()),
         )
+
+    def _description(self) -> str:
+        return f"{self._finished} of {self._runs} runs"
 
     def update(self, running: Sequence[_Running], *, at_once: bool = True) -> None:
         """Shows the runs that are being computed; a part of a run counts as this part.
@@ -152,7 +160,7 @@ class _Display:
         if not at_once and now < self._written + _PAUSE:
             return
         self._written = now
-        self._bar.set_description_str(f"{self._finished} of {self._runs} runs", refresh=False)
+        self._bar.set_description_str(self._description(), refresh=False)
         self._bar.set_postfix_str(", ".join(run.describe() for run in running), refresh=False)
         self._bar.n = self._finished + sum(run.share for run in running)
         self._bar.refresh()
@@ -165,7 +173,7 @@ class _Display:
                 run.last_round,
                 time.monotonic() - run.began,
                 initial=run.first_round,
-                prefix=run.job.label,
+                prefix=run.label,
                 bar_format=callbacks.FORMAT,
                 postfix=run.text,
                 ascii=not (sys.stderr.encoding or "").lower().startswith("utf"),
@@ -188,8 +196,9 @@ class _Running:
 
     Attributes:
         number: its position in the study.
-        name: its name in messages.
-        job: what its process has been asked for.
+        run: the run.
+        label: its name in the progress display.
+        overwrite: whether its process deletes earlier results.
         tries: the number of processes that have tried to compute it.
         has_begun: whether a process has begun to write in its directory.
         began: when its first round began.
@@ -198,8 +207,9 @@ class _Running:
     """
 
     number: int
-    name: str
-    job: Job
+    run: StudyRun
+    label: str
+    overwrite: bool = False
     tries: int = 1
     has_begun: bool = False
     began: float = 0.0
@@ -216,8 +226,8 @@ class _Running:
 
     def describe(self) -> str:
         if self.stage or not self.has_begun:
-            return f"{self.name} {self.stage or 'starting'} …"
-        return f"{self.name} {self.rounds}/{self.last_round}"
+            return f"{self.run.label} {self.stage or 'starting'} …"
+        return f"{self.run.label} {self.rounds}/{self.last_round}"
 
 
 class ParallelRuns:
@@ -286,11 +296,12 @@ class ParallelRuns:
         self._display = _Display(runs, shown=self._options.progress)
 
     def _wait_for_check(self, place: int) -> None:
-        while (news := self._process(place).news()) is not None:
-            if news.kind != "end":
-                self._take(place, news)
-            elif isinstance(news.value, Failure):
-                raise news.value.error or RuntimeError(news.value.text)
+        while (news := self._processes[place].news()) is not None:
+            kind, value = news
+            if kind != "end":
+                self._take(place, kind, value)
+            elif isinstance(value, Failure):
+                raise value.error or RuntimeError(value.text)
             else:
                 return
         how = self._processes.pop(place).describe_end()
@@ -318,10 +329,8 @@ class ParallelRuns:
             trackers.prepare(self._options.tracker_names())
             self._trackers_prepared = True
         place = min(set(range(self._parallel.parallel_runs)).difference(self._running))
-        clients = self._parallel.clients_at_a_time(place)
-        job = Job(run.config, run.folder, self._options, overwrite, label, clients, run.limits)
-        self._running[place] = _Running(number, run.label or label, job)
-        self._process(place).request(run_process.compute, job)
+        self._running[place] = _Running(number, run, label)
+        self._compute(place, overwrite=overwrite)
         self._show()
 
     def wait(self, seconds: float | None = None) -> tuple[int, Mapping[str, Any] | Failure] | None:
@@ -341,23 +350,30 @@ class ParallelRuns:
             places = {self._processes[place].connection: place for place in self._running}
             for ready in connection.wait([*places], left):
                 place = places[ready]  # type: ignore[index]
-                news = self._processes[place].news()
-                if news is None:
+                if (news := self._processes[place].news()) is None:
                     self._try_again(place)
-                elif news.kind == "end":
-                    self._end(place, news.value)
+                elif news[0] == "end":
+                    self._end(place, news[1])
                 else:
-                    self._take(place, news)
+                    self._take(place, *news)
         return self._outcomes.popleft()
 
     def count(self) -> None:
         """Counts a run as done in the progress display."""
         assert self._display is not None
         self._display.count()
+        self._show()
+
+    def _compute(self, place: int, *, overwrite: bool) -> None:
+        """Asks the process at a place to compute its run."""
+        run, clients = self._running[place], self._parallel.clients_at_a_time(place)
+        run.overwrite = overwrite
+        request = run.run, self._options, overwrite, run.label, clients
+        self._process(place).request(run_process.compute, *request)
 
     def _process(self, place: int) -> _Process:
-        """The process that computes the runs at a place."""
-        if place not in self._processes:
+        """The process that computes the runs at a place; a new one if it has died meanwhile."""
+        if place not in self._processes or self._processes[place].has_ended:
             setup = Setup.of(tuple(self._options.modules), self._parallel.cores(place))
             self._processes[place] = _Process(setup, self._parallel.environment(place))
         return self._processes[place]
@@ -370,12 +386,11 @@ class ParallelRuns:
             self._end(place, Failure(f"the process of the run {how}, like the one before"))
             return
         _logger.warning(
-            "%s: its process %s; a new one continues from the last checkpoint", run.job.label, how
+            "%s: its process %s; a new one continues from the last checkpoint", run.label, how
         )
         run.tries += 1
         # Only what is older than this study is deleted.
-        run.job = run.job._replace(overwrite=run.job.overwrite and not run.has_begun)
-        self._process(place).request(run_process.compute, run.job)
+        self._compute(place, overwrite=run.overwrite and not run.has_begun)
 
     def _end(self, place: int, outcome: Any) -> None:
         """Takes the outcome of a run."""
@@ -383,27 +398,26 @@ class ParallelRuns:
         if self._display is not None and run.has_begun:
             self._display.end(run)
         self._outcomes.append((run.number, outcome))
-        self._show()
 
-    def _take(self, place: int, news: News) -> None:
+    def _take(self, place: int, kind: str, value: Any) -> None:
         """Takes what a process reports."""
         run = self._running.get(place)
-        if news.kind == "log":
-            name, level, text = news.value
+        if kind == "log":
+            name, level, text = value
             # What is not about a single run is shown once, although several processes report it.
             if text in self._messages:
                 return
             if run is None:
                 self._messages.add(text)
-            _log(text if run is None else f"{run.name}: {text}", name, level)
+            _log(text if run is None else f"{run.run.label}: {text}", name, level)
         elif run is not None:
-            if news.kind == "stage":
-                run.stage = news.value
+            if kind == "stage":
+                run.stage = value
             else:
-                run.rounds, run.last_round, run.text = news.value
-                if news.kind == "begin":
+                run.rounds, run.last_round, run.text = value
+                if kind == "begin":
                     run.has_begun, run.began, run.first_round = True, time.monotonic(), run.rounds
-            self._show(at_once=news.kind != "round")
+            self._show(at_once=kind != "round")
 
     def _show(self, *, at_once: bool = True) -> None:
         if self._display is not None:

@@ -1,7 +1,12 @@
 """A process that computes runs of a study, one after the other; `parallel_runs` starts it.
 
-It receives requests from the process of the study through a connection, and sends back what happens
-to a run: its stages, rounds and log messages, and in the end its summary or why it failed.
+It receives requests from the process of the study through a connection, and sends back pairs of a
+kind and a value:
+
+- "stage": what it does, or an empty text when that ends;
+- "begin" and "round": the number of rounds so far of a run, its last round, and a text;
+- "log": the logger, the level and the text of a message;
+- "end": what the request has returned, such as the summary of a run, or a `Failure`.
 """
 
 from __future__ import annotations
@@ -17,14 +22,13 @@ import sys
 import threading
 from collections.abc import Mapping, Sequence
 from multiprocessing.connection import Connection
-from pathlib import Path
 from typing import Any, NamedTuple
 
 from tff_pcdd import heavy, modules, stages
 from tff_pcdd.data import cache
 from tff_pcdd.experiment import planning
 from tff_pcdd.runtime import launcher
-from tff_pcdd.studies.study import Failure
+from tff_pcdd.studies.study import Failure, StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, callbacks, run_experiment
 
 # Loggers that get the same levels as in the process of the study.
@@ -55,38 +59,6 @@ class Setup(NamedTuple):
         return cls(os.getpid(), modules, levels, cores)
 
 
-class News(NamedTuple):
-    """What a process of runs sends.
-
-    Attributes:
-        kind: "stage", "begin", "round", "log" or "end".
-        value: for "stage", its text, which is empty when it ends; for "begin" and "round", the
-            number of rounds so far, the last round and a text; for "log", the logger, the level and
-            the message; for "end", what the request has returned, or a `Failure`.
-    """
-
-    kind: str
-    value: Any
-
-
-class Job(NamedTuple):
-    """A run to compute.
-
-    Attributes:
-        config, folder, options, overwrite, label: as for `run_experiment`.
-        clients: number of clients that train at the same time, unless the settings say.
-        limits: further arguments of `run_experiment`, see `StudyRun.limits`.
-    """
-
-    config: ExperimentConfig
-    folder: Path
-    options: RunOptions
-    overwrite: bool
-    label: str
-    clients: int
-    limits: Mapping[str, Any]
-
-
 class Sender(logging.Handler):
     """Sends news to the process of the study, log messages among them, from any thread."""
 
@@ -97,7 +69,7 @@ class Sender(logging.Handler):
 
     def send(self, kind: str, value: Any) -> None:
         with self._sends:
-            self._connection.send(News(kind, value))
+            self._connection.send((kind, value))
 
     def emit(self, record: logging.LogRecord) -> None:
         try:
@@ -186,20 +158,28 @@ def check(sender: Sender, configs: Sequence[ExperimentConfig]) -> None:
     planning.check_all(configs)
 
 
-def compute(sender: Sender, job: Job) -> Mapping[str, Any]:
-    """Computes a run, and returns its summary."""
-    options = job.options
+def compute(
+    sender: Sender, run: StudyRun, options: RunOptions, overwrite: bool, label: str, clients: int
+) -> Mapping[str, Any]:
+    """Computes a run, and returns its summary.
+
+    Args:
+        sender: gets the rounds.
+        run: the run.
+        options, overwrite, label: as for `run_experiment`.
+        clients: number of clients that train at the same time, unless the options say.
+    """
     runtime: Any = options.compute.runtime
     # Results do not depend on how many clients train at the same time.
     if getattr(runtime, "client_parallelism", 0) is None:
-        runtime = dataclasses.replace(runtime, client_parallelism=job.clients)
+        runtime = dataclasses.replace(runtime, client_parallelism=clients)
     where = dataclasses.replace(options.compute, runtime=runtime)
     return run_experiment(
-        job.config,
-        job.folder,
+        run.config,
+        run.folder,
         dataclasses.replace(options, compute=where, progress=False),
-        overwrite=job.overwrite,
-        label=job.label,
+        overwrite=overwrite,
+        label=label,
         callbacks=[Report(sender)],
-        **job.limits,
+        **run.limits,
     )
