@@ -64,6 +64,23 @@ def state_home(tmp_path_factory):
 
 
 @pytest.fixture
+def undrawn(request, monkeypatch):
+    """Pictures of studies are empty files: drawing takes most of the time if nothing is trained.
+
+    A test with the mark `draws` draws them.
+    """
+    from tff_pcdd import files
+    from tff_pcdd.training import plots
+
+    def save(figure, path):
+        files.make_directory(path.parent)
+        files.write_text(path, "")
+
+    if request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(plots, "save", save)
+
+
+@pytest.fixture
 def golden():
     """Loads a golden file by name: `golden("fedgela")` is a mapping of names to arrays.
 
