@@ -39,7 +39,9 @@ def pytest_collection_modifyitems(items):
     With `--dist=loadgroup`, what the tests of a file or folder share is made once.
     """
     for item in items:
-        if _LONG_FIXTURES & set(item.fixturenames):
+        # Not parameters of the same name.
+        fixtures = set(item.fixturenames) - set(item.callspec.params if "[" in item.name else ())
+        if _LONG_FIXTURES & fixtures:
             item.add_marker(pytest.mark.integration)
         file = item.location[0]
         folder = next((folder for folder in _SHARING if file.startswith(folder)), None)
