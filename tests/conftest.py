@@ -39,7 +39,9 @@ def pytest_collection_modifyitems(items):
     With `--dist=loadgroup`, what the tests of a file or folder share is made once.
     """
     for item in items:
-        if _LONG_FIXTURES & set(item.fixturenames):
+        # Not parameters of the same name.
+        fixtures = set(item.fixturenames) - set(item.callspec.params if "[" in item.name else ())
+        if _LONG_FIXTURES & fixtures:
             item.add_marker(pytest.mark.integration)
         file = item.location[0]
         folder = next((folder for folder in _SHARING if file.startswith(folder)), None)
@@ -61,6 +63,23 @@ def state_home(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("XDG_STATE_HOME", str(tmp_path_factory.mktemp("state")))
         yield
+
+
+@pytest.fixture
+def undrawn(request, monkeypatch):
+    """Pictures of studies are empty files: drawing takes most of the time if nothing is trained.
+
+    A test with the mark `draws` draws them.
+    """
+    from tff_pcdd import files
+    from tff_pcdd.training import plots
+
+    def save(figure, path):
+        files.make_directory(path.parent)
+        files.write_text(path, "")
+
+    if request.node.get_closest_marker("draws") is None:
+        monkeypatch.setattr(plots, "save", save)
 
 
 @pytest.fixture

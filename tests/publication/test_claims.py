@@ -15,6 +15,8 @@ from tests.studies.fake_sweep import Training, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.studies import study, sweep_methods
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 NOTES = """\

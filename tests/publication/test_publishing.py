@@ -22,6 +22,8 @@ from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study, sweep_methods
 from tff_pcdd.training import History
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 # GA over FedAvg's 50 + seed, by method and seed.

@@ -159,7 +159,10 @@ def test_own_method_and_own_data(tmp_path, placement):
     assert "ray" not in output.lower() + errors.lower(), errors
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.rare), signal.SIGKILL],
+)
 def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
     flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=2", "--noprogress"]
     process = _train(tmp_path, *flags, start_new_session=True)

@@ -136,7 +136,10 @@ def test_worker_ends_when_its_user_is_interrupted_during_a_call():
     assert _wait_until_gone(pid)
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number",
+    [pytest.param(signal.SIGINT, marks=pytest.mark.rare), signal.SIGTERM, signal.SIGKILL],
+)
 def test_worker_ends_when_its_user_is_terminated(number):
     user = _start_user(_WAITS, "")
     pid = int(user.stdout.readline())

@@ -13,6 +13,8 @@ from tff_pcdd.studies import compare, comparison, comparison_tables, study
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 def configs(algorithms=("fedavg", "fedgela"), seeds=(0, 1), **settings):
     return [
@@ -60,6 +62,7 @@ def runs_of(results, folder=None):
     ]
 
 
+@pytest.mark.draws
 def test_folders_of_methods_seeds_and_partitions(computed, tmp_path):
     comparison.compare(configs(), tmp_path / "one")
     wanted = [f"{m}/seed_{s}" for m in ("fedavg", "fedgela") for s in (0, 1)]

@@ -20,6 +20,8 @@ from tests.studies.fake_sweep import (
 from tff_pcdd.studies import Halving, dry_run, method_sweep_tables, study, sweep_methods
 from tff_pcdd.studies.study import StudyRun
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 
 @pytest.fixture
 def training(monkeypatch, tmp_path):
@@ -33,6 +35,7 @@ def read(path):
         return list(csv.DictReader(file))
 
 
+@pytest.mark.draws
 def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
     result = sweep_methods(points(), tmp_path)
     assert training.trained == {

@@ -9,6 +9,8 @@ from tests.data.refusals import refuses
 from tff_pcdd.studies import Outcome, Point, study, sweep, sweep_plots
 from tff_pcdd.training import ExperimentConfig
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 # Validation and test accuracies by (rate, seed): the best on test data is not the best to choose.
 VALIDATION = {("0.01", 0): 50, ("0.01", 1): 60, ("0.1", 0): 80, ("0.1", 1): 20, ("1", 0): 40}
 TEST = {"0.01": 30.0, "0.1": 90.0, "1": 20.0}
@@ -56,6 +58,7 @@ def computed(monkeypatch):
     return folders
 
 
+@pytest.mark.draws
 def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     result = sweep(POINTS, tmp_path)
     assert [str(folder.relative_to(tmp_path)) for folder in computed] == [
