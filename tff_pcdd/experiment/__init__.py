@@ -1,1 +1,1 @@
-"""Experiments in memory: settings, and a simulation of a federation; no file is written here."""
+"""Experiments in memory: settings, simulation, accuracies and history; no file is written here."""

@@ -1,1 +1,1 @@
-"""What runs and comparisons have left in their directories, read back with limits."""
+"""Results: reads back what runs and comparisons have left, and says which of them count."""

@@ -1,4 +1,4 @@
-"""Studies of many runs: comparisons of methods, sweeps over settings, reports on partitions.
+"""Studies of many runs: comparisons of methods, sweeps over settings.
 
 from tff_pcdd.studies import compare
 from tff_pcdd.training import ExperimentConfig

@@ -1,4 +1,4 @@
-"""Experiments: settings, simulation in memory, and runs in a directory.
+"""Runs in a directory: rounds, checkpoints and callbacks; and the names of experiments.
 
 from tff_pcdd.training import ExperimentConfig, run_experiment
 
