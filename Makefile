@@ -14,7 +14,7 @@ DEMO_DIR ?= runs/demo
 # project's machines have cores, as some wait for processes that they started.
 TEST_WORKERS ?= 3
 # The tests of a file run in one process, which makes once what they share.
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadgroup
+PYTEST = $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving

@@ -32,20 +32,26 @@ def pytest_addoption(parser):
     )
 
 
-@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
-    """Marks tests whose fixtures take long, and keeps tests that share something in one process.
-
-    With `--dist=loadgroup`, what the tests of a file or folder share is made once.
-    """
+    """Marks tests whose fixtures take long."""
     for item in items:
         # Not parameters of the same name.
         fixtures = set(item.fixturenames) - set(item.callspec.params if "[" in item.name else ())
         if _LONG_FIXTURES & fixtures:
             item.add_marker(pytest.mark.integration)
-        file = item.location[0]
-        folder = next((folder for folder in _SHARING if file.startswith(folder)), None)
-        item.add_marker(pytest.mark.xdist_group(folder or file))
+
+
+@pytest.hookimpl(optionalhook=True)  # xdist may be switched off
+def pytest_xdist_make_scheduler(config, log):
+    """With `--dist=loadfile`, tests that share something run in one process, which makes it."""
+    from xdist.scheduler import LoadFileScheduling
+
+    class Scheduling(LoadFileScheduling):
+        def _split_scope(self, nodeid):
+            file = super()._split_scope(nodeid)
+            return next((folder for folder in _SHARING if file.startswith(folder)), file)
+
+    return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
 def pytest_collection_finish(session):

@@ -47,6 +47,7 @@ def test_flamby_s_layout(call, succeed, tmp_path):
     assert err == f"train: error: {reason}: {broken}\n"
 
 
+@pytest.mark.rare
 def test_imagenet_lt_s_layout(succeed, tmp_path):
     root, run = tmp_path / "imagenet", tmp_path / "run"
     for part, number in (("train", 8), ("val", 2), ("test", 4)):

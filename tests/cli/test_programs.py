@@ -159,6 +159,7 @@ PERSONAL = (
 )
 
 
+@pytest.mark.rare
 def test_what_clients_keep_survives_a_kill(start, succeed, tmp_path):
     """φ of clients in and out of the cohorts, bit for bit, and the summary of a run left alone."""
     whole, broken = tmp_path / "whole", tmp_path / "broken"
@@ -254,6 +255,7 @@ def test_a_finished_comparison_computes_nothing(compared, call_here):
     assert [touched(folder) for folder in runs] == before
 
 
+@pytest.mark.rare
 def test_a_killed_comparison_goes_on(compared, start, succeed, tmp_path):
     """Killed in its third run: the two finished ones stay as they are, all numbers come out."""
     whole, printed, _ = compared
@@ -283,6 +285,7 @@ def test_a_killed_comparison_goes_on(compared, start, succeed, tmp_path):
         assert summary(folders[0]) == summary(folders[1])
 
 
+@pytest.mark.rare
 def test_two_processes_share_a_comparison(compared, start, tmp_path):
     """Started at the same time, both end with all results, and no run is computed twice."""
     whole, printed, _ = compared
