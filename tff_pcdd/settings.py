@@ -218,7 +218,7 @@ def _describe(cls: type, registered: tuple[tuple[type, ...], ...]) -> list[Setti
         elif kind == "choice":
             settings += _describe_choice(data)
         elif kind == "selection":
-            names = ", ".join(data["registry"].names())
+            names = ", ".join(data["registry"].names()) or "none is registered"
             text = f"{data['help']} Separated by commas: {names}."
             settings.append(Setting(data["registry"].setting, text, str, None, None, data["group"]))
     return settings

@@ -57,7 +57,7 @@ class RunOptions:
     )
     callbacks: tuple[Callback, ...] = selection(
         registry,
-        "Callbacks that your modules have registered, comma-separated; needs --import.",
+        "Callbacks that modules of your own have registered.",
         group="Output",
     )
     progress: bool = option(True, "Show a progress bar.", group="Output")
