@@ -116,6 +116,7 @@ def test_processes_stay_from_one_list_of_runs_to_the_next(tmp_path):
             if len(found) == 2:
                 dies, stays = found[0]
                 os.kill(dies, signal.SIGKILL)
+                _wait_until(lambda process=dies: not _runs(process))
     assert len(found[0]) == 2
     assert found[1] == found[0]
     assert stays in found[2]
