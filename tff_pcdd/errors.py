@@ -50,8 +50,12 @@ def one_of(value: Any, names: Iterable[str]) -> str:
         'choose one of fedavg, fedgela, fedmr; did you mean fedgela?'
         >>> one_of("sgd", ["fedavg", "fedgela", "fedmr"])
         'choose one of fedavg, fedgela, fedmr'
+        >>> one_of("norm", [])
+        'none is registered; import the module that registers it'
     """
     names = list(names)
+    if not names:
+        return "none is registered; import the module that registers it"
     given = value[:100].lower() if isinstance(value, str) else ""
     meant = difflib.get_close_matches(given, names, n=1, cutoff=0.7)
     question = f"; did you mean {meant[0]}?" if meant else ""

@@ -9,17 +9,17 @@ Your own callback overrides the hooks that it needs:
 
     run_experiment(config, "runs/mine", callbacks=[PrintGA()])
 
-A registered one can be chosen by its name, with `--callbacks=weight_norm`, and one with measures
+A registered one can be chosen by its name, with `--callbacks=norm`, and one with measures
 adds columns to metrics.csv, which summary.json, comparisons, reports and model cards show too:
 
     @register
-    class WeightNorm(Callback):
-        name = "weight_norm"
-        measures = (Measure("weight_norm", "weight norm", "L2 norm of the head", "", "", OWN),)
+    class Norm(Callback):
+        name = "norm"
+        measures = (Measure("norm", "weight norm", "L2 norm of the global weights", "", "", OWN),)
 
         def measure(self, run):
-            kernel = run.simulation.state["weights"]["trainable"][-1]
-            return {"weight_norm": float(np.linalg.norm(kernel))}
+            weights = tf.nest.flatten(run.simulation.state["weights"])
+            return {"norm": float(np.sqrt(sum(np.square(each).sum() for each in weights)))}
 """
 
 from __future__ import annotations
