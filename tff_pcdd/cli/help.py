@@ -108,7 +108,8 @@ def short(flags: Flags, doc: str) -> str:
     common = [name for name in flags.names() if name not in flags.settings or name in _COMMON]
     groups = dict.fromkeys(group.partition(" ")[0] for group in flags.groups)
     topics = {"groups": list(groups)}
-    topics |= {_COMPONENTS.get(r.setting, r.setting): r.names() for r in _registries(flags)}
+    known = {_COMPONENTS.get(r.setting, r.setting): r.names() for r in _registries(flags)}
+    topics |= {title: names for title, names in known.items() if names}
     named = [
         textwrap.fill(
             f"  {what}: {', '.join(names)}",
