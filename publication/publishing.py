@@ -227,7 +227,7 @@ def _curves(directory: Directory, results: Sequence[Result]) -> list[dict[str, A
     """curves.csv: GA after some of the rounds, a row for each method and seed."""
     rows = []
     for result in results:
-        history = result.load_history()
+        history = result.history
         if history is None:
             lines = directory.damaged()
             raise DamagedFileError(lines[0] if lines else f"{result.folder}: no {METRICS}")
@@ -334,7 +334,7 @@ def seconds(runs: Sequence[Mapping[str, History]], results: Sequence[Result]) ->
     In runs of earlier versions, a round that was not evaluated has no row; it counts like the next
     one that has.
     """
-    histories = [result.load_history() for result in results]
+    histories = [result.history for result in results]
     histories += [history for point in runs for history in point.values()]
     total = 0.0
     for history in histories:

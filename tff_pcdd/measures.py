@@ -67,16 +67,6 @@ class Measure:
         """Heading and meaning, for the legends of pictures."""
         return f"{self.heading}: {self.meaning}"
 
-    @property
-    def is_summarized(self) -> bool:
-        """Whether summary.json has its final and its best value."""
-        return self.group in (ACCURACY, HELD_OUT, METRIC, OWN)
-
-    @property
-    def is_tested(self) -> bool:
-        """Whether it is an accuracy or a metric on test samples."""
-        return self.group in (ACCURACY, METRIC)
-
 
 def _round(name: str, heading: str, meaning: str, unit: str = "", better: str = "lower") -> Measure:
     return Measure(name, heading, meaning, unit, better, ROUND, whole=True)
@@ -139,8 +129,8 @@ _HEAD = re.compile(r"ga_(\w+)")
 _METRIC = re.compile(r"(\w+)_(ga|pa|pa_before)")
 # Names of accuracies and diagnostics, which no column of a user's may have.
 _FAMILIES = re.compile(r"(ga|pa|va|diag)(_|$)")
-# Sums over a cohort that become columns.
-_SUMS = frozenset({"loss", "samples", "measured", "steps"})
+# Columns that every run may have, and sums over a cohort that become columns.
+_TAKEN = frozenset({*_BY_NAME, "loss", "samples", "measured", "steps"})
 
 
 def declare(measure: Measure) -> None:
@@ -149,15 +139,25 @@ def declare(measure: Measure) -> None:
     Raises:
         ValueError: its name is that of another column, or of a kind of columns, of every run.
     """
-    if is_taken(measure.name):
+    if _is_taken(measure.name):
         raise ValueError(f"{measure.name!r} is the name of another column of metrics.csv")
     _BY_NAME[measure.name] = measure
 
 
-def is_taken(name: str) -> bool:
+def _is_taken(name: str) -> bool:
     """Whether a name is that of a column, or of a kind of columns, of every run."""
-    built_in = name in _SUMS or any(name == measure.name for measure in _DECLARED)
-    return built_in or _FAMILIES.match(name) is not None
+    return name in _TAKEN or _FAMILIES.match(name) is not None
+
+
+def is_whole(name: str) -> bool:
+    """Whether a column has integers; asked for every cell, so without a declaration from the name.
+
+    Example:
+        >>> is_whole("round"), is_whole("ga"), is_whole("energy")
+        (True, False, False)
+    """
+    measure = _BY_NAME.get(name)
+    return measure is not None and measure.whole
 
 
 def check_names(names: Sequence[str], others: Collection[str] = ()) -> str:
@@ -168,7 +168,7 @@ def check_names(names: Sequence[str], others: Collection[str] = ()) -> str:
         others: the columns of other components of the run.
     """
     for name in names:
-        if name in others or is_taken(name):
+        if name in others or _is_taken(name):
             return f"{name!r}, the name of another column of metrics.csv"
         if names.count(name) > 1:
             return f"{name!r} twice"

@@ -8,6 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd import measures
+
 NO_VALUE = "–"
 
 
@@ -30,12 +32,21 @@ def spread(values: Sequence[float], digits: int, sign: str = "") -> str:
     return f"{text} ± {deviation(values):.{digits}f}" if len(values) > 1 else text
 
 
-def significant(values: Sequence[float]) -> str:
-    """Mean ± sample standard deviation as `spread`, with three significant digits."""
-    if not values:
-        return NO_VALUE
+def cell(key: str, values: Sequence[float]) -> str:
+    """Mean ± sample standard deviation of a value of summary.json.
+
+    Accuracies and metrics have one digit after the point, as in `spread`; other measures, whose
+    size is not known, have three significant digits.
+    """
+    if not is_own(key) or not values:
+        return spread(values, 1)
     text = f"{statistics.fmean(values):.3g}"
     return f"{text} ± {deviation(values):.2g}" if len(values) > 1 else text
+
+
+def is_own(key: str) -> bool:
+    """Whether a value of summary.json is a measure of a user's, of which none is the best."""
+    return measures.of_key(key).group == measures.OWN
 
 
 def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:

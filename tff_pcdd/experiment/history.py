@@ -218,7 +218,7 @@ def evaluated_in_full(row: Mapping[str, Any]) -> bool:
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None
-    if measures.of(name).whole:
+    if measures.is_whole(name):
         return int(value)
     number = float(value)
     return float(f"{number:.9g}") if number == number else None

@@ -14,8 +14,7 @@ from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.reading import Directory, name_of
 from tff_pcdd.results.runs import ALONE, Result, Results
 from tff_pcdd.studies.study import FAILURES
-from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG
-from tff_pcdd.training.run_directory import REPORT
+from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 
 @dataclasses.dataclass(frozen=True)

@@ -18,12 +18,6 @@ def _mean(values: Sequence[float]) -> float | None:
     return statistics.fmean(values) if values else None
 
 
-def _shown(key: str, values: Sequence[float]) -> str:
-    if measures.of_key(key).group == measures.OWN:
-        return tables.significant(values)
-    return tables.spread(values, 1)
-
-
 def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     """The accuracies of each method, and what it gains over training alone.
 
@@ -31,7 +25,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         results: the runs on one partition.
         clients: the clients of these runs; empty if nothing is known of them.
     """
-    keys = measures.tabled(results.keys())
+    keys = measures.tabled(results.value_keys())
     columns = [Column(measures.heading(key), measures.meaning(key)) for key in keys]
     gains = results.over_local()
     compared = bool(results.of(method=ALONE).usable)
@@ -43,7 +37,7 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
     rows = []
     for method, runs in results.by_method().items():
         found = {key: runs.values(key) for key in keys}
-        cells = [(_shown(key, values), _mean(values)) for key, values in found.items()]
+        cells = [(tables.cell(key, values), _mean(values)) for key, values in found.items()]
         if compared:
             cells.append(_over_local(gains.get(method, [])))
         if clients:

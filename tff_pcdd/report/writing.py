@@ -11,7 +11,7 @@ from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
 from tff_pcdd.report import comparison_page, pages, run_page
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.training.run_directory import REPORT
+from tff_pcdd.training.file_names import REPORT
 
 # The sections of the two pages: anchors and names.
 _RUN_SECTIONS = (

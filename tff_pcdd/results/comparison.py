@@ -108,7 +108,6 @@ def by_data(
     return found
 
 
-@functools.cache
 def _history(directory: Directory, folder: Path | None) -> History | None:
     """The measurements of a run; None if its directory was not found, or cannot be read."""
     if folder is None:

@@ -12,6 +12,7 @@ these rules:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import statistics
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -35,7 +36,7 @@ class Result:
         digest: the hash of its settings.
         folder: its directory; None if that was not found.
         name: its name in lists; by default method, seed and partition.
-        load_history: reads its measurements by round; they are read when a curve is asked for.
+        load_history: reads its measurements by round, see `history`.
     """
 
     partition: str
@@ -60,12 +61,16 @@ class Result:
         """What runs that are compared have in common: partition and seed."""
         return self.partition, self.seed
 
+    @functools.cached_property
+    def history(self) -> History | None:
+        """The measurements by round, read when they are first needed; None if unknown."""
+        return self.load_history()
+
     def points(self, column: str) -> list[tuple[int, float]]:
         """The pairs of round and value of a column, without lost rounds; empty if unknown."""
-        history = self.load_history()
         return [
             (row["round"], row[column])
-            for row in history or ()
+            for row in self.history or ()
             if row.get(column) is not None and not is_lost(row)
         ]
 
@@ -131,7 +136,7 @@ class Results(Sequence[Result]):
         """The runs of each method."""
         return {method: self.of(method=method) for method in self.methods}
 
-    def keys(self) -> list[str]:
+    def value_keys(self) -> list[str]:
         """The keys of all values, in their order."""
         return list(dict.fromkeys(key for run in self for key in run.values))
 

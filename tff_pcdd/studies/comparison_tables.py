@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import measures, methods, tables
 from tff_pcdd.measures import PARTS
+from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
 
@@ -127,15 +128,15 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         marked: whether the best value of a column is bold and the second best underlined.
     """
     groups = by_method(runs)
-    columns = []
+    results = {method: results_of(group) for method, group in groups.items()}
+    unranked, columns = baselines(runs), []
     keys = measures.tabled(_keys(runs))
     for key in keys:
-        values = {method: results_of(group).values(key) for method, group in groups.items()}
-        if measures.of_key(key).group == measures.OWN:
-            columns.append({name: tables.significant(column) for name, column in values.items()})
-            continue
-        plain = {method: tables.spread(column, 1) for method, column in values.items()}
-        columns.append(tables.mark_best(values, baselines(runs)) if marked else plain)
+        values = {method: found.values(key) for method, found in results.items()}
+        if marked and not tables.is_own(key):
+            columns.append(tables.mark_best(values, unranked))
+        else:
+            columns.append({name: tables.cell(key, column) for name, column in values.items()})
     headings_shown = [*measures.headings(*keys).values()]
     if differences := results_of(runs).over_local():
         headings_shown.append("PA over local")
@@ -145,7 +146,7 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
         seeds = tables.count(
             sum(run.usable for run in group), len(group), sum(run.diverged for run in group)
         )
-        epochs = tables.number(results_of(group).values("personal_epochs"), "d")
+        epochs = tables.number(results[method].values("personal_epochs"), "d")
         cells = [column[method] for column in columns]
         lines.append([_name(method, group), *cells, epochs, seeds])
     return tables.table(lines)
@@ -153,16 +154,15 @@ def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
 
 def _keys(runs: Sequence[StudyRun]) -> list[str]:
     """The keys of all summaries, in their order."""
-    return results_of(runs).keys()
+    return results_of(runs).value_keys()
 
 
 def _excluded(runs: Sequence[StudyRun]) -> str:
     return ", ".join(f"{label} ({count} times)" for label, count in results_of(runs).excluded())
 
 
-def _kilobytes(runs: Sequence[StudyRun], key: str) -> str:
-    values = results_of(runs).bytes_per_client(key)
-    return tables.number([value / 1000 for value in values], ",.1f")
+def _kilobytes(results: Results, key: str) -> str:
+    return tables.number([value / 1000 for value in results.bytes_per_client(key)], ",.1f")
 
 
 def heads_and_groups(runs: Sequence[StudyRun]) -> str:
@@ -177,21 +177,19 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     rows = {}
     groups = by_method(runs)
     for method, group in groups.items():
-        rows[_name(method, group)] = group, "ga"
-        for head in _further_heads(group):
-            rows[f"{method}: {head}"] = group, f"ga_{head}"
-    columns = {
-        "GA": {name: results_of(group).values(f"{ga}_final") for name, (group, ga) in rows.items()}
-    }
+        results = results_of(group)
+        rows[_name(method, group)] = results, "ga"
+        for head in _further_heads(results):
+            rows[f"{method}: {head}"] = results, f"ga_{head}"
+    columns = {"GA": {name: found.values(f"{ga}_final") for name, (found, ga) in rows.items()}}
     for part in PARTS:
         columns[f"GA, {part}"] = {
-            name: results_of(group).values(f"{ga}_{part}_final")
-            for name, (group, ga) in rows.items()
+            name: found.values(f"{ga}_{part}_final") for name, (found, ga) in rows.items()
         }
     for part in PARTS:
         columns[f"PA after, {part}"] = {
-            name: results_of(group).values(f"pa_{part}_final") if ga == "ga" else []
-            for name, (group, ga) in rows.items()
+            name: found.values(f"pa_{part}_final") if ga == "ga" else []
+            for name, (found, ga) in rows.items()
         }
     columns = {heading: column for heading, column in columns.items() if any(column.values())}
     if len(columns) <= 1 and len(rows) == len(groups):
@@ -202,9 +200,11 @@ def heads_and_groups(runs: Sequence[StudyRun]) -> str:
     return tables.table([["method", *columns], *body])
 
 
-def _further_heads(runs: Sequence[StudyRun]) -> list[str]:
+def _further_heads(results: Results) -> list[str]:
     """The heads that a method's runs report beside the main one, in the order of the summary."""
-    names = [match[1] for key in _keys(runs) if (match := re.fullmatch("ga_(.+)_final", key))]
+    names = [
+        match[1] for key in results.value_keys() if (match := re.fullmatch("ga_(.+)_final", key))
+    ]
     return [name for name in names if name.split("_")[-1] not in PARTS]
 
 
@@ -244,16 +244,17 @@ def costs(runs: Sequence[StudyRun]) -> str:
     baseline = results_of(groups.get(BASELINE, [])).values("seconds_per_round")
     lines = [["method", "parameters kept", "kB up", "kB down", "s/round", "time over FedAvg's"]]
     for method, group in groups.items():
-        seconds = results_of(group).values("seconds_per_round")
+        results = results_of(group)
+        seconds = results.values("seconds_per_round")
         ratio = tables.NO_VALUE
         if seconds and baseline:
             ratio = f"{statistics.fmean(seconds) / statistics.fmean(baseline):.2f}"
         lines.append(
             [
                 _name(method, group),
-                tables.number(results_of(group).values("personal_parameters_per_client"), ",d"),
-                _kilobytes(group, "upload_bytes"),
-                _kilobytes(group, "download_bytes"),
+                tables.number(results.values("personal_parameters_per_client"), ",d"),
+                _kilobytes(results, "upload_bytes"),
+                _kilobytes(results, "download_bytes"),
                 tables.spread(seconds, 3),
                 ratio,
             ]

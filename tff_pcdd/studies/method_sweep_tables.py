@@ -6,6 +6,7 @@ import math
 from collections.abc import Sequence
 
 from tff_pcdd import measures, methods, tables
+from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
 from tff_pcdd.studies.sweeps import NOTES
@@ -105,40 +106,36 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
         marked: whether the best value of a column is bold and the second best underlined.
     """
     groups = by_method(runs)
+    found = {method: results_of(group) for method, group in groups.items()}
+    unranked, fedavg = baselines(runs), found.get(BASELINE, Results(()))
     headings, columns = [], []
     keys = (*measures.TABLE, *measures.GROUPS)
     shown = {measures.of(criterion).best: "VA, best round", **measures.headings(*keys)}
     for key, heading in shown.items():
-        values = {method: results_of(group).values(key) for method, group in groups.items()}
+        values = {method: of_method.values(key) for method, of_method in found.items()}
         if any(values.values()):
             headings.append(heading)
             plain = {method: tables.spread(column, 1) for method, column in values.items()}
-            columns.append(tables.mark_best(values, baselines(runs)) if marked else plain)
+            columns.append(tables.mark_best(values, unranked) if marked else plain)
     lines = [["method", *headings, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
     for method, group in groups.items():
-        finished = sum(run.usable for run in group)
+        finished, own = sum(run.usable for run in group), found[method]
+        gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
         lines.append(
             [
                 _name(method),
                 *(column[method] for column in columns),
-                tables.spread(_gains(group, groups.get(BASELINE, ())), 1, "+"),
-                tables.number(results_of(group).values("personal_epochs"), "d"),
-                tables.number(_megabytes(group), ",.1f"),
-                tables.spread(results_of(group).values("seconds_per_round"), 3),
+                tables.spread(gains, 1, "+"),
+                tables.number(own.values("personal_epochs"), "d"),
+                tables.number(_megabytes(own), ",.1f"),
+                tables.spread(own.values("seconds_per_round"), 3),
                 tables.count(finished, len(group), sum(run.diverged for run in group)),
             ]
         )
     return tables.table(lines)
 
 
-def _gains(runs: Sequence[StudyRun], baseline: Sequence[StudyRun]) -> list[float]:
-    """By how much GA exceeds that of the baseline's run with the same seed."""
-    if not runs or runs[0].config.algorithm == BASELINE:
-        return []
-    return results_of(runs).gains(results_of(baseline), "ga_final")
-
-
-def _megabytes(runs: Sequence[StudyRun]) -> list[float]:
+def _megabytes(results: Results) -> list[float]:
     """What all clients send and receive in each usable run."""
-    sent, received = (results_of(runs).values(f"{way}_bytes") for way in ("upload", "download"))
+    sent, received = (results.values(f"{way}_bytes") for way in ("upload", "download"))
     return [math.fsum(pair) / 1e6 for pair in zip(sent, received, strict=False)]

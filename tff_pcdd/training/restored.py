@@ -13,10 +13,9 @@ from tff_pcdd.data import Federation
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS, personal_accuracies
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import predictions
+from tff_pcdd.training.file_names import CLIENT_STATES, EVALUATION
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.run_directory import (
-    CLIENT_STATES,
-    EVALUATION,
     check_entries,
     newest_checkpoint,
 )

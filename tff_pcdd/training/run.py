@@ -46,9 +46,8 @@ from tff_pcdd.training.callbacks import (
 )
 from tff_pcdd.training.checkpoints import CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
-from tff_pcdd.training.file_names import CHECKPOINTS, SUMMARY
+from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES, SUMMARY
 from tff_pcdd.training.run_directory import (
-    CLIENT_STATES,
     answer_files,
     check_directory,
     delete_run,

@@ -23,21 +23,21 @@ from tff_pcdd.training import imports, manifests, signature
 from tff_pcdd.training.file_names import (
     CALIBRATION,
     CHECKPOINTS,
+    CLIENT_STATES,
     CLIENTS,
     CLIENTS_TABLE,
     COMPARISON_TABLE,
     CONFIG,
     CONFUSION,
+    EVALUATION,
     METRICS,
     PREDICTIONS,
+    REPORT,
     SUMMARY,
 )
 from tff_pcdd.training.manifests import Manifest
 
 _logger = logging.getLogger(__name__)
-
-
-EVALUATION, REPORT, CLIENT_STATES = "evaluation.json", "report.html", "client_states"
 
 
 def answer_files(*, predictions: bool) -> tuple[str, ...]:

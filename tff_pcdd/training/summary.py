@@ -99,9 +99,9 @@ def summarize_accuracies(
             if measure.better:
                 best = max if measure.better == "higher" else min
                 summary[measure.best] = best(values, default=None)
-    for name in ("ga_many", "ga_medium", "ga_few", "pa_many", "pa_medium", "pa_few"):
-        if f"{name}_final" in summary:
-            summary[name] = summary[f"{name}_final"]
+    for key in measures.GROUPS:
+        if key in summary:
+            summary[key.removesuffix("_final")] = summary[key]
     half = last["round"] / 2
     second_half = [value for number, value in history.points("ga") if number > half]
     summary["ga_second_half"] = statistics.fmean(second_half) if second_half else None

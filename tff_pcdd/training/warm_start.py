@@ -19,7 +19,7 @@ import numpy as np
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.training import manifests, run_directory
-from tff_pcdd.training.file_names import CHECKPOINTS
+from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES
 from tff_pcdd.training.manifests import Manifest
 
 if TYPE_CHECKING:
@@ -148,7 +148,7 @@ def _read(
         places = {int(client): f"clients/{client}/" for client in manifest.clients}
         clients = {client: _client(arrays, place, path) for client, place in places.items()}
     else:
-        store = DiskStore(lambda client: None, directory / run_directory.CLIENT_STATES)
+        store = DiskStore(lambda client: None, directory / CLIENT_STATES)
         store.restore(manifest.clients, [])
         clients = _OnDisk(store)
     # A method keeps variables at all clients or at none.
