@@ -3,6 +3,8 @@
 Importing this package does not import TensorFlow.
 """
 
+import tff_pcdd  # noqa: F401  (before a module that runs as a program imports TensorFlow)
+
 # Sections in the order in which they run; `run(plan)` of the module measures the section.
 SECTIONS = {
     "runtimes": "benchmarks.runtimes",
