@@ -91,7 +91,7 @@ def _number(name: str) -> int:
 
 
 def _named(names: Sequence[str], state) -> dict[str, np.ndarray]:
-    weights = state["weights"]
+    weights = state.weights
     values = [*weights["trainable"], *weights["statistics"]]
     return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 

@@ -13,6 +13,7 @@ from tff_pcdd.data import partitions
 from tff_pcdd.experiment.cohorts import derive_seed
 from tff_pcdd.experiment.simulation import training_spec
 from tff_pcdd.federated import TrainingSpec, client_optimizers
+from tff_pcdd.federated.records import ClientData
 from tff_pcdd.training import ExperimentConfig, TrainingConfig
 
 _NUM_CLASSES = 10
@@ -166,7 +167,7 @@ class Rounds:
     def next(self) -> None:
         """Computes a round."""
         data_of_round = [
-            OrderedDict(
+            ClientData(
                 train=examples, seed=derive_seed(0, self._round, k), cohort_index=np.int32(k)
             )
             for k, examples in enumerate(self._examples)

@@ -10,6 +10,8 @@ import tensorflow as tf
 
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.federated import state as states
+from tff_pcdd.federated.records import ClientData, ServerState
 
 NUM_CLASSES = 4
 IMAGE = (4, 4, 1)
@@ -86,13 +88,23 @@ def server_samples(per_class: int):
 
 def client_data(
     client: int, round_number: int, seed: int = 0, *, cohort_index: int = 0, **parts
-) -> OrderedDict:
+) -> ClientData:
     """A client's data in a round; further parts such as `test` are examples."""
-    return OrderedDict(
+    return ClientData(
         train=CLIENTS[client],
         **parts,
         seed=seed_of(seed, round_number, client),
         cohort_index=np.int32(cohort_index),
+    )
+
+
+def server_state(spec, number: int = 0) -> ServerState:
+    """The server's state before the first round, with the number of another one."""
+    return ServerState(
+        aggregator=(),
+        round=tf.constant(number),
+        server=states.initial_server(spec),
+        weights=states.initial_weights(spec),
     )
 
 

@@ -335,9 +335,9 @@ def test_plain_loop_does_the_work_of_a_round():
     loop = plain.PlainLoop(learning, clients)
     with runtime.use("inprocess"):
         rounds = workloads.Rounds(federated.build_process(learning), clients)
-        loop.weights = [tf.constant(w) for w in rounds.state["weights"]["trainable"]]
+        loop.weights = [tf.constant(w) for w in rounds.state.weights["trainable"]]
         rounds.next()
-        weights = rounds.state["weights"]["trainable"]
+        weights = rounds.state.weights["trainable"]
     loop.next()
     for plainly, federally in zip(loop.weights, weights, strict=True):
         np.testing.assert_allclose(plainly, federally, rtol=1e-4, atol=1e-6)

@@ -88,6 +88,7 @@ def test_deviation_is_relative_to_the_movement_of_trained_weights():
 
 
 @pytest.mark.integration
+@pytest.mark.rare
 def test_a_peer_is_measured_beside_those_that_cannot_be(monkeypatch, tmp_path):
     from benchmarks import workloads
 
@@ -137,6 +138,7 @@ def test_targets_are_about_the_fastest_variant():
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 @pytest.mark.parametrize(
     ("section", "precision"),
     [("peers", "float32"), ("peers", "bfloat16"), ("blazefl", "float32")],
@@ -223,9 +225,9 @@ def test_a_round_of_blazefls_benchmark_is_plain_sgd():
     spec, clients = workload.build()
     with runtime.use("inprocess"):
         rounds = workloads.Rounds(federated.build_process(spec), clients)
-        initial = rounds.state["weights"]["trainable"]
+        initial = rounds.state.weights["trainable"]
         rounds.next()
-        moved = rounds.state["weights"]["trainable"]
+        moved = rounds.state.weights["trainable"]
     net = plain.keras_model(spec)
     net.set_weights(initial)
     gradients = []

@@ -13,7 +13,7 @@ from tests.training.runs import sharing_computations
 from tff_pcdd import data, diagnostics
 from tff_pcdd.diagnostics import geometry, tsne, views
 from tff_pcdd.experiment.simulation import training_spec
-from tff_pcdd.federated import ClientWork
+from tff_pcdd.federated import ClientWork, make_message
 from tff_pcdd.federated.weights import load
 from tff_pcdd.settings import build
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, evaluate_run
@@ -128,7 +128,7 @@ def test_global_numbers_are_those_of_the_global_model(runs):
     """Angles, norms and class means recomputed from the last weights."""
     folder, run = runs
     net = run.simulation.spec.network()
-    load(net, run.simulation.state["weights"])
+    load(net, run.simulation.state.weights)
     kernel = net["head"].kernel.numpy()
     test = run.simulation.federation.test
     x = data.normalize(tf.constant(test.x), run.simulation.spec.input_spec)
@@ -162,12 +162,12 @@ def test_local_angles_are_those_after_the_clients_next_round(runs):
     folder, run = runs
     held = run.simulation.federation.class_counts() > 0
     assert run.diagnostics.clients == [0, 1, 2]
-    weights, state = run.simulation.state["weights"], run.simulation.state
+    weights, state = run.simulation.state.weights, run.simulation.state
     angles = []
     for client in run.diagnostics.clients:
         work = ClientWork(run.simulation.spec)
         result = work.update(
-            {"weights": weights, "server": state["server"], "round": state["round"]},
+            make_message(run.simulation.spec.method, state),
             run.simulation.store.get(client),
             run.simulation.client_data(client),
         )
@@ -247,10 +247,10 @@ def test_without_a_global_model_only_local_ones_are_looked_at(tmp_path):
 
 def test_model_that_diverged_ends_no_run(runs):
     _, run = runs
-    state = dict(run.simulation.state)
-    weights = dict(state["weights"])
+    state = run.simulation.state
+    weights = dict(state.weights)
     weights["trainable"] = [np.full_like(w, np.nan) for w in weights["trainable"]]
-    state["weights"] = weights
+    state = state._replace(weights=weights)
     numbers = run.diagnostics.measure(
         state,
         [

@@ -120,7 +120,7 @@ def _client(method: str, aggregator: str, pixel: str, number: str, directory: Pa
             initial = process.initial_client_state(support.seed_of(0, client))
             _assert_equal(states[client], initial)
         if number == "all":
-            _assert_equal(got["weights"], start["weights"])
+            _assert_equal(got.weights, start.weights)
     return MARKED
 
 
@@ -130,9 +130,12 @@ def _round(process, state, cohort, bad=(), pixel=None):
     clients = [
         support.client_data(client, 0, cohort_index=index) for index, client in enumerate(cohort)
     ]
-    for client, parts in zip(cohort, clients, strict=True):
-        if client in bad:
-            parts["train"] = OrderedDict(parts["train"], x=_spoiled(parts["train"]["x"], pixel))
+    clients = [
+        data._replace(train=OrderedDict(data.train, x=_spoiled(data.train["x"], pixel)))
+        if client in bad
+        else data
+        for client, data in zip(cohort, clients, strict=True)
+    ]
     state, states, metrics = process.next(state, states, clients)
     return state, dict(zip(cohort, states, strict=True)), metrics
 

@@ -156,9 +156,9 @@ def test_rounds_agree_on_every_runtime(aggregator, ray_actors):
             state, _, _ = support.run_rounds(
                 process, process.initialize(), {}, [[0, 1, 2], [1, 3, 4]]
             )
-        results.append([np.asarray(leaf) for leaf in tf.nest.flatten(state["weights"])])
+        results.append([np.asarray(leaf) for leaf in tf.nest.flatten(state.weights)])
     first, *others = results
-    initial = [np.asarray(leaf) for leaf in tf.nest.flatten(process.initialize()["weights"])]
+    initial = [np.asarray(leaf) for leaf in tf.nest.flatten(process.initialize().weights)]
     assert any(np.any(a != b) for a, b in zip(first, initial, strict=True))
     for other in others:
         for a, b in zip(first, other, strict=True):
@@ -174,7 +174,7 @@ def test_bounds_that_are_off_are_the_mean_bit_for_bit(simulation):
             for aggregator in (None, aggregators.create("robust", **PLAIN))
         )
     ]
-    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
+    support.assert_trees_equal(states[0].weights, states[1].weights)
 
 
 @pytest.mark.integration
@@ -185,7 +185,7 @@ def test_privacy_counts_clients_alike(simulation):
         tff.aggregators.UnweightedMeanFactory(),
     )
     states = [
-        support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])[0]["weights"]
+        support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])[0].weights
         for process in (
             build_process(support.training_spec("fedavg", statistics=False), aggregator)
             for aggregator in compared
@@ -212,8 +212,8 @@ def statistics_after(aggregator, cohort):
         for client in cohort
     ]
     new, _, _ = support.run_rounds(process, state, {}, [cohort])
-    before = state["weights"]["statistics"]
-    changes = [a - b for a, b in zip(new["weights"]["statistics"], before, strict=True)]
+    before = state.weights["statistics"]
+    changes = [a - b for a, b in zip(new.weights["statistics"], before, strict=True)]
     return changes, clients
 
 
@@ -246,7 +246,7 @@ def test_statistics_do_not_shorten_the_step_of_the_weights(simulation):
         state = process.initialize()
         new, _, _ = support.run_rounds(process, state, {}, [[0, 1]])
         steps.append(
-            [a - b for a, b in zip(*(s["weights"]["trainable"] for s in (new, state)), strict=True)]
+            [a - b for a, b in zip(*(s.weights["trainable"] for s in (new, state)), strict=True)]
         )
     for plain, robust in zip(*steps, strict=True):
         np.testing.assert_array_equal(plain, robust)
@@ -277,7 +277,7 @@ def test_variances_are_never_negative(name, simulation):
     new, _, _ = support.run_rounds(process, state, {}, [[0, 1]] * 3)
     # A client's own normalization has a scale and an offset before them.
     part, first = ("mirrored", 2) if name == "fedbn" else ("statistics", 0)
-    mean, variance = new["weights"][part][first:]
+    mean, variance = new.weights[part][first:]
     assert np.min(variance) == 0 and np.min(mean) < 0
 
 
@@ -390,8 +390,8 @@ def test_an_aggregator_of_ones_own(simulation, monkeypatch):
         process = build_process(support.training_spec("fedavg"), aggregator)
         first = process.initialize()
         state, _, _ = support.run_rounds(process, first, {}, [[0, 1, 2]])
-        weights.append([np.asarray(w) for w in state["weights"]["trainable"]])
-    for start, plain, damped in zip(first["weights"]["trainable"], *weights, strict=True):
+        weights.append([np.asarray(w) for w in state.weights["trainable"]])
+    for start, plain, damped in zip(first.weights["trainable"], *weights, strict=True):
         np.testing.assert_allclose(damped - start, 0.25 * (plain - start), rtol=1e-3, atol=1e-6)
 
 

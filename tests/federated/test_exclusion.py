@@ -57,11 +57,12 @@ COHORT = (0, 1, 3)
 def data(bad=()):
     """The data of the cohort; a pixel of the bad clients is NaN."""
     made = [support.client_data(k, 0, cohort_index=index) for index, k in enumerate(COHORT)]
-    for client, parts in zip(COHORT, made, strict=True):
+    for index, client in enumerate(COHORT):
         if client in bad:
-            x = np.array(parts["train"]["x"])
+            train = made[index].train
+            x = np.array(train["x"])
             x[-1, 0, 0, 0] = NAN
-            parts["train"] = {**parts["train"], "x": x}
+            made[index] = made[index]._replace(train={**train, "x": x})
     return made
 
 
@@ -80,7 +81,7 @@ def test_the_mean_is_that_of_the_other_clients(traced):
     after, new, metrics = process.next(state, states, data(bad=[1]))
     assert float(metrics["included"]) == 2
     assert float(metrics["step_taken"]) == 1
-    message = tensors.make_message(state["weights"], state["server"], 0)
+    message = tensors.make_message(state.weights, state.server, 0)
     good = [0, 2]
     sent = [tensors.local_update(message, states[i], data()[i]) for i in good]
     shares = np.array([12, 6]) / 18
@@ -89,23 +90,23 @@ def test_the_mean_is_that_of_the_other_clients(traced):
         steps = np.array([6.0, 2 * 2.0])  # two epochs of 12 and of 6 samples in batches of 4
         rho = 0.9
         stretch = shares @ ((steps - rho * (1 - rho**steps) / (1 - rho)) / (1 - rho))
-    for index, before in enumerate(state["weights"]["trainable"]):
+    for index, before in enumerate(state.weights["trainable"]):
         mean = sum(p * np.asarray(s["update"][index]) for p, s in zip(shares, sent, strict=True))
         np.testing.assert_allclose(
-            after["weights"]["trainable"][index], before + stretch * mean, rtol=1e-5, atol=1e-6
+            after.weights["trainable"][index], before + stretch * mean, rtol=1e-5, atol=1e-6
         )
-    for index, before in enumerate(state["weights"]["statistics"]):
+    for index, before in enumerate(state.weights["statistics"]):
         mean = sum(
             p * np.asarray(s["statistics"][index]) for p, s in zip(shares, sent, strict=True)
         )
         np.testing.assert_allclose(
-            after["weights"]["statistics"][index], before + mean, rtol=1e-5, atol=1e-6
+            after.weights["statistics"][index], before + mean, rtol=1e-5, atol=1e-6
         )
     # A sample counts once per epoch; the loss is that of the two clients.
     assert float(metrics["sums"]["samples"]) == 2 * (12 + 6)
     loss = sum(float(s["totals"]["metrics"]["loss"]) for s in sent)
     assert float(metrics["sums"]["loss"]) == pytest.approx(loss, rel=1e-6)
-    assert [int(own["participations"]) for own in new] == [1, 0, 1]
+    assert [int(own.participations) for own in new] == [1, 0, 1]
 
 
 def test_an_aggregator_that_divides_by_zero(traced):
@@ -120,9 +121,9 @@ def test_an_aggregator_that_divides_by_zero(traced):
     after, new, metrics = process.next(state, states, data(bad=COHORT))
     assert float(metrics["included"]) == 0
     assert float(metrics["step_taken"]) == 0
-    support.assert_trees_equal(after["weights"], state["weights"])
+    support.assert_trees_equal(after.weights, state.weights)
     support.assert_trees_equal(new, states)
-    assert int(after["round"]) == 1
+    assert int(after.round) == 1
 
 
 def test_dp_counts_an_excluded_client_as_zero():
@@ -134,22 +135,20 @@ def test_dp_counts_an_excluded_client_as_zero():
     state = process.initialize()
     states = [process.initial_client_state(support.seed_of(0, k)) for k in COHORT]
     after, _, _ = process.next(state, states, data(bad=[1]))
-    message = tensors.make_message(state["weights"], state["server"], 0)
+    message = tensors.make_message(state.weights, state.server, 0)
     clipped = []
     for index in (0, 2):
         update = tensors.local_update(message, states[index], data()[index])["update"]
         norm = np.sqrt(sum(np.sum(np.square(np.asarray(u, np.float64))) for u in update))
         clipped.append([np.asarray(u) * min(1, 0.5 / norm) for u in update])
-    for number, before in enumerate(state["weights"]["trainable"]):
+    for number, before in enumerate(state.weights["trainable"]):
         wanted = before + (clipped[0][number] + clipped[1][number]) / 3
-        np.testing.assert_allclose(
-            after["weights"]["trainable"][number], wanted, rtol=1e-4, atol=1e-6
-        )
+        np.testing.assert_allclose(after.weights["trainable"][number], wanted, rtol=1e-4, atol=1e-6)
     noisy = build_process(spec, aggregators.create("dp", noise_multiplier=1.0), tensors=tensors)
     after, _, metrics = noisy.next(noisy.initialize(), states, data(bad=COHORT))
     assert float(metrics["included"]) == 0
     moved = [
         np.abs(np.asarray(a) - b).max()
-        for a, b in zip(after["weights"]["trainable"], state["weights"]["trainable"], strict=True)
+        for a, b in zip(after.weights["trainable"], state.weights["trainable"], strict=True)
     ]
     assert min(moved) > 0

@@ -140,7 +140,7 @@ def test_stragglers_see_the_first_batches_of_full_work(monkeypatch):
     process, same = build_process(spec), build_process(unequal)
     expected, *_ = support.run_rounds(process, process.initialize(), {}, [[0, 1]])
     actual, *_ = support.run_rounds(same, same.initialize(), {}, [[0, 1]])
-    support.assert_trees_equal(actual["weights"], expected["weights"])
+    support.assert_trees_equal(actual.weights, expected.weights)
 
 
 def test_pooled_samples_have_no_clients_that_could_do_less(simulation):

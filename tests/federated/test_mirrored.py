@@ -28,24 +28,24 @@ def one_round(process):
 
 def test_clients_keep_their_normalization(process, one_round):
     state, clients, _ = one_round
-    before = process.initialize()["weights"]
+    before = process.initialize().weights
     # Scale, offset, mean and variance; all of them moved, to other places for other clients.
-    assert len(state["weights"]["mirrored"]) == 4 and not state["weights"]["statistics"]
+    assert len(state.weights["mirrored"]) == 4 and not state.weights["statistics"]
     for value, other, start in zip(
-        clients[0]["personal"], clients[1]["personal"], before["mirrored"], strict=True
+        clients[0].personal, clients[1].personal, before["mirrored"], strict=True
     ):
         assert np.any(value != other) and np.any(value != start)
     # The next round starts from the client's own and not from the mean.
     spec = dataclasses.replace(support.training_spec("fedbn"), local_epochs=0)
     message = make_message(spec.method, state)
     result = ClientWork(spec).update(message, clients[0], support.client_data(0, 1))
-    support.assert_trees_equal(result["state"]["personal"], clients[0]["personal"])
+    support.assert_trees_equal(result["state"].personal, clients[0].personal)
 
 
 def test_the_global_model_has_their_mean(one_round):
     state, clients, _ = one_round
-    for index, mean in enumerate(state["weights"]["mirrored"]):
-        own = np.stack([np.asarray(clients[client]["personal"][index]) for client in COHORT])
+    for index, mean in enumerate(state.weights["mirrored"]):
+        own = np.stack([np.asarray(clients[client].personal[index]) for client in COHORT])
         expected = own.astype(np.float64).mean(axis=0)
         np.testing.assert_allclose(mean, expected, rtol=1e-5, atol=1e-6)
 
@@ -75,8 +75,8 @@ def test_a_client_without_samples_keeps_following_the_mean(simulation, name):
     message = make_message(spec.method, state)
     work = ClientWork(dataclasses.replace(spec, local_epochs=0))
     result = work.update(message, clients[4], support.client_data(0, 2))
-    support.assert_trees_equal(result["state"]["personal"], state["weights"]["mirrored"])
-    assert [int(clients[client]["participations"]) for client in (0, 4)] == [2, 0]
+    support.assert_trees_equal(result["state"].personal, state.weights["mirrored"])
+    assert [int(clients[client].participations) for client in (0, 4)] == [2, 0]
 
 
 def test_any_method_can_leave_normalization_with_the_client(simulation, one_round):
@@ -91,12 +91,7 @@ def with_personal_norms(name, **options):
     """A method's training spec with personal norms, and the message of the first round."""
     spec = support.training_spec(name, **options)
     spec = dataclasses.replace(spec, task=dataclasses.replace(spec.task, personal_norms=True))
-    state = {
-        "weights": states.initial_weights(spec),
-        "server": states.initial_server(spec),
-        "round": np.int32(0),
-    }
-    return spec, make_message(spec.method, state)
+    return spec, make_message(spec.method, support.server_state(spec))
 
 
 @pytest.fixture
@@ -115,12 +110,12 @@ def test_every_method_trains_normalization_that_stays(name):
     result = ClientWork(spec).update(message, state, support.client_data(0, 0))
     for leaf in tf.nest.flatten(result["update"]):
         assert np.all(np.isfinite(leaf))
-    mirrored = message["weights"]["mirrored"]
+    mirrored = message.weights["mirrored"]
     # Clients of some methods keep everything, and mirror nothing; others have two networks.
     count = {"fedproto": 0, "local": 0, "ccvr": 8, "creff": 8}.get(name, 4)
     assert len(mirrored) == count
     if mirrored:
-        own = result["state"]["personal"][-count:]
+        own = result["state"].personal[-count:]
         moved = [np.any(before != after) for before, after in zip(mirrored, own, strict=True)]
         assert sum(moved) >= 4
 
@@ -155,7 +150,7 @@ def test_without_normalization_it_is_fedavg(simulation):
         spec = support.training_spec(name, statistics=False, client_weighting="samples")
         process = build_process(spec)
         states.append(support.run_rounds(process, process.initialize(), {}, [COHORT])[0])
-    support.assert_trees_equal(states[0]["weights"], states[1]["weights"])
+    support.assert_trees_equal(states[0].weights, states[1].weights)
 
 
 def test_all_normalizations_of_a_residual_network_are_found():

@@ -189,13 +189,12 @@ def test_what_accumulates_starts_afresh_in_each_round(name, jit_compile):
         schedule=schedules.create("exponential", decay=0.5),
         jit_compile=jit_compile,
     )
-    weights = states.initial_weights(spec)
     own = states.initial_client_state(spec, tf.constant([1, 2]))
     work = ClientWork(spec)
-    message = {"weights": weights, "server": {}, "round": tf.constant(0)}
+    message = states.make_message(spec.method, support.server_state(spec))
     data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(0, 0))
     first = work.update(message, own, data)["update"].trainable
     again = work.update(message, own, data)["update"].trainable
-    later = work.update({**message, "round": tf.constant(1)}, own, data)["update"].trainable
+    later = work.update(message._replace(round=tf.constant(1)), own, data)["update"].trainable
     support.assert_trees_equal(first, again)
     assert 0 < tf.linalg.global_norm(later) < 0.8 * tf.linalg.global_norm(first)

@@ -12,6 +12,7 @@ from tests import support
 from tests.data.refusals import refuses
 from tff_pcdd import data, layers, methods
 from tff_pcdd.federated import SGD, TrainingSpec, build_process
+from tff_pcdd.federated.records import ClientData
 
 CLASSES, DIM = 4, 16
 SIZES = (7, 3, 12)
@@ -55,7 +56,7 @@ def run_round(process, state, cohort=(0, 1, 2), round_number=0):
         state,
         [process.initial_client_state(support.seed_of(client)) for client in cohort],
         [
-            OrderedDict(
+            ClientData(
                 train=CLIENTS[client],
                 seed=support.seed_of(round_number, client),
                 cohort_index=np.int32(index),
@@ -116,7 +117,7 @@ def fedgela(simulation):
 
 def test_two_rounds_of_fedavg_match_numpy(fedavg):
     state = fedavg.initialize()
-    expected = as_float64(state["weights"]["trainable"])
+    expected = as_float64(state.weights["trainable"])
     for number in range(2):
         results = [numpy_client(*expected, client) for client in range(len(CLIENTS))]
         state, _, metrics = run_round(fedavg, state, round_number=number)
@@ -124,9 +125,9 @@ def test_two_rounds_of_fedavg_match_numpy(fedavg):
             np.average([weights[i] for weights, _ in results], axis=0, weights=SIZES)
             for i in range(2)
         ]
-        for actual, wanted in zip(state["weights"]["trainable"], expected, strict=True):
+        for actual, wanted in zip(state.weights["trainable"], expected, strict=True):
             np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
-        assert int(state["round"]) == number + 1
+        assert int(state.round) == number + 1
         # Three epochs: every sample is seen three times.
         assert float(metrics["sums"]["samples"]) == 3 * sum(SIZES)
         loss = np.average([loss for _, loss in results], weights=SIZES)
@@ -137,19 +138,17 @@ def test_two_rounds_of_fedavg_match_numpy(fedavg):
 
 def test_the_cohort_need_not_be_everybody(fedavg):
     state = fedavg.initialize()
-    before = as_float64(state["weights"]["trainable"])
+    before = as_float64(state.weights["trainable"])
     state, states, _ = run_round(fedavg, state, cohort=[1])
-    for actual, wanted in zip(
-        state["weights"]["trainable"], numpy_client(*before, 1)[0], strict=True
-    ):
+    for actual, wanted in zip(state.weights["trainable"], numpy_client(*before, 1)[0], strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
-    assert int(states[0]["participations"]) == 1
+    assert int(states[0].participations) == 1
 
 
 def test_evaluation_matches_numpy(fedavg):
     """The global model on the pooled samples; a personal model before and after its epochs."""
     state, _, _ = run_round(fedavg, fedavg.initialize())
-    kernel, bias = as_float64(state["weights"]["trainable"])
+    kernel, bias = as_float64(state.weights["trainable"])
     x, y = (np.concatenate(parts) for parts in zip(*map(inputs, range(3)), strict=True))
     pooled = OrderedDict(
         x=np.concatenate([c["x"] for c in CLIENTS]), y=np.concatenate([c["y"] for c in CLIENTS])
@@ -167,7 +166,7 @@ def test_evaluation_matches_numpy(fedavg):
     counts = fedavg.evaluate_personal(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=CLIENTS[client], test=pooled, seed=support.seed_of(9), cohort_index=0)],
+        [ClientData(train=CLIENTS[client], test=pooled, seed=support.seed_of(9), cohort_index=0)],
     )[0]
     logits = x @ kernel + bias
     (kernel, bias), _ = numpy_client(kernel, bias, client)
@@ -190,11 +189,11 @@ def test_one_sample_is_enough(fedavg):
     alone = {"x": CLIENTS[2]["x"][:1], "y": np.array([other], np.int32)}
     mixed = {key: np.concatenate([CLIENTS[client][key], alone[key]]) for key in alone}
     state = fedavg.initialize()
-    kernel, bias = as_float64(state["weights"]["trainable"])
+    kernel, bias = as_float64(state.weights["trainable"])
     counts = fedavg.evaluate_personal(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=mixed, test=CLIENTS[2], seed=support.seed_of(9), cohort_index=0)],
+        [ClientData(train=mixed, test=CLIENTS[2], seed=support.seed_of(9), cohort_index=0)],
     )[0]
     x, y = inputs(2)
     own = np.bincount(mixed["y"], minlength=CLASSES) > 0
@@ -206,27 +205,27 @@ def test_one_sample_is_enough(fedavg):
 
     own_state = fedavg.initial_client_state(support.seed_of(0))
     for number in (1, 2):
-        data = [OrderedDict(train=alone, seed=support.seed_of(number), cohort_index=0)]
-        before = state["weights"]["trainable"]
+        data = [ClientData(train=alone, seed=support.seed_of(number), cohort_index=0)]
+        before = state.weights["trainable"]
         state, (own_state,), metrics = fedavg.next(state, [own_state], data)
-        assert int(own_state["participations"]) == number
+        assert int(own_state.participations) == number
         assert float(metrics["sums"]["samples"]) == 3  # epochs
-        after = state["weights"]["trainable"]
+        after = state.weights["trainable"]
         assert all(np.any(a != b) for a, b in zip(after, before, strict=True))
 
 
 def test_batch_statistics_are_averaged_with_the_weights(with_statistics):
     """Moving averages after three whole-batch steps, weighted by samples like everything else."""
     state = with_statistics.initialize()
-    np.testing.assert_array_equal(state["weights"]["statistics"][0], np.zeros(DIM))
-    np.testing.assert_array_equal(state["weights"]["statistics"][1], np.ones(DIM))
+    np.testing.assert_array_equal(state.weights["statistics"][0], np.zeros(DIM))
+    np.testing.assert_array_equal(state.weights["statistics"][1], np.ones(DIM))
     state, _, _ = run_round(with_statistics, state)
     mean, variance = [], []
     for client in range(len(CLIENTS)):
         x, _ = inputs(client)
         mean.append((1 - 0.9**3) * x.mean(axis=0))
         variance.append(0.9**3 + (1 - 0.9**3) * x.var(axis=0, ddof=1))
-    actual = state["weights"]["statistics"]
+    actual = state.weights["statistics"]
     np.testing.assert_allclose(
         actual[0], np.average(mean, axis=0, weights=SIZES), rtol=1e-4, atol=1e-5
     )
@@ -236,14 +235,14 @@ def test_batch_statistics_are_averaged_with_the_weights(with_statistics):
 def test_unweighted_mean_plugs_in(simulation, fedavg):
     process = build_process(training_spec(), tff.aggregators.UnweightedMeanFactory())
     state = process.initialize()
-    before = as_float64(state["weights"]["trainable"])
+    before = as_float64(state.weights["trainable"])
     alone = [numpy_client(*before, client)[0] for client in range(len(CLIENTS))]
     state, _, _ = run_round(process, state)
-    for i, actual in enumerate(state["weights"]["trainable"]):
+    for i, actual in enumerate(state.weights["trainable"]):
         wanted = np.mean([weights[i] for weights in alone], axis=0)
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
     weighted, _, _ = run_round(fedavg, fedavg.initialize())
-    assert not np.allclose(weighted["weights"]["trainable"][1], actual, rtol=1e-2)
+    assert not np.allclose(weighted.weights["trainable"][1], actual, rtol=1e-2)
 
 
 def test_factories_of_tff_are_checked_against_the_method():
@@ -270,12 +269,10 @@ def test_aggregators_of_tff_learning_plug_in(factory, simulation):
     for number in range(2):
         before = state
         state, _, _ = run_round(process, state, round_number=number)
-    for now, then in zip(
-        state["weights"]["trainable"], before["weights"]["trainable"], strict=True
-    ):
+    for now, then in zip(state.weights["trainable"], before.weights["trainable"], strict=True):
         assert np.all(np.isfinite(now))
         assert np.any(now != then)
-    assert all(np.all(np.isfinite(value)) for value in state["weights"]["statistics"])
+    assert all(np.all(np.isfinite(value)) for value in state.weights["statistics"])
 
 
 def test_a_cohort_without_samples_divides_by_nothing(fedavg):
@@ -284,9 +281,9 @@ def test_a_cohort_without_samples_divides_by_nothing(fedavg):
     after, _, metrics = fedavg.next(
         state,
         [fedavg.initial_client_state(support.seed_of(0))],
-        [OrderedDict(train=support.examples(0, [0], 0), seed=support.seed_of(0), cohort_index=0)],
+        [ClientData(train=support.examples(0, [0], 0), seed=support.seed_of(0), cohort_index=0)],
     )
-    support.assert_trees_equal(after["weights"], state["weights"])
+    support.assert_trees_equal(after.weights, state.weights)
     assert float(metrics["sums"]["samples"]) == 0
 
 
@@ -309,7 +306,7 @@ def test_bytes_are_those_of_the_arrays(fedavg, with_statistics, fedgela):
 def test_phi_enters_the_loss_of_fedgela(fedgela):
     """One step from the first weights: its loss is that of Φ ⊙ (Mᵀ h / |h|)."""
     state = fedgela.initialize()
-    (frame,) = as_float64(state["weights"]["fixed"])
+    (frame,) = as_float64(state.weights["fixed"])
     np.testing.assert_allclose(
         frame.T @ frame / np.sum(frame[:, 0] ** 2),
         (CLASSES * np.eye(CLASSES) - 1) / (CLASSES - 1),

@@ -109,15 +109,15 @@ def trained(optimizer=None, method="fedavg"):
 def test_degenerate_optimizers_are_fedavg_bit_for_bit(simulation, name, options):
     expected, _ = trained()
     actual, _ = trained(server_optimizers.create(name, **options))
-    support.assert_trees_equal(actual["weights"], expected["weights"])
+    support.assert_trees_equal(actual.weights, expected.weights)
 
 
 def test_its_tensors_are_part_of_the_state_and_are_not_sent(simulation):
     plain, expected = trained()
     state, process = trained(server_optimizers.create("fedadam"))
-    assert "server_optimizer" not in plain["server"]
-    own = state["server"]["server_optimizer"]
-    assert [m.shape for m in own["mean"]] == [w.shape for w in state["weights"]["trainable"]]
+    assert "server_optimizer" not in plain.server
+    own = state.server["server_optimizer"]
+    assert [m.shape for m in own["mean"]] == [w.shape for w in state.weights["trainable"]]
     assert np.any(own["mean"][0] != 0)
     assert process.download_bytes == expected.download_bytes
     assert process.update_bytes == expected.update_bytes

@@ -16,6 +16,7 @@ from tests.federated.test_server_optimizers import numpy_step, options_of
 from tests.methods import parabola_oracle as oracle
 from tests.methods import quadratic
 from tff_pcdd.federated import aggregators, build_process, server_optimizers
+from tff_pcdd.federated.records import ClientData
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
 
 START = np.array([1.0, -0.5])
@@ -29,7 +30,7 @@ OPTIONS = {
 
 
 def data_of(client, round_number, index):
-    return collections.OrderedDict(
+    return ClientData(
         train=collections.OrderedDict(
             quadratic.samples(oracle.MINIMA[client], oracle.SIZES[client])
         ),
@@ -71,7 +72,7 @@ def test_the_step_follows_the_aggregate(name, simulation, monkeypatch):
         for number, cohort in enumerate(COHORTS):
             clients = [process.initial_client_state(support.seed_of(k)) for k in cohort]
             inputs = [data_of(k, number, index) for index, k in enumerate(cohort)]
-            message = tensors.make_message(state["weights"], state["server"], number)
+            message = tensors.make_message(state.weights, state.server, number)
             sent = [tensors.local_update(message, *p) for p in zip(clients, inputs, strict=True)]
             weights = ([s["weight"] for s in sent],) if own.is_weighted else ()
             output = own.next(own_state, [s["update"] for s in sent], *weights)
@@ -81,7 +82,7 @@ def test_the_step_follows_the_aggregate(name, simulation, monkeypatch):
                 step, memory = numpy_step(name, change, memory, 0.3, 0.8, 0.7, 0.05)
                 w = w + step
             state, _, metrics = process.next(state, clients, inputs)
-            after = np.array([float(value[0]) for value in state["weights"]["trainable"]])
+            after = np.array([float(value[0]) for value in state.weights["trainable"]])
             np.testing.assert_allclose(after, w, rtol=1e-4, atol=1e-4, err_msg=aggregator_name)
             assert float(metrics["step_taken"]) == 1
         assert np.abs(w - START).max() > 0.05, aggregator_name

@@ -118,9 +118,9 @@ def test_methods_with_loops_in_python_train():
         input_spec = data.InputSpec("image", IMAGE, "float32")
         spec = TrainingSpec(method, task, input_spec, PLAIN, local_epochs=1)
         federation = Federation(spec, parts, traced=True)
-        before = [value.numpy() for value in federation.server["weights"]["trainable"]]
+        before = [value.numpy() for value in federation.server.weights["trainable"]]
         federation.round([0])
-        after = [value.numpy() for value in federation.server["weights"]["trainable"]]
+        after = [value.numpy() for value in federation.server.weights["trainable"]]
         return [new - old for new, old in zip(after, before, strict=True)]
 
     for three, one in zip(change(LoopingFedAvg()), change(FEDAVG), strict=True):

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import types
-from collections import OrderedDict
 from pathlib import Path
 
 import numpy as np
@@ -155,7 +154,7 @@ class Bench:
         cohort, *_ = cohorts_of(self._spec.local_work, CLIENTS[client], sampling)
         process = self._process(aggregator, **WITHOUT_EFFECT[aggregator])
         state = process.initialize()
-        message = self._tensors.make_message(state["weights"], state["server"], 0)
+        message = self._tensors.make_message(state.weights, state.server, 0)
         results = [
             self._tensors.local_update(
                 message,
@@ -172,12 +171,12 @@ class Bench:
         sums = tf.nest.map_structure(
             lambda *v: np.sum(v, axis=0), *(r["totals"]["sums"] for r in results)
         )
-        server = OrderedDict(weights=state["weights"], server=state["server"], round=0)
+        server = state._replace(aggregator=())
         wanted, *_ = self._tensors.server_update(
             server, update, statistics, sums, float(len(cohort))
         )
         after, _, _ = support.run_rounds(process, state, {}, [cohort])
-        for a, b in zip(tf.nest.flatten(after["weights"]), tf.nest.flatten(wanted), strict=True):
+        for a, b in zip(tf.nest.flatten(after.weights), tf.nest.flatten(wanted), strict=True):
             np.testing.assert_allclose(a, b, rtol=1e-3, atol=1e-4)
 
     def _simulation(self, aggregator: str) -> types.SimpleNamespace:

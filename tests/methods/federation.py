@@ -5,8 +5,10 @@ import contextlib
 import numpy as np
 import tensorflow as tf
 
+from tests import support
 from tff_pcdd.federated import ClientWork, PersonalEvaluation, ServerWork, make_message
 from tff_pcdd.federated import state as states
+from tff_pcdd.federated.records import ClientData
 from tff_pcdd.federated.weights import WeightsChange, assign, load
 
 
@@ -27,11 +29,7 @@ class Federation:
         self._parts, self._traced = parts, traced
         self._states = {}
         with self._mode():
-            self.server = {
-                "weights": states.initial_weights(spec),
-                "server": states.initial_server(spec),
-                "round": tf.constant(0),
-            }
+            self.server = support.server_state(spec)
         self.results = []
         self._step = ServerWork(spec).step
         self._update = self._personal = None
@@ -48,9 +46,9 @@ class Federation:
         return _trace(function, *arguments) if self._traced else function
 
     def _data(self, client, cohort_index=0):
-        seed = tf.constant([client, int(self.server["round"])])
+        seed = tf.constant([client, int(self.server.round)])
         index = tf.constant(cohort_index)
-        return {"train": self._parts[client], "seed": seed, "cohort_index": index}
+        return ClientData(train=self._parts[client], seed=seed, cohort_index=index)
 
     @property
     def message(self):
@@ -67,7 +65,7 @@ class Federation:
 
     def round_of_nobody(self):
         """A round in which the whole cohort drops out, so that only its number changes."""
-        self.server = {**self.server, "round": self.server["round"] + 1}
+        self.server = self.server._replace(round=self.server.round + 1)
         return self
 
     def round(self, cohort=None):
@@ -94,13 +92,14 @@ class Federation:
         )
         with self._mode():
             weights, server = self._step(self.server, change, sums, tf.constant(float(len(cohort))))
-        self.server = {"weights": weights, "server": server, "round": self.server["round"] + 1}
+        number = self.server.round + 1
+        self.server = self.server._replace(round=number, server=server, weights=weights)
         return self
 
     def global_logits(self, x):
         """Logits of the global model's heads by name."""
         net = self.spec.network()
-        load(net, self.server["weights"])
+        load(net, self.server.weights)
         return {k: v.numpy() for k, v in self.spec.method.global_logits(net, x).items()}
 
     def personal_logits(self, client, x, tuned):
@@ -129,9 +128,7 @@ def _trace(function, message, state, data, *flags):
 
     examples = {
         name: tf.TensorSpec([None, *value.shape[1:]], value.dtype)
-        for name, value in data["train"].items()
+        for name, value in data.train.items()
     }
-    rest = {name: spec(value) for name, value in data.items() if name != "train"}
-    return function.get_concrete_function(
-        *tf.nest.map_structure(spec, (message, state)), {"train": examples, **rest}, *flags
-    )
+    message, state, data = tf.nest.map_structure(spec, (message, state, data))
+    return function.get_concrete_function(message, state, data._replace(train=examples), *flags)

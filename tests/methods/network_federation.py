@@ -106,11 +106,11 @@ def server_values(federation, names):
     return {
         name: value.numpy().astype(np.float64)
         for group, wanted in names.items()
-        for name, value in zip(wanted, federation.server["weights"][group], strict=True)
+        for name, value in zip(wanted, federation.server.weights[group], strict=True)
     }
 
 
 def own_values(federation, names, client):
     """What a client keeps by the oracle's names."""
-    values = federation.state(client)["personal"]
+    values = federation.state(client).personal
     return {n: v.numpy().astype(np.float64) for n, v in zip(names, values, strict=True)}

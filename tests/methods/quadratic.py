@@ -103,12 +103,12 @@ class Federation(AnyFederation):
     @property
     def weights(self):
         """The shared trained numbers."""
-        return [float(value[0]) for value in self.server["weights"]["trainable"]]
+        return [float(value[0]) for value in self.server.weights["trainable"]]
 
     @property
     def steps(self):
         """The mean number of training steps, a shared statistic."""
-        return float(self.server["weights"]["statistics"][0][0])
+        return float(self.server.weights["statistics"][0][0])
 
     @property
     def locals(self):
@@ -117,14 +117,14 @@ class Federation(AnyFederation):
 
     def own(self, client):
         """The numbers that a client keeps: first those that it trains, then its statistics."""
-        return [float(value[0]) for value in self.state(client)["personal"]]
+        return [float(value[0]) for value in self.state(client).personal]
 
     def kept(self, client):
         """The number that a client keeps: of its own tensors, or its own model."""
         state = self.state(client)
         names = ("dual", "drift", "control", "theta")
-        values = [state["own"][name] for name in names if name in state["own"]]
-        (first, *_) = [*values, state["personal"]]
+        values = [state.own[name] for name in names if name in state.own]
+        (first, *_) = [*values, state.personal]
         return float(first[0][0])
 
     def personal_number(self, client):

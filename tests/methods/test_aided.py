@@ -25,11 +25,11 @@ def run(name, **options):
 def test_without_the_term_it_is_the_base(simulation, base):
     state, clients, _ = run(base)
     aided, own, _ = run(f"{base}_prototypes", mu2=0.0)
-    support.assert_trees_equal(aided["weights"], state["weights"])
+    support.assert_trees_equal(aided.weights, state.weights)
     support.assert_trees_equal(own, clients)
-    for name, value in state["server"].items():
-        support.assert_trees_equal(aided["server"][name], value)
-    assert np.all(aided["server"]["valid"])
+    for name, value in state.server.items():
+        support.assert_trees_equal(aided.server[name], value)
+    assert np.all(aided.server["valid"])
 
 
 @pytest.mark.parametrize("base", BASES)

@@ -60,8 +60,8 @@ def test_training_changes_the_weights(process, four_rounds):
     changed = [
         np.any(a != b)
         for a, b in zip(
-            tf.nest.flatten(before["weights"]["trainable"]),
-            tf.nest.flatten(after["weights"]["trainable"]),
+            tf.nest.flatten(before.weights["trainable"]),
+            tf.nest.flatten(after.weights["trainable"]),
             strict=True,
         )
     ]
@@ -69,8 +69,8 @@ def test_training_changes_the_weights(process, four_rounds):
         np.any(a != b)
         for client, state in four_rounds[1].items()
         for a, b in zip(
-            tf.nest.flatten(process.initial_client_state(support.seed_of(0, client))["personal"]),
-            tf.nest.flatten(state["personal"]),
+            tf.nest.flatten(process.initial_client_state(support.seed_of(0, client)).personal),
+            tf.nest.flatten(state.personal),
             strict=True,
         )
     ]
@@ -79,7 +79,7 @@ def test_training_changes_the_weights(process, four_rounds):
 
 def test_fixed_variables_stay(process, four_rounds):
     support.assert_trees_equal(
-        process.initialize()["weights"]["fixed"], four_rounds[0]["weights"]["fixed"]
+        process.initialize().weights["fixed"], four_rounds[0].weights["fixed"]
     )
 
 
@@ -109,14 +109,14 @@ def test_absent_clients_keep_their_state(process):
     kept = tf.nest.map_structure(np.asarray, clients[2])
     _, clients, _ = support.run_rounds(process, state, clients, [[0, 1]], first=1)
     support.assert_trees_equal(clients[2], kept)
-    assert int(clients[0]["participations"]) == 2
-    assert int(clients[2]["participations"]) == 1
+    assert int(clients[0].participations) == 2
+    assert int(clients[2].participations) == 1
 
 
 def test_a_cohort_without_samples_changes_no_weights(process):
     state = process.initialize()
     after, _, _ = support.run_rounds(process, state, {}, [[4]])
-    support.assert_trees_equal(after["weights"], state["weights"])
+    support.assert_trees_equal(after.weights, state.weights)
 
 
 def test_evaluation_counts(process, four_rounds):
@@ -182,7 +182,7 @@ def test_rounds_agree_on_every_runtime(process, one_at_a_time, ray_actors):
 def fedavg_weights(simulation):
     """What four rounds of FedAvg come to."""
     process = build_process(support.training_spec("fedavg"))
-    return support.run_rounds(process, process.initialize(), {}, COHORTS)[0]["weights"]
+    return support.run_rounds(process, process.initialize(), {}, COHORTS)[0].weights
 
 
 # In test_degenerate for two rounds, op by op.
@@ -195,4 +195,4 @@ def test_degenerate_setting_is_fedavg(degenerate, fedavg_weights):
     options = dict(methods.get(degenerate).degenerate)
     process = build_process(support.training_spec(degenerate, **options))
     state, _, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
-    support.assert_trees_equal(state["weights"], fedavg_weights)
+    support.assert_trees_equal(state.weights, fedavg_weights)

@@ -20,7 +20,7 @@ def weights(name):
     """The shared weights after two rounds, the second with what the server learned in the first."""
     options = dict(methods.get(name).degenerate)
     federation = Federation(support.training_spec(name, **options), support.CLIENTS)
-    return federation.round([0, 1, 4]).round([1, 3]).server["weights"]
+    return federation.round([0, 1, 4]).round([1, 3]).server.weights
 
 
 def test_methods_with_such_a_setting():

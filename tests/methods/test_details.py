@@ -37,14 +37,14 @@ def test_scaffold_without_control_keeps_and_sends_nothing():
     spec = support.training_spec("scaffold", control=False)
     server = states.initial_server(spec)
     assert server == {} and spec.method.broadcast(server) == {}
-    assert states.initial_client_state(spec, support.seed_of(0, 0))["own"] == {}
+    assert states.initial_client_state(spec, support.seed_of(0, 0)).own == {}
 
 
 def test_scaffold_broadcasts_its_control_variate_only():
     """One for each trained variable, and none for averages of normalization layers."""
     spec = support.training_spec("scaffold")
     sent = spec.method.broadcast(states.initial_server(spec))
-    own = states.initial_client_state(spec, support.seed_of(0, 0))["own"]
+    own = states.initial_client_state(spec, support.seed_of(0, 0)).own
     shapes = [variable.shape for variable in spec.network().shared.trainable]
     assert list(sent) == list(own) == ["control"]
     for control in (sent["control"], own["control"]):

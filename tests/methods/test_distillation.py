@@ -77,8 +77,8 @@ def test_moon_keeps_the_last_local_model(simulation):
     process = build_process(support.training_spec("moon", projection_width=8))
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0]])
     # Alone in its cohort, the client's model becomes the global one.
-    trained = [*state["weights"]["trainable"], *state["weights"]["statistics"]]
-    kept = tf.nest.flatten(clients[0]["personal"])
+    trained = [*state.weights["trainable"], *state.weights["statistics"]]
+    kept = tf.nest.flatten(clients[0].personal)
     for value in kept:
         assert any(value.shape == w.shape and np.allclose(value, w, atol=1e-6) for w in trained)
     # The head is not part of it.

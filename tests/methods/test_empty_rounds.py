@@ -22,19 +22,19 @@ def test_clients_start_from_fedavgs_initial_model_in_the_first_round_that_trains
     federation, fedavg = network_federation(name, **options), network_federation("fedavg")
     for each in (federation, fedavg):
         each.round_of_nobody().round([0, 1]).round_of_nobody().round([1, 2])
-    expected = [value.numpy() for value in fedavg.server["weights"]["trainable"]]
-    found = [value.numpy() for value in federation.server["weights"]["trainable"]]
+    expected = [value.numpy() for value in fedavg.server.weights["trainable"]]
+    found = [value.numpy() for value in federation.server.weights["trainable"]]
     # The first half are the pieces of the global model.
     for value, wanted in zip(found[len(expected) :], expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-5, atol=1e-6)
-    assert bool(federation.server["server"]["trained"])
+    assert bool(federation.server.server["trained"])
 
 
 def test_fedgen_does_not_learn_from_a_generator_that_was_never_trained():
     federation = network_federation("fedgen").round_of_nobody().round([0, 1])
     plain = network_federation("fedgen", generative=0.0, distillation=0.0)
     plain.round_of_nobody().round([0, 1])
-    support.assert_trees_equal(federation.server["weights"], plain.server["weights"])
+    support.assert_trees_equal(federation.server.weights, plain.server.weights)
 
 
 def test_fedpac_counts_a_clients_own_head_once():

@@ -45,7 +45,7 @@ def test_those_are_the_weights_of_the_first_round():
     head = next(v for piece, v in first_values("fedavg").items() if piece[0] == "head")
     weights = states.initial_weights(support.training_spec("fedavg", seed=2))
     own = states.initial_client_state(support.training_spec("fedper", seed=2), tf.constant([1, 2]))
-    for values in (weights["trainable"][-2:], own["personal"]):
+    for values in (weights["trainable"][-2:], own.personal):
         for expected, actual in zip(head, values, strict=True):
             np.testing.assert_array_equal(actual, expected)
 
@@ -65,12 +65,7 @@ def batches(monkeypatch):
         seen.clear()
         spec = support.training_spec(name)
         seed = tf.constant(support.seed_of(0, 0))
-        server_state = {
-            "weights": states.initial_weights(spec),
-            "server": states.initial_server(spec),
-            "round": tf.constant(0),
-        }
-        message = make_message(spec.method, server_state)
+        message = make_message(spec.method, support.server_state(spec))
         state = states.initial_client_state(spec, seed)
         # Last, for a Keras network that is made in a graph invalidates those made before.
         work = ClientWork(spec)

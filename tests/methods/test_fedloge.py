@@ -12,6 +12,7 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, ClientWork, PersonalEvaluation, TrainingSpec, state, weights
+from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.methods.fedloge import FedLoGe
 
 
@@ -61,7 +62,7 @@ def as_float32(arrays):
 
 def test_local_training(golden):
     case = golden("fedloge_local_training")
-    message = OrderedDict(
+    message = Message(
         weights=OrderedDict(
             trainable=as_float32(head(case, "net", "0") + head(case, "gaux", "0")),
             statistics=[],
@@ -71,21 +72,19 @@ def test_local_training(golden):
         server=OrderedDict(),
         round=0,
     )
-    own = OrderedDict(
+    own = ClientState(
         personal=as_float32(head(case, "lhead", "0")),
         own=OrderedDict(),
         participations=tf.constant(0),
     )
-    data = {"train": golden_batch(case), "seed": tf.zeros(2, tf.int32), "cohort_index": 0}
+    data = ClientData(train=golden_batch(case), seed=tf.zeros(2, tf.int32), cohort_index=0)
     result = ClientWork(golden_spec(case)).update(message, own, data)
     after = [
         w + change
-        for w, change in zip(
-            message["weights"]["trainable"], result["update"].trainable, strict=True
-        )
+        for w, change in zip(message.weights["trainable"], result["update"].trainable, strict=True)
     ]
     expected = head(case, "net", "1") + head(case, "gaux", "1") + head(case, "lhead", "1")
-    for actual, wanted in zip(after + result["state"]["personal"], expected, strict=True):
+    for actual, wanted in zip(after + result["state"].personal, expected, strict=True):
         np.testing.assert_allclose(actual, wanted, rtol=1e-4, atol=1e-6)
     loss = result["metrics"]["loss"] / result["metrics"]["samples"]
     np.testing.assert_allclose(loss, case["mean_total_loss"], rtol=1e-5)
@@ -99,13 +98,13 @@ def test_realigned_head_is_finetuned(golden):
         net.shared.trainable, as_float32([case["net_w"].T, case["net_b"], *head(case, "gaux", "0")])
     )
     net["phi"].kernel.assign(tf.constant(case["lhead_w0"].T, tf.float32))
-    message = OrderedDict(weights=weights.weights_of(net), server=OrderedDict(), round=0)
-    own = OrderedDict(
+    message = Message(weights=weights.weights_of(net), server=OrderedDict(), round=0)
+    own = ClientState(
         personal=weights.read(net.personal.all),
         own=OrderedDict(),
         participations=tf.constant(0),
     )
-    data = {"train": batch, "test": batch, "seed": tf.zeros(2, tf.int32), "cohort_index": 0}
+    data = ClientData(train=batch, test=batch, seed=tf.zeros(2, tf.int32), cohort_index=0)
     evaluation.evaluate(message, own, data)
     np.testing.assert_allclose(net["phi"].kernel, case["head_w_after"].T, rtol=1e-4, atol=1e-6)
     np.testing.assert_allclose(net["phi"].bias, case["head_b_after"], rtol=1e-4, atol=1e-6)
@@ -227,14 +226,13 @@ def test_the_personal_head_does_not_move_what_is_sent():
     spec = support.training_spec("fedloge", statistics=False)
     sgd = SGD(learning_rate=0.3, momentum=0.0, weight_decay=0.0, clip_norm=0.05)
     spec = dataclasses.replace(spec, optimizer=sgd, local_epochs=1, batch_size=12)
-    server = {"weights": state.initial_weights(spec), "server": {}, "round": tf.constant(0)}
-    message = state.make_message(spec.method, server)
+    message = state.make_message(spec.method, support.server_state(spec))
     own = state.initial_client_state(spec, support.seed_of(0, 0))
     updates = []
     for factor in (tf.constant(1.0), tf.constant(30.0)):
-        scaled = {**own, "personal": tf.nest.map_structure(factor.__mul__, own["personal"])}
+        scaled = own._replace(personal=tf.nest.map_structure(factor.__mul__, own.personal))
         work = ClientWork(spec).update(message, scaled, support.client_data(0, 0))
-        moved = tf.nest.map_structure(np.subtract, work["state"]["personal"], scaled["personal"])
+        moved = tf.nest.map_structure(np.subtract, work["state"].personal, scaled.personal)
         assert max(np.abs(part).max() for part in tf.nest.flatten(moved)) > 0
         updates.append(work["update"])
     support.assert_trees_equal(*updates)
@@ -246,8 +244,8 @@ def test_clients_begin_with_heads_of_their_own():
         state.initial_client_state(spec, tf.constant(support.seed_of(0, client)))
         for client in (0, 1)
     )
-    assert np.any(first["personal"][0].numpy() != second["personal"][0].numpy())
-    assert np.all(np.abs(first["personal"][0]) <= 6**-0.5)
+    assert np.any(first.personal[0].numpy() != second.personal[0].numpy())
+    assert np.all(np.abs(first.personal[0]) <= 6**-0.5)
 
 
 def test_dense_frame_and_other_initializations_are_options():

@@ -7,7 +7,7 @@ import tensorflow as tf
 from tests import support
 from tff_pcdd import losses, methods
 from tff_pcdd.federated import ClientWork, build_process, make_message
-from tff_pcdd.federated.state import initial_client_state, initial_server, initial_weights
+from tff_pcdd.federated.state import initial_client_state
 
 
 def client(round_number=1, valid=(True, True, True, False)):
@@ -120,9 +120,9 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
         sums += result["sums"]["features"].numpy()
         counts += result["sums"]["counts"].numpy()
     present = counts > 0
-    np.testing.assert_array_equal(state["server"]["valid"], present)
+    np.testing.assert_array_equal(state.server["valid"], present)
     np.testing.assert_allclose(
-        np.asarray(state["server"]["prototypes"])[present],
+        np.asarray(state.server["prototypes"])[present],
         sums[present] / counts[present, None],
         rtol=1e-4,
         atol=1e-5,
@@ -130,9 +130,9 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
     # A class that nobody holds in a later round keeps its prototype.
     later, _, _ = support.run_rounds(process, state, clients, [[0]], first=1)
     np.testing.assert_array_equal(
-        np.asarray(later["server"]["prototypes"])[2], np.asarray(state["server"]["prototypes"])[2]
+        np.asarray(later.server["prototypes"])[2], np.asarray(state.server["prototypes"])[2]
     )
-    assert bool(later["server"]["valid"][2])
+    assert bool(later.server["valid"][2])
 
 
 @pytest.mark.integration
@@ -141,21 +141,19 @@ def test_share_of_clients_that_send_prototypes(simulation, share, sent):
     process = build_process(support.training_spec("fedmr", prototype_share=share))
     state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])
     assert int(metrics["sent"]) == sent
-    assert bool(np.any(state["server"]["valid"])) == bool(sent)
+    assert bool(np.any(state.server["valid"])) == bool(sent)
 
 
 def test_the_same_clients_send_prototypes_in_all_rounds():
     spec = support.training_spec("fedmr", statistics=False, prototype_share=0.5)
     work = ClientWork(spec)
-    message = make_message(
-        spec.method, {"weights": initial_weights(spec), "server": initial_server(spec), "round": 0}
-    )
+    message = make_message(spec.method, support.server_state(spec))
     senders = 0
     for number in range(40):
         own = initial_client_state(spec, support.seed_of(0, number))
         sent = []
         for round_number in range(4):
-            data = support.client_data(0, 0) | {"seed": support.seed_of(0, round_number, number)}
+            data = support.client_data(0, 0)._replace(seed=support.seed_of(0, round_number, number))
             result = work.update(message, own, data)
             own = result["state"]
             sent.append(float(result["sent"]))
@@ -168,7 +166,7 @@ def test_the_same_clients_send_prototypes_in_all_rounds():
 
 def test_clients_have_no_state_if_all_send():
     spec = support.training_spec("fedmr", statistics=False)
-    assert initial_client_state(spec, support.seed_of(0))["own"] == {}
+    assert initial_client_state(spec, support.seed_of(0)).own == {}
 
 
 def test_bytes_are_counted(simulation):

@@ -173,7 +173,7 @@ def test_rounds_of_a_network():
 
 def test_heads_stay_apart_without_collaboration():
     federation = network_federation("fedpac", collaborate=False).round([0, 1]).round([1, 2])
-    assert set(federation.server["server"]) == {"prototypes", "valid"}
+    assert set(federation.server.server) == {"prototypes", "valid"}
     assert all(set(result["sums"]) == {"features", "counts"} for result in federation.results)
     _, own_names = placed(federation)
     x = np.random.default_rng(9).normal(size=(20, numpy_network.INPUTS)).astype(np.float32)

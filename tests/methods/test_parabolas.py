@@ -67,15 +67,15 @@ def test_feddyn_finds_the_optimum_of_all_in_one_round(play):
     """Steps of 1/2 minimise exactly, since the curvature is 1 + α = 2."""
     federation = play("feddyn", [0, 4], 0.0, rate=0.5, alpha=1.0).round()
     assert federation.locals == [[0], [2]] and federation.weights == [2]
-    duals = [number(federation.state(k)["own"]["dual"][0]) for k in (0, 1)]
+    duals = [number(federation.state(k).own["dual"][0]) for k in (0, 1)]
     assert duals == [0, -2]
-    assert number(federation.server["server"]["correction"][0]) == -1
+    assert number(federation.server.server["correction"][0]) == -1
     federation.round()
     assert federation.locals == [[-1], [0]] and federation.weights == [2]
-    duals = [number(federation.state(k)["own"]["dual"][0]) for k in (0, 1)]
+    duals = [number(federation.state(k).own["dual"][0]) for k in (0, 1)]
     assert duals == [1, -2]
     # With full participation h is the mean of the duals.
-    assert number(federation.server["server"]["correction"][0]) == np.mean(duals)
+    assert number(federation.server.server["correction"][0]) == np.mean(duals)
 
 
 @pytest.mark.parametrize(("control", "third"), [("code", (1.75, 1.75)), ("paper", (1.25, 2.25))])
@@ -86,7 +86,7 @@ def test_feddc_corrects_the_drift(play, control, third):
     assert federation.locals == [[0], [2]] and federation.weights == [2]
     federation.round()
     assert federation.locals == [[-0.5], [-0.5]] and federation.weights == [2]
-    assert [number(federation.state(k)["own"]["drift"][0]) for k in (0, 1)] == [-0.5, 1.5]
+    assert [number(federation.state(k).own["drift"][0]) for k in (0, 1)] == [-0.5, 1.5]
     federation.round()
     assert [2 + delta for (delta,) in federation.locals] == list(third)
     assert federation.weights == [2]
@@ -111,12 +111,12 @@ def test_scaffold_corrects_the_gradients(play):
     federation = play("scaffold", [0, 4], 0.0, rate=0.5, epochs=2).round()
     assert federation.locals == [[0], [3]] and federation.weights == [1.5]
     assert [federation.kept(k) for k in (0, 1)] == [0, -3]
-    assert number(federation.server["server"]["control"][0]) == -1.5
+    assert number(federation.server.server["control"][0]) == -1.5
     federation.round()
     assert federation.locals == [[0], [0.75]] and federation.weights == [1.875]
     # (x - y)/(K·η) - (c - c_k), with K·η = 1.
     assert [federation.kept(k) for k in (0, 1)] == [1.5, -2.25]
-    assert number(federation.server["server"]["control"][0]) == -0.375
+    assert number(federation.server.server["control"][0]) == -0.375
 
 
 def test_scaffold_reaches_the_minimum_of_all(play):
@@ -164,7 +164,7 @@ def test_fedbabu_never_moves_the_head(play):
     federation = play(
         "fedbabu", [0, 4], 0.0, 3.0, rate=0.1, epochs=3, momentum=0.9, decay=0.5
     ).round()
-    assert number(federation.server["weights"]["fixed"][0][0]) == 3.0
+    assert number(federation.server.weights["fixed"][0][0]) == 3.0
 
 
 def test_ditto_pulls_to_the_global_model_of_the_round(play):

@@ -84,7 +84,7 @@ def test_rounds(beta, cap):
     for cohort in COHORTS:
         federation.round(cohort)
         expected.round(cohort)
-        server = federation.server["server"]
+        server = federation.server.server
         np.testing.assert_allclose(server["ratio"], expected.ratio, rtol=1e-3)
         np.testing.assert_allclose(server["composition"], expected.composition, rtol=1e-3)
         for key, value in server_values(federation, names).items():
@@ -94,7 +94,7 @@ def test_rounds(beta, cap):
 def test_without_ratio_the_server_learns_nothing():
     federation = network_federation("ratioloss", beta=0.0)
     federation.round([0, 1])
-    np.testing.assert_array_equal(federation.server["server"]["ratio"], np.ones(CLASSES))
-    np.testing.assert_array_equal(federation.server["server"]["composition"], np.zeros(CLASSES))
-    assert tf.nest.flatten(federation.message["server"])[0].shape == (CLASSES,)
-    assert set(federation.message["server"]) == {"ratio"}
+    np.testing.assert_array_equal(federation.server.server["ratio"], np.ones(CLASSES))
+    np.testing.assert_array_equal(federation.server.server["composition"], np.zeros(CLASSES))
+    assert tf.nest.flatten(federation.message.server)[0].shape == (CLASSES,)
+    assert set(federation.message.server) == {"ratio"}

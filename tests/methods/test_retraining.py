@@ -33,8 +33,8 @@ def federation(name, **options):
 def broadcast_features(federation, name="fedavg_backbone"):
     """Features of every client's samples by a backbone of the server's weights, and its head."""
     net = federation.spec.network()
-    load(net, federation.server["weights"])
-    if int(federation.server["round"]) == 0:
+    load(net, federation.server.weights)
+    if int(federation.server.round) == 0:
         name = "backbone"
     features = [net[name](client["x"], training=False).numpy() for client in support.CLIENTS]
     return [f.astype(np.float64) for f in features], [w.numpy() for w in net["head"].weights]
@@ -68,14 +68,14 @@ def test_fedavg_goes_on_beside_the_global_model(name):
     """Its weights are FedAvg's, and the global backbone is FedAvg's of the round before."""
     own, plain = federation(name), federation("fedavg")
     for cohort in COHORTS:
-        started = plain.server["weights"]
+        started = plain.server.weights
         own.round(cohort)
         plain.round(cohort)
         # Half of the variables each.
-        trained, statistics = (own.server["weights"][g] for g in ("trainable", "statistics"))
+        trained, statistics = (own.server.weights[g] for g in ("trainable", "statistics"))
         for group, values in (("trainable", trained), ("statistics", statistics)):
             half = len(values) // 2
-            for value, expected in zip(values[half:], plain.server["weights"][group], strict=True):
+            for value, expected in zip(values[half:], plain.server.weights[group], strict=True):
                 np.testing.assert_allclose(value, expected, rtol=1e-5, atol=1e-5)
             heads = 2 if group == "trainable" else 0
             for value, expected in zip(
@@ -107,7 +107,7 @@ def test_ccvr_calibrates_on_gaussians():
                 known[label] = True
                 mean[label] = own.mean(axis=0)
                 covariance[label] = np.cov(own.T) if len(own) > 1 else 0
-        server = fed.server["server"]
+        server = fed.server.server
         np.testing.assert_allclose(server["means"], mean, rtol=1e-5, atol=1e-5)
         np.testing.assert_allclose(server["covariances"], covariance, rtol=1e-4, atol=1e-5)
         np.testing.assert_array_equal(server["known"], [c in known for c in range(CLASSES)])
@@ -120,7 +120,7 @@ def test_ccvr_calibrates_on_gaussians():
             root = vectors * np.sqrt(np.where(values > least, values, 0)) @ vectors.T
             virtual.append(mean[label] + noise[label] @ root)
             labels += [label] * 12
-        trainable = fed.server["weights"]["trainable"]
+        trainable = fed.server.weights["trainable"]
         kernel, bias = train(
             trainable[-2:], np.concatenate(virtual), np.array(labels), 3, 0.2, order_seed
         )
@@ -192,7 +192,7 @@ def apart(values, head, label, target):
 def test_creff_matches_gradients():
     """Gradients of each class, federated features after their steps, and the head."""
     fed = federation("creff")
-    federated = fed.server["server"]["features"].numpy().astype(np.float64)
+    federated = fed.server.server["features"].numpy().astype(np.float64)
     assert abs(federated.mean()) < 0.3 and 0.8 < federated.std() < 1.2
     for number, cohort in enumerate(COHORTS):
         features, (kernel, bias) = broadcast_features(fed)
@@ -221,10 +221,8 @@ def test_creff_matches_gradients():
                     "f",
                 )
                 federated[label] -= 0.5 * step
-        np.testing.assert_allclose(
-            fed.server["server"]["features"], federated, rtol=1e-3, atol=1e-4
-        )
-        federated = fed.server["server"]["features"].numpy().astype(np.float64)
+        np.testing.assert_allclose(fed.server.server["features"], federated, rtol=1e-3, atol=1e-4)
+        federated = fed.server.server["features"].numpy().astype(np.float64)
         *seeds, order_seed = split([0, number + 1], 3)
         bound = WIDTH**-0.5
         first = [
@@ -233,7 +231,7 @@ def test_creff_matches_gradients():
         ]
         labels = np.repeat(np.arange(CLASSES), 11)
         kernel, bias = train(first, federated.reshape(-1, WIDTH), labels, 3, 0.2, order_seed)
-        trainable = fed.server["weights"]["trainable"]
+        trainable = fed.server.weights["trainable"]
         half = len(trainable) // 2
         np.testing.assert_allclose(trainable[half - 2], kernel, rtol=1e-4, atol=1e-5)
         np.testing.assert_allclose(trainable[half - 1], bias, rtol=1e-4, atol=1e-5)
@@ -247,8 +245,8 @@ def test_creff_averages_gradients_over_clients_and_not_over_samples():
 
 def test_a_class_that_nobody_has_keeps_its_federated_features():
     fed = federation("creff")
-    before = fed.server["server"]["features"].numpy()
-    after = fed.round([0]).server["server"]["features"].numpy()
+    before = fed.server.server["features"].numpy()
+    after = fed.round([0]).server.server["features"].numpy()
     np.testing.assert_array_equal(after[2:], before[2:])
     assert all(np.any(after[label] != before[label]) for label in (0, 1))
 
@@ -257,7 +255,7 @@ def test_a_class_that_nobody_has_keeps_its_federated_features():
 def test_nothing_is_sent_or_kept_without_retraining(name):
     spec = support.training_spec(name, epochs=0)
     fed = Federation(spec, support.CLIENTS).round([0, 1])
-    assert not fed.server["server"]
+    assert not fed.server.server
     assert all(not result["sums"] for result in fed.results)
     assert set(spec.network().parts) == {"backbone", "head"}
     assert set(fed.global_logits(tf.constant(support.TEST["x"]))) == {""}

@@ -152,17 +152,12 @@ def test_fedrod_clips_the_heads_apart(momentum):
         spec = support.training_spec(name, statistics=False, **options)
         sgd = SGD(learning_rate=rate, momentum=momentum, weight_decay=0.0, clip_norm=clip)
         spec = dataclasses.replace(spec, optimizer=sgd, local_epochs=1, batch_size=12)
-        server = {
-            "weights": states.initial_weights(spec),
-            "server": {},
-            "round": tf.constant(0),
-        }
-        message = states.make_message(spec.method, server)
+        message = states.make_message(spec.method, support.server_state(spec))
         state = states.initial_client_state(spec, support.seed_of(0, 0))
         results[name] = ClientWork(spec).update(message, state, support.client_data(0, 0))
     support.assert_trees_equal(results["fedrod"]["update"], results["fedavg"]["update"])
     # The clip takes effect, for each half on its own: each moves by as much as it allows.
-    for moved in (results["fedrod"]["update"].trainable, results["fedrod"]["state"]["personal"]):
+    for moved in (results["fedrod"]["update"].trainable, results["fedrod"]["state"].personal):
         length = np.sqrt(sum(np.sum(np.square(part)) for part in moved))
         assert length == pytest.approx(rate * clip, rel=1e-3)
 

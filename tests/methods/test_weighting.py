@@ -4,7 +4,6 @@ import dataclasses
 
 import numpy as np
 import pytest
-import tensorflow as tf
 
 from tests import support
 from tests.data.refusals import refuses
@@ -103,13 +102,8 @@ def test_rounds_on_parabolas(monkeypatch, name, weighting):
 def local_result(name, client, **options):
     """What a client of the tiny federation returns from its first round."""
     spec = support.training_spec(name, **options)
-    server = {
-        "weights": states.initial_weights(spec),
-        "server": states.initial_server(spec),
-        "round": tf.constant(0),
-    }
     state = states.initial_client_state(spec, support.seed_of(0, client))
-    message = make_message(spec.method, server)
+    message = make_message(spec.method, support.server_state(spec))
     return ClientWork(spec).update(message, state, support.client_data(client, 0))
 
 
@@ -140,7 +134,7 @@ def test_statistics_of_normalization_have_the_same_weights(simulation):
     before = process.initialize()
     after, _, _ = support.run_rounds(process, before, {}, [[0, 1, 3]])
     for group in ("trainable", "statistics"):
-        olds, news = before["weights"][group], after["weights"][group]
+        olds, news = before.weights[group], after.weights[group]
         for index, (old, new) in enumerate(zip(olds, news, strict=True)):
             mean = np.mean([getattr(change, group)[index].numpy() for change in changes], axis=0)
             np.testing.assert_allclose(new, old + mean, rtol=1e-4, atol=1e-6)
@@ -153,7 +147,7 @@ def test_methods_that_become_fedavg_only_with_samples(simulation):
     def weights(name, **options):
         process = build_process(support.training_spec(name, **options))
         state, _, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1, 3]])
-        return state["weights"]["trainable"]
+        return state.weights["trainable"]
 
     plain = weights("fedavg", client_weighting="uniform")
     support.assert_trees_equal(weights("ditto"), plain)

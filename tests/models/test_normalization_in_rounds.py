@@ -13,6 +13,7 @@ from tests import support
 from tff_pcdd import data, methods, models
 from tff_pcdd.data import transforms
 from tff_pcdd.federated import SGD, TrainingSpec, build_process, weights
+from tff_pcdd.federated.records import ClientData
 
 pytestmark = pytest.mark.integration
 
@@ -62,7 +63,7 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
     clients = [process.initial_client_state(support.seed_of(k)) for k in range(CLIENTS)]
     for number in range(5):
         datasets = [
-            OrderedDict(
+            ClientData(
                 train=OrderedDict(x=x[part], y=y[part]),
                 seed=support.seed_of(number, client),
                 cohort_index=np.int32(client),
@@ -72,7 +73,7 @@ def test_averaged_statistics_fit_the_averaged_weights(simulation):
         state, clients, _ = process.next(state, clients, datasets)
 
     net = training_spec.network()
-    weights.load(net, state["weights"])
+    weights.load(net, state.weights)
     inputs = transforms.normalize(tf.constant(x), spec)
     correct = {}
     for training in (False, True):

@@ -141,7 +141,7 @@ def test_a_keras_backbone_trains(simulation):
     process = build_process(dataclasses.replace(spec, task=task))
     first = process.initialize()
     state, _, _ = support.run_rounds(process, first, {}, [[0, 1], [0, 3]])
-    before, after = (np.asarray(s["weights"]["trainable"][0]) for s in (first, state))
+    before, after = (np.asarray(s.weights["trainable"][0]) for s in (first, state))
     assert before.shape == (16, 5)
     assert np.all(np.isfinite(after)) and np.any(after != before)
 

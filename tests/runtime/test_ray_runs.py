@@ -54,7 +54,7 @@ def _rounds(simulation, number=3):
         states = [simulation.store.get(client) for client in range(5)]
         counts = simulation.personal_counts()
         sent = dict(getattr(simulation._context, "sent_bytes", {}))
-        return (simulation.state["weights"], states, counts), sent
+        return (simulation.state.weights, states, counts), sent
 
 
 def _assert_close(first, second, tolerance):
@@ -101,7 +101,7 @@ def test_a_run_continues_from_its_checkpoint(on_driver, tmp_path, ray_here):
     run_experiment(_config(), tmp_path, options)
     run = restore_run(_config(), tmp_path)
     (weights, states, _), _ = on_driver
-    _assert_close(run.simulation.state["weights"], weights, 0)
+    _assert_close(run.simulation.state.weights, weights, 0)
     _assert_close([run.simulation.store.get(client) for client in range(5)], states, 0)
     # What a run on actors has saved is exported as any other.
     formats = export.ExportOptions(format="keras")

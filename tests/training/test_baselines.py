@@ -70,24 +70,24 @@ def trained(name, compute):
     for _ in range(ROUNDS):
         measured = simulation.next_round()
         assert (measured["upload_bytes"], measured["download_bytes"]) == (0, 0)
-    return simulation, [np.asarray(value, float) for value in start["weights"]["trainable"]]
+    return simulation, [np.asarray(value, float) for value in start.weights["trainable"]]
 
 
 def test_local_is_plain_sgd_of_each_client_alone(compute):
     simulation, start = trained("local", compute)
-    assert tf.nest.flatten(simulation.state["weights"]) == []
+    assert tf.nest.flatten(simulation.state.weights) == []
     everything = federation().train
     for client in range(len(LABELS)):
         own = everything.take(np.flatnonzero(client == OWNERS))
         expected = plain_sgd(*start, own.x, own.y)
-        for value, wanted in zip(simulation.store.get(client)["personal"], expected, strict=True):
+        for value, wanted in zip(simulation.store.get(client).personal, expected, strict=True):
             np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
 
 
 def test_central_is_plain_sgd_on_all_samples(compute):
     simulation, start = trained("central", compute)
     expected = plain_sgd(*start, federation().train.x, federation().train.y)
-    for value, wanted in zip(simulation.state["weights"]["trainable"], expected, strict=True):
+    for value, wanted in zip(simulation.state.weights["trainable"], expected, strict=True):
         np.testing.assert_allclose(value, wanted, rtol=1e-4, atol=1e-5)
     # No client has a state, so the personal models before local steps are the global model.
     counts = simulation.personal_counts()
@@ -105,7 +105,7 @@ def test_central_uses_as_many_samples_as_the_cohort_has(compute, monkeypatch):
     def invoke(computation, *arguments):
         if computation is simulation.process.next:
             (client,) = arguments[2]
-            used.append([tuple(x.ravel()) for x in client["train"]["x"]])
+            used.append([tuple(x.ravel()) for x in client.train["x"]])
         return original(computation, *arguments)
 
     monkeypatch.setattr(simulation, "invoke", invoke)

@@ -10,13 +10,14 @@ import pytest
 
 from tff_pcdd import files
 from tff_pcdd.experiment.client_store import MemoryStore
+from tff_pcdd.federated.records import ClientState
 from tff_pcdd.training import disk_store
 from tff_pcdd.training.checkpoints import Checkpoint, CheckpointManager
 from tff_pcdd.training.disk_store import DiskStore
 
 
 def state(value, participations=0):
-    return OrderedDict(
+    return ClientState(
         personal=[np.full([2, 3], value, np.float32)],
         own=OrderedDict(),
         participations=np.int32(participations),
@@ -24,7 +25,7 @@ def state(value, participations=0):
 
 
 def value(kept) -> float:
-    return float(kept["personal"][0][0, 0])
+    return float(kept.personal[0][0, 0])
 
 
 @pytest.fixture(params=["memory", "disk"])
@@ -56,7 +57,7 @@ def test_get_gives_the_initial_state_then_what_was_put(make):
     store.put(8, state(2, 1), 1)
     store.put(7, state(3, 2), 2)
     assert value(store.get(7)) == 3
-    assert int(store.get(7)["participations"]) == 2
+    assert int(store.get(7).participations) == 2
     assert value(store.get(8)) == 2
     assert value(store.get(9)) == -9
 

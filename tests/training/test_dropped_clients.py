@@ -31,7 +31,7 @@ AGGREGATORS = {
 def remaining(made, cohort):
     """The clients of a cohort that do not drop out of the next round."""
     work = made.config.training.local_work
-    return [k for k in cohort if not work.drops_out(made.client_data(k)["seed"])]
+    return [k for k in cohort if not work.drops_out(made.client_data(k).seed)]
 
 
 @pytest.mark.parametrize("name", AGGREGATORS)
@@ -63,7 +63,7 @@ def test_the_clipping_norm_is_that_of_the_clients_that_remain(compute):
     cohort = remaining(made, simulation.sample_cohort(3, 0, 5, 4))
     assert len(cohort) < 4
     state = made.state
-    message = made.process.tensors.make_message(state["weights"], state["server"], 0)
+    message = made.process.tensors.make_message(state.weights, state.server, 0)
     norms = []
     for client in cohort:
         sent = made.invoke(
@@ -76,9 +76,7 @@ def test_the_clipping_norm_is_that_of_the_clients_that_remain(compute):
     below = np.mean(np.array(norms) <= 1.0)
     assert below < 0.5
     made.next_round()
-    found = [
-        float(leaf) for leaf in tf.nest.flatten(made.state["aggregator"]) if np.ndim(leaf) == 0
-    ]
+    found = [float(leaf) for leaf in tf.nest.flatten(made.state.aggregator) if np.ndim(leaf) == 0]
     wanted = math.exp(0.2 * (0.8 - below))
     assert any(math.isclose(value, wanted, rel_tol=1e-5) for value in found), (found, wanted)
 
@@ -98,8 +96,8 @@ def test_a_round_in_which_all_drop_out_changes_nothing(compute, monkeypatch, cap
     assert (measured["dropped_clients"], measured["local_steps"]) == (4, 0)
     assert math.isnan(measured["train_loss"])
     assert measured["upload_bytes"] == 0 < measured["download_bytes"]
-    assert int(made.state["round"]) == int(before["round"]) + 1 == made.round == 2
-    support.assert_trees_equal({**made.state, "round": 0}, {**before, "round": 0})
+    assert int(made.state.round) == int(before.round) + 1 == made.round == 2
+    support.assert_trees_equal(made.state._replace(round=0), before._replace(round=0))
     for client, state in enumerate(states):
         support.assert_trees_equal(made.store.get(client), state)
     monkeypatch.undo()

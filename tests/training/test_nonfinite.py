@@ -53,12 +53,12 @@ def test_under_every_aggregator(name, compute):
     # The noise of dp is added all the same: whether it is would tell who was there.
     noise = {"dp_noise_multiplier": 0.0} if name == "dp" else {}
     simulation = Simulation(DIVERGING.with_settings(aggregator=name, **noise), compute=compute)
-    before = leaves(simulation.state["weights"])
+    before = leaves(simulation.state.weights)
     measured = simulation.next_round()
     assert simulation.totals["nonfinite_rounds"] == 1
     assert simulation.totals["excluded_clients"] == 3
     assert np.isnan(measured["train_loss"])
-    for old, new in zip(before, leaves(simulation.state["weights"]), strict=True):
+    for old, new in zip(before, leaves(simulation.state.weights), strict=True):
         np.testing.assert_array_equal(old, new)
 
 
@@ -66,8 +66,8 @@ def test_the_state_of_one_client_is_enough(compute, caplog):
     """FedPer's head stays at the client: the server's weights are finite after its round."""
     simulation = Simulation(CONFIG.with_settings(algorithm="fedper"), compute=compute)
     state = simulation.initial_client_state(2)
-    head = [np.full_like(leaf, np.inf) for leaf in state["personal"]]
-    simulation.store.put(2, {**state, "personal": head}, 0)
+    head = [np.full_like(leaf, np.inf) for leaf in state.personal]
+    simulation.store.put(2, state._replace(personal=head), 0)
     simulation.evaluate_personal()
     assert "the personal answer of 1 of 5 clients is not finite" in caplog.text
     assert simulation.totals["nonfinite_rounds"] == 1
@@ -144,8 +144,8 @@ def test_a_bad_client_may_be_the_only_one_that_is_left(compute, monkeypatch, cap
     config = ONE_BAD.with_settings(nonfinite="exclude", dropped_share=0.5)
     simulation = Simulation(config, with_bad_client(config), compute=compute)
     simulation.next_round()
-    before = leaves(simulation.state["weights"])
-    bad = simulation.client_data(1)["seed"].tolist()
+    before = leaves(simulation.state.weights)
+    bad = simulation.client_data(1).seed.tolist()
     monkeypatch.setattr(LocalWork, "drops_out", lambda self, seed: seed.tolist() != bad)
     caplog.clear()
     measured = simulation.next_round()
@@ -155,7 +155,7 @@ def test_a_bad_client_may_be_the_only_one_that_is_left(compute, monkeypatch, cap
     ]
     assert measured["dropped_clients"] == 4 and np.isnan(measured["train_loss"])
     assert not simulation.nonfinite.diverged
-    for old, new in zip(before, leaves(simulation.state["weights"]), strict=True):
+    for old, new in zip(before, leaves(simulation.state.weights), strict=True):
         np.testing.assert_array_equal(old, new)
 
 

@@ -99,7 +99,7 @@ def test_rounds_and_evaluation_match_numpy(aggregator, federation, compute):
         weights = np.full(3, 1 / 3)
         components["aggregator"] = TffAggregator(factory, name="alike")
     simulation = Simulation(config(**components), federation, compute=compute)
-    kernel, bias = (np.array(w, np.float64) for w in simulation.state["weights"]["trainable"])
+    kernel, bias = (np.array(w, np.float64) for w in simulation.state.weights["trainable"])
     for _ in range(2):
         changes = [
             local_step(federation.client_examples(client)[0], kernel, bias) for client in range(3)
@@ -107,9 +107,7 @@ def test_rounds_and_evaluation_match_numpy(aggregator, federation, compute):
         simulation.next_round()
         kernel += sum(w * change for w, (change, _) in zip(weights, changes, strict=True))
         bias += sum(w * change for w, (_, change) in zip(weights, changes, strict=True))
-    for actual, expected in zip(
-        simulation.state["weights"]["trainable"], (kernel, bias), strict=True
-    ):
+    for actual, expected in zip(simulation.state.weights["trainable"], (kernel, bias), strict=True):
         np.testing.assert_allclose(actual, expected, rtol=1e-5, atol=1e-6)
 
     results = simulation.evaluate()
@@ -153,7 +151,7 @@ def test_metrics_of_a_run_match_numpy(options, tmp_path):
     summary = run_experiment(mine, tmp_path / "run", options)
     simulation = restore_run(mine, tmp_path / "run", options).simulation
     net, test = simulation.spec.network(), simulation.federation.test
-    load(net, simulation.state["weights"])
+    load(net, simulation.state.weights)
     x = data.normalize(test.x, simulation.spec.input_spec)
     predicted = simulation.spec.method.global_logits(net, x)[""].numpy().argmax(axis=1)
     shares = [np.mean(predicted[test.y == label] == label) for label in range(10)]

@@ -136,8 +136,8 @@ def test_ga_without_a_global_model_is_the_clients_mean(compute):
     x = data.normalize(test.x, simulation.spec.input_spec)
     accuracies = []
     for client in range(simulation.federation.num_clients):
-        personal = simulation.store.get(client)["personal"]
-        load(net, simulation.state["weights"], personal)
+        personal = simulation.store.get(client).personal
+        load(net, simulation.state.weights, personal)
         logits = net["head"](net["backbone"](x, training=False)).numpy()
         accuracies.append(100 * np.mean(logits.argmax(axis=1) == test.y))
     assert len(set(accuracies)) > 1

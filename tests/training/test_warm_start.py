@@ -14,6 +14,7 @@ from tests.data.refusals import refuses
 from tests.training.runs import StoppedError, assert_same_run, rows, stopped_in_round
 from tff_pcdd import measures, models
 from tff_pcdd.errors import DataError
+from tff_pcdd.federated.records import ClientState
 from tff_pcdd.measures import ACCURACY, HELD_OUT
 from tff_pcdd.training import (
     Callback,
@@ -57,8 +58,8 @@ class AtTheStart(Callback):
         simulation = run.simulation
         self.round = simulation.round
         self.accuracies = simulation.evaluate()
-        self.weights = simulation.state["weights"]
-        self.kept = [simulation.store.get(n)["personal"] for n in range(5)]
+        self.weights = simulation.state.weights
+        self.kept = [simulation.store.get(n).personal for n in range(5)]
 
 
 @pytest.fixture(scope="module")
@@ -106,12 +107,12 @@ def test_a_run_starts_with_the_accuracies_that_the_other_ended_with(
     run_experiment(config, tmp_path / "run", options, callbacks=[start])
     assert start.round == 0
     with restore_run(of(first), directory, options).simulation as before:
-        support.assert_trees_equal(start.weights, before.state["weights"])
+        support.assert_trees_equal(start.weights, before.state.weights)
         expected = before.evaluate()
         # Those that have taken part; the others have nothing to hand on.
-        taken_part = [n for n in range(5) if before.store.get(n)["participations"]]
+        taken_part = [n for n in range(5) if before.store.get(n).participations]
         for client in taken_part:
-            support.assert_trees_equal(start.kept[client], before.store.get(client)["personal"])
+            support.assert_trees_equal(start.kept[client], before.store.get(client).personal)
     shown = {name: float(value) for name, value in rows(directory)[-1].items() if value}
     compared = [
         name
@@ -158,12 +159,13 @@ def test_another_shape_is_named(trained, options, tmp_path):
 
 def test_what_clients_keep_has_to_fit(trained, options, compute):
     with restore_run(of("ditto"), trained("ditto"), options).simulation as ditto:
-        kept = {0: {"personal": ditto.store.get(0)["personal"][:-1], "participations": 1}}
-        initial = InitialWeights(ditto.state["weights"], kept, "mine")
-    number = len(kept[0]["personal"])
+        personal = ditto.store.get(0).personal
+        kept = {0: ClientState(own={}, participations=1, personal=personal[:-1])}
+        initial = InitialWeights(ditto.state.weights, kept, "mine")
+    number = len(kept[0].personal)
     with refuses("warm_start", f"clients/0/personal has {number} .* there, and {number + 1} here"):
         Simulation(of("ditto"), initial=initial, compute=compute)
-    kept[0]["personal"] = [*kept[0]["personal"], np.zeros(3, np.float64)]
+    kept[0] = kept[0]._replace(personal=[*personal[:-1], np.zeros(3, np.float64)])
     with refuses("warm_start", rf"clients/0/personal/{number} is float64\[3\] there, and float32"):
         Simulation(of("ditto"), initial=initial, compute=compute)
     # FedAvg keeps nothing.
@@ -198,8 +200,8 @@ def test_a_resumed_run_does_not_need_the_other_one(store, trained, options, tmp_
     ):
         for client in range(5):
             found, earlier = after.store.get(client), before.store.get(client)
-            if found["participations"] == earlier["participations"]:
-                support.assert_trees_equal(found["personal"], earlier["personal"])
+            if found.participations == earlier.participations:
+                support.assert_trees_equal(found.personal, earlier.personal)
                 untouched += 1
     assert untouched >= 2
     results = evaluate_run(config, tmp_path / "run", options)
@@ -261,10 +263,10 @@ def test_other_clients_start_afresh(trained, options, tmp_path, caplog):
         caplog.text
     )
     with restore_run(of("fedper"), trained("fedper"), options).simulation as before:
-        support.assert_trees_equal(start.weights, before.state["weights"])
+        support.assert_trees_equal(start.weights, before.state.weights)
     with Simulation(of("fedper", data_seed=5), compute=options.compute) as fresh:
         for client in range(5):
-            support.assert_trees_equal(start.kept[client], fresh.store.get(client)["personal"])
+            support.assert_trees_equal(start.kept[client], fresh.store.get(client).personal)
 
 
 def test_the_newest_intact_checkpoint_counts(trained, options, tmp_path, caplog):
@@ -409,12 +411,12 @@ def test_batch_normalization_that_clients_keep(compute):
     with Simulation(config, compute=compute) as first:
         first.next_round()
         states = {client: first.store.get(client) for client in range(5)}
-        initial = InitialWeights(first.state["weights"], states)
+        initial = InitialWeights(first.state.weights, states)
         expected = first.evaluate()
         with Simulation(other, initial=initial, compute=compute) as second:
             found = second.evaluate()
-    assert sum(len(state["personal"]) for state in states.values()) == 5 * 4
-    assert {int(state["participations"]) for state in states.values()} == {0, 1}
+    assert sum(len(state.personal) for state in states.values()) == 5 * 4
+    assert {int(state.participations) for state in states.values()} == {0, 1}
     assert [found[name] for name in ("ga", "pa_before")] == [
         expected[name] for name in ("ga", "pa_before")
     ]

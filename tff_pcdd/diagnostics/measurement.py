@@ -9,8 +9,7 @@ neither randomness nor variables with it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
@@ -19,6 +18,7 @@ from tff_pcdd import data
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.diagnostics.views import GROUPS, SLOW, View, local_angles
 from tff_pcdd.federated import ClientWork, TrainingSpec, initialization, make_message
+from tff_pcdd.federated.records import ClientData, ClientState, ServerState
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods import Network
 
@@ -72,8 +72,8 @@ class Diagnostics:
 
     def measure(
         self,
-        state: Mapping[str, Any],
-        clients: Sequence[tuple[Any, Mapping[str, Any]]],
+        state: ServerState,
+        clients: Sequence[tuple[ClientState, ClientData]],
         *,
         slow: bool = True,
     ) -> dict[str, float]:
@@ -93,9 +93,9 @@ class Diagnostics:
             results.update(local_angles(views, list(self._counts[self.clients] > 0)))
         return {PREFIX + name: value for name, value in results.items()}
 
-    def look(self, state: Mapping[str, Any]) -> View:
+    def look(self, state: ServerState) -> View:
         """The global model of a state."""
-        load(self._net, state["weights"])
+        load(self._net, state.weights)
         return self._view(self._net)
 
     def _global_numbers(self, view: View, slow: bool = True) -> dict[str, float]:

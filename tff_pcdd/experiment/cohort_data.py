@@ -4,9 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
-from collections import OrderedDict
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
@@ -14,6 +12,7 @@ from tff_pcdd import data
 from tff_pcdd.experiment.cohorts import derive_seed
 from tff_pcdd.experiment.config import Seeds
 from tff_pcdd.experiment.model_evaluation import as_arrays
+from tff_pcdd.federated.records import ClientData
 
 # Separate the seeds of the pool from others that are derived from the same numbers.
 _SAMPLES, _BATCHES = 4, 5
@@ -21,7 +20,7 @@ _SAMPLES, _BATCHES = 4, 5
 
 def pooled_data(
     federation: data.Federation, seeds: Seeds, round_number: int, cohort: Sequence[int]
-) -> OrderedDict[str, Any]:
+) -> ClientData:
     """The data of a round, in the form of a single client's.
 
     Args:
@@ -32,8 +31,8 @@ def pooled_data(
     """
     chosen = sample_pool(federation, seeds.cohorts, round_number, cohort)
     train = federation.train.take(chosen)
-    return OrderedDict(
-        train=OrderedDict(x=train.x, y=train.y),
+    return ClientData(
+        train=as_arrays(train),
         seed=derive_seed(seeds.batches, round_number, _BATCHES),
         cohort_index=np.int32(0),
     )

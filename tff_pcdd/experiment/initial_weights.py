@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.errors import SettingError
+from tff_pcdd.federated.records import ClientState
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import variables_of
 
@@ -16,7 +18,7 @@ class InitialWeights:
     """The trained weights of another simulation, of the same method or of another one.
 
     Attributes:
-        weights: the server's weights, as `simulation.state["weights"]`.
+        weights: the server's weights, as `simulation.state.weights`.
         clients: states of clients by their numbers, as `simulation.store.get(client)`; only
             `personal` and `participations` are used. Without effect unless both methods keep
             variables at the clients.
@@ -24,7 +26,7 @@ class InitialWeights:
     """
 
     weights: Mapping[str, Sequence[Any]]
-    clients: Mapping[int, Mapping[str, Any]] = dataclasses.field(default_factory=dict)
+    clients: Mapping[int, ClientState] = dataclasses.field(default_factory=dict)
     source: str = "initial"
 
     def fitting(self, spec: TrainingSpec, num_clients: int) -> InitialWeights:
@@ -39,16 +41,16 @@ class InitialWeights:
                 more clients.
         """
         # A method keeps variables at all clients or at none.
-        first = next(iter(self.clients.values()), {"personal": ()})
+        keeps = any(state.personal for state in itertools.islice(self.clients.values(), 1))
         with spec.outline() as net:
             variables, kept = variables_of(net), net.kept
             differences = [
                 _difference(f"server/weights/{name}", self.weights.get(name, ()), of_group)
                 for name, of_group in variables.items()
             ]
-            clients = self.clients if kept and first["personal"] else {}
+            clients = self.clients if kept and keeps else {}
             differences += [
-                _difference(f"clients/{client}/personal", clients[client]["personal"], kept)
+                _difference(f"clients/{client}/personal", clients[client].personal, kept)
                 for client in clients
             ]
         differences = [text for text in differences if text]

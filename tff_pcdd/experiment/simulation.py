@@ -35,6 +35,7 @@ from tff_pcdd.experiment.model_evaluation import Answers, ModelEvaluation, as_ar
 from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.experiment.round_metrics import round_metrics, traffic
+from tff_pcdd.federated.records import ClientData, ClientState, ServerState
 
 _logger = logging.getLogger(__name__)
 
@@ -102,7 +103,7 @@ class Simulation:
         self.round = 0
         self.totals = {"upload_bytes": 0, "download_bytes": 0}
         self.nonfinite = NonfiniteLog(config.training.nonfinite, self.totals)
-        self._state: Any = None
+        self._state: ServerState | None = None
         self._initial: InitialWeights | None = None
         self._evaluation = ModelEvaluation(self)
         if initial is not None:
@@ -159,43 +160,39 @@ class Simulation:
         self._evaluation.forget()
 
     @property
-    def state(self) -> Any:
+    def state(self) -> ServerState:
         """The server's state after the last computed round; the initial state before the first."""
         if self._state is None:
             state = self.invoke(self.process.initialize)
             if self._initial is not None:
                 given = self._initial.weights
-                weights = [(name, [*given.get(name, ())]) for name in state["weights"]]
-                state = OrderedDict(state, weights=OrderedDict(weights))
+                weights = [(name, [*given.get(name, ())]) for name in state.weights]
+                state = state._replace(weights=OrderedDict(weights))
             elif (run := self.config.training.warm_start) is not None:
                 reason = "only a `Run` reads these weights; give a simulation others as `initial`"
                 raise SettingError("warm_start", run, reason)
             self._state = state
         return self._state
 
-    def restore(self, round_number: int, state: Any, totals: Mapping[str, int]) -> None:
+    def restore(self, round_number: int, state: ServerState, totals: Mapping[str, int]) -> None:
         """Continues from the state after a round; the store is restored separately."""
         self.round, self._state, self._initial = round_number, state, None
         self._evaluation.forget()
         self.totals.update({name: totals.get(name, 0) for name in self.totals})
         self.nonfinite.restore(round_number)
 
-    def initial_client_state(self, client: int) -> Any:
+    def initial_client_state(self, client: int) -> ClientState:
         """The state of a client that has not taken part in any round."""
         seed = derive_seed(self.config.seeds.model, client, _CLIENTS)
         state = self.invoke(self.process.initial_client_state, seed)
         if self._initial is None or client not in self._initial.clients:
             return state
         given = self._initial.clients[client]
-        return OrderedDict(
-            state,
-            personal=[*given["personal"]],
-            participations=np.int32(given["participations"]),
+        return state._replace(
+            personal=[*given.personal], participations=np.int32(given.participations)
         )
 
-    def client_data(
-        self, client: int, cohort_index: int = 0, **parts: data.Examples
-    ) -> OrderedDict[str, Any]:
+    def client_data(self, client: int, cohort_index: int = 0, **parts: data.Examples) -> ClientData:
         """The data of a client for the next round.
 
         Args:
@@ -204,7 +201,7 @@ class Simulation:
             **parts: further examples by name, such as `test`.
         """
         train, _ = self.federation.client_examples(client)
-        return OrderedDict(
+        return ClientData(
             train=as_arrays(train),
             **{name: as_arrays(part) for name, part in parts.items()},
             seed=derive_seed(self.config.seeds.batches, self.round, client, _BATCHES),
@@ -234,10 +231,10 @@ class Simulation:
         clients = [self.client_data(client, index) for index, client in enumerate(receivers)]
         # Clients without samples do not need the fixed variables.
         newcomers = sum(
-            int(own["participations"]) == 0 and len(data["train"]["y"]) > 0
+            int(own.participations) == 0 and len(data.train["y"]) > 0
             for own, data in zip(states, clients, strict=True)
         )
-        lost = [self.spec.local_work.drops_out(data["seed"]) for data in clients]
+        lost = [self.spec.local_work.drops_out(data.seed) for data in clients]
         senders, states, clients = (
             [each for each, gone in zip(column, lost, strict=True) if not gone]
             for column in (receivers, states, clients)
@@ -250,7 +247,7 @@ class Simulation:
         if clients:
             self._state, states, metrics = self.invoke(self.process.next, state, states, clients)
         else:
-            self._state = OrderedDict(state, round=np.int32(self.round + 1))
+            self._state = state._replace(round=np.int32(self.round + 1))
         seconds = time.perf_counter() - start
         self.round += 1
         self._evaluation.forget()
@@ -307,7 +304,7 @@ class Simulation:
         """
         return self._evaluation.answers()
 
-    def personal_inputs(self, client: int) -> tuple[Any, OrderedDict[str, Any]]:
+    def personal_inputs(self, client: int) -> tuple[ClientState, ClientData]:
         """The state and the data from which a client's personal model is made and evaluated."""
         return self.store.get(client), self.client_data(client, 0, **self.own_parts(client))
 

@@ -133,7 +133,7 @@ def global_model(simulation: Simulation) -> TrainedModel:
     spec = simulation.spec
     with initialization.zeros():
         network = spec.network()
-    load(network, simulation.state["weights"])
+    load(network, simulation.state.weights)
     return TrainedModel(
         network=network,
         logits=lambda x: spec.method.global_logits(network, x)[""],

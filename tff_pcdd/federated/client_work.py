@@ -11,6 +11,7 @@ import tensorflow as tf
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
+from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -43,15 +44,14 @@ class ClientWork:
         return self._net
 
     def _update(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+        self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, Any]:
         """Trains a client for one round.
 
         Args:
-            message: from the server, see `tff_pcdd.federated.state`.
+            message: from the server.
             state: the client's state.
-            data: `train` examples; `seed` int32 [2], a function of seed, round and client;
-                `cohort_index` int32.
+            data: its samples.
 
         Returns:
             An ordered dict:
@@ -69,31 +69,31 @@ class ClientWork:
         method, net, work = self._spec.method, self._net, self._spec.local_work
         # What is in one place has no clients that could do less.
         uneven = not (work.is_full or method.pools_samples)
-        draws = work.draw(data["seed"], self._spec.local_epochs) if uneven else None
+        draws = work.draw(data.seed, self._spec.local_epochs) if uneven else None
         client = self._training.begin(message, state, data, self._phases, draws)
-        totals = self._training.run(self._phases, data["train"], client, data["seed"], draws)
+        totals = self._training.run(self._phases, data.train, client, data.seed, draws)
         upload = method.upload(
             net,
             client,
-            lambda function, initial: reduce_batches(function, initial, data["train"], self._spec),
+            lambda function, initial: reduce_batches(function, initial, data.train, self._spec),
         )
         result = OrderedDict(
-            update=self._change(client, message["weights"]),
+            update=self._change(client, message.weights),
             weight=tf.cast(method.weight(client), tf.float32),
             sums=ordered(upload.sums),
-            state=OrderedDict(
+            state=ClientState(
                 personal=read(net.kept),
                 own=ordered(upload.state),
                 # A client without samples has not trained.
-                participations=state["participations"]
-                + tf.cast(tf.size(data["train"]["y"]) > 0, tf.int32),
+                participations=state.participations
+                + tf.cast(tf.size(data.train["y"]) > 0, tf.int32),
             ),
             metrics=totals,
             sent=tf.cast(upload.sent, tf.float32),
         )
         included = can_be_summed(result)
         if may_be_nonfinite(self._spec):
-            included = tf.logical_and(included, all_finite(data["train"]["x"]))
+            included = tf.logical_and(included, all_finite(data.train["x"]))
         if draws is not None:
             totals["steps"] = tf.cast(client.steps, tf.float32)
         # A branch and not a choice by value, which would copy the tensors of every client.
@@ -114,7 +114,7 @@ class ClientWork:
         )
 
 
-def _without_effect(result: Mapping[str, Any], state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+def _without_effect(result: Mapping[str, Any], state: ClientState) -> OrderedDict[str, Any]:
     """The result of a client that changes nothing and stays in `state`."""
     kept = tf.nest.pack_sequence_as(result["state"], tf.nest.flatten(state))
     return OrderedDict(tf.nest.map_structure(tf.zeros_like, result), state=kept)

@@ -24,6 +24,7 @@ from tff_pcdd.federated.batches import (
     without_answers,
 )
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
+from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load, read
@@ -64,7 +65,7 @@ class PersonalEvaluation:
         return self._net
 
     def personal_model(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+        self, message: Message, state: ClientState, data: ClientData
     ) -> tuple[Network, Client]:
         """The arguments of `Method.personal_logits` besides the inputs.
 
@@ -74,7 +75,7 @@ class PersonalEvaluation:
         return self._net, self._training.begin(message, state, data, self._phases)
 
     def _evaluate(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+        self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, tf.Tensor]:
         """Evaluates the personal model on the client's test part, before and after local training.
 
@@ -89,11 +90,11 @@ class PersonalEvaluation:
         """
         client = self._begin(message, state, data)
         counts = self._count("before", client, data)
-        self._training.run(self._phases, data["train"], client, data["seed"])
+        self._training.run(self._phases, data.train, client, data.seed)
         return self._count("after", client, data, counts)
 
     def _evaluate_before(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+        self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, tf.Tensor]:
         """Like `_evaluate`, but without training and what counts after it, and without predictions.
 
@@ -107,13 +108,13 @@ class PersonalEvaluation:
         self,
         stage: str,
         client: Client,
-        data: Mapping[str, Any],
+        data: ClientData,
         counts: OrderedDict[str, tf.Tensor] | None = None,
     ) -> OrderedDict[str, tf.Tensor]:
         """Adds what `_evaluate` returns for a stage, "before" or "after", to the counts so far."""
-        parts = {"": data["test"]}
+        parts = {"": data.test}
         if self._spec.validation:
-            parts["validation_"] = data["validation"]
+            parts["validation_"] = data.validation
         if counts is None:
             counts = OrderedDict(nonfinite=tf.zeros([], tf.int32))
             for prefix, part in parts.items():
@@ -129,9 +130,9 @@ class PersonalEvaluation:
 
     def _personal_weights(
         self,
-        message: Mapping[str, Any],
-        state: Mapping[str, Any],
-        data: Mapping[str, Any],
+        message: Message,
+        state: ClientState,
+        data: ClientData,
         local_epochs: bool,
     ) -> list[tf.Tensor]:
         """The personal model that is evaluated.
@@ -141,11 +142,11 @@ class PersonalEvaluation:
         """
         client = self._begin(message, state, data)
         if local_epochs:
-            self._training.run(self._phases, data["train"], client, data["seed"])
+            self._training.run(self._phases, data.train, client, data.seed)
         return read(self._net.variables)
 
     def _logits_after(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
+        self, message: Message, state: ClientState, data: ClientData
     ) -> OrderedDict[str, tf.Tensor]:
         """The answers of the personal model after local training.
 
@@ -154,7 +155,7 @@ class PersonalEvaluation:
             `validation`.
         """
         client = self._begin(message, state, data)
-        self._training.run(self._phases, data["train"], client, data["seed"])
+        self._training.run(self._phases, data.train, client, data.seed)
         parts = ("test", "validation") if self._spec.validation else ("test",)
 
         def answer(x):
@@ -162,12 +163,11 @@ class PersonalEvaluation:
 
         width = self._spec.task.num_classes
         return OrderedDict(
-            (part, map_batches(answer, data[part], self._spec, tf.float32, width)) for part in parts
+            (part, map_batches(answer, getattr(data, part), self._spec, tf.float32, width))
+            for part in parts
         )
 
-    def _begin(
-        self, message: Mapping[str, Any], state: Mapping[str, Any], data: Mapping[str, Any]
-    ) -> Client:
+    def _begin(self, message: Message, state: ClientState, data: ClientData) -> Client:
         client = self._training.begin(message, state, data, self._phases)
         self._method.personalize(self._net, client)
         return client

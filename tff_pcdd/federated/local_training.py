@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Any
 
 import tensorflow as tf
 
@@ -15,6 +14,7 @@ from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
 from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.client_optimizers.sgd import SGD
 from tff_pcdd.federated.local_work import Draws
+from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.tracing import function, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
@@ -48,44 +48,44 @@ class LocalTraining:
 
     def begin(
         self,
-        message: Mapping[str, Any],
-        state: Mapping[str, Any],
-        data: Mapping[str, Any],
+        message: Message,
+        state: ClientState,
+        data: ClientData,
         phases: Sequence[Phase],
         draws: Draws | None = None,
     ) -> Client:
         """Loads into the network what the client trains or evaluates.
 
         Args:
-            message: from the server, see `tff_pcdd.federated.state`.
+            message: from the server.
             state: the client's state.
-            data: `train` examples, `seed` int32 [2] and `cohort_index` int32.
+            data: its samples.
             phases: the phases of the training that follows.
             draws: what the client does of them; all by default.
 
         Returns:
             What is known at the client.
         """
-        spec, net, weights = self._spec, self._net, message["weights"]
-        load(net, weights, state["personal"])
+        spec, net, weights = self._spec, self._net, message.weights
+        load(net, weights, state.personal)
         # A client that has never trained has no mirrored variables of its own; it starts from the
         # mean.
-        fresh = tf.equal(state["participations"], 0)
+        fresh = tf.equal(state.participations, 0)
         for variable, mean in zip(net.mirrored.all, weights["mirrored"], strict=True):
             variable.assign(tf.where(fresh, mean, variable))
-        labels = data["train"]["y"]
+        labels = data.train["y"]
         counts = tf.cast(count_classes(labels, spec.task.num_classes), tf.float32)
-        rate = spec.scheduled(spec.optimizer.learning_rate, message["round"])
+        rate = spec.scheduled(spec.optimizer.learning_rate, message.round)
         client = Client(
             class_counts=counts,
             constants=spec.method.constants(counts, spec.task),
             anchor=weights["trainable"],
-            state=state["own"],
-            server=message["server"],
-            round=message["round"],
+            state=state.own,
+            server=message.server,
+            round=message.round,
             steps=self._total_steps(phases, tf.size(labels), draws),
-            seed=fold_in(data["seed"], _CLIENT_DRAWS),
-            cohort_index=data["cohort_index"],
+            seed=fold_in(data.seed, _CLIENT_DRAWS),
+            cohort_index=data.cohort_index,
             optimizer=spec.optimizer.with_rate(rate),
         )
         spec.method.begin(net, client)

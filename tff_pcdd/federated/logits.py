@@ -25,7 +25,7 @@ def build_global_logits(spec: TrainingSpec, process: FederatedProcess) -> tff.Co
 
     @tff.tensorflow.computation(state_type.member, examples_type.member)
     def answer(state, examples):
-        return GlobalEvaluation(spec).logits(state["weights"], examples)
+        return GlobalEvaluation(spec).logits(state.weights, examples)
 
     @tff.federated_computation(state_type, examples_type)
     def global_logits(state, examples):

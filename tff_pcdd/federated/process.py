@@ -28,6 +28,7 @@ from tff_pcdd import stages
 from tff_pcdd.federated import aggregators
 from tff_pcdd.federated.aggregators import Aggregator, TffAggregator
 from tff_pcdd.federated.evaluation import personal_epochs
+from tff_pcdd.federated.records import ServerState
 from tff_pcdd.federated.tensor_computations import TensorComputations, build_tensor_computations
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.type_sizes import count_bytes, message_bytes, tensor_sizes, tensors_of
@@ -186,7 +187,7 @@ def _compose_initialize(tensors: TensorComputations, aggregation: _Aggregation) 
     @tff.federated_computation
     def initialize():
         return tff.federated_zip(
-            OrderedDict(
+            ServerState(
                 weights=tff.federated_eval(tensors.initial_weights, tff.SERVER),
                 server=tff.federated_eval(tensors.initial_server, tff.SERVER),
                 aggregator=tff.federated_zip(
@@ -241,14 +242,16 @@ def _compose_next(
         )
         totals = tff.federated_sum(results.totals)
         server_state = tff.federated_zip(
-            OrderedDict(weights=state.weights, server=state.server, round=state.round)
+            ServerState(
+                aggregator=(), round=state.round, server=state.server, weights=state.weights
+            )
         )
         weights, server, round_number, step_taken = tff.federated_map(
             tensors.server_update,
             (server_state, update, statistics, totals.sums, totals.included),
         )
         new_state = tff.federated_zip(
-            OrderedDict(
+            ServerState(
                 weights=weights, server=server, aggregator=aggregator_state, round=round_number
             )
         )

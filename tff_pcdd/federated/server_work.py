@@ -11,6 +11,7 @@ import tensorflow as tf
 from tff_pcdd.federated import initialization
 from tff_pcdd.federated.batches import fold_in
 from tff_pcdd.federated.local_training import LocalTraining
+from tff_pcdd.federated.records import ClientData, ClientState, Message, ServerState
 from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
@@ -45,7 +46,7 @@ class ServerWork:
 
     def _step(
         self,
-        state: Mapping[str, Any],
+        state: ServerState,
         change: WeightsChange,
         sums: Mapping[str, Any],
         cohort_size: tf.Tensor,
@@ -53,7 +54,7 @@ class ServerWork:
         """Updates the server with what the cohort sent.
 
         Args:
-            state: the server's state: `weights`, `server` and `round`.
+            state: the server's state.
             change: the aggregate of the clients' `WeightsChange`.
             sums: the sum of the clients' `sums`.
             cohort_size: float32 scalar, number of clients that were not excluded.
@@ -61,11 +62,11 @@ class ServerWork:
         Returns:
             The new weights and the server's new own tensors.
         """
-        weights, server = state["weights"], without_optimizer(state["server"])
+        weights, server = state.weights, without_optimizer(state.server)
         if self._training is not None:
-            server = self._training.learn({**state, "server": server}, change, sums)
+            server = self._training.learn(state._replace(server=server), change, sums)
         step, own = self._optimizer.step(
-            self._method.server_change(change.trainable, sums), state["server"].get(OPTIMIZER, {})
+            self._method.server_change(change.trainable, sums), state.server.get(OPTIMIZER, {})
         )
         trainable, server = self._method.server_update(
             weights["trainable"], step, server, sums, cohort_size
@@ -115,21 +116,21 @@ class _ServerTraining:
             self._training = LocalTraining(spec, self._net, self._net.trainable)
 
     def learn(
-        self, state: Mapping[str, Any], change: WeightsChange, sums: Mapping[str, Any]
+        self, state: ServerState, change: WeightsChange, sums: Mapping[str, Any]
     ) -> dict[str, Any]:
         """The server's own tensors after the method's `server_learning`."""
-        spec, net, weights = self._spec, self._net, state["weights"]
-        server = state["server"]
-        seed = fold_in(tf.constant([spec.task.seed, _SERVER_DRAWS]), state["round"])
+        spec, net, weights = self._spec, self._net, state.weights
+        server = state.server
+        seed = fold_in(tf.constant([spec.task.seed, _SERVER_DRAWS]), state.round)
 
         def learn(x, y, loss, number):
             examples = {"x": x, "y": y}
-            data = {"train": examples, "seed": fold_in(seed, number), "cohort_index": 0}
-            message = {"weights": weights, "server": server, "round": state["round"]}
-            own = {"personal": read(net.kept), "own": {}, "participations": 0}
+            data = ClientData(train=examples, seed=fold_in(seed, number), cohort_index=0)
+            message = Message(weights=weights, server=server, round=state.round)
+            own = ClientState(personal=read(net.kept), own={}, participations=0)
             phases = [Phase(net.trainable, spec.local_epochs, loss)]
             client = self._training.begin(message, own, data, phases)
-            self._training.run(phases, examples, client, data["seed"])
+            self._training.run(phases, examples, client, data.seed)
 
         load(net, weights)
         return spec.method.server_learning(net, server, change.trainable, sums, spec.task, learn)

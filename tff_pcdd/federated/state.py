@@ -1,17 +1,4 @@
-"""Initial states of server and clients, and the message from the server to the clients.
-
-All are ordered dicts of tensors:
-
-    server state    {"weights": weights, "server": {...}, "round": int32}; in a process also
-                    "aggregator", the state of the aggregator
-    message         {"weights": weights, "server": {...}, "round": int32}
-    client state    {"personal": [...], "own": {...}, "participations": int32}
-
-`participations` counts the rounds in which the client took part and had samples to train on.
-`server` and `own` are the tensors of the method, see `Method.server_state` and
-`Method.client_state`; if a server optimizer has tensors, they are the entry `OPTIMIZER` of the
-server state's `server`, and are not sent; `weights` as in `tff_pcdd.federated.weights`.
-"""
+"""Initial states of server and clients, and the message from the server to the clients."""
 
 from __future__ import annotations
 
@@ -22,13 +9,14 @@ from typing import Any
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
+from tff_pcdd.federated.records import ClientState, Message, ServerState
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import read, weights_of
 from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.network import Network
 
-# The entry of the server optimizer's tensors among those of the method at the server.
+# The entry of the server optimizer's tensors among those of the method at the server; not sent.
 OPTIMIZER = "server_optimizer"
 
 
@@ -41,17 +29,17 @@ def ordered(value: Any) -> Any:
     return value
 
 
-def make_message(method: Method, state: Mapping[str, Any]) -> OrderedDict[str, Any]:
+def make_message(method: Method, state: ServerState) -> Message:
     """What the server sends to the clients, for a training round and for a personal evaluation.
 
     Args:
         method: the federated method.
         state: the server's state.
     """
-    return OrderedDict(
-        weights=state["weights"],
-        server=ordered(method.broadcast(without_optimizer(state["server"]))),
-        round=state["round"],
+    return Message(
+        weights=state.weights,
+        server=ordered(method.broadcast(without_optimizer(state.server))),
+        round=state.round,
     )
 
 
@@ -81,7 +69,7 @@ def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     return ordered(server)
 
 
-def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str, Any]:
+def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> ClientState:
     """The state of a client that has never taken part.
 
     Args:
@@ -90,10 +78,10 @@ def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> OrderedDict[str
     """
 
     if not _needs_initial_values(spec):
-        return OrderedDict(personal=[], own=OrderedDict(), participations=tf.zeros([], tf.int32))
+        return ClientState(personal=[], own=OrderedDict(), participations=tf.zeros([], tf.int32))
 
-    def state(net: Network, seed: tf.Tensor) -> OrderedDict[str, Any]:
-        return OrderedDict(
+    def state(net: Network, seed: tf.Tensor) -> ClientState:
+        return ClientState(
             personal=[
                 *spec.method.initial_personal(net, seed),
                 *read(net.mirrored.all),

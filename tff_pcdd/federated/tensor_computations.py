@@ -12,6 +12,7 @@ import tensorflow_federated as tff
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.client_work import ClientWork
 from tff_pcdd.federated.evaluation import GlobalEvaluation, PersonalEvaluation
+from tff_pcdd.federated.records import ClientData, ServerState
 from tff_pcdd.federated.server_work import ServerWork, accept_if_finite
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange
@@ -36,7 +37,7 @@ class TensorComputations:
             `update` is a list of the changes of trainable variables, shared and mirrored,
             `statistics` the list of the other changes, and `totals` a struct of all that is added
             up over the cohort: `sums`, `metrics`, `sent` and `included`)
-        server_update: (state without the aggregator's, update, statistics, sums, cohort size
+        server_update: (state, without the aggregator's, update, statistics, sums, cohort size
             → weights, server tensors, round, float32 scalar: 1 if the step was taken, 0 if it was
             not finite)
         evaluate_global: (weights, examples → counts)
@@ -110,7 +111,7 @@ def client_data_type(spec: TrainingSpec, *parts: str) -> tff.Type:
     """
     examples = examples_type(spec)
     return tff.to_type(
-        OrderedDict(
+        ClientData(
             **dict.fromkeys(parts, examples), seed=_SEED, cohort_index=tff.TensorType(np.int32)
         )
     )
@@ -137,7 +138,7 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
 
     @tff.tensorflow.computation(weights_type, server_type, np.int32)
     def make_message(weights, server, round_number):
-        state = {"weights": weights, "server": server, "round": round_number}
+        state = ServerState(aggregator=(), round=round_number, server=server, weights=weights)
         return states.make_message(spec.method, state)
 
     message_type = make_message.type_signature.result
@@ -155,7 +156,7 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
     result_type = local_update.type_signature.result
 
     @tff.tensorflow.computation(
-        OrderedDict(weights=weights_type, server=server_type, round=np.int32),
+        ServerState(aggregator=(), round=np.int32, server=server_type, weights=weights_type),
         result_type["update"],
         result_type["statistics"],
         result_type["totals"]["sums"],
@@ -165,9 +166,9 @@ def build_tensor_computations(spec: TrainingSpec) -> TensorComputations:
         num_shared = len(weights_type["trainable"])
         change = WeightsChange(update[:num_shared], update[num_shared:], statistics)
         new = ServerWork(spec).step(state, change, sums, cohort_size)
-        old = state["weights"], state["server"]
+        old = state.weights, state.server
         (weights, server), step_taken = accept_if_finite(new, old)
-        return weights, server, state["round"] + 1, step_taken
+        return weights, server, state.round + 1, step_taken
 
     return TensorComputations(
         spec=spec,

@@ -18,7 +18,7 @@ adds columns to metrics.csv, which summary.json, comparisons, reports and model 
         measures = (Measure("norm", "weight norm", "L2 norm of the global weights", "", "", OWN),)
 
         def measure(self, run):
-            weights = tf.nest.flatten(run.simulation.state["weights"])
+            weights = tf.nest.flatten(run.simulation.state.weights)
             return {"norm": float(np.sqrt(sum(np.square(each).sum() for each in weights)))}
 """
 

@@ -12,12 +12,13 @@ import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from tff_pcdd.errors import DamagedFileError, DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.federated.records import ClientState
 from tff_pcdd.training import manifests, run_directory
 from tff_pcdd.training.file_names import CHECKPOINTS, CLIENT_STATES
 from tff_pcdd.training.manifests import Manifest
@@ -135,7 +136,7 @@ def _newest_intact(run_dir: str) -> Manifest:
 
 def _read(
     directory: Path, manifest: Manifest
-) -> tuple[dict[str, list[np.ndarray]], Mapping[int, Any]]:
+) -> tuple[dict[str, list[np.ndarray]], Mapping[int, ClientState]]:
     """The server's weights by placement, and the states of clients that keep variables."""
     from tff_pcdd.training.disk_store import DiskStore
 
@@ -143,7 +144,7 @@ def _read(
     arrays = _load(path, manifest.arrays)
     groups = sorted({match[1] for name in arrays if (match := _SERVER.fullmatch(name))})
     weights = {group: _listed(arrays, f"server/weights/{group}") for group in groups}
-    clients: Mapping[int, Any]
+    clients: Mapping[int, ClientState]
     if manifest.inline:
         places = {int(client): f"clients/{client}/" for client in manifest.clients}
         clients = {client: _client(arrays, place, path) for client, place in places.items()}
@@ -152,7 +153,7 @@ def _read(
         store.restore(manifest.clients, [])
         clients = _OnDisk(store)
     # A method keeps variables at all clients or at none.
-    keeps = any(state["personal"] for state in itertools.islice(clients.values(), 1))
+    keeps = any(state.personal for state in itertools.islice(clients.values(), 1))
     return weights, clients if keeps else {}
 
 
@@ -167,13 +168,13 @@ def _load(path: Path, checksum: str) -> dict[str, np.ndarray]:
     return arrays
 
 
-class _OnDisk(Mapping[int, Mapping[str, Any]]):
+class _OnDisk(Mapping[int, ClientState]):
     """What clients keep in files, each of which is read when it is needed."""
 
     def __init__(self, store: DiskStore):
         self._store = store
 
-    def __getitem__(self, client: int) -> Mapping[str, Any]:
+    def __getitem__(self, client: int) -> ClientState:
         path, checksum = self._store.file_of(client)
         return _client(_load(path, checksum), "", path)
 
@@ -184,13 +185,14 @@ class _OnDisk(Mapping[int, Mapping[str, Any]]):
         return len(self._store.clients)
 
 
-def _client(arrays: Mapping[str, np.ndarray], place: str, path: Path) -> dict[str, Any]:
+def _client(arrays: Mapping[str, np.ndarray], place: str, path: Path) -> ClientState:
     """What is used of a client's state."""
     try:
         participations = np.int32(arrays[f"{place}participations"].item())
     except (KeyError, ValueError, TypeError, OverflowError) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
-    return {"personal": _listed(arrays, f"{place}personal"), "participations": participations}
+    personal = _listed(arrays, f"{place}personal")
+    return ClientState(own={}, participations=participations, personal=personal)
 
 
 def _listed(arrays: Mapping[str, np.ndarray], place: str) -> list[np.ndarray]:
