@@ -4,6 +4,10 @@ If a future TFF release moves them, only this file has to change, besides the na
 `tff_pcdd.stack` replaces.
 """
 
+import asyncio
+
+import tensorflow_federated as tff
+
 # The protocol between a program and its workers.
 from tensorflow_federated.proto.v0 import executor_pb2_grpc
 from tensorflow_federated.proto.v0.computation_pb2 import Computation as ComputationProto
@@ -14,9 +18,8 @@ from tensorflow_federated.python.core.environments.tensorflow_backend import (
     tensorflow_tree_transformations as tree_transformations,
 )
 
-# The interfaces of executors and of their values; only the executor factory is public.
-from tensorflow_federated.python.core.impl.executors.executor_base import Executor
-from tensorflow_federated.python.core.impl.executors.executor_value_base import ExecutorValue
+# The number of clients in an argument.
+from tensorflow_federated.python.core.impl.executors.cardinalities_utils import infer_cardinalities
 
 # Conversions between data sets and TFF types.
 from tensorflow_federated.python.core.impl.types.type_conversions import type_to_tf_structure
@@ -29,12 +32,35 @@ from tensorflow_federated.python.core.impl.utils.tensorflow_utils import (
 
 __all__ = [
     "ComputationProto",
-    "Executor",
-    "ExecutorValue",
     "TensorFlowProto",
     "coerce_dataset",
     "executor_pb2_grpc",
+    "infer_cardinalities",
     "make_dataset",
     "tree_transformations",
     "type_to_tf_structure",
 ]
+
+
+def end_event_loop(context: tff.framework.SyncExecutionContext) -> None:
+    """Ends the thread with an event loop that a context of TFF has started.
+
+    It would never end: the thread refers to the object whose deletion is to end it. Calls that are
+    running have to end by themselves, which is waited for.
+    """
+    runner = context._async_runner
+    loop, thread = runner._event_loop, runner._thread
+    # After a fork, the thread is only in the parent process.
+    if loop.is_closed() or not thread.is_alive():
+        return
+
+    async def wait_for_calls():
+        calls = asyncio.all_tasks() - {asyncio.current_task()}
+        await asyncio.gather(*calls, return_exceptions=True)
+
+    asyncio.run_coroutine_threadsafe(wait_for_calls(), loop).result()
+    loop.call_soon_threadsafe(loop.stop)
+    thread.join()
+    loop.close()
+    # What would be done again when the object is deleted.
+    runner._finalizer = lambda *_: None

@@ -19,7 +19,6 @@ has no secrets to protect.
 import concurrent.futures
 import functools
 import os
-import weakref
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -90,30 +89,40 @@ def create_context(
         raise SettingError("client_parallelism", client_parallelism, "must be at least 1")
     if default_num_clients < 0:
         raise ValueError(f"default_num_clients must not be negative, found {default_num_clients}.")
-    return InProcessContext(_Factory(_Workers(names, client_parallelism), default_num_clients))
+    return InProcessContext(_Workers(names, client_parallelism), default_num_clients)
 
 
-class InProcessContext(tff.framework.SyncExecutionContext):
+class InProcessContext(tff.framework.SyncContext):
     """An execution context that can be interrupted and closed."""
 
-    def __init__(self, factory: "_Factory"):
-        # No compiler is passed, because its cache would compare whole computations in every call.
-        super().__init__(factory)
+    def __init__(self, workers: "_Workers", default_num_clients: int):
+        self._workers = workers
+        self._default_num_clients = default_num_clients
+        on_host = all("CPU" in name for name in workers.devices)
+        self._computations = Computations(functools.partial(translate, on_host=on_host))
+        self._running: set[_graphs.Cancellation] = set()
 
-    def invoke(self, comp, arg):
+    def invoke(self, comp: tff.framework.ConcreteComputation, arg: Any) -> Any:
+        """Called by TFF with a computation and its argument."""
+        parameter, result_type = comp.type_signature.parameter, comp.type_signature.result
+        counts = _tff_private.infer_cardinalities(arg, parameter)
+        num_clients = counts.get(tff.CLIENTS, self._default_num_clients)
+        cancel = _graphs.Cancellation()
+        # This thread can be interrupted while it waits, and not while TensorFlow computes in it.
+        future = self._workers.submit_server(self._call, comp, arg, num_clients, cancel)
         try:
-            return super().invoke(comp, arg)
+            result = future.result()
         except Exception:
             raise
         except BaseException:
-            # TFF evaluates in another thread, which does not receive KeyboardInterrupt.
-            self.executor_factory.cancel()
+            cancel.start_cancel()
             raise
+        return tff.types.type_to_py_container(_values.to_python(result, result_type), result_type)
 
     def evaluate(
         self, computation: tff.framework.ConcreteComputation, argument: Any, num_clients: int
     ) -> Any:
-        """Evaluates a computation in this thread, without an event loop.
+        """Evaluates a computation in this thread.
 
         Args:
             computation: a computation without sequences in its result.
@@ -123,21 +132,50 @@ class InProcessContext(tff.framework.SyncExecutionContext):
         Returns:
             Nested tuples of NumPy arrays, without names of fields; values at the clients are lists.
         """
-        executor = self.executor_factory.create_executor({tff.CLIENTS: num_clients})
-        return executor.evaluate(computation, argument)
+        cancel = _graphs.Cancellation()
+        return _values.to_arrays(self._call(computation, argument, num_clients, cancel))
+
+    def _call(
+        self,
+        computation: tff.framework.ConcreteComputation,
+        argument: Any,
+        num_clients: int,
+        cancel: "_graphs.Cancellation",
+    ) -> Any:
+        """The result, as `_values` describes it."""
+        run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
+        self._running.add(cancel)
+        try:
+            function = self._computations.get(computation)(run, {})
+            value = None
+            if computation.type_signature.parameter is not None:
+                with tf.device(_HOST):
+                    value = _values.from_python(argument, computation.type_signature.parameter)
+            return function(run, value)
+        finally:
+            self._running.discard(cancel)
 
     def close(self) -> None:
-        """Ends the client threads; the next call starts new ones."""
-        self.executor_factory.close()
+        """Cancels what is running, and ends the threads; the next call starts new ones."""
+        for cancel in [*self._running]:
+            cancel.start_cancel()
+        self._workers.close()
 
 
 class _Workers:
-    """A thread pool per device."""
+    """A thread for the server, and a thread pool per device for the clients."""
 
     def __init__(self, devices: Sequence[str], parallelism: int):
         self.devices = devices
         self._threads_per_device = -(-parallelism // len(devices))
+        self._server: concurrent.futures.ThreadPoolExecutor | None = None
         self._pools: list[concurrent.futures.ThreadPoolExecutor] = []
+
+    def submit_server(self, work: Callable[..., Any], *arguments: Any) -> concurrent.futures.Future:
+        """Runs `work(*arguments)` in the thread of the server."""
+        if self._server is None:
+            self._server = concurrent.futures.ThreadPoolExecutor(1, "server")
+        return self._server.submit(work, *arguments)
 
     def submit(self, client: int, work: Callable[[str, int], Any]) -> concurrent.futures.Future:
         """Runs `work(device, client)` in a thread of the client's device."""
@@ -150,6 +188,10 @@ class _Workers:
         return self._pools[index].submit(work, self.devices[index], client)
 
     def close(self) -> None:
+        server, self._server = self._server, None
+        if server is not None:
+            # First, because it gives work to the others.
+            server.shutdown()
         pools, self._pools = self._pools, []
         for pool in pools:
             pool.shutdown()
@@ -201,93 +243,3 @@ def _on_host(value: Any) -> Any:
 
 def _is_cancellation(error: BaseException) -> bool:
     return isinstance(error, tf.errors.CancelledError)
-
-
-class _Factory(tff.framework.ExecutorFactory):
-    """Creates a new executor for each call, which is cheap."""
-
-    def __init__(self, workers: _Workers, default_num_clients: int):
-        self._workers = workers
-        self._default_num_clients = default_num_clients
-        on_host = all("CPU" in name for name in workers.devices)
-        self._computations = Computations(functools.partial(translate, on_host=on_host))
-        self._running: weakref.WeakSet[_Executor] = weakref.WeakSet()
-
-    def create_executor(self, cardinalities) -> "_Executor":
-        num_clients = cardinalities.get(tff.CLIENTS, self._default_num_clients)
-        cancel = _graphs.Cancellation()
-        run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
-        executor = _Executor(self._computations, run)
-        self._running.add(executor)
-        return executor
-
-    def clean_up_executor(self, cardinalities) -> None:
-        pass
-
-    def cancel(self) -> None:
-        for executor in list(self._running):
-            executor.close()
-
-    def close(self) -> None:
-        self.cancel()
-        self._workers.close()
-
-
-class _Value(_tff_private.ExecutorValue):
-    """A value and its type; `_values` describes the representation."""
-
-    def __init__(self, value: Any, type_signature: tff.Type):
-        self._value = value
-        self._type_signature = type_signature
-
-    @property
-    def reference(self) -> Any:
-        return self._value
-
-    @property
-    def type_signature(self) -> tff.Type:
-        return self._type_signature
-
-    async def compute(self) -> Any:
-        return _values.to_python(self._value, self._type_signature)
-
-
-class _Executor(_tff_private.Executor):
-    """Evaluates computations for one number of clients."""
-
-    def __init__(self, computations: Computations, run: _Run):
-        self._computations = computations
-        self._run = run
-
-    def close(self) -> None:
-        """Cancels the running calls."""
-        self._run.cancel.start_cancel()
-
-    def evaluate(self, computation: tff.framework.ConcreteComputation, argument: Any) -> Any:
-        function = self._computations.get(computation)(self._run, {})
-        with tf.device(_HOST):
-            value = _values.from_python(argument, computation.type_signature.parameter)
-        return _values.to_arrays(function(self._run, value))
-
-    async def create_value(self, value, type_spec=None) -> _Value:
-        if isinstance(value, tff.framework.ConcreteComputation):
-            function = self._computations.get(value)(self._run, {})
-            return _Value(function, type_spec or value.type_signature)
-        type_spec = tff.to_type(type_spec)
-        with tf.device(_HOST):
-            return _Value(_values.from_python(value, type_spec), type_spec)
-
-    async def create_call(self, comp, arg=None) -> _Value:
-        argument = None if arg is None else arg.reference
-        result = comp.reference(self._run, argument)
-        return _Value(result, comp.type_signature.result)
-
-    async def create_struct(self, elements) -> _Value:
-        fields = tff.structure.to_elements(tff.structure.from_container(elements))
-        type_spec = tff.StructType(
-            [(n, v.type_signature) if n else v.type_signature for n, v in fields]
-        )
-        return _Value(tuple(v.reference for _, v in fields), type_spec)
-
-    async def create_selection(self, source, index) -> _Value:
-        return _Value(source.reference[index], source.type_signature[index])

@@ -145,6 +145,7 @@ class WorkerProcess:
             return  # A fork inherits this object but does not own the worker.
         self._process.kill()
         self.ended.wait(10)
+        self._stderr.close()
 
     def stderr_tail(self) -> str:
         """The last lines that the worker wrote to stderr."""

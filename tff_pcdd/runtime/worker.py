@@ -28,7 +28,7 @@ import tensorflow_federated as tff
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import WorkerDiedError, launcher
 from tff_pcdd.runtime._native import compile_to_native
-from tff_pcdd.runtime._tff_private import executor_pb2_grpc
+from tff_pcdd.runtime._tff_private import end_event_loop, executor_pb2_grpc
 from tff_pcdd.runtime.process import (
     CHANNEL_OPTIONS,
     WorkerProcess,
@@ -170,6 +170,7 @@ class LocalWorkerContext(WorkerContext):
         self._closed = True
         self.worker.stop()
         self._channel.close()
+        end_event_loop(self)
 
 
 def is_broken_connection(error: Exception) -> bool:
