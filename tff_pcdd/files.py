@@ -11,17 +11,23 @@ import contextlib
 import errno
 import fcntl
 import io
+import itertools
 import json
 import os
+import secrets
 import shutil
+import stat
 import tempfile
-from collections.abc import Callable, Collection, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import DamagedFileError, LockedError, SettingError, WriteError
 
 _LOCK = ".lock"
+
+# The largest text file that is read; those of runs and studies have less than a tenth of it.
+MOST_TEXT = 64_000_000
 
 # How many files are waited for at a time.
 _SYNC_THREADS = 16
@@ -115,10 +121,11 @@ def write_atomically(
     Raises:
         WriteError: the file cannot be written; if there was one at `path`, it is unchanged.
     """
-    temporary = path.with_name(f".{path.name}.{os.getpid()}.tmp")
-    try:
-        with writing(path):
-            with open(temporary, "wb") as file:
+    with writing(path), _opened(path.parent) as directory:
+        # Who made the directory cannot have put a link there under this name.
+        temporary = f".{path.name}.{secrets.token_hex(8)}.{os.getpid()}.tmp"
+        try:
+            with open(temporary, "xb", opener=_no_links(directory)) as file:
                 output = _Output(file)
                 try:
                     write(output)
@@ -129,13 +136,59 @@ def write_atomically(
                 file.flush()
                 if sync_contents:
                     os.fsync(file.fileno())
-            os.replace(temporary, path)
+            os.replace(temporary, path.name, src_dir_fd=directory, dst_dir_fd=directory)
             if sync_name:
-                sync_directory(path.parent)
+                _sync(directory)
+        finally:
+            # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
+            with contextlib.suppress(OSError):
+                os.unlink(temporary, dir_fd=directory)
+
+
+@contextlib.contextmanager
+def _opened(directory: Path) -> Iterator[int]:
+    """A descriptor of a directory, which stays that of this directory whatever is renamed."""
+    descriptor = os.open(directory, os.O_RDONLY | os.O_DIRECTORY)
+    try:
+        yield descriptor
     finally:
-        # If the disk became read-only, this fails too, and `remove_leftovers` does it later.
-        with contextlib.suppress(OSError):
-            temporary.unlink(missing_ok=True)
+        os.close(descriptor)
+
+
+def _no_links(directory: int | None = None) -> Callable[[str, int], int]:
+    """An `opener` of files, relative to a directory, that neither follows links nor waits."""
+    further = os.O_NOFOLLOW | os.O_NONBLOCK
+    return lambda path, flags: os.open(path, flags | further, 0o666, dir_fd=directory)
+
+
+def open_regular(path: str | os.PathLike) -> io.BufferedReader:
+    """Opens a file for reading; a pipe or a device would be waited for, or read, for ever.
+
+    Raises:
+        OSError: it is no regular file, or cannot be opened.
+    """
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
+    return open(descriptor, "rb")
+
+
+def read_bytes(path: str | os.PathLike, most_bytes: int = MOST_TEXT) -> bytes:
+    """The contents of a file of unknown origin.
+
+    Args:
+        path: the file.
+        most_bytes: the largest size that is read.
+
+    Raises:
+        OSError: it is no regular file, is larger, or cannot be read.
+    """
+    with open_regular(path) as file:
+        # A file without data may have any size, and needs as much memory when it is read.
+        if os.fstat(file.fileno()).st_size > most_bytes:
+            raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", os.fspath(path))
+        return file.read(most_bytes)
 
 
 def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:
@@ -153,11 +206,11 @@ def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:
     if not os.path.lexists(path):
         raise FileNotFoundError(path)
     try:
-        # A pipe would be read for ever, and parsing takes several times the memory of the text.
-        if not path.is_file() or path.stat().st_size > most_bytes:
-            raise ValueError(f"not a regular file of at most {most_bytes} bytes")
-        values = json.loads(path.read_bytes().decode())
-    except (OSError, ValueError, RecursionError) as error:
+        # Parsing takes several times the memory of the text.
+        values = json.loads(read_bytes(path, most_bytes).decode())
+    except OSError as error:
+        raise DamagedFileError(f"{path} is damaged ({error.strerror})") from None
+    except (ValueError, RecursionError) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
     if not isinstance(values, dict):
         raise DamagedFileError(f"{path} is damaged (not a JSON object)")
@@ -173,9 +226,13 @@ def append_text(path: Path, text: str) -> None:
     """Appends to a text file, in UTF-8; after the call, the text is on the disk.
 
     Raises:
-        WriteError: the text cannot be written; a part of it may have been.
+        WriteError: the text cannot be written; a part of it may have been. Or the file is a link,
+            or has a second name, under which its owner would not expect the text.
     """
-    with writing(path), open(path, "ab") as file:
+    with writing(path), open(path, "ab", opener=_no_links()) as file:
+        status = os.fstat(file.fileno())
+        if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
+            raise WriteError(errno.EMLINK, "is a link or no file; remove it", os.fspath(path))
         file.write(text.encode())
         file.flush()
         os.fsync(file.fileno())
@@ -244,13 +301,14 @@ def sync_files(paths: Collection[Path]) -> None:
 
 def sync_directory(path: Path) -> None:
     """Waits until the names in a directory are on the disk, as far as the file system can."""
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        # Some network file systems refuse it.
-        with contextlib.suppress(PermissionError):
-            os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+    with _opened(path) as descriptor:
+        _sync(descriptor)
+
+
+def _sync(directory: int) -> None:
+    # Some network file systems refuse it.
+    with contextlib.suppress(PermissionError):
+        os.fsync(directory)
 
 
 def remove_leftovers(directory: Path, pattern: str = "**/.*.tmp") -> None:
@@ -294,6 +352,37 @@ def check_output(
     return bool(entries)
 
 
+def refuse_links(
+    directory: Path, names: Iterable[str], setting: str = "output_dir", *, inside: bool = True
+) -> None:
+    """Checks that none of a directory's entries is a link or, if it is a directory, contains one.
+
+    What is written to it would be written where the link points, which who made the directory has
+    chosen.
+
+    Args:
+        directory: the directory; neither it nor the entries need to exist.
+        names: the names of the entries.
+        setting: the setting that names the directory, for the error.
+        inside: whether to look into directories.
+
+    Raises:
+        SettingError: there is a link.
+    """
+    for path in (directory / name for name in names):
+        walk = os.walk(path) if inside and not path.is_symlink() else ()
+        below = (
+            os.path.join(folder, name)
+            for folder, *names in walk
+            for name in itertools.chain(*names)
+        )
+        for found in itertools.chain([os.fspath(path)], below):
+            if os.path.islink(found):
+                shown = os.path.relpath(found, directory)
+                reason = f"{shown} is a link, and results would be written where it points"
+                raise SettingError(setting, str(directory), f"{reason}; remove it")
+
+
 def nearest_directory(directory: Path) -> Path:
     """The directory, or the first of its parents that exists."""
     return next(path for path in (directory, *directory.parents) if os.path.exists(path))
@@ -315,12 +404,15 @@ def locked(
 
     Raises:
         LockedError: another process has locked the directory.
+        SettingError: something else than a file has the lock's name, such as a link.
         WriteError: the directory or its lock cannot be created.
     """
     make_directory(directory)
-    path, flags = directory, os.O_RDONLY
+    path, flags = directory, os.O_RDONLY | os.O_DIRECTORY
     if lock_file:
-        path, flags = directory / _LOCK, os.O_WRONLY | os.O_CREAT
+        path, flags = directory / _LOCK, os.O_WRONLY | os.O_CREAT | os.O_NOFOLLOW | os.O_NONBLOCK
+        if os.path.lexists(path) and not stat.S_ISREG(os.lstat(path).st_mode):
+            raise SettingError(setting, str(directory), f"{_LOCK} is not a file; remove it")
     with writing(path):
         descriptor = os.open(path, flags, 0o666)
     try:
@@ -356,7 +448,7 @@ def refuse_locked(directory: Path, setting: str = "output_dir") -> None:
     Raises:
         LockedError: another process has locked the directory.
     """
-    if (directory / _LOCK).exists():
+    if os.path.lexists(directory / _LOCK):
         with locked(directory, setting):
             pass
 

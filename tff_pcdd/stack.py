@@ -100,10 +100,10 @@ def _start_up_lines_left_out():
         yield
         return
     stream = sys.stderr
-    with (
-        tempfile.TemporaryFile() as written,
-        open(os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace") as shown,
-    ):
+    shown = open(  # noqa: SIM115  (closing it may fail)
+        os.dup(2), "w", buffering=1, encoding="utf-8", errors="backslashreplace"
+    )
+    with tempfile.TemporaryFile() as written:
         os.dup2(written.fileno(), 2)
         # What Python writes, such as the stage of a program, is shown at once.
         if stream is sys.__stderr__:
@@ -114,9 +114,13 @@ def _start_up_lines_left_out():
             sys.stderr = stream
             os.dup2(shown.fileno(), 2)
             written.seek(0)
-            for line in written:
-                if not line.startswith(_START_UP):
-                    shown.buffer.write(line)
+            # It may be full.
+            with contextlib.suppress(OSError):
+                for line in written:
+                    if not line.startswith(_START_UP):
+                        shown.buffer.write(line)
+            with contextlib.suppress(OSError):
+                shown.close()
 
 
 def _find_tensorflow():

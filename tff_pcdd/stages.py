@@ -47,7 +47,9 @@ class Delayed:
                 delay = 0 if self._shown else _DELAY
                 self._timer = threading.Timer(delay, self._show_current, (stage,))
                 self._timer.daemon = True
-                self._timer.start()
+                # Without a thread, nothing is shown.
+                with contextlib.suppress(RuntimeError):
+                    self._timer.start()
 
     def _show_current(self, stage: str) -> None:
         with self._lock:

@@ -460,7 +460,7 @@ def test_what_flagfiles_say_of_replaced_components_does_not_count(call_here, tmp
     flagfile.write_text("".join(f"--{line}\n" for line in (*lines, "runtime=tff", "insecure")))
     given = ("--dry_run", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
     replaced = ("--client_optimizer=adam", "--dataset=digits", "--runtime=inprocess")
-    status, _, err = call_here("train", *given, *replaced)
+    status, _, err = call_here("train", *given, *replaced, f"--trust_flagfile={flagfile}")
     assert status == 0, err
     # What belongs together is on the command line, or in the file.
     check(
@@ -474,23 +474,23 @@ def test_what_flagfiles_say_of_replaced_components_does_not_count(call_here, tmp
     )
 
 
-def test_modules_that_flagfiles_name_are_imported(call_here, tmp_path):
+def test_modules_that_trusted_flagfiles_name_are_imported(call_here, tmp_path):
     flagfile = tmp_path / "mine.flags"
     flagfile.write_text("--import=no_such_module\n")
-    result = call_here("train", f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    flags = (f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    message = f"--flagfile={flagfile}: names import=no_such_module, which is not followed"
+    check(call_here("train", *flags), "train", message)
+    result = call_here("train", *flags, f"--trust_flagfile={flagfile}")
     check(result, "train", "--import=no_such_module: No module named 'no_such_module'")
 
 
-@pytest.mark.parametrize("line", ["--import=evil", "--flagfile=more", "--data_dir=/x", "-import=x"])
-@pytest.mark.parametrize("result", ["sweep.csv", "config.json", "comparison.csv"])
-def test_flagfiles_among_results_hold_settings_only(line, result, call_here, tmp_path):
-    """They may come from anyone, together with the results."""
-    (tmp_path / result).write_text("")
-    (tmp_path / "best.flags").write_text(f"--rounds=2\n{line}\n")
-    flags = (f"--flagfile={tmp_path / 'best.flags'}", f"--output_dir={tmp_path / 'out'}")
-    message = f"lies in a directory of results and names {line.lstrip('-')}"
-    check(call_here("train", *flags), "train", f"--flagfile={tmp_path / 'best.flags'}: {message}")
-    (tmp_path / "best.flags").write_text("--rounds=2\n")
+def test_flagfiles_of_unknown_origin_hold_plain_settings_only(call_here, tmp_path):
+    flagfile = tmp_path / "best.flags"
+    flagfile.write_text("--rounds=2\n--overwrite\n")
+    flags = (f"--flagfile={flagfile}", f"--output_dir={tmp_path / 'out'}")
+    message = f"--flagfile={flagfile}: names overwrite=, which is not followed"
+    check(call_here("train", *flags), "train", message)
+    flagfile.write_text("--rounds=2\n")
     assert call_here("train", *flags, "--dry_run")[0] == 0
 
 

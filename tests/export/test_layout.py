@@ -199,10 +199,10 @@ def test_a_version_that_cannot_be_replaced_stays(tmp_path, monkeypatch):
     directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)
     rename = os.replace
 
-    def fail(source, target):
+    def fail(source, target, **directories):
         if ".new." in str(source):
             raise OSError(28, "No space left on device")
-        rename(source, target)
+        rename(source, target, **directories)
 
     monkeypatch.setattr(os, "replace", fail)
     with pytest.raises(WriteError, match=r"global/1: No space left on device"):
@@ -227,10 +227,10 @@ def test_an_old_version_is_not_taken_for_one_that_was_being_renamed(tmp_path, mo
     fill(layout.ExportDirectory(tmp_path, 1), "global", "old")
     rename = os.replace
 
-    def fail(source, target):
+    def fail(source, target, **directories):
         if str(target).endswith(".old.tmp"):
             raise OSError(5, "Input/output error")
-        rename(source, target)
+        rename(source, target, **directories)
 
     monkeypatch.setattr(os, "replace", fail)
     directory = layout.ExportDirectory(tmp_path, 1, overwrite=True)

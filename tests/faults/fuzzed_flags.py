@@ -201,7 +201,7 @@ def run_program(program: str, *arguments: str) -> str:
     return one_line(written)
 
 
-def _arguments(program: str, directory: Path) -> list[str]:
+def arguments_of(program: str, directory: Path) -> list[str]:
     if program in ("evaluate", "export"):
         (directory / "run").mkdir(exist_ok=True)
         text = json.dumps(ExperimentConfig().to_settings())
@@ -212,7 +212,7 @@ def _arguments(program: str, directory: Path) -> list[str]:
 def _check_flag(program: str, flag: str, needed: tuple[str, ...], directory: Path) -> str:
     """Every hostile value of one flag."""
     outcomes, failures = set(), []
-    usual = _arguments(program, directory)
+    usual = arguments_of(program, directory)
     with nothing_is_computed(), _settings_come_back():
         for name in _SLOW.get(flag, VALUES):
             value = VALUES[name]
@@ -285,7 +285,7 @@ def _check_flagfile(program: str, content: bytes | None, directory: Path) -> str
     else:
         path.write_bytes(content.replace(b"{path}", str(path).encode()))
     with nothing_is_computed():
-        return run_program(program, *_arguments(program, directory), f"--flagfile={path}")
+        return run_program(program, *arguments_of(program, directory), f"--flagfile={path}")
 
 
 @functools.cache

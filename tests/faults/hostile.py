@@ -24,7 +24,7 @@ from tests.attacks import (
     clone_beside_hostile_modules,
 )
 from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
-from tests.faults.fuzzed_flags import PROGRAMS, nothing_is_computed, run_program
+from tests.faults.fuzzed_flags import PROGRAMS, arguments_of, nothing_is_computed, run_program
 from tests.faults.hostile_files import TIMEOUT, in_time, load
 from tests.support import write_tfds
 from tff_pcdd.errors import DataError
@@ -43,10 +43,16 @@ def cases(directory: Path) -> Iterator[Case]:
         for name, change in _runs().items():
             check = functools.partial(_check_run, program, change)
             yield Case("runs from elsewhere", f"{program}: {name}", check)
+    for program, places in _WRITTEN.items():
+        for place in places:
+            for name in ("link", "pipe"):
+                check = functools.partial(_check_written, program, place, name)
+                yield Case("links and pipes among results", f"{program}: {name} {place}", check)
     for program in PROGRAMS:
         for name, line in _LINES.items():
-            check = functools.partial(_check_flagfile, program, line)
-            yield Case("flagfiles among results", f"{program}: {name}", check)
+            for place, (folder, marker) in _PLACES.items():
+                check = functools.partial(_check_flagfile, program, line, folder, marker)
+                yield Case("flagfiles from elsewhere", f"{program}: {name}, {place}", check)
         installed = [] if program == "benchmark" else [f"tff_pcdd.cli.{program}"]
         for module in (f"tasks.{program}", *installed):
             check = functools.partial(_check_modules, module)
@@ -238,6 +244,52 @@ def _check_run(program: str, change: Callable[[dict], dict], directory: Path) ->
     return outcome
 
 
+# What programs write to, and may not follow.
+_WRITTEN = {
+    "train": (
+        *(".lock", "config.json", "metrics.csv", "summary.json", "clients.csv", "report.html"),
+        *("checkpoints", "client_states", "plots", "tensorboard"),
+        *("checkpoints/round_000001.npz", "client_states/round_000001", "plots/curves.png"),
+    ),
+    "compare": ("comparison.csv", "fedavg", "fedgela/seed_0", "fedavg/seed_0/checkpoints"),
+    "partition": ("partition.csv",),
+    "export": ("models.config", "global", "global/1", "personal", "personal/0"),
+}
+
+
+def _check_written(program: str, place: str, kind: str, directory: Path) -> str:
+    """Results are continued in a directory that holds a link to the user's file, or a pipe."""
+    precious = directory / "precious"
+    precious.write_text("mine")
+    usual = arguments_of(program, directory)
+    # A folder's name leads to a folder.
+    target = precious if "." in Path(place).name[1:] else directory
+    out = directory / "out"
+    runs = {"train": [out], "compare": [out / name / "seed_0" for name in ("fedavg", "fedgela")]}
+    for run in runs.get(program, []):
+        if run != out / place and out / place not in run.parents:
+            run.mkdir(parents=True)
+            algorithm = run.parent.name if program == "compare" else "fedavg"
+            config = ExperimentConfig.from_settings(algorithm=algorithm)
+            (run / "config.json").write_text(json.dumps(config.to_settings()))
+    path = out / place
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.unlink(missing_ok=True)
+    if kind == "link":
+        path.symlink_to(target)
+    else:
+        os.mkfifo(path)
+    before = sorted(os.listdir(directory))
+    with nothing_is_computed():
+        outcome = run_program(program, *usual)
+    assert sorted(os.listdir(directory)) == before, "something was written where the link points"
+    assert precious.read_text() == "mine"
+    # A pipe in the place of a file that is only replaced is replaced.
+    if outcome != REFUSED and (kind == "link" or place == ".lock"):
+        raise SilentDifference("the link is followed")
+    return outcome
+
+
 # Flagfiles and modules.
 
 _LINES = {
@@ -246,20 +298,37 @@ _LINES = {
     "a module, with one dash": "-import=evil",
     "another flagfile": "--flagfile={directory}/evil.flags",
     "data": "--data_dir={directory}",
+    "its own signature": "--trust_flagfile={directory}/evil.flags\n--import=evil",
+    "results": "--output_dir={directory}/precious",
+    "a deletion": "--overwrite",
+    "a machine": "--ray_address=192.0.2.1:6379",
+    "a callback": "--callbacks=evil",
+    "an unknown flag": "--undefok=import\n--import=evil",
+}
+
+# Where the flagfile is, and a file beside results that is there, too.
+_PLACES = {
+    "beside results": (".", "sweep.csv"),
+    "below results": ("best", "sweep.csv"),
+    "two folders below": ("best/more", "config.json"),
+    "without results": (".", None),
 }
 
 
-def _check_flagfile(program: str, line: str, directory: Path) -> str:
+def _check_flagfile(
+    program: str, line: str, folder: str, marker: str | None, directory: Path
+) -> str:
     trace = _evil_module(directory)
     results = directory / "results"
-    results.mkdir()
-    (results / "sweep.csv").write_text("run\n")
-    (results / "best.flags").write_text(line.format(directory=directory) + "\n")
+    (results / folder).mkdir(parents=True)
+    if marker is not None:
+        (results / marker).write_text("run\n")
+    (results / folder / "best.flags").write_text(line.format(directory=directory) + "\n")
     (directory / "evil.flags").write_text("--import=evil\n")
     usual = [argument.format(directory=directory) for argument in PROGRAMS[program]]
     with pytest.MonkeyPatch.context() as patch, nothing_is_computed():
         patch.setattr(sys, "path", [*sys.path, str(directory)])
-        outcome = run_program(program, *usual, f"--flagfile={results / 'best.flags'}")
+        outcome = run_program(program, *usual, f"--flagfile={results / folder / 'best.flags'}")
     assert not trace.exists(), "the attacker's module has run"
     if outcome != REFUSED:
         raise SilentDifference("the flagfile is followed")

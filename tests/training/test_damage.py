@@ -256,6 +256,68 @@ def test_manifests_with_checksums_of_clients(saved, kind):
             load(saved, kind)
 
 
+def deep(levels):
+    """An object within objects."""
+    found = {}
+    for _ in range(levels):
+        found = {"a": found}
+    return found
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("metrics", 5),
+        ("metrics", "a,b\n1,2\n"),
+        ("metrics", "round,ga\n2,1\n1,1\n"),
+        ("metrics", None),
+        ("run", []),
+        ("run", {"settings": 1}),
+        ("summary", "[]"),
+        ("summary", "{"),
+        ("summary", 1),
+        ("clients", None),
+        ("clients", {"a": 1}),
+        ("clients", {"1": None}),
+        ("clients", {"9" * 5000: 1}),
+        ("totals", [1]),
+        ("totals", {"upload_bytes": "x"}),
+        ("answers", None),
+        ("answers", {"clients.csv": 1}),
+        ("round", "3"),
+        ("round", True),
+        ("arrays", 7),
+        ("inline", 1),
+        ("totals", deep(600)),
+        ("run", deep(600)),
+    ],
+    ids=lambda value: value if isinstance(value, str) and len(value) < 9 else "",
+)
+def test_a_manifest_with_a_right_checksum_and_wrong_contents(saved, kind, name, value):
+    """Whoever changes the contents can change the checksum, too."""
+    path = saved / "checkpoints" / "round_000003.json"
+    content = {**json.loads(path.read_bytes())["content"], name: value}
+    checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    path.write_text(json.dumps({"checksum": checksum, "content": content}))
+    with pytest.raises(DamagedFileError, match=r"round_000003\.json is damaged \("):
+        manifests.read(saved / "checkpoints", 3)
+    assert load(saved, kind) == STATES[2]
+
+
+@pytest.mark.parametrize("text", ["[]", "{", '{"a": "x"}', '{"0": 1}', None])
+def test_a_list_of_states_with_a_right_checksum_and_wrong_contents(saved, kind, text):
+    if kind == "memory":
+        pytest.skip("has no lists")
+    path = saved / "client_states" / "round_000003" / "states.json"
+    path.write_text("[" * 100_000 if text is None else text)
+    manifest = saved / "checkpoints" / "round_000003.json"
+    content = json.loads(manifest.read_bytes())["content"]
+    content["clients"]["3"] = hashlib.sha256(path.read_bytes()).hexdigest()
+    checksum = hashlib.sha256(json.dumps(content).encode()).hexdigest()
+    manifest.write_text(json.dumps({"checksum": checksum, "content": content}))
+    assert load(saved, kind) == STATES[2]
+
+
 def test_arrays_without_a_manifest_are_no_checkpoint(tmp_path):
     """A run that is killed while it saves its first checkpoint starts anew."""
     manager = CheckpointManager(tmp_path, keep=2)

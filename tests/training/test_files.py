@@ -13,7 +13,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import files
-from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.errors import DamagedFileError, SettingError, WriteError
 from tff_pcdd.experiment.client_store import to_numpy
 from tff_pcdd.training import checkpoints
 
@@ -198,3 +198,104 @@ def test_unusable_output_directories(tmp_path, monkeypatch):
     # Replaced, because root can write everywhere.
     monkeypatch.setattr(os, "access", lambda *_: False)
     assert f"{tmp_path} is not writable" in error(tmp_path / "new")
+
+
+# Links and files that are no files, in directories from elsewhere.
+
+
+@pytest.fixture
+def precious(tmp_path):
+    """A file of the user's, outside of the directory."""
+    path = tmp_path / "precious"
+    path.write_text("mine")
+    yield path
+    assert path.read_text() == "mine"
+
+
+def test_no_link_is_written_through(tmp_path, precious, monkeypatch):
+    """Neither in the place of the file nor of the temporary file, whatever the process's number."""
+    directory = tmp_path / "run"
+    directory.mkdir()
+    (directory / "config.json").symlink_to(precious)
+    (directory / f".config.json.{os.getpid()}.tmp").symlink_to(precious)
+    tokens = iter(["00", "01"])
+    monkeypatch.setattr(files.secrets, "token_hex", lambda size: next(tokens))
+    (directory / f".config.json.00.{os.getpid()}.tmp").symlink_to(precious)
+    with pytest.raises(WriteError, match=r"cannot write .*config\.json: File exists"):
+        files.write_text(directory / "config.json", "{}")
+    files.write_text(directory / "config.json", "{}")
+    assert (directory / "config.json").read_text() == "{}"
+    assert not (directory / "config.json").is_symlink()
+
+
+@pytest.mark.parametrize("link", [os.symlink, os.link, None], ids=["link", "second name", "pipe"])
+def test_nothing_is_appended_to_what_has_another_name(link, tmp_path, precious):
+    path = tmp_path / "metrics.csv"
+    if link is None:
+        os.mkfifo(path)
+    else:
+        link(precious, path)
+    with pytest.raises(WriteError, match=r"cannot write .*metrics\.csv"):
+        files.append_text(path, "1,2\n")
+
+
+def test_the_temporary_file_stays_in_a_directory_that_is_renamed(tmp_path, precious):
+    """What follows the start of a write is not moved by who may rename the directory."""
+    directory, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+    directory.mkdir()
+    elsewhere.mkdir()
+
+    def write(file):
+        directory.rename(tmp_path / "moved")
+        directory.symlink_to(elsewhere)
+        file.write(b"text")
+
+    files.write_atomically(directory / "file", write)
+    assert os.listdir(tmp_path / "moved") == ["file"]
+    assert os.listdir(elsewhere) == []
+
+
+@pytest.mark.parametrize("kind", ["link", "pipe", "directory"])
+def test_a_lock_that_is_no_file(kind, tmp_path, precious):
+    lock = tmp_path / "run" / ".lock"
+    lock.parent.mkdir()
+    if kind == "link":
+        lock.symlink_to(precious)
+    elif kind == "pipe":
+        os.mkfifo(lock)
+    else:
+        lock.mkdir()
+    for use in (files.locked(lock.parent).__enter__, lambda: files.refuse_locked(lock.parent)):
+        with pytest.raises(SettingError, match=r"\.lock is not a file; remove it"):
+            use()
+
+
+@pytest.mark.parametrize("place", ["checkpoints", "checkpoints/round_000001.npz", "metrics.csv"])
+def test_links_in_a_directory_of_results_are_refused(place, tmp_path, precious):
+    link = tmp_path / "run" / place
+    link.parent.mkdir(parents=True)
+    (tmp_path / "run" / "wandb").mkdir()
+    (tmp_path / "run" / "wandb" / "latest").symlink_to(precious)
+    files.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv", "none"])
+    link.symlink_to(precious)
+    with pytest.raises(SettingError, match=f"{place} is a link, and results would be written"):
+        files.refuse_links(tmp_path / "run", ["checkpoints", "metrics.csv"])
+    # The directory itself may be one.
+    (tmp_path / "latest").symlink_to(tmp_path / "run")
+    files.refuse_links(tmp_path / "latest", ["plots"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "device", "sparse"])
+def test_what_cannot_be_read_whole(kind, tmp_path):
+    path = tmp_path / "sites.json"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "device":
+        path.symlink_to("/dev/zero")
+    else:
+        with open(path, "wb") as file:
+            file.truncate(200_000_000_000)
+    with pytest.raises(OSError, match=r"more than 64000000 bytes|not a regular file"):
+        files.read_bytes(path)
+    with pytest.raises(DamagedFileError, match=r"sites\.json is damaged \((more|not)"):
+        files.read_json(path)

@@ -28,8 +28,8 @@ class _FullDisk(io.FileIO):
 def full(monkeypatch):
     """New binary files have room for 100 bytes."""
 
-    def full_open(path, mode):
-        return io.BufferedWriter(_FullDisk(path, mode.replace("b", "")))
+    def full_open(path, mode, opener):
+        return io.BufferedWriter(_FullDisk(path, mode.replace("b", ""), opener=opener))
 
     monkeypatch.setattr(files, "open", full_open, raising=False)
 

@@ -81,7 +81,7 @@ def _now() -> str:
 
 def _append(path: Path, record: dict[str, Any]) -> None:
     """Adds a line; the file is replaced, so a full disk leaves no half-written line in it."""
-    earlier = path.read_text(encoding="utf-8") if path.exists() else ""
+    earlier = files.read_bytes(path).decode() if path.exists() else ""
     files.write_text(path, f"{earlier}{json.dumps(record, ensure_ascii=False)}\n")
 
 

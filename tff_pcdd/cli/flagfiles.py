@@ -2,31 +2,55 @@
 
 A flagfile may name others. A relative path in it is one from its own folder or, if there is no such
 file, from the working directory.
+
+Flagfiles may come from anyone, for example among results. One in the folder `flags` of the clone,
+and one whose contents the user has signed, may name any flag. The others may only name plain
+settings, which execute, connect, write and delete nothing. `--trust_flagfile=PATH` signs a
+flagfile; the programs sign those that they write.
 """
 
 from __future__ import annotations
 
+import io
 import itertools
 import os
+import pathlib
 from collections.abc import Iterator, Sequence
 
-from tff_pcdd.errors import SettingError
-from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, SWEEP_TABLE
+from tff_pcdd import files
+from tff_pcdd.errors import SettingError, shown
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.settings import describe
+from tff_pcdd.training import signature
 from tff_pcdd.training.run_directory import path_settings
 
 _FLAG = "flagfile"
+TRUST = "trust_flagfile"
 
-# Files that show that a directory holds results; a sweep over methods has a folder of flagfiles.
-_RESULTS = ("best.flags", COMPARISON_TABLE, CONFIG, SWEEP_TABLE, f"../{SWEEP_TABLE}")
+_MOST_BYTES = 1_000_000
+
+# The definitions of studies, which are plain settings, too. Not `grid`: it may name paths.
+_STUDIES = ("algorithms", "baselines", "criterion", "partitions", "reduction", "rungs", "seeds")
+
+# The flagfiles of a clone; an installed package has none.
+_CLONE = os.path.realpath(pathlib.Path(__file__).parents[2] / "flags")
 
 
-def expand(arguments: Sequence[str]) -> list[str]:
+def expand(arguments: Sequence[str], *, only_trusted: bool = False) -> list[str]:
     """The arguments, with the contents of flagfiles in their places.
 
+    Args:
+        arguments: the command line without the program.
+        only_trusted: leave out the contents of other flagfiles, without checking them: what they
+            may name is only known when the user's modules have registered their components.
+
     Raises:
-        SettingError: a flagfile cannot be read, names itself, or lies among results and contains
-            more than settings.
+        SettingError: a flagfile cannot be read or signed, names itself, or contains more than plain
+            settings without being trusted.
     """
+    for flag, path in flags(arguments):
+        if flag == TRUST:
+            _sign(path)
     expanded: list[str] = []
     remaining = iter(arguments)
     for argument in remaining:
@@ -34,9 +58,9 @@ def expand(arguments: Sequence[str]) -> list[str]:
         if flag != _FLAG:
             expanded.append(argument)
         elif equals:
-            expanded += _read(path)
+            expanded += _read(path, only_trusted)
         else:
-            expanded += _read(next(remaining, ""))
+            expanded += _read(next(remaining, ""), only_trusted)
     return expanded
 
 
@@ -54,14 +78,14 @@ def _split(argument: str) -> tuple[str, str, str]:
     return (flag.lstrip("-") if flag.startswith("-") else ""), equals, value
 
 
-def _read(text: str, outer: tuple[str, ...] = ()) -> list[str]:
+def _read(text: str, only_trusted: bool, outer: tuple[str, ...] = ()) -> list[str]:
     """The flags in a flagfile; `outer` are the files that name it, the outermost first."""
     path = _find(os.path.expanduser(text), outer)
     if path in outer:
         raise SettingError(_FLAG, text, f"names itself, through {outer[-1]}")
     try:
-        with open(path, encoding="utf-8") as file:
-            lines = [line.strip() for line in file]
+        contents = files.read_bytes(path, _MOST_BYTES)
+        lines = [line.strip() for line in io.StringIO(contents.decode(), newline=None)]
     except ValueError as error:
         raise SettingError(_FLAG, text, f"cannot be read: {error}") from None
     except OSError as error:
@@ -69,11 +93,14 @@ def _read(text: str, outer: tuple[str, ...] = ()) -> list[str]:
         reason = f"cannot be read{named}: {error.strerror}"
         raise SettingError(_FLAG, text, reason) from None
     lines = [line for line in lines if line and not line.startswith(("#", "//"))]
-    _check(text, path, lines)
+    if not _is_trusted(path, contents):
+        if only_trusted:
+            return []
+        _check(text, lines)
     expanded: list[str] = []
     for line in lines:
         flag, _, value = _split(line)
-        expanded += _read(value, (*outer, path)) if flag == _FLAG else [line]
+        expanded += _read(value, only_trusted, (*outer, path)) if flag == _FLAG else [line]
     return expanded
 
 
@@ -83,20 +110,39 @@ def _find(path: str, outer: Sequence[str]) -> str:
     return os.path.normpath(beside if os.path.exists(beside) else path)
 
 
-def _check(text: str, path: str, lines: Sequence[str]) -> None:
-    """Refuses flagfiles among results that name modules, paths or further flagfiles.
+def _sign(text: str) -> None:
+    """Signs the contents of a flagfile."""
+    try:
+        signed = signature.sign_contents(files.read_bytes(os.path.expanduser(text), _MOST_BYTES))
+    except OSError as error:
+        raise SettingError(TRUST, text, f"cannot be read or signed: {error.strerror}") from None
+    if not signed:
+        reason = "cannot be signed: there is no place for a secret that only you can read"
+        raise SettingError(TRUST, text, f"{reason}; set XDG_STATE_HOME to a folder of yours")
 
-    The programs write flagfiles with settings only. Results may come from anyone, whereas a
-    flagfile elsewhere is as trusted as the command line that names it.
-    """
-    near = [os.path.join(os.path.dirname(path), file) for file in _RESULTS]
-    if not any(map(os.path.exists, near)):
-        return
-    for inner, value in flags(lines):
-        if inner in (_FLAG, "import", *path_settings()):
+
+def _is_trusted(path: str, contents: bytes) -> bool:
+    """Whether a flagfile is one of the clone, or has contents that the user has signed."""
+    inside = os.path.realpath(path).startswith(f"{_CLONE}{os.sep}")
+    return inside or signature.is_signed_contents(contents)
+
+
+def _check(text: str, lines: Sequence[str]) -> None:
+    """Refuses more than plain settings, and further flagfiles, each of which is checked itself."""
+    plain = plain_settings() | {_FLAG}
+    for name, value in flags(lines):
+        if name not in plain and name.removeprefix("no") not in plain:
             raise SettingError(
                 _FLAG,
                 text,
-                f"lies in a directory of results and names {inner}={value}, which is not "
-                "followed; give this flag on the command line",
+                f"names {shown(f'{name}={value}', 120)}, which is not followed, because only plain "
+                "settings are taken from a flagfile that you have not signed; give this flag on "
+                f"the command line or, if you have read and trust the file, add --{TRUST}={text} "
+                "once",
             )
+
+
+def plain_settings() -> set[str]:
+    """The settings of methods, data and training that execute, connect and write nothing."""
+    known = {setting.name for setting in describe(ExperimentConfig)} - {*path_settings()}
+    return known | {*_STUDIES}

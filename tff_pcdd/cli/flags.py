@@ -134,7 +134,11 @@ class Flags:
             SettingError: a flag is unknown, an argument is no flag, or a flagfile cannot be used.
         """
         try:
-            rest = self._values([self._argv[0], *flagfiles.expand(self._argv[1:])])
+            expanded = flagfiles.expand(self._argv[1:])
+        except SettingError as error:
+            raise SettingError("", None, f"--{error}") from None
+        try:
+            rest = self._values([self._argv[0], *expanded])
         except absl_flags.UnrecognizedFlagError as error:
             name = error.flagname
             reason = f"--{name}: there is no such flag{self._hint(name)}"

@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from absl import flags as absl_flags
 
 from tff_pcdd import heavy, stack, stages
-from tff_pcdd.cli import flagfiles, help, messages, own_modules, signals
+from tff_pcdd.cli import flagfiles, help, messages, outputs, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
 from tff_pcdd.data.transforms import broken_images
@@ -19,6 +19,8 @@ from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 
 # The most characters of an error; longer ones contain a long value in their middle.
 _LINE = 500
+
+_NO_MEMORY = "there is not enough memory; what was complete is kept"
 
 
 def run(
@@ -50,6 +52,7 @@ def run(
     own_process, argv = argv is None, list(sys.argv if argv is None else argv)
     name = os.path.splitext(os.path.basename(argv[0]))[0]
     if own_process:
+        outputs.install()
         heavy.own_process()
     with signals.Ending(name, restore=not own_process, hint=interrupted):
         _run(name, doc, define, main, argv)
@@ -77,7 +80,7 @@ def _run(
     messages.install(name)
     flags, topic, arguments = Flags(argv), help.requested(argv[1:]), argv[1:]
     try:
-        arguments = flagfiles.expand(arguments)
+        arguments = flagfiles.expand(arguments, only_trusted=True)
         own_modules.import_named(arguments)
     except SettingError as error:
         fail(f"--{error}", 2)
@@ -89,6 +92,14 @@ def _run(
             None,
             "A Python module of your own that registers methods, data sets, partitions, backbones, "
             "aggregators, optimizers, metrics or runtimes; repeat the flag for further modules.",
+            "Program",
+        )
+        flags.add(
+            absl_flags.DEFINE_multi_string,
+            flagfiles.TRUST,
+            None,
+            "A flagfile that you have read and trust; once, so that it may do more than name plain "
+            "settings of methods, data and training. It is known by its contents.",
             "Program",
         )
         flags.add(
@@ -115,6 +126,7 @@ def _run(
     try:
         with contextlib.nullcontext() if silent else stages.shown(name):
             main(flags)
+        sys.stdout.flush()
     except SettingError as error:
         fail(with_dashes(error, flags), 2)
     except DataError as error:
@@ -124,14 +136,29 @@ def _run(
     except WriteError as error:
         fail(f"{error}; what was complete is kept, and the same command continues from there", 1)
     except OSError as error:
-        if error.filename is None:
+        if error.filename is not None:
+            fail(f"{error.filename}: {error.strerror}", 1)
+        unshown = outputs.problem(error)
+        if unshown is None:
             raise
-        fail(f"{error.filename}: {error.strerror}", 1)
+        fail(unshown, 1)
+    except MemoryError as error:
+        fail(f"{_NO_MEMORY} ({error})" if str(error) else _NO_MEMORY, 1)
     except Exception as error:
-        broken = broken_images(str(error))
-        if broken is None:
+        reason = broken_images(str(error)) or _lacking(error)
+        if reason is None:
             raise
-        fail(broken, 1)
+        fail(reason, 1)
+
+
+def _lacking(error: Exception) -> str | None:
+    """What the machine has too little of, if an error says so."""
+    # TensorFlow's error, which is not imported here.
+    if type(error).__name__ == "ResourceExhaustedError":
+        return f"{_NO_MEMORY} ({str(error).strip().splitlines()[0]})"
+    if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
+        return "the system allows this user no further thread; what was complete is kept"
+    return None
 
 
 def _shown_by_absl(error: absl_flags.Error) -> str:

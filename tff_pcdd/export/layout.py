@@ -72,6 +72,7 @@ class ExportDirectory:
         self._written: dict[str, float] = {}
         known = (MODELS_CONFIG, SITES, GLOBAL, _PERSONAL, _UNFINISHED)
         files.check_output(self._root, "export", lambda path: path.name in known, _SETTING)
+        files.refuse_links(self._root, known, _SETTING)
 
     def check(self, folders: Iterable[str], settings: Mapping[str, Any] | None = None) -> None:
         """Checks that no version would be replaced, unless `overwrite` is true.
@@ -237,7 +238,7 @@ class ExportDirectory:
 def _read(path: Path) -> dict[str, Any]:
     """A JSON object that an export has written; empty if there is none of use."""
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = json.loads(files.read_bytes(path))
     except (OSError, ValueError, RecursionError):
         return {}
     return values if isinstance(values, dict) else {}

@@ -21,7 +21,6 @@ from tff_pcdd.training.file_names import METRICS
 from tff_pcdd.training.run_directory import read_history
 
 # The most bytes of a text file, and of all arrays of an archive when they are unpacked.
-_MAX_TEXT = 64_000_000
 _MAX_ARRAYS = 256_000_000
 
 # No accuracy, time or number of bytes is as large.
@@ -89,11 +88,9 @@ class Directory:
             DamagedFileError: it cannot be read as text, or is too large.
         """
         path = self.locate(name)
-        if path.stat().st_size > _MAX_TEXT:
-            raise DamagedFileError(f"{path} has more than {_MAX_TEXT} bytes")
         try:
-            return path.read_bytes().decode()
-        except ValueError as error:
+            return files.read_bytes(path).decode()
+        except (OSError, ValueError) as error:
             raise DamagedFileError(f"{path} is damaged ({error})") from None
 
     def json(self, name: str) -> dict[str, Any]:
@@ -103,7 +100,7 @@ class Directory:
             FileNotFoundError: there is no such file.
             DamagedFileError: it is damaged.
         """
-        return files.read_json(self.locate(name), _MAX_TEXT)
+        return files.read_json(self.locate(name), files.MOST_TEXT)
 
     def table(self, name: str) -> tuple[list[str], list[list[str]]]:
         """The header and the rows of a csv file; an incomplete last line is ignored.

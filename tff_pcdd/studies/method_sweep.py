@@ -23,7 +23,7 @@ from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving, Tuned
-from tff_pcdd.training import ExperimentConfig, RunOptions, manifests
+from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
 from tff_pcdd.training.run_directory import check_directory, finished_summary
 
@@ -159,6 +159,7 @@ def plan(
     if len({run.folder for run in runs}) < len(runs):
         raise SettingError("grid", None, "name each method and each value once")
     study.check(runs, directory, holds="sweep", known=_FILES, overwrite=overwrite)
+    files.refuse_links(directory, (BEST, COMPARISON, EARLIER), inside=False)
     return tuned
 
 
@@ -233,4 +234,4 @@ def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
     for method, point in chosen.items():
         flags = {"algorithm": method, **point.settings}
         lines = [f"--{name}={value}\n" for name, value in flags.items()]
-        files.write_text(directory / BEST / f"{method}.flags", "".join(lines))
+        signature.write_signed(directory / BEST / f"{method}.flags", "".join(lines))

@@ -186,6 +186,9 @@ def check(
     """
     entries = {*known, *(run.folder.relative_to(directory).parts[0] for run in runs)}
     files.check_output(directory, holds, lambda path: path.name in entries)
+    within = [run.folder.relative_to(directory) for run in runs]
+    folders = {str(part) for folder in within for part in (folder, *folder.parents) if part.name}
+    files.refuse_links(directory, sorted(entries | folders), inside=False)
     for name in (*known, FAILURES):
         if (directory / name).is_dir():
             reason = f"{name} is a directory; remove it, or choose another directory"

@@ -15,7 +15,7 @@ from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training import ExperimentConfig, RunOptions, signature
 from tff_pcdd.training.file_names import SWEEP_TABLE
 
 # Matplotlib is not needed before the last run.
@@ -193,7 +193,7 @@ def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun
 def _write_flags(path: Path, point: Point) -> None:
     """A flagfile with the method and the chosen settings."""
     flags = {"algorithm": point.configs[0].algorithm, **point.settings}
-    files.write_text(path, "".join(f"--{name}={value}\n" for name, value in flags.items()))
+    signature.write_signed(path, "".join(f"--{name}={value}\n" for name, value in flags.items()))
 
 
 # The points of a sweep and their results.

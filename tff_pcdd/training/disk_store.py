@@ -21,6 +21,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
+from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.client_store import ClientStateStore
 from tff_pcdd.training import checkpoints, manifests
 
@@ -149,7 +150,14 @@ class DiskStore(ClientStateStore):
         """
         path = self._folder(version) / _LIST
         manifests.check_file(path, self._lists[version] if checksum is None else checksum)
-        return json.loads(path.read_bytes())
+        try:
+            entries = json.loads(files.read_bytes(path))
+            wrong = manifests.not_of(entries, {str})
+        except (OSError, ValueError, RecursionError) as error:
+            wrong = str(error)
+        if wrong or not all(name.isdecimal() and len(name) < 10 for name in entries):
+            raise DamagedFileError(f"{path} is damaged ({wrong or 'a name is no number'})")
+        return entries
 
     def _find_superseded(self) -> None:
         """Finds the files that older checkpoints need; newer ones belong to other checkpoints."""

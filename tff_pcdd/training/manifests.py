@@ -16,14 +16,18 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
-from tff_pcdd.errors import DamagedFileError, DataError
+from tff_pcdd.errors import DamagedFileError, DataError, shown
 from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.history import History
 from tff_pcdd.settings import without_implied
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the places of the
 # data and of the run whose weights it started from, the number of rounds, to which some may be
 # added, and the user's modules.
 _MAY_CHANGE = ("data_dir", "warm_start", "rounds", "import")
+
+# The largest manifest that is read. One of a million clients in memory has 20 MB.
+_MOST = 256_000_000
 
 # Files of checkpoints: the manifest and the arrays.
 _NAME = re.compile(r"round_(\d{6,})\.(json|npz)")
@@ -56,6 +60,22 @@ class Manifest:
     metrics: str
     summary: str | None = None
     answers: Mapping[str, str] = dataclasses.field(default_factory=dict)
+
+
+# The types that JSON has for the attributes; for objects, those of their values.
+_TYPES: Mapping[str, tuple[type, ...]] = {
+    "round": (int,),
+    "arrays": (str,),
+    "inline": (bool,),
+    "metrics": (str,),
+    "summary": (str, type(None)),
+}
+_TYPES_OF_VALUES: Mapping[str, tuple[type, ...]] = {
+    "run": (str,),
+    "clients": (int, str),
+    "totals": (int,),
+    "answers": (str,),
+}
 
 
 def manifest_path(directory: Path, round_number: int) -> Path:
@@ -93,7 +113,7 @@ def read(directory: Path, round_number: int) -> Manifest:
     path = manifest_path(directory, round_number)
     check_is_file(path)
     try:
-        whole = json.loads(path.read_bytes())
+        whole = json.loads(files.read_bytes(path, _MOST))
     except PermissionError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except (OSError, ValueError, RecursionError) as error:
@@ -103,19 +123,59 @@ def read(directory: Path, round_number: int) -> Manifest:
             reason = "was written by an older version, whose runs cannot be continued"
             raise DataError(f"{path} {reason}; use that version, or overwrite the run")
         raise DamagedFileError(f"{path} is damaged (not a manifest)")
-    if whole["checksum"] != _checksum(json.dumps(whole["content"])):
+    try:
+        checksum = _checksum(json.dumps(whole["content"]))
+    except RecursionError:
+        raise DamagedFileError(f"{path} is damaged (nested too deeply)") from None
+    if whole["checksum"] != checksum:
         raise DamagedFileError(f"{path} is damaged (its checksum differs)")
     content = whole["content"]
-    if isinstance(content, dict) and content.get("inline"):
+    if not isinstance(content, dict):
+        raise DamagedFileError(f"{path} is damaged (not a manifest)")
+    if content.get("inline"):
         # Earlier versions listed checksums of clients' files here, of which such a run has none.
         content.pop("client_checksums", None)
     try:
         manifest = Manifest(**content)
     except TypeError:
         raise DataError(f"{path} was written by another version; use that version") from None
+    try:
+        problem = _problem(manifest)
+    except RecursionError:
+        problem = "nested too deeply"
+    if problem:
+        raise DamagedFileError(f"{path} is damaged ({problem})")
     if manifest.round != round_number:
         raise DamagedFileError(f"{path} is the manifest of round {manifest.round}")
     return manifest
+
+
+def _problem(manifest: Manifest) -> str | None:
+    """What no program has written into a manifest, whose checksum anyone can compute."""
+    values = vars(manifest)
+    for name, types in _TYPES.items():
+        if type(values[name]) not in types:
+            return f"{name} is {shown(values[name], 80)}"
+    for name, types in _TYPES_OF_VALUES.items():
+        if wrong := not_of(values[name], types):
+            return f"{name} {wrong}"
+    if not all(key.isdecimal() and len(key) < 10 for key in manifest.clients):
+        return "clients has a key that is no number"
+    try:
+        History.parse(manifest.metrics)
+        if not isinstance(json.loads(manifest.summary or "{}"), dict):
+            return "summary is not that of a run"
+    except (ValueError, RecursionError) as error:
+        return shown(error, 80)
+    return None
+
+
+def not_of(value: Any, types: Collection[type]) -> str | None:
+    """What is wrong with a value that is no JSON object with values of these types."""
+    if not isinstance(value, dict):
+        return f"is {shown(value, 80)}"
+    wrong = [name for name, found in value.items() if type(found) not in types]
+    return f"has {shown(value[wrong[0]], 80)} for {shown(wrong[0], 80)}" if wrong else None
 
 
 def check_is_file(path: Path) -> None:
@@ -141,7 +201,7 @@ def check_file(path: Path, checksum: str) -> None:
     """
     check_is_file(path)
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             found = hashlib.file_digest(file, "sha256").hexdigest()
     except PermissionError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
@@ -154,7 +214,7 @@ def check_file(path: Path, checksum: str) -> None:
 def checksum_of(path: Path) -> str | None:
     """The checksum of a file; None if it is missing or cannot be read."""
     try:
-        with open(path, "rb") as file:
+        with files.open_regular(path) as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except OSError:
         return None

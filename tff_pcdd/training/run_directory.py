@@ -95,6 +95,7 @@ def check_directory(
         files.refuse_locked(directory)
     if overwrite or not occupied or is_being_deleted(directory):
         return
+    files.refuse_links(directory, (*_FILES, *_FOLDERS))
     check_entries(directory, "output_dir")
     saved = _read_json(directory / CONFIG, "output_dir")
     wanted = config.to_settings()
@@ -238,7 +239,7 @@ def read_summary(directory: str | os.PathLike) -> dict[str, Any] | None:
     record = recorded(path.parent)
     if record is None or record.summary is None:
         return _read_json(path, "output_dir")
-    if path.read_bytes() != record.summary.encode():
+    if files.read_bytes(path) != record.summary.encode():
         _logger.warning(
             "%s is damaged or was changed; using the copy in the checkpoint of round %d",
             path,
@@ -404,7 +405,7 @@ def damage_of_metrics(directory: Path, copy: str) -> str | None:
 
 
 def _summary_differs(directory: Path, record: Manifest) -> bool:
-    return (directory / SUMMARY).read_bytes() != (record.summary or "").encode()
+    return files.read_bytes(directory / SUMMARY) != (record.summary or "").encode()
 
 
 def read_history(directory: str | os.PathLike) -> History:
@@ -500,7 +501,7 @@ def repair(directory: Path) -> None:
         return
     copies = {}
     damage = damage_of_metrics(directory, record.metrics)
-    if damage is None and not metrics.read_bytes().endswith(b"\n"):
+    if damage is None and not files.read_bytes(metrics).endswith(b"\n"):
         damage = f"{metrics} has an incomplete last line"
     if damage:
         copies[metrics] = record.metrics

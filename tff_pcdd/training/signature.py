@@ -1,8 +1,11 @@
-"""Signatures of the paths in the settings of a run.
+"""Signatures of what a user has written or read: the paths in a run's settings, and flagfiles.
 
 A run's directory may come from anyone, and its settings may name files anywhere on this machine,
 such as the directory of the data. The user who trained a run has signed these paths with a secret
 that only this user can read. Paths without such a signature are not followed.
+
+A flagfile may come from anyone, too. Only one with signed contents may do more than name plain
+settings; the signatures of contents are beside the secret.
 """
 
 from __future__ import annotations
@@ -21,6 +24,9 @@ from tff_pcdd.errors import DamagedFileError
 FILE = "signature.json"
 
 _BYTES = 32
+
+# The file of the signatures of contents, one on each line.
+_CONTENTS = "flagfiles"
 
 
 def sign(directory: Path, paths: Mapping[str, str]) -> None:
@@ -60,27 +66,63 @@ def is_signed(directory: Path, paths: Mapping[str, str]) -> bool:
         return False
 
 
+def sign_contents(contents: bytes) -> bool:
+    """Signs the contents of a flagfile, wherever it is; whether this user can sign."""
+    secret = _secret(create=True)
+    if secret is None:
+        return False
+    if not is_signed_contents(contents):
+        files.append_text(_home() / _CONTENTS, f"{_digest(secret, contents)}\n")
+    return True
+
+
+def write_signed(path: Path, text: str) -> None:
+    """Writes a flagfile, and signs its contents if this user can sign."""
+    files.write_text(path, text)
+    sign_contents(text.encode())
+
+
+def is_signed_contents(contents: bytes) -> bool:
+    """Whether this user has signed these contents."""
+    secret = _secret(create=False)
+    if secret is None:
+        return False
+    try:
+        known = files.read_bytes(_home() / _CONTENTS).decode().split()
+    except (OSError, ValueError):
+        return False
+    return _digest(secret, contents) in known
+
+
+def _digest(secret: bytes, contents: bytes) -> str:
+    return hmac.new(secret, contents, hashlib.sha256).hexdigest()
+
+
 def _signature(secret: bytes, paths: Mapping[str, str]) -> str:
     absolute = {name: os.path.abspath(os.path.expanduser(path)) for name, path in paths.items()}
     text = json.dumps(absolute, sort_keys=True)
-    return hmac.new(secret, text.encode(), hashlib.sha256).hexdigest()
+    return _digest(secret, text.encode())
 
 
 def _secret(*, create: bool) -> bytes | None:
     """The secret of this user; None if there is none, or others could have read or written it."""
     try:
-        home = os.environ.get("XDG_STATE_HOME") or Path.home() / ".local" / "state"
-        path = Path(home) / "tff_pcdd" / "secret"
+        path = _home() / "secret"
         if create and not path.exists():
             path.parent.mkdir(parents=True, exist_ok=True, mode=0o700)
             _create(path)
         status = path.stat()
         if status.st_uid != os.geteuid() or status.st_mode & 0o077:
             return None
-        secret = path.read_bytes()
+        secret = files.read_bytes(path, _BYTES)
     except (OSError, RuntimeError):  # Path.home() may not be known.
         return None
     return secret if len(secret) == _BYTES else None
+
+
+def _home() -> Path:
+    """Where the secret and the signatures of contents are."""
+    return Path(os.environ.get("XDG_STATE_HOME") or Path.home() / ".local/state") / "tff_pcdd"
 
 
 def _create(path: Path) -> None:

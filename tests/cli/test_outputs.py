@@ -1,0 +1,75 @@
+"""Standard streams that are closed, full or ASCII: what was computed does not depend on them."""
+
+import subprocess
+import sys
+
+import pytest
+
+from tests.cli.conftest import ROOT
+
+pytestmark = pytest.mark.integration
+
+PARTITION = ("partition", "--num_clients=5")
+TRAIN = ("train", "--num_clients=5", "--rounds=1", "--local_epochs=1", "--max_train_samples=60")
+
+
+def start(redirection, program, *flags, output_dir, **environment):
+    """Runs a program with a shell's redirection of its streams."""
+    words = [sys.executable, "-m", f"tasks.{program}", *flags, f"--output_dir={output_dir}"]
+    command = ["sh", "-c", f'exec "$@" {redirection}', "sh", *words]
+    env = {"PATH": "/usr/bin:/bin", "HOME": str(output_dir.parent), **environment}
+    return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=300)
+
+
+@pytest.mark.parametrize("redirection", ["2>&-", "2>/dev/full"])
+def test_progress_that_cannot_be_shown_ends_no_run(redirection, tmp_path):
+    done = start(redirection, *TRAIN, output_dir=tmp_path / "run")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"fedavg: GA ")
+    assert (tmp_path / "run" / "summary.json").exists()
+
+
+@pytest.mark.parametrize(
+    ("redirection", "reason"),
+    [(">/dev/full", b"No space left on device"), (">&-", b"")],
+    ids=["full", "closed"],
+)
+def test_results_that_cannot_be_shown_are_kept(redirection, reason, tmp_path):
+    done = start(redirection, *PARTITION, output_dir=tmp_path / "out")
+    assert (tmp_path / "out" / "partition.csv").exists()
+    if reason:
+        assert done.returncode == 1
+        assert done.stderr == b"partition: error: standard output: " + reason + b"\n"
+    else:
+        assert (done.returncode, done.stderr) == (0, b"")
+
+
+def test_characters_that_a_stream_cannot_show_are_escaped(tmp_path):
+    folder = tmp_path / "Φ"
+    folder.mkdir()
+    done = start("", *TRAIN, output_dir=folder / "run", PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+    assert done.returncode == 0
+    assert done.stdout.endswith(b"/\\u03a6/run\n")
+
+
+def test_what_the_machine_lacks_is_said_in_a_line(tmp_path):
+    """Without memory for the data, as under a limit of the address space."""
+    code = (
+        "import sys\n"
+        "from tff_pcdd.cli import program\n"
+        "def main(flags):\n"
+        "    raise ERROR\n"
+        "program.run('Help.', lambda flags: None, main)\n"
+    )
+    for error, reason in {
+        "MemoryError()": "there is not enough memory; what was complete is kept",
+        'RuntimeError("can\'t start new thread")': "the system allows this user no further thread",
+        "type('ResourceExhaustedError', (Exception,), {})('OOM when allocating\\nmore')": (
+            "there is not enough memory; what was complete is kept (OOM when allocating)"
+        ),
+    }.items():
+        command = [sys.executable, "-c", code.replace("ERROR", error)]
+        done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, timeout=120)
+        assert (done.returncode, done.stdout) == (1, "")
+        assert done.stderr.startswith(f"-c: error: {reason}")
+        assert done.stderr.count("\n") == 1

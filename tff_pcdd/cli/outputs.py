@@ -1,0 +1,69 @@
+"""The standard streams of a program, which may be closed, full, or unable to show a character.
+
+What a program computes does not depend on whether its progress can be shown.
+"""
+
+from __future__ import annotations
+
+import errno
+import io
+import os
+import sys
+from typing import TextIO
+
+# Why standard output cannot be written.
+_REASONS = {errno.ENOSPC, errno.EPIPE, errno.EIO, errno.EBADF, errno.EDQUOT, errno.EFBIG}
+
+
+class _Quiet(io.TextIOWrapper):
+    """Standard error, which is written as long as that succeeds."""
+
+    _is_broken = False
+
+    def write(self, text: str) -> int:
+        if not self._is_broken:
+            try:
+                return super().write(text)
+            except OSError:
+                self._is_broken = True
+        return len(text)
+
+    def flush(self) -> None:
+        if not self._is_broken:
+            try:
+                super().flush()
+            except OSError:
+                self._is_broken = True
+
+
+def install() -> None:
+    """Prepares the streams of this process."""
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")
+    sys.stdout = sys.stdout or _nowhere()
+    if isinstance(sys.stderr, io.TextIOWrapper):
+        encoding = sys.stderr.encoding
+        # The former object must not close the buffer when it is deleted.
+        sys.stderr = _Quiet(
+            sys.stderr.detach(), encoding=encoding, errors="backslashreplace", line_buffering=True
+        )
+        sys.__stderr__ = sys.stderr  # type: ignore[misc]
+    sys.stderr = sys.stderr or _nowhere()
+
+
+def _nowhere() -> TextIO:
+    """The place of a stream whose descriptor is closed, and may become that of any file."""
+    return open(os.devnull, "w", encoding="utf-8")
+
+
+def problem(error: OSError) -> str | None:
+    """Why standard output could not be written, if that is what an error without a file says."""
+    if error.errno not in _REASONS:
+        return None
+    try:
+        sys.stdout.flush()
+    except OSError as again:
+        # The interpreter would try it once more when it ends.
+        sys.stdout = _nowhere()
+        return f"standard output: {again.strerror}"
+    return None
