@@ -8,6 +8,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import errors
 from tff_pcdd.registry import Component, Registry
 from tff_pcdd.settings import (
+    WIDE,
     Setting,
     build,
     check_options,
@@ -106,7 +107,7 @@ class Drawing:
 @pytest.mark.parametrize(
     ("kind", "accepted", "refused", "description"),
     [
-        (1, [0, -3, 2**63 - 1], [1.0, "1", True, [1]], "a whole number"),
+        (1, [0, -3, 2**31 - 1], [1.0, "1", True, [1]], "a whole number"),
         (1.0, [0, 2.5, -1e300], ["1", True, None.__class__], "a number"),
         (True, [True, False], [1, 0, "true"], "true or false"),
         ("", ["", "Φ"], [1, True, ["a"]], "a string"),
@@ -122,6 +123,16 @@ def test_types(kind, accepted, refused, description):
         assert caught.value.value is value
     # None means that nothing was given.
     check_options(cls(None))
+
+
+@pytest.mark.parametrize("value", [2**31, 4294967299, 4294967297, -(2**31) - 1])
+def test_whole_numbers_fit_into_an_int32_of_a_graph(value):
+    """Otherwise 4,294,967,299 local epochs would be 3; seeds and sizes of files may be larger."""
+    cls = dataclasses.make_dataclass("One", [("x", int, option(1, "An option."))])
+    with refuses("x", "^must be a number of at most 32 bits, such as 2147483647$"):
+        check_options(cls(value))
+    seed = dataclasses.make_dataclass("One", [("x", int, option(1, "A seed.", maximum=WIDE))])
+    check_options(seed(value))
 
 
 @pytest.mark.parametrize("kind", [int, float])

@@ -34,6 +34,10 @@ T = TypeVar("T")
 Suggestion = Callable[[Mapping[str, Any]], Mapping[str, Any]]
 
 
+# The largest whole number that config.json and all programs that read it can hold.
+WIDE = 2**63 - 1
+
+
 def option(
     default: Any,
     help: str,
@@ -56,7 +60,8 @@ def option(
         choices: the permitted strings.
         minimum: the smallest permitted value.
         above: a bound that the value has to exceed.
-        maximum: the largest permitted value.
+        maximum: the largest permitted value. By default, a whole number has at most 32 bits, as in
+            graphs; what has more needs a maximum such as `WIDE`.
         type: the type of the value, if the default does not show it because it is None.
         group: heading under which `--help` lists the setting.
         setting: its flat name; by default the field's name after the prefix that the class method
@@ -408,8 +413,12 @@ def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         return one_of(value, bounds["choices"])
     if isinstance(value, float) and not math.isfinite(value):
         return "must be a finite number"
-    if isinstance(value, int) and not -(2**63) <= value < 2**63:
-        return "must be a number of at most 64 bits"
+    if isinstance(value, int):
+        if not -(2**63) <= value < 2**63:
+            return "must be a number of at most 64 bits"
+        if bounds["type"] is int and bounds["maximum"] is None and not -(2**31) <= value < 2**31:
+            # It would wrap around where it becomes an int32 of a graph.
+            return "must be a number of at most 32 bits, such as 2147483647"
     if bounds["above"] is not None and value <= bounds["above"]:
         return f"must be greater than {bounds['above']}"
     if bounds["minimum"] is not None and value < bounds["minimum"]:

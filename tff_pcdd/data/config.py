@@ -14,7 +14,7 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import check_options, choice, option
+from tff_pcdd.settings import WIDE, check_options, choice, option
 
 # Combined with the data seed, so that the random choices do not depend on each other.
 _TRAIN_SUBSET, _TEST_SUBSET, _TAIL, _VALIDATION = 11, 12, 13, 14
@@ -102,6 +102,7 @@ class DataConfig:
         "default.",
         type=int,
         minimum=0,
+        maximum=WIDE,
         group="Seeds",
         setting="data_seed",
     )

@@ -25,6 +25,7 @@ from tff_pcdd.federated import aggregators, client_optimizers, schedules, server
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.models import ModelConfig
 from tff_pcdd.settings import (
+    WIDE,
     build,
     check_options,
     choice,
@@ -119,6 +120,7 @@ class TrainingConfig:
         "Seed of the cohorts; the value of seed by default.",
         type=int,
         minimum=0,
+        maximum=WIDE,
         group="Seeds",
     )
     batch_seed: int | None = option(
@@ -126,6 +128,7 @@ class TrainingConfig:
         "Seed of the order of samples; the value of seed by default.",
         type=int,
         minimum=0,
+        maximum=WIDE,
         group="Seeds",
     )
 
@@ -246,6 +249,7 @@ class ExperimentConfig:
         0,
         "Common seed of all sources of randomness that have no seed of their own.",
         minimum=0,
+        maximum=WIDE,
         group="Seeds",
     )
     # The flat settings that were derived from others, which `with_settings` derives again. It is a

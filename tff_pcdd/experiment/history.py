@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import measures
+from tff_pcdd import files, measures, tables
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment import accuracies
 from tff_pcdd.experiment.nonfinite import COUNTS
@@ -175,10 +175,10 @@ class History:
             DamagedFileError: the file is damaged.
         """
         try:
-            whole = cls.parse(path.read_bytes().decode())
+            whole = cls.parse(files.read_bytes(path).decode())
         except FileNotFoundError:
             return cls([])
-        except (ValueError, IsADirectoryError) as error:
+        except (OSError, ValueError) as error:
             raise DamagedFileError(f"{path} is damaged ({error})") from None
         if before is None:
             return whole
@@ -228,7 +228,7 @@ def format_value(value: Any) -> str:
     """A value as text in a csv file; empty if it is None or NaN."""
     if value is None or (isinstance(value, float) and value != value):
         return ""
-    return f"{value:.9g}" if isinstance(value, float) else str(value)
+    return f"{value:.9g}" if isinstance(value, float) else tables.inert(str(value))
 
 
 def csv_text(columns: Sequence[str], rows: Iterable[Mapping[str, Any]], *, header=True) -> str:

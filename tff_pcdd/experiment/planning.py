@@ -13,6 +13,7 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd import data
+from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import refusals
 from tff_pcdd.experiment.cohorts import server_samples
 from tff_pcdd.experiment.compute import ComputeOptions
@@ -36,9 +37,11 @@ def training_spec(
     """Combines the settings and data of an experiment into what a round's computations need.
 
     Raises:
-        SettingError: the backbone does not accept the inputs, or has too few features.
+        SettingError: the backbone does not accept the inputs, or has too few features; or a client
+            would take more steps in a round than can be counted.
     """
     compute = compute or ComputeOptions()
+    _check_steps(config, federation)
     task = _task(config, federation.input_spec, federation.class_counts())
     return TrainingSpec(
         method=config.method,
@@ -55,6 +58,18 @@ def training_spec(
         validation=any(client.validation.size for client in federation.clients),
         **_settings_of_training(config),
     )
+
+
+def _check_steps(config: ExperimentConfig, federation: data.Federation) -> None:
+    """Checks that the steps of each number of epochs fit into an int32, twice."""
+    samples = max((client.train.size for client in federation.clients), default=0)
+    if config.method.pools_samples:
+        samples = federation.trained_samples().size
+    steps = -(-samples // config.training.batch_size)
+    for name, value in config.to_settings().items():
+        if name.endswith("epochs") and isinstance(value, int) and value * steps >= 2**30:
+            reason = f"a client would take {value * steps} steps; must be below {2**30 // steps}"
+            raise SettingError(name, value, reason)
 
 
 def planned_spec(config: ExperimentConfig) -> TrainingSpec:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from tff_pcdd.errors import SettingError, one_of
-from tff_pcdd.settings import check_options, option
+from tff_pcdd.settings import WIDE, check_options, option
 
 FORMATS = ("saved_model", "tflite", "keras")
 
@@ -44,7 +44,11 @@ class ExportOptions:
         group="Models",
     )
     model_version: int = option(
-        1, "Version number; servers use the largest version.", minimum=1, group="Models"
+        1,
+        "Version number; servers use the largest version.",
+        minimum=1,
+        maximum=WIDE,
+        group="Models",
     )
 
     def __post_init__(self):

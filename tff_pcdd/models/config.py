@@ -8,7 +8,7 @@ from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import Backbone, registry
 from tff_pcdd.models.precision import PRECISIONS
-from tff_pcdd.settings import check_options, choice, option
+from tff_pcdd.settings import WIDE, check_options, choice, option
 
 
 @dataclasses.dataclass(frozen=True)
@@ -61,6 +61,7 @@ class ModelConfig:
         "Seed of the initial weights; the value of seed by default.",
         type=int,
         minimum=0,
+        maximum=WIDE,
         group="Seeds",
         setting="model_seed",
     )
