@@ -15,10 +15,12 @@ import base64
 import contextlib
 import json
 import logging
+import math
 import os
 import socket
+import sys
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -26,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Kernels of oneDNN keep state between calls, which is not safe for concurrent requests.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
+import connections
 import kserve
 import numpy as np
 import tensorflow as tf
@@ -40,6 +43,12 @@ from starlette.responses import JSONResponse
 class UnusableModelError(Exception):
     """Files of an exported model are missing or damaged, or cannot be read."""
 
+
+# What requests may still take when the server ends.
+_GRACE_SECONDS = 3
+
+# Samples that are computed at a time; between them, it is checked whether the answer is too late.
+_CHUNK = 64
 
 # What TensorFlow raises for such files; AssertionError if the variables are those of another model.
 _UNUSABLE = (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError)
@@ -90,7 +99,7 @@ class SavedModel(kserve.Model):
         """
         return await self._workers.answer(self._answer, payload)
 
-    def _answer(self, payload: Any) -> dict[str, Any]:
+    def _answer(self, check: Callable[[], None], payload: Any) -> dict[str, Any]:
         # KServe parses the body only if its content type is JSON, which `curl -d` does not set.
         request = parse_json(payload) if isinstance(payload, bytes) else payload
         if not isinstance(request, dict):
@@ -101,16 +110,26 @@ class SavedModel(kserve.Model):
             raise InvalidInput(f"signature_name {signature_name!r} is not one of {known}")
         signature = self._model.signatures[signature_name]
         ((name, spec),) = signature.structured_input_signature[1].items()
-        batch = to_tensor(read_batch(request, name), name, spec)
+        samples = read_batch(request, name)
+        if len(samples) > self._limits.samples:
+            raise InvalidInput(
+                f"{name}: has {len(samples)} samples; a request may have {self._limits.samples}"
+            )
+        batch = to_tensor(samples, name, spec) if samples else tf.zeros([0], spec.dtype)
         if name == "image_bytes":
             self._limits.check_images(batch.numpy())
+        outputs: dict[str, list] = {key: [] for key in signature.structured_outputs}
         try:
-            answers = signature(**{name: batch})
+            # A whole request of small images may need a thousand times its own memory.
+            for start in range(0, len(samples), _CHUNK):
+                check()
+                answers = signature(**{name: batch[start : start + _CHUNK]})
+                for key, value in answers.items():
+                    outputs[key] += to_json(value)
         except tf.errors.InvalidArgumentError as error:
             # The message consists of a trace, the reason, and the node; keep only the reason.
             reason = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
             raise InvalidInput(f"{name}: {reason}") from None
-        outputs = {key: to_json(value) for key, value in answers.items()}
         if "inputs" in request:
             return {"outputs": outputs}
         rows = zip(*outputs.values(), strict=True)
@@ -142,15 +161,15 @@ def read_batch(request: Mapping[str, Any], name: str) -> list:
         JSON values, one per sample.
 
     Raises:
-        InvalidInput: the request has both keys or neither, another input, or no samples.
+        InvalidInput: the request has both keys or neither, or another input.
     """
     given = [key for key in ("instances", "inputs") if key in request]
     if len(given) != 1:
         raise InvalidInput("the request must contain either instances or inputs")
     (key,) = given
     batch = request[key] if key == "instances" else unwrap(request[key], name, key)
-    if not isinstance(batch, list) or not batch:
-        raise InvalidInput(f"{key}: must be a non-empty list of {name}")
+    if not isinstance(batch, list):
+        raise InvalidInput(f"{key}: must be a list of {name}")
     if key == "instances":
         batch = [unwrap(value, name, f"instances[{i}]") for i, value in enumerate(batch)]
     return batch
@@ -220,8 +239,10 @@ def to_bytes(value: Any, name: str) -> bytes:
 
 
 def _printable(text: str) -> str:
-    """Text that can be part of an answer: half a surrogate pair has no encoding in UTF-8."""
-    return text.encode(errors="backslashreplace").decode()
+    """Text that can be part of an answer or a line: half a surrogate pair has no encoding in UTF-8,
+    and terminals obey control characters.
+    """
+    return "".join(c if c.isprintable() else repr(c)[1:-1] for c in text)
 
 
 def to_json(tensor: tf.Tensor) -> list:
@@ -240,7 +261,15 @@ class Server(RESTServer):
         self, models: kserve.ModelRepository, port: int, limits: Limits, known: Sequence[str] = ()
     ):
         repository = ModelRepositoryExtension(models)
-        super().__init__("kserve.model_server:app", DataPlane(models), repository, port)
+        super().__init__(
+            "kserve.model_server:app",
+            DataPlane(models),
+            repository,
+            port,
+            grace_period=_GRACE_SECONDS,
+            timeout_keep_alive=math.ceil(limits.seconds),
+        )
+        self.config.http = connections.protocol(limits)
         self._limits = limits
         self._known = known
 
@@ -276,12 +305,16 @@ def find_models(export_dir: Path) -> dict[str, Path]:
 def describe(names: Iterable[str], export_dir: Path) -> list[str]:
     """The names of the models, with the clients of those in sites.json, whose ids are others."""
     try:
-        sites = json.loads((export_dir / "sites.json").read_text(encoding="utf-8"))
+        path = export_dir / "sites.json"
+        # A pipe would be waited for.
+        sites = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
     except (OSError, ValueError, RecursionError):
         sites = {}
     clients = {name: sites.get(name) if isinstance(sites, dict) else None for name in names}
     return [
-        f"{name} ({_printable(client)})" if isinstance(client, str) else name
+        f"{_printable(name)} ({_printable(client)})"
+        if isinstance(client, str)
+        else _printable(name)
         for name, client in clients.items()
     ]
 
@@ -321,6 +354,9 @@ def main() -> None:
             parser.error(
                 f"--export_dir={flags.export_dir}: {error}; check its files, or export it again"
             )
+    # The interpreter would wait for answers that are being computed and that nobody receives.
+    sys.stdout.flush()
+    os._exit(0)
 
 
 def serve(

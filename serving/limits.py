@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import argparse
 import asyncio
+import collections
 import concurrent.futures
+import contextvars
 import dataclasses
 import io
 import json
 import os
+import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -32,6 +35,7 @@ class Limits:
 
     Attributes:
         request_bytes: bytes of a request's body.
+        samples: samples of a request.
         pixels: pixels of all image files of a request together, after decompression.
         seconds: time in which a body has to arrive, and then the answer has to be computed.
         workers: requests that are computed at the same time.
@@ -39,6 +43,7 @@ class Limits:
     """
 
     request_bytes: int
+    samples: int
     pixels: int
     seconds: float
     workers: int
@@ -50,6 +55,7 @@ class Limits:
         cores = len(os.sched_getaffinity(0))
         for name, default, meaning in (
             ("max_request_mb", 32.0, "Megabytes of a request's body."),
+            ("max_samples", 10_000, "Samples of a request."),
             ("max_megapixels", 64.0, "Megapixels of all image files of a request together."),
             ("timeout", 30.0, "Seconds in which a request has to arrive, and to be answered."),
             ("workers", cores, "Requests that are computed at the same time."),
@@ -63,6 +69,7 @@ class Limits:
         """The limits that the command line gives."""
         return cls(
             request_bytes=int(flags.max_request_mb * _MEGA),
+            samples=flags.max_samples,
             pixels=int(flags.max_megapixels * _MEGA),
             seconds=flags.timeout,
             workers=flags.workers,
@@ -118,34 +125,82 @@ class Refusal(Exception):
         self.reason = reason
 
 
+# The address from which the current request comes.
+client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="")
+
+
 class Workers:
-    """Threads that compute answers, with a queue of limited length."""
+    """Threads that compute answers, with a queue of limited length.
+
+    Clients take turns: the requests of one do not wait for all those of another.
+    """
 
     def __init__(self, limits: Limits):
         self._limits = limits
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.workers, "answers")
-        self._pending = 0
+        self._running = 0
+        # The turns for which requests wait, by client; the client whose turn is next comes first.
+        self._waiting: dict[str, collections.deque[asyncio.Future]] = {}
 
-    async def answer(self, compute: Callable[..., Any], *arguments: Any) -> Any:
-        """Runs `compute(*arguments)` in a thread.
+    async def answer(self, compute: Callable[[Callable[[], None], Any], Any], payload: Any) -> Any:
+        """Runs `compute(check, payload)` in a thread.
+
+        Args:
+            compute: calls `check` between its steps, which raises once the answer is too late.
+            payload: its argument.
 
         Raises:
-            Refusal: too many requests wait already, or the answer takes too long. What has begun to
-                be computed occupies its thread until it ends.
+            Refusal: too many requests wait already, or the answer takes too long. A step that has
+                begun occupies its thread until it ends.
         """
-        if self._pending >= self._limits.workers + self._limits.queue:
+        waiting = sum(not turn.done() for turns in self._waiting.values() for turn in turns)
+        if waiting >= self._limits.queue + self._free():
             raise Refusal(503, _BUSY)
-        loop = asyncio.get_running_loop()
-        self._pending += 1
-        future = self._pool.submit(compute, *arguments)
-        future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finish))
+        loop, seconds = asyncio.get_running_loop(), self._limits.seconds
+        late = Refusal(504, f"no answer within {seconds:g} s")
+        deadline = time.monotonic() + seconds
+
+        def check() -> None:
+            if time.monotonic() > deadline:
+                raise late
+
+        turn = loop.create_future()
+        self._waiting.setdefault(client.get(), collections.deque()).append(turn)
+        self._start()
+        started = False
         try:
-            return await asyncio.wait_for(asyncio.wrap_future(future), self._limits.seconds)
+            async with asyncio.timeout(seconds):
+                await turn
+                started = True
+                future = self._pool.submit(compute, check, payload)
+                future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finish))
+                return await asyncio.wrap_future(future)
         except TimeoutError:
-            raise Refusal(504, f"no answer within {self._limits.seconds:g} s") from None
+            raise late from None
+        finally:
+            # A turn that came when nobody waited for it any more.
+            if turn.done() and not turn.cancelled() and not started:
+                self._finish()
+
+    def _free(self) -> int:
+        return self._limits.workers - self._running
+
+    def _start(self) -> None:
+        """Gives the free threads to those whose turn it is."""
+        while self._free() and self._waiting:
+            name = next(iter(self._waiting))
+            turns = self._waiting.pop(name)
+            turn = turns.popleft()
+            if turns:
+                # Behind all other clients.
+                self._waiting[name] = turns
+            if not turn.done():
+                self._running += 1
+                turn.set_result(None)
 
     def _finish(self) -> None:
-        self._pending -= 1
+        self._running -= 1
+        self._start()
 
 
 class Guard:
@@ -184,6 +239,7 @@ class Guard:
         except Refusal as refusal:
             await _respond(send, refusal)
             return
+        client.set(scope["client"][0] if scope["client"] else "")
         unread = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay():

@@ -198,6 +198,12 @@ def test_newest_version_with_integer_float_and_text_inputs(client):
     )  # fmt: skip
 
 
+def test_no_samples_have_no_answers(client):
+    assert client.predict("global", {"instances": []}) == (200, {"predictions": []})
+    status, answer = client.predict("sums", {"signature_name": "of_texts", "inputs": []})
+    assert (status, answer) == (200, {"outputs": {"label": [], "length": []}})
+
+
 def test_json_is_accepted_with_any_content_type(client):
     """`curl -d` sends the content type of a form, which TensorFlow Serving ignores."""
     for content_type in ("application/x-www-form-urlencoded", "text/plain"):
@@ -216,10 +222,9 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {}, "either instances or inputs"),
         ("global", {"instances": [_DIGIT], "inputs": [_DIGIT]}, "either instances or inputs"),
         ("global", [_DIGIT], "not a JSON object"),
-        ("global", {"instances": []}, "must be a non-empty list of images"),
-        ("global", {"inputs": []}, "must be a non-empty list of images"),
+        ("global", {"instances": 5}, "instances: must be a list of images"),
         ("global", {"instances": 5}, "instances"),
-        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a non-empty list"),
+        ("global", {"inputs": {"b64": "AAAA"}}, "inputs: must be a list"),
         ("global", {"instances": [_DIGIT[:7]]}, "shape [1, 7, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": _DIGIT}, "shape [8, 8, 1], not [batch, 8, 8, 1]"),
         ("global", {"instances": [_DIGIT, _DIGIT[:7]]}, "images: has lists of different lengths"),
@@ -421,6 +426,133 @@ def test_more_bodies_than_fit_into_memory_are_refused_at_once(small):
         answers = [small.get() for _ in range(2)]
     busy = {"error": "too many requests are waiting; try again later"}
     assert (503, busy) in answers
+
+
+def test_more_samples_than_a_request_may_have(client):
+    status, answer = client.predict("sums", {"instances": [[1, 2]] * 10_001})
+    reason = "images: has 10001 samples; a request may have 10000"
+    assert (status, answer) == (400, {"error": reason})
+    # More than are computed at a time.
+    status, answer = client.predict("sums", {"inputs": [[n % 200, 1] for n in range(300)]})
+    assert status == 200
+    assert answer["outputs"]["total"] == [n % 200 + 1 for n in range(300)]
+
+
+def test_clients_take_turns():
+    """The second client waits for one request of the first, and not for all that came before."""
+    code = """
+import asyncio, sys
+sys.path.insert(0, {folder!r})
+import limits
+
+async def main():
+    workers = limits.Workers(limits.Limits(1, 1, 1, 30.0, 1, 256))
+    order = []
+
+    async def ask(name):
+        limits.client.set(name)
+        await workers.answer(lambda check, payload: order.append(payload), name)
+
+    await asyncio.gather(*(asyncio.create_task(ask(name)) for name in "aaaab"))
+    print("".join(order))
+    # A turn that nobody waits for any more is passed on.
+    workers._running = 1
+    waiting = asyncio.create_task(ask("a"))
+    await asyncio.sleep(0)
+    workers._finish()
+    waiting.cancel()
+    await asyncio.gather(waiting, return_exceptions=True)
+    await ask("b")
+    print("".join(order))
+
+asyncio.run(main())
+"""
+    code = code.format(folder=str(processes.SERVING_ADAPTER.parent))
+    command = [processes.SERVING_PYTHON, "-c", code]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    assert done.stdout.split() == ["aabaa", "aabaab"], done.stderr
+
+
+def is_closed(connection):
+    """Whether the server has ended a connection, after whatever it has sent."""
+    connection.settimeout(10)
+    try:
+        while connection.recv(1 << 16):
+            pass
+    except ConnectionResetError:
+        pass
+    except TimeoutError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(
+    "sent",
+    [
+        b"",
+        b"POST /v1/models/sums:predict HTTP/1.1\r\nHost: a\r\nX: ",
+        b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\nGET /v1",
+    ],
+    ids=["nothing", "half of the headers", "half of a second request"],
+)
+def test_connections_that_send_nothing_more_are_ended(sent, small):
+    with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        connection.sendall(sent)
+        assert is_closed(connection)
+
+
+@pytest.mark.parametrize("part", [b"X: ", b"GET /"], ids=["header", "url"])
+def test_headers_without_end_are_not_stored(part, small):
+    start = b"" if part == b"GET /" else b"GET / HTTP/1.1\r\nHost: a\r\n"
+    with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        connection.settimeout(10)
+        connection.sendall(start + part)
+        with pytest.raises(OSError):
+            for _ in range(10_000):
+                connection.sendall(b"x" * 10_000)
+
+
+def test_a_client_that_does_not_read_its_answer_is_not_waited_for(small):
+    # Each answer has two hundred kilobytes; the kernel keeps some megabytes for a slow reader.
+    body = json.dumps({"instances": [[4, 5]] * 9000}, separators=(",", ":")).encode()
+    request = b"POST /v1/models/sums:predict HTTP/1.1\r\nHost: a\r\n"
+    request += f"Content-Length: {len(body)}\r\n\r\n".encode() + body
+    with socket.create_connection(("127.0.0.1", small.port)) as connection:
+        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        connection.settimeout(1)
+        began, ended = time.monotonic(), False
+        while not ended and time.monotonic() - began < 60:
+            try:
+                connection.sendall(request)
+            except TimeoutError:
+                pass
+            except OSError:
+                ended = True
+        assert ended
+    # Until what is being computed for it has ended.
+    while small.predict("sums", {"instances": [[4, 5]]})[0] != 200:
+        assert time.monotonic() - began < 90
+
+
+def test_idle_connections_make_room_for_others(tmp_path):
+    """300 of them at a limit of 256 descriptors; and they do not delay the end of the server."""
+    write_sums(tmp_path / "sums", 1)
+    arguments = f"{processes.SERVING_ADAPTER} --export_dir={tmp_path} --port=0"
+    command = ["sh", "-c", f"ulimit -n 256; exec {processes.SERVING_PYTHON} {arguments}"]
+    with (
+        subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process,
+        contextlib.ExitStack() as idle,
+    ):
+        port = int(re.search(r":(\d+)/v1", process.stdout.readline())[1])
+        for _ in range(300):
+            connection = socket.create_connection(("127.0.0.1", port))
+            idle.enter_context(connection).sendall(b"GET / HTTP/1.1\r\nX: ")
+        for _ in range(10):
+            assert Client(port).predict("sums", {"instances": [[4, 5]]})[0] == 200
+        began = time.monotonic()
+        process.send_signal(signal.SIGINT)
+        assert process.wait(30) == 0
+        assert time.monotonic() - began < 15
 
 
 def start(*flags):

@@ -1,0 +1,137 @@
+"""Connections that cannot be held: deadlines for headers and for reading answers, and limits.
+
+uvicorn limits what a request may do once its headers have arrived. Until then, and while an answer
+waits to be read, it waits for ever.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import functools
+import resource
+from typing import Any
+
+from limits import Limits
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
+
+_HEADER_BYTES = 64 * 1024
+# What is left of the process's descriptors for its own files.
+_RESERVED = 64
+_MOST_CONNECTIONS = 4096
+
+_TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n"
+
+
+@dataclasses.dataclass(frozen=True)
+class ConnectionLimits:
+    """What a connection may cost.
+
+    Attributes:
+        seconds: time for the headers of a request, and for reading an answer.
+        request_bytes: the most bytes that arrive for a request, with headers and separators.
+        connections: the most connections; a further one takes the place of the one that has been
+            idle for the longest time.
+    """
+
+    seconds: float
+    request_bytes: int
+    connections: int
+
+    @classmethod
+    def of(cls, limits: Limits) -> ConnectionLimits:
+        """Raises the process's limit of descriptors as far as it may, and stays below it."""
+        _, most = resource.getrlimit(resource.RLIMIT_NOFILE)
+        wanted = _MOST_CONNECTIONS + _RESERVED
+        number = wanted if most == resource.RLIM_INFINITY else min(wanted, most)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (number, most))
+        request_bytes = _HEADER_BYTES + 2 * limits.request_bytes
+        return cls(limits.seconds, request_bytes, max(1, number - _RESERVED))
+
+
+# Connections on which no request is being answered, the one that is so for the longest time first.
+_idle: dict[Connection, None] = {}
+
+
+class Connection(HttpToolsProtocol):
+    """A connection of uvicorn's, with limits.
+
+    Args:
+        limits: the limits.
+    """
+
+    def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any):
+        super().__init__(*arguments, **options)
+        self._limits = limits
+        # Of the current request.
+        self._bytes = 0
+        self._in_headers = True
+        # Ends the connection if the headers, or the reader of an answer, take too long.
+        self._deadline: asyncio.TimerHandle | None = None
+
+    def connection_made(self, transport: Any) -> None:
+        super().connection_made(transport)
+        # Every byte of an answer that is not read at once is noticed.
+        transport.set_write_buffer_limits(high=0)
+        _idle[self] = None
+        self._expect()
+        if len(self.connections) > self._limits.connections:
+            next(iter(_idle)).transport.abort()
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._cancel()
+        _idle.pop(self, None)
+        super().connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        self._bytes += len(data)
+        if self._in_headers and self._deadline is None:
+            self._expect()
+        super().data_received(data)
+        # What has arrived with the last header is a part of the body.
+        if self._in_headers and self._bytes > _HEADER_BYTES:
+            self.transport.write(_TOO_LARGE)
+            self.transport.close()
+        elif self._bytes > self._limits.request_bytes:
+            self.transport.abort()
+
+    def on_headers_complete(self) -> None:
+        self._in_headers = False
+        _idle.pop(self, None)
+        self._cancel()
+        super().on_headers_complete()
+
+    def on_response_complete(self) -> None:
+        self._bytes, self._in_headers = 0, True
+        if not self.transport.is_closing():
+            _idle[self] = None
+        super().on_response_complete()
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._expect()
+
+    def resume_writing(self) -> None:
+        super().resume_writing()
+        self._cancel()
+        if self._in_headers and self._bytes:
+            self._expect()
+
+    def timeout_keep_alive_handler(self) -> None:
+        # Not `close`, which would wait until what is left of an answer has been read.
+        self.transport.abort()
+
+    def _expect(self) -> None:
+        """Ends the connection, unless what is expected happens in time."""
+        self._cancel()
+        self._deadline = self.loop.call_later(self._limits.seconds, self.transport.abort)
+
+    def _cancel(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+
+def protocol(limits: Limits) -> Any:
+    """The protocol for uvicorn's configuration."""
+    return functools.partial(Connection, limits=ConnectionLimits.of(limits))
