@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
@@ -133,8 +134,45 @@ def table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
 
 
 def escape(text: str) -> str:
-    """A text of others, such as a name, that does not end its cell or line of a table."""
-    return " ".join(text.split()).replace("|", "\\|")
+    r"""A text of others, such as a name, that is shown as it is.
+
+    It neither ends its cell or line of a table nor becomes HTML, a link or a picture.
+
+    Example:
+        >>> print(escape("<b>[x](y)|\\[z]"))
+        &lt;b>\[x](y)\|\\\[z]
+    """
+    text = re.sub(r"\\(?=[\\\[|]|$)", r"\\\\", " ".join(text.split()))
+    return text.replace("|", "\\|").replace("[", "\\[").replace("<", "&lt;")
+
+
+# Texts of others in csv files. Spreadsheets take a cell that begins with one of these for a
+# formula, which may run programs, unless an apostrophe is before it.
+_FORMULA = re.compile(r"'*[=+\-@\t\r]")
+
+
+def inert(text: str) -> str:
+    """A text for a cell of a csv file that no spreadsheet takes for a formula.
+
+    Example:
+        >>> inert("=1+1"), inert("-1.5"), inert("a")
+        ("'=1+1", '-1.5', 'a')
+    """
+    try:
+        float(text)
+    except ValueError:
+        return f"'{text}" if _FORMULA.match(text) else text
+    return text
+
+
+def original(text: str) -> str:
+    """The text that `inert` was given.
+
+    Example:
+        >>> original("'=1+1"), original("'tis")
+        ('=1+1', "'tis")
+    """
+    return text[1:] if text.startswith("'") and _FORMULA.match(text) else text
 
 
 # The method with which the others are compared.

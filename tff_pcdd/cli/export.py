@@ -61,7 +61,12 @@ def main(flags: Flags) -> None:
     for model in exported:
         stages.leave()
         accuracy = None if model.accuracy != model.accuracy else model.accuracy
-        print(f"{model.folder}/{options.model_version}: accuracy {experiments.percent(accuracy)} %")
+        others = "".join(
+            f", {file} {experiments.percent(None if value != value else value)} %"
+            for file, value in model.converted.items()
+        )
+        percent = experiments.percent(accuracy)
+        print(f"{model.folder}/{options.model_version}: accuracy {percent} %{others}")
     print(f"models in {export_dir}")
 
 

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import csv
+import io
 import os
 from collections.abc import Sequence
 from pathlib import Path
 
+from tff_pcdd import files, tables
 from tff_pcdd.errors import SettingError
 from tff_pcdd.export import layout
 from tff_pcdd.export.options import ExportOptions
@@ -96,8 +98,10 @@ def choose_clients(client_ids: Sequence[str], wanted: str) -> dict[int, str]:
 def _client_ids(run_dir: Path) -> list[str]:
     """The ids of a run's clients, if it has a table that shows them as they are."""
     try:
-        with open(run_dir / CLIENTS, newline="", encoding="utf-8") as file:
-            ids = [row["client"] for row in csv.DictReader(file)]
+        text = files.read_bytes(run_dir / CLIENTS).decode()
+        ids = [
+            tables.original(row["client"]) for row in csv.DictReader(io.StringIO(text, newline=""))
+        ]
     except (OSError, ValueError, KeyError, csv.Error):
         return []
     # The table escapes characters that cannot be shown.

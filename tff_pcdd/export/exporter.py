@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import hashlib
+import logging
+import math
 import os
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -22,9 +24,14 @@ from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
 from tff_pcdd.training.run_directory import read_summary
 
+_logger = logging.getLogger(__name__)
+
 # Numbers of training samples for the calibration of int8 models, and of test samples for the
 # accuracy of TensorFlow Lite models, which process one sample at a time.
 _CALIBRATION, _LITE_TEST = 200, 1000
+
+# Points of accuracy that an int8 model may lose without a warning.
+_TOLERATED_LOSS = 2.0
 
 # The most held-out samples to which a temperature is fitted: their logits are kept in memory.
 _HELD_OUT = 5000
@@ -38,10 +45,13 @@ class Exported:
         folder: folder of the model in the export directory, without the version.
         accuracy: accuracy in percent, of the global model on the test set or of a personal model
             on its client's test data; NaN if there are no samples.
+        converted: accuracies of the TensorFlow Lite files, by name, on at most 1,000 of these
+            samples; empty if there are none, or if an interrupted export has written them.
     """
 
     folder: str
     accuracy: float
+    converted: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
 
 def export_run(
@@ -206,6 +216,16 @@ def _write(
                 file: lite.accuracy(path / file, _some(test, _LITE_TEST), model.input_spec)
                 for file in converted
             }
+            lost = accuracies[lite.FLOAT] - accuracies.get(lite.INT8, math.nan)
+            if lost > _TOLERATED_LOSS:
+                _logger.warning(
+                    "%s: %s is %.1f points less accurate than %s; use that file, or train with "
+                    "inputs of similar scales",
+                    folder,
+                    lite.INT8,
+                    lost,
+                    lite.FLOAT,
+                )
         card = model_card.text(
             run,
             accuracies,
@@ -215,7 +235,7 @@ def _write(
             calibrated=model.temperature != 1,
         )
         files.write_text(path / model_card.FILE, card)
-    return Exported(folder, accuracies[""])
+    return Exported(folder, accuracies.pop(""), accuracies)
 
 
 def _samples(

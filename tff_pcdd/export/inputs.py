@@ -26,6 +26,26 @@ def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
     return tf.TensorSpec([batch, *spec.shape], dtype, name=_NAMES[spec.kind])
 
 
+def checked(stored: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """A batch of stored inputs, if it is one.
+
+    What has another shape would be broadcast, such as a grey image to a model of color images, or
+    end the process in the middle of a graph.
+
+    Args:
+        stored: what a caller of an exported model passes.
+        spec: specification of the stored inputs.
+
+    Returns:
+        The same, with the shape and the values checked when the graph runs.
+    """
+    raw = raw_spec(spec)
+    stored = tf.ensure_shape(stored, raw.shape, name=f"{raw.name}_of_shape")
+    if raw.dtype.is_floating:
+        stored = tf.debugging.check_numerics(stored, f"{raw.name}: a value is NaN or infinite;")
+    return stored
+
+
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes image files into model inputs.
 

@@ -24,7 +24,8 @@ def write(model: TrainedModel, directory: Path) -> None:
     """
     raw = inputs.raw_spec(model.input_spec)
     x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)
-    answers = model.answer(transforms.normalize(x, model.input_spec))
+    checked = inputs.checked(x, model.input_spec)
+    answers = model.answer(transforms.normalize(checked, model.input_spec))
     keras_model = tf.keras.Model(x, answers)
     with files.writing(directory / FILE):
         keras_model.save(directory / FILE)

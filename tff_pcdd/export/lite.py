@@ -14,6 +14,7 @@ The files are read by TensorFlow 2.21 and by LiteRT, the package ai-edge-litert.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import warnings
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -23,6 +24,7 @@ import tensorflow as tf
 
 from tff_pcdd import data, files
 from tff_pcdd.data import transforms
+from tff_pcdd.data.input_spec import VECTOR
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -82,16 +84,42 @@ def _converter(model: TrainedModel) -> tf.lite.TFLiteConverter:
 
     @tf.function(input_signature=[raw], autograph=model.network.autograph)
     def answer(x):
-        return model.answer(transforms.normalize(x, spec))
+        return model.answer(_normalized(x, spec))
 
     module = tf.Module()
     module.model_variables = model.network.variables
     return tf.lite.TFLiteConverter.from_concrete_functions([answer.get_concrete_function()], module)
 
 
+# More numbers than these are normalized together, as one operation for each would take too long.
+_COLUMNS = 1024
+
+
+def _normalized(x: tf.Tensor, spec: data.InputSpec) -> tf.Tensor:
+    """As `transforms.normalize`, by operations that fail for an input of another shape.
+
+    An interpreter gives an input the shape of whatever it is called with, and broadcasts. It joins
+    and divides arrays only if their shapes agree.
+    """
+    if spec.kind != VECTOR or spec.shape[0] > _COLUMNS:
+        joined = tf.concat([x, tf.zeros_like(x)], axis=0)[:-1]
+        return transforms.normalize(joined, spec)
+    one = dataclasses.replace(spec, shape=(1,), mean=None, std=None)
+    columns = [transforms.normalize(column, one) for column in tf.unstack(x, axis=1)]
+    if spec.mean is not None:
+        columns = [column - mean for column, mean in zip(columns, spec.mean, strict=True)]
+    if spec.std is not None:
+        columns = [column / std for column, std in zip(columns, spec.std, strict=True)]
+    return tf.stack(columns, axis=1)
+
+
 # What the length of a feature vector is computed with. As an 8-bit integer, a short length becomes
 # 0, by which TensorFlow Lite refuses to divide; TensorFlow 2.14 did not quantize divisions.
 _FLOAT_OPS = ["SUM", "GREATER", "SELECT", "SELECT_V2", "SQRT", "DIV"]
+
+
+# What normalizes the numbers of a vector, which in 8 bits would have the steps of the largest one.
+_NORMALIZING = ["UNPACK", "ADD", "SUB", "MUL"]
 
 
 def _quantized(model: TrainedModel, calibration: np.ndarray) -> bytes:
@@ -101,7 +129,8 @@ def _quantized(model: TrainedModel, calibration: np.ndarray) -> bytes:
     converter.representative_dataset = lambda: (
         [sample] for sample in _samples(calibration, model.input_spec)
     )
-    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=_FLOAT_OPS)
+    kept = [*_FLOAT_OPS, *(_NORMALIZING if model.input_spec.kind == VECTOR else ())]
+    options = tf.lite.experimental.QuantizationDebugOptions(denylisted_ops=kept)
     with _without_advice():
         # Not only for debugging: the converter itself has no option to leave operations out.
         debugger = tf.lite.experimental.QuantizationDebugger(

@@ -67,7 +67,7 @@ def text(
     if client is None:
         title, description = "global model", _GLOBAL
     else:
-        client_id = federation.client_ids[client]
+        client_id = tables.escape(federation.client_ids[client])
         title = f"personal model of client {client_id}"
         description = _PERSONAL.format(client=client_id, stage=_STAGES[stage])
         served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
@@ -203,6 +203,10 @@ def _settings(
 
 def _normalization(spec: data.InputSpec) -> Iterator[str]:
     """How the model normalizes its inputs, if that takes a line."""
+    if spec.pixel_range is not None:
+        low, high = spec.pixel_range
+        yield f"Image files are PNGs of 16 bits per channel; {low} becomes 0, and {high} 255."
+        yield ""
     if spec.mean is not None and spec.std is not None and len(spec.mean) <= _CHANNELS:
         mean, std = (
             ", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std)

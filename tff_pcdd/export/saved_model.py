@@ -7,6 +7,8 @@
 | | `texts` (for text models) | [batch], UTF-8 strings |
 | `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
+A batch of another shape, and numbers that are NaN or infinite, are refused when the graph runs.
+
 The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
 """
 
@@ -57,15 +59,15 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     @traced(input_signature=[tf.TensorSpec([None], tf.string, name="texts")])
     def of_texts(texts):
-        return answer(inputs.from_text(texts, spec))
+        return answer(inputs.from_text(tf.ensure_shape(texts, [None]), spec))
 
     @traced(input_signature=[inputs.raw_spec(spec)])
     def of_stored(stored):
-        return answer(transforms.normalize(stored, spec))
+        return answer(transforms.normalize(inputs.checked(stored, spec), spec))
 
     @traced(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):
-        return answer(inputs.from_image_files(image_bytes, spec))
+        return answer(inputs.from_image_files(tf.ensure_shape(image_bytes, [None]), spec))
 
     if spec.kind == TEXT:
         return {"serving_default": of_texts}

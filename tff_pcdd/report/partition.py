@@ -41,9 +41,9 @@ def write(
     counts = federation.class_counts()
     text = io.StringIO()
     writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["client", *federation.class_names])
+    writer.writerow(["client", *map(tables.inert, federation.class_names)])
     for client_id, row in zip(federation.client_ids, counts.tolist(), strict=True):
-        writer.writerow([client_id, *row])
+        writer.writerow([tables.inert(client_id), *row])
     files.write_text(directory / "partition.csv", text.getvalue())
     setting = config.describe()
     figure, _ = plots.class_counts(counts, federation.class_names, setting)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from tff_pcdd import measures
+from tff_pcdd import measures, tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results.reading import Directory, count, name_of, number
 from tff_pcdd.training.file_names import CLIENTS
@@ -101,7 +101,7 @@ def _damaged(directory: Directory, error: Exception) -> DamagedFileError:
 
 def _site(cells: Mapping[str, str]) -> Site:
     return Site(
-        name=name_of(cells["client"]),
+        name=name_of(tables.original(cells["client"])),
         train=count(cells["train_samples"]),
         test=count(cells["test_samples"]),
         values={column: number(cells.get(column, "")) for column in measures.CLIENTS},

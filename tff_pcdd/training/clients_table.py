@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, measures, tables
+from tff_pcdd import evaluation, files, measures, tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
@@ -159,20 +159,22 @@ def read(path: Path) -> list[Row]:
         DamagedFileError: the file is damaged.
     """
     try:
-        lines = list(csv.reader(io.StringIO(path.read_bytes().decode()), strict=True))
+        lines = list(csv.reader(io.StringIO(files.read_bytes(path).decode()), strict=True))
         if not lines or tuple(lines[0][: len(COLUMNS)]) != COLUMNS:
             raise ValueError("not a table of clients")
         if any(len(line) != len(lines[0]) for line in lines):
             raise ValueError("lines of different lengths")
         return [_parse(line) for line in lines[1:]]
-    except (ValueError, csv.Error, IsADirectoryError) as error:
+    except FileNotFoundError:
+        raise
+    except (OSError, ValueError, csv.Error) as error:
         raise DamagedFileError(f"{path} is damaged ({error})") from None
 
 
 def _parse(line: Sequence[str]) -> Row:
     def value(name: str, text: str) -> Any:
         if name in _TEXTS:
-            return text
+            return tables.original(text)
         if name in _COUNTS:
             return int(text)
         return float(text) if text else None

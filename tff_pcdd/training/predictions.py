@@ -25,7 +25,7 @@ import numpy as np
 from etils import epy
 from scipy import special
 
-from tff_pcdd import data, federated, files
+from tff_pcdd import data, federated, files, tables
 from tff_pcdd.evaluation import confusion_matrix
 from tff_pcdd.evaluation.calibration import Calibration, calibrate
 from tff_pcdd.experiment.model_evaluation import Answers, as_arrays
@@ -142,7 +142,7 @@ def _rows(
     federation: data.Federation, model: str, client: str, samples: np.ndarray, logits: np.ndarray
 ) -> str:
     """The lines of a model's answers to some test samples; `logits` are [n, C]."""
-    client, names = printable(client), [printable(name) for name in federation.class_names]
+    client, names = _cell(client), [_cell(name) for name in federation.class_names]
     finite = np.isfinite(logits).all(axis=1)
     probabilities = special.softmax(np.where(finite[:, None], logits, 0).astype(np.float64), axis=1)
     rows: list[list[Any]] = []
@@ -160,10 +160,14 @@ def _rows(
 def _name(examples: data.Examples, sample: int) -> str | int:
     """The id of a sample: its name, or the path of an image file, or else its number."""
     if examples.ids is not None:
-        return printable(str(examples.ids[sample]))
+        return _cell(str(examples.ids[sample]))
     x = examples.x[sample]
     # The name of a file may be no valid text, which could not be written.
-    return printable(os.fsdecode(x)) if isinstance(x, bytes) else sample
+    return _cell(os.fsdecode(x)) if isinstance(x, bytes) else sample
+
+
+def _cell(name: str) -> str:
+    return tables.inert(printable(name))
 
 
 def _csv(rows: Sequence[Sequence[Any]]) -> str:
