@@ -5,11 +5,13 @@ import zlib
 
 import numpy as np
 import pytest
+import tensorflow as tf
 from PIL import Image
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
 from tff_pcdd.data import DataError, LoadRequest, sources
+from tff_pcdd.export import inputs
 from tff_pcdd.training import ExperimentConfig
 from tff_pcdd.training.run_directory import check_directory
 
@@ -111,6 +113,24 @@ def test_given_parts_are_kept(tmp_path):
         data.from_folder(tmp_path, test_fraction=0.3)
 
 
+@pytest.mark.parametrize(("train", "test"), [("Training", "Testing"), ("TRAIN", "test_set")])
+def test_other_spellings_of_parts(train, test, tmp_path):
+    """Otherwise, they would be two clients, and the test images would be trained on."""
+    make(tmp_path / train)
+    make(tmp_path / test, {"Lyon": {"dog": 2}}, first=100)
+    made = data.from_folder(tmp_path)
+    assert made.client_ids == ("Berlin", "Lyon", "Oslo")
+    assert made.test_class_counts().sum(axis=1).tolist() == [0, 2, 0]
+
+
+def test_a_validation_part_and_parts_in_sites_are_refused(tmp_path):
+    for part in ("train", "val", "test"):
+        make(tmp_path / "a" / part)
+    refused(tmp_path / "a", "holds the folders test, train, val", "validation_fraction=0.1")
+    make(tmp_path / "b", {"Lyon": {"train": 3, "test": 2}})
+    refused(tmp_path / "b", "the classes are test, train, which are parts")
+
+
 def test_sites_and_classes_without_samples_are_named(tmp_path, warnings_again):
     make(tmp_path / "train")
     make(tmp_path / "test", {"Porto": {"cat": 2}}, first=100)
@@ -161,7 +181,10 @@ def test_numbers_are_in_their_order(tmp_path):
 def test_sites_that_differ_only_in_case_are_named(tmp_path, warnings_again):
     make(tmp_path, {"Lyon": {"cat": 4, "dog": 4}, "LYON": {"cat": 4}})
     assert data.from_folder(tmp_path).num_clients == 2
-    assert "sites 'LYON' and 'Lyon' differ only in case; they are two" in warnings_again.text
+    assert (
+        "sites 'LYON' and 'Lyon' differ only in case, blanks or the like; they"
+        in warnings_again.text
+    )
 
 
 def test_the_same_image_elsewhere_is_named(tmp_path, warnings_again):
@@ -246,19 +269,18 @@ def test_other_layouts_are_refused(tmp_path):
     refused(tmp_path / "untested", "there are no test samples")
 
 
-@pytest.mark.parametrize("content", [b"", b"no image", b"GIF89a" + bytes(40)])
-def test_files_that_are_not_images_are_named(tmp_path, content):
+def test_files_that_are_not_images_are_named(tmp_path):
     root = make(tmp_path)
-    (root / "Lyon" / "cat" / "015.png").write_bytes(content)
+    (root / "Lyon" / "cat" / "015.png").write_bytes(b"no image")
     refused(root, "Lyon/cat/015.png: not a PNG or JPEG image")
-    (root / "Oslo" / "dog" / "x.jpg").write_bytes(content)
+    (root / "Oslo" / "dog" / "x.jpg").write_bytes(b"no image")
     refused(root, "Lyon/cat/015.png and 1 more: not a PNG or JPEG image")
 
 
 def test_images_that_break_off_are_named(tmp_path):
     path = make(tmp_path, shape=(64, 64, 3)) / "Lyon" / "cat" / "015.png"
     path.write_bytes(path.read_bytes()[:2000])
-    refused(tmp_path, "broken", str(path))
+    refused(tmp_path, "Lyon/cat/015.png: is broken: not a whole PNG or JPEG image")
 
 
 def test_huge_images_are_refused_by_their_header(tmp_path):
@@ -334,3 +356,110 @@ def test_results_do_not_lie_among_the_images(tmp_path):
         with refuses("output_dir", "lies in the folder of the data set folder"):
             check_directory(place, config, overwrite=False)
     check_directory(tmp_path / "run", config, overwrite=False)
+
+
+# Kinds of files.
+
+
+def test_images_of_16_bits_keep_their_range(tmp_path, warnings_again):
+    """X-rays of 12 bits, of which the upper 8 bits of 16 would be the constant 3."""
+    generator, pixels = np.random.default_rng(1), {}
+    for site in "ab":
+        for label in ("ill", "well"):
+            for number in range(5):
+                values = generator.integers(900, 1012, (6, 5)).astype(np.uint16)
+                values[0, :2] = 900, 1011
+                path = tmp_path / site / label / f"{number}.png"
+                path.parent.mkdir(parents=True, exist_ok=True)
+                Image.fromarray(values).save(path)
+                pixels[os.path.relpath(path, tmp_path)] = values
+    made = data.from_folder(tmp_path)
+    assert made.input_spec.shape == (6, 5, 1)
+    assert "900 becomes black and 1011 white" in warnings_again.text
+    for x, name in zip(made.train.x, made.train.ids, strict=True):
+        expected = (pixels[name].astype(np.float64) - 900) * 255 / 111
+        np.testing.assert_allclose(x[..., 0], expected, atol=0.51)
+    # Exported models read files in the same way, and no others.
+    paths = [tmp_path / name for name in made.train.ids]
+    files = tf.constant([path.read_bytes() for path in paths])
+    np.testing.assert_allclose(
+        inputs.from_image_files(files, made.input_spec),
+        data.normalize(made.train.x, made.input_spec),
+        atol=1e-5,
+    )
+    shallow = tf.io.encode_png(np.zeros((6, 5, 1), np.uint8))[None]
+    with pytest.raises(tf.errors.InvalidArgumentError, match="not a PNG image of 16 bits"):
+        inputs.from_image_files(shallow, made.input_spec)
+    other = data.from_folder(tmp_path, image_range="0,4095")
+    scaled = [float(pixels[name].max()) * 255 / 4095 for name in other.train.ids]
+    np.testing.assert_allclose([x.max() for x in other.train.x], scaled, atol=0.51)
+    for text in ("4095", "5,1", "0,70000", "a,b"):
+        with refuses("image_range", "must be LOW,HIGH"):
+            data.from_folder(tmp_path, image_range=text)
+
+
+def test_color_images_of_16_bits(tmp_path):
+    generator = np.random.default_rng(1)
+    for number in range(8):
+        values = generator.integers(0, 2**16, (4, 4, 3)).astype(np.uint16)
+        values[0, 0] = 0
+        values[0, 1] = 2**16 - 1
+        path = tmp_path / "deep" / "a" / "xy"[number % 2] / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(tf.io.encode_png(values).numpy())
+    made = data.from_folder(tmp_path / "deep")
+    assert made.input_spec.pixel_range == (0, 2**16 - 1)
+    path = tmp_path / "deep" / made.train.ids[0]
+    expected = tf.io.decode_png(path.read_bytes(), dtype=tf.uint16).numpy() / 257
+    np.testing.assert_allclose(made.train.x[0], expected, atol=0.51)
+    with refuses("image_range", "have 8 bits"):
+        data.from_folder(make(tmp_path / "other"), image_range="0,9")
+    write(tmp_path / "deep" / "a" / "x" / "shallow.png", noise(0, 4, 4, 3))
+    refused(
+        tmp_path / "deep",
+        "8 of 9 images have 16 bits per channel, the others 8",
+        "convert them to one kind",
+    )
+
+
+def test_photos_that_are_stored_turned_are_named(tmp_path, warnings_again):
+    root = make(tmp_path)
+    image = Image.fromarray(noise(0, 8, 8, 3))
+    exif = image.getexif()
+    exif[0x0112] = 6
+    image.save(root / "Berlin" / "cat" / "turned.jpg", exif=exif)
+    data.from_folder(root)
+    assert "1 of 28 images are stored turned or mirrored (EXIF" in warnings_again.text
+
+
+@pytest.mark.parametrize(
+    ("content", "what"),
+    [
+        ("WEBP", "is a WebP image, not PNG or JPEG; convert it"),
+        ("TIFF", "is a TIFF image"),
+        (b"\0\0\0\x18ftypheic" + bytes(99), "is an HEIC image"),
+        (b" <!DOCTYPE html><html>404</html>", "is a web page or XML"),
+        (b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS"),
+        (b"", "the file is empty"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(40), "is broken: not a whole PNG or JPEG image"),
+        ("cut", "is broken: not a whole PNG or JPEG image"),
+    ],
+)
+def test_files_that_are_not_what_their_name_says(content, what, tmp_path, warnings_again):
+    root = make(tmp_path / "data")
+    path = root / "Berlin" / "cat" / "photo.jpg"
+    image = Image.fromarray(noise(0, 8, 8, 3))
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    else:
+        image.save(path, format="JPEG" if content == "cut" else content)
+        if content == "cut":
+            path.write_bytes(path.read_bytes()[:-60])
+    refused(root, "photo.jpg", what)
+    made = data.from_folder(root, skip_broken_images=True)
+    expected = data.from_folder(make(tmp_path / "whole"))
+    assert len(made.train) + len(made.test) == len(expected.train) + len(expected.test)
+    assert made.notes["broken_images_left_out"] == 1
+    assert f"1 broken images left out: {os.path.join('Berlin', 'cat', 'photo.jpg')}" in (
+        warnings_again.text
+    )

@@ -68,9 +68,10 @@ def test_features_of_csv_parquet_and_data_frames_are_equal(features):
 
 
 def test_all_features_are_those_without_a_role(features):
-    assert load(features, feature_columns="all").input_spec.shape == (3,)
+    """Nor are they the number of the row."""
+    assert load(features, feature_columns="all").input_spec.shape == (2,)
     TABLE.rename(columns={"label": "y"}).to_csv(features, index=False)
-    assert load(features, feature_columns="all", label_column="y").input_spec.shape == (3,)
+    assert load(features, feature_columns="all", label_column="y").input_spec.shape == (2,)
     with refuses("feature_columns", "y is the label or the site, and would give away the answer"):
         load(features, feature_columns="age,y", label_column="y")
 

@@ -16,6 +16,9 @@ _PNG = (0x89, *b"PNG\r\n\x1a\n")
 _JPEG = (0xFF, 0xD8, 0xFF)
 _BMP = tuple(b"BM")
 
+# The byte of a PNG that states the bits of a channel.
+BIT_DEPTH = 24
+
 # Headers of PNG and BMP state the size within this number of bytes.
 _LENGTH = 26
 

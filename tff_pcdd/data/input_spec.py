@@ -46,6 +46,8 @@ class InputSpec:
             centre is cropped; None scales to the smallest image that covers `shape`.
         max_pixels: for image files, the most pixels that an image may have; larger ones are not
             decoded.
+        pixel_range: for image files that are PNGs of 16 bits, the values that become 0 and 255;
+            None for files of 8 bits.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
 
@@ -71,6 +73,7 @@ class InputSpec:
     vocabulary: str | None = None
     resize: int | None = None
     max_pixels: int = MAX_PIXELS
+    pixel_range: tuple[int, int] | None = None
     has_white: bool = True
 
     def __post_init__(self) -> None:
@@ -108,6 +111,10 @@ class InputSpec:
             raise DataError(f"resize={self.resize}: must be at least {max(self.shape[:2])}")
         if self.max_pixels < 1:
             raise DataError(f"max_pixels={self.max_pixels}: must be at least 1")
+        if self.pixel_range is not None:
+            low, high = self.pixel_range
+            if not 0 <= low < high < 2**16:
+                raise DataError(f"pixel_range={self.pixel_range}: must be within 0 to 65535")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
 

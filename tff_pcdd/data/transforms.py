@@ -133,8 +133,9 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes an image file, scales it and crops its centre.
 
     Args:
-        contents: bytes of a JPEG, PNG or BMP file, a string scalar.
-        spec: the input spec, of which `shape`, `resize` and `max_pixels` are used.
+        contents: bytes of a JPEG, PNG or BMP file, a string scalar; of a PNG of 16 bits if the spec
+            has a `pixel_range`.
+        spec: the input spec, of which `shape`, `resize`, `max_pixels` and `pixel_range` are used.
 
     Returns:
         uint8 of the static shape `spec.shape`.
@@ -148,7 +149,10 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     check = tf.debugging.Assert(image_headers.within(contents, spec.max_pixels), [reason])
     with tf.control_dependencies([check] if check is not None else []):
         contents = tf.identity(contents)
-    image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
+    if spec.pixel_range is None:
+        image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
+    else:
+        image = _decode_deep(contents, channels, spec.pixel_range)
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     if spec.resize:
         factor = spec.resize / tf.reduce_min(size)
@@ -158,6 +162,18 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     image = tf.image.resize(image, scaled, antialias=True)
     image = tf.image.resize_with_crop_or_pad(image, height, width)
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
+
+
+def _decode_deep(contents: tf.Tensor, channels: int, limits: tuple[int, int]) -> tf.Tensor:
+    """The pixels of a PNG of 16 bits, with the limits at 0 and 255, float32."""
+    # TensorFlow would read a file of 8 bits too, and stretch its values to 16.
+    start = tf.strings.join([contents, "\0" * image_headers.BIT_DEPTH, "\0"])
+    depth = tf.strings.substr(start, image_headers.BIT_DEPTH, 1)
+    check = tf.debugging.Assert(tf.equal(depth, b"\x10"), ["not a PNG image of 16 bits"])
+    with tf.control_dependencies([check] if check is not None else []):
+        pixels = tf.io.decode_png(contents, channels=channels, dtype=tf.uint16)
+    low, high = limits
+    return (tf.cast(pixels, tf.float32) - low) * (255 / (high - low))
 
 
 def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:

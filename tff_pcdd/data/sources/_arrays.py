@@ -13,13 +13,13 @@ from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._names import as_names, check_vector
-from tff_pcdd.data.sources._own import OwnSamples, OwnSource, check_parts
+from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts
 from tff_pcdd.data.sources._statistics import in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 
 
 @dataclasses.dataclass(frozen=True)
-class OwnArrays(OwnSource, ImageSource):
+class OwnArrays(OwnSource, ImageSource, MissingValues):
     """Base class of inputs in arrays."""
 
     def pool_arrays(
@@ -49,18 +49,26 @@ class OwnArrays(OwnSource, ImageSource):
         """
         inputs = as_inputs(x, place)
         number = len(inputs)
-        names = _labels(labels, class_names, number, place)
+        labels, sites = (
+            check_vector(values, number, what, place)
+            for values, what in ((labels, "label"), (sites, "site"))
+        )
         if parts is not None:
             texts = as_names(check_vector(parts, number, "split", place), "split", place)
             parts = check_parts(texts, place)
+        rows, notes = self.complete_rows(place, {"the label": labels, "the site": sites}, None)
+        if notes:
+            inputs, labels, sites = inputs[rows], labels[rows], sites[rows]
+            parts = parts if parts is None else [parts[row] for row in rows.tolist()]
         samples = OwnSamples(
             place,
             inputs,
-            names,
-            as_names(check_vector(sites, number, "site", place), "site", place),
+            _labels(labels, class_names, place, rows.tolist()),
+            as_names(sites, "site", place, rows.tolist()),
             parts,
             row_hashes(inputs),
-            lambda row: f"sample {row}",
+            lambda row: f"sample {rows[row]}",
+            notes,
         )
         return self.pool(samples, request, lambda train: self._describe(place, inputs, train))
 
@@ -147,10 +155,11 @@ def row_hashes(x: np.ndarray) -> np.ndarray:
     return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
 
 
-def _labels(labels: Any, class_names: Iterable[Any] | None, number: int, place: str) -> list[str]:
-    given = check_vector(labels, number, "label", place)
+def _labels(
+    given: np.ndarray, class_names: Iterable[Any] | None, place: str, rows: Sequence[int]
+) -> list[str]:
     if class_names is None:
-        return as_names(given, "label", place)
+        return as_names(given, "label", place, rows)
     known = as_names(list(class_names), "class name", place)
     if given.dtype.kind not in "iu":
         raise DataError(f"{place}: labels are {given.dtype}; with class names they are 0, 1, …")
@@ -158,7 +167,7 @@ def _labels(labels: Any, class_names: Iterable[Any] | None, number: int, place: 
     if row is not None:
         from_one = given.min() == 1 and given.max() == len(known)
         raise DataError(
-            f"{place}: label {given[row]} of sample {row} is not within 0 to {len(known) - 1}"
+            f"{place}: label {given[row]} of sample {rows[row]} is not within 0 to {len(known) - 1}"
             f"{'; subtract 1, because labels count from 0' if from_one else ''}"
         )
     return [known[label] for label in given]

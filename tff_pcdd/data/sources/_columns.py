@@ -11,7 +11,9 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._image_lists import read_text
+from tff_pcdd.data.sources._names import is_missing
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 
@@ -83,19 +85,35 @@ class Columns:
             DataError: if there is no such column, or a value is not a finite number.
         """
         values = self.values(name, setting)
-        column = np.empty(len(values), np.float32)
-        for index, (row, value) in enumerate(zip(self.rows, values, strict=True)):
+        exact = np.empty(len(values), np.float64)
+        for index, value in enumerate(values):
             try:
-                with np.errstate(over="ignore"):
-                    column[index] = value
+                exact[index] = value
             except (TypeError, ValueError):
-                column[index] = np.nan
+                exact[index] = np.nan
+        with np.errstate(over="ignore"):
+            column = exact.astype(np.float32)
+        for index, (row, value) in enumerate(zip(self.rows, values, strict=True)):
             if not np.isfinite(column[index]):
+                hint = "; missing=drop leaves such rows out" if is_missing(value) else ""
                 raise DataError(
                     f"{self.place}, row {row}: {str(value)!r:.40} in column {name!r} is not a "
-                    "finite number"
+                    f"finite number{hint}"
                 )
+        if len(np.unique(column)) < len(np.unique(exact)):
+            warn(
+                f"{self.place}: the {len(np.unique(exact))} different numbers of column {name!r} "
+                f"become {len(np.unique(column))} in float32; subtract {exact.min():.17g} from them"
+            )
         return column
+
+    def take(self, positions: np.ndarray) -> Columns:
+        """The rows at some positions."""
+        chosen = positions.tolist()
+        columns = {
+            name: [values[index] for index in chosen] for name, values in self._columns.items()
+        }
+        return Columns(self.place, columns, [self.rows[index] for index in chosen])
 
 
 def read_columns(path: pathlib.Path) -> Columns:

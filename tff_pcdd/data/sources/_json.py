@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 from tff_pcdd.data.sources import DirectorySource
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
-from tff_pcdd.settings import option
+from tff_pcdd.settings import WIDE, option
 
 # A string; strings are skipped as a whole when brackets are searched for.
 STRING = rb'"[^"\\]*(?:\\.[^"\\]*)*"'
@@ -45,6 +45,7 @@ class JsonSource(DirectorySource):
         "The most bytes of JSON that are parsed at once: the data of a user, or a file. Parsing "
         "takes about twenty times as much memory.",
         minimum=1,
+        maximum=WIDE,
         group="Data",
     )
     max_json_depth: int = option(

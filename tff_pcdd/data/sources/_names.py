@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import decimal
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any, TypeVar
 
 import numpy as np
@@ -13,11 +14,22 @@ from tff_pcdd.errors import DataError
 
 _T = TypeVar("_T")
 
-# What tables write for a missing value.
+# What tables write for a missing value, and can mean nothing else.
 _MISSING = ("", "nan", "NaN", "<NA>")
 
-# Python refuses to convert numbers of some thousand digits.
-_WHOLE = re.compile(r"-?\d{1,1000}")
+# What pandas, R, SQL, spreadsheets, and the tables of UCI write for it. It may be a name, too.
+_MARKERS = frozenset(
+    (
+        *_MISSING,
+        *("NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None", "?", "-nan"),
+        *("-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "#DIV/0!", "#VALUE!", "#REF!"),
+        *("#NULL!", "#NUM!", "#NAME?", ".", "\\N"),
+    )
+)
+
+# The most digits of a number; Python refuses to convert some thousand.
+_DIGITS = 1000
+_WHOLE = re.compile(rf"-?\d{{1,{_DIGITS}}}")
 
 # Values of pandas for what is missing.
 _PANDAS_MISSING = ("NAType", "NaTType")
@@ -65,12 +77,30 @@ def as_names(
     if len(numbers) < len(names) or not any("." in name for name in names):
         return names
     for row, number in numbered(numbers, rows):
-        if number != np.floor(number):
+        if number != number.to_integral_value():
             raise DataError(
-                f"{where}, row {row}: the {what} {number:g} is not a whole number; a {what} is a "
-                "name or a whole number"
+                f"{where}, row {row}: the {what} {float(number):g} is not a whole number; a {what} "
+                "is a name or a whole number"
             )
     return [str(int(number)) for number in numbers]
+
+
+def is_missing(value: Any, markers: Collection[str] = ()) -> bool:
+    """Whether a cell says that its value is missing.
+
+    Args:
+        value: the cell.
+        markers: further texts that say so, such as "-9"; a number is one with any decimals.
+
+    Example:
+        >>> [is_missing(value, ["-9"]) for value in (None, " ? ", "NA", -9.0, "n", 0)]
+        [True, True, True, True, False, False]
+    """
+    text = (_text(value) or "").strip()
+    if text in _MARKERS or text in markers:
+        return True
+    number = _number(text) if markers else None
+    return number is not None and any(number == _number(marker) for marker in markers)
 
 
 def as_texts(
@@ -118,14 +148,37 @@ def check_vector(values: Any, number: int, what: str, where: str) -> np.ndarray:
 
 
 def similar(names: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of names that differ only in upper and lower case."""
+    """Pairs of names that most likely stand for the same.
+
+    They differ only in upper and lower case, in blanks, underscores and dashes between words, in
+    the form of a character, or in leading zeros.
+
+    Example:
+        >>> similar(["site 1", "Site_01", "site 2"])
+        [('site 1', 'Site_01')]
+    """
     seen: dict[str, str] = {}
     pairs = []
     for name in names:
-        other = seen.setdefault(name.casefold(), name)
+        other = seen.setdefault(_alike(name), name)
         if other != name:
             pairs.append((other, name))
     return pairs
+
+
+def joined(names: Sequence[str]) -> list[str]:
+    """The names, each replaced by the first one in order that is similar to it."""
+    first: dict[str, str] = {}
+    for name in sorted(set(names)):
+        first.setdefault(_alike(name), name)
+    return [first[_alike(name)] for name in names]
+
+
+def _alike(name: str) -> str:
+    """What similar names have in common."""
+    text = unicodedata.normalize("NFKC", name).casefold()
+    text = re.sub(r"(?<=\w)[\s_-]+(?=\w)", " ", text)
+    return re.sub(r"(?<![\d.])0+(?=\d)", "", text)
 
 
 def _text(value: Any) -> str | None:
@@ -139,9 +192,10 @@ def _text(value: Any) -> str | None:
     return None if value is None or type(value).__name__ in _PANDAS_MISSING else str(value)
 
 
-def _number(name: str) -> float | None:
+def _number(name: str) -> decimal.Decimal | None:
+    """A number with all its digits: patient numbers may have more than a float."""
     try:
-        number = float(name)
-    except ValueError:
+        number = decimal.Decimal(name)
+    except decimal.InvalidOperation:
         return None
-    return number if np.isfinite(number) else None
+    return number if number.is_finite() and abs(number.adjusted()) < _DIGITS else None

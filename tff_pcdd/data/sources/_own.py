@@ -9,7 +9,8 @@ from __future__ import annotations
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,9 +21,9 @@ from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
-from tff_pcdd.data.sources._names import in_order, numbered, similar
+from tff_pcdd.data.sources._names import in_order, is_missing, joined, numbered, similar
 from tff_pcdd.errors import DataError, SettingError
-from tff_pcdd.settings import option
+from tff_pcdd.settings import WIDE, option
 
 # The share of each site's samples in its test part, where none is given.
 _TEST_FRACTION = 0.2
@@ -31,6 +32,30 @@ _TEST_FRACTION = 0.2
 MANY_CLASSES = 2**31 - 1
 
 PARTS = ("train", "test")
+
+# What people call the parts.
+_SPELLINGS = {
+    **dict.fromkeys(("train", "training", "trn", "tr"), "train"),
+    **dict.fromkeys(("test", "testing", "tst", "te"), "test"),
+    **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
+}
+
+
+# What is done with a validation part of one's own.
+VALIDATION_HINT = (
+    "add its samples to train, and hold some out anew with validation_fraction=0.1, class by class "
+    "at each site"
+)
+
+
+def part_of(name: str) -> str | None:
+    """The part that a name stands for: train, test or val; None if it stands for none.
+
+    Example:
+        >>> part_of("Training"), part_of("VALID"), part_of("Berlin")
+        ('train', 'val', None)
+    """
+    return _SPELLINGS.get(name.casefold().removesuffix("_set").removesuffix("set"))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +84,70 @@ class OwnSamples:
 
 
 @dataclasses.dataclass(frozen=True)
+class MissingValues:
+    """Mixin for data with rows, in which values may be missing."""
+
+    missing: str = option(
+        "refuse",
+        "What is done with rows whose label, site or feature is missing: empty, NA, N/A, NULL, "
+        "None, ? and the like. refuse names the first one; drop leaves the rows out; keep takes "
+        "these texts, unless they are empty, for names.",
+        choices=("refuse", "drop", "keep"),
+        group="Data",
+        implied=True,
+    )
+    missing_markers: str | None = option(
+        None,
+        "Further texts that say that a value is missing, separated by commas, such as -9.",
+        type=str,
+        group="Data",
+        implied=True,
+    )
+
+    def complete_rows(
+        self, place: str, columns: Mapping[str, Sequence[Any]], rows: Sequence[int] | None
+    ) -> tuple[np.ndarray, dict[str, int]]:
+        """The positions of the rows without missing values.
+
+        Args:
+            place: the table or array, for messages.
+            columns: values that must not be missing, by what they are, for messages.
+            rows: the numbers of the rows, for messages; counted from 0 by default.
+
+        Returns:
+            Positions, int64 [m], and the count of what was left out.
+
+        Raises:
+            DataError: if values are missing, and rows without them are refused.
+        """
+        count = len(next(iter(columns.values()), ()))
+        if self.missing == "keep":
+            return np.arange(count), {}
+        markers = [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+        lacking = np.zeros(count, bool)
+        parts = []
+        for what, values in columns.items():
+            there = np.array([is_missing(value, markers) for value in values], bool)
+            if not there.any():
+                continue
+            lacking |= there
+            parts.append(f"{what} in {there.sum()}")
+            if self.missing == "refuse":
+                index = int(np.argmax(there))
+                number = index if rows is None else rows[index]
+                others = f", and in {there.sum() - 1} others" if there.sum() > 1 else ""
+                raise DataError(
+                    f"{place}, row {number}: {what} is missing (it is {str(values[index])!r:.40}"
+                    f"{others}); missing=drop leaves such rows out, and missing=keep takes texts "
+                    "for names"
+                )
+        if not parts:
+            return np.arange(count), {}
+        warn(f"{place}: {lacking.sum()} rows left out; missing: {', '.join(parts)[:200]}")
+        return np.flatnonzero(~lacking), {"rows_left_out": int(lacking.sum())}
+
+
+@dataclasses.dataclass(frozen=True)
 class OwnSource(DataSource):
     """Mixin for data of your own, whose sites are the clients."""
 
@@ -76,7 +165,15 @@ class OwnSource(DataSource):
         "Seed of the choice of test samples. It does not follow seed, so that a sample is never a "
         "training sample in one run and a test sample in another.",
         minimum=0,
+        maximum=WIDE,
         group="Data",
+    )
+    join_names: bool = option(
+        False,
+        "Take names of classes, and of sites, for the same if they differ only in case, in blanks, "
+        "underscores and dashes between words, in the form of a character, or in leading zeros.",
+        group="Data",
+        implied=True,
     )
 
     def suggested_partition(self) -> dict[str, str]:
@@ -101,6 +198,10 @@ class OwnSource(DataSource):
         Raises:
             DataError: if there are fewer than two classes, or no training or no test samples.
         """
+        if self.join_names:
+            samples = dataclasses.replace(
+                samples, labels=joined(samples.labels), sites=joined(samples.sites)
+            )
         place, class_names = samples.place, in_order(samples.labels)
         if len(class_names) < 2:
             found = f"only the class {class_names[0]}" if class_names else "no samples"
@@ -170,15 +271,19 @@ class OwnSource(DataSource):
 
 
 def check_parts(parts: Sequence[str], where: str, rows: Sequence[int] | None = None) -> list[str]:
-    """The part of each sample, from the texts "train" and "test" in upper or lower case.
+    """The part of each sample, from the texts "train" and "test" in any common spelling.
 
     Raises:
         DataError: if a text is another; names its row.
     """
-    for row, part in numbered(parts, rows):
-        if part.lower() not in PARTS:
-            raise DataError(f"{where}, row {row}: split {part!r:.40} is not train or test")
-    return [part.lower() for part in parts]
+    found = []
+    for row, text in numbered(parts, rows):
+        part = part_of(text)
+        if part not in PARTS:
+            hint = f"; {VALIDATION_HINT}" if part else ""
+            raise DataError(f"{where}, row {row}: split {text!r:.40} is not train or test{hint}")
+        found.append(part)
+    return found
 
 
 def _warn_of_gaps(
@@ -194,5 +299,9 @@ def _warn_of_gaps(
             if lacking := sorted(set(known) - set(owners[chosen].tolist())):
                 has = "has" if len(lacking) == 1 else "have"
                 warn(f"{place}: {listed(kind, lacking)} {has} no {part} samples")
-    for one, other in similar(names):
-        warn(f"{place}: sites {one!r} and {other!r} differ only in case; they are two clients")
+    for kind, meant, known in (("sites", "clients", names), ("classes", "classes", class_names)):
+        for one, other in similar(known):
+            warn(
+                f"{place}: {kind} {one!r} and {other!r} differ only in case, blanks or the like; "
+                f"they are two {meant}, unless join_names is set"
+            )

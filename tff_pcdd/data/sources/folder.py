@@ -16,7 +16,7 @@ from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._image_lists import is_image
 from tff_pcdd.data.sources._names import tidy
-from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS
+from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, VALIDATION_HINT, part_of
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.errors import DataError
 
@@ -111,15 +111,19 @@ class Folder(OwnImages):
         """All images below the directory."""
         found = _Found(root)
         top = found.folders(root)
-        parts = {name: path for name, path in top if name in PARTS}
+        parts = {part: path for name, path in top if (part := part_of(name))}
         if not parts:
             self._scan_sites(found, top)
-        elif len(parts) < len(PARTS) or len(top) > len(PARTS):
+        elif set(parts) != set(PARTS) or len(top) > len(PARTS):
             names = ", ".join(name for name, _ in top)
-            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}")
+            hint = f"; {VALIDATION_HINT}" if "val" in parts else ""
+            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}{hint}")
         for part in PARTS if parts else ():
             self._scan_sites(found, found.folders(parts[part]))
             found.parts += [part] * (len(found.paths) - len(found.parts))
+        if all(map(part_of, found.classes)) and len(found.classes) > 1:
+            names = ", ".join(sorted(found.classes))
+            raise DataError(f"{root}: the classes are {names}, which are parts; {_LAYOUT}")
         return found
 
     def _scan_sites(self, found: _Found, sites: list[tuple[str, pathlib.Path]]) -> None:

@@ -9,16 +9,18 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+from collections.abc import Sequence
 
 import numpy as np
 
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
 from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._names import as_names, as_texts
-from tff_pcdd.data.sources._own import MANY_CLASSES, OwnSamples, check_parts
+from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
@@ -31,7 +33,7 @@ _SPLIT = "split"
 
 @register
 @dataclasses.dataclass(frozen=True)
-class Table(OwnImages):
+class Table(OwnImages, MissingValues):
     """Samples in a csv or parquet file."""
 
     needs = "path of its .csv or .parquet file"
@@ -105,7 +107,19 @@ class Table(OwnImages):
             SettingError: if a setting does not fit the table.
             DataError: if a column or a value is missing or cannot be used.
         """
-        place, rows = columns.place, columns.rows
+        place = columns.place
+        needed = {
+            "the label": columns.values(self.label_column, "label_column"),
+            "the site": columns.values(self.site_column, "site_column"),
+        }
+        # Otherwise, a number that is missing is refused like one that is none.
+        if self.feature_columns is not None and self.missing == "drop":
+            for name in self._chosen_features(columns):
+                needed[f"column {name!r}"] = columns.values(name, "feature_columns")
+        kept, notes = self.complete_rows(place, needed, columns.rows)
+        if notes:
+            columns = columns.take(kept)
+        rows = columns.rows
         labels, sites = (
             as_names(columns.values(name, setting), what, place, rows)
             for name, setting, what in (
@@ -127,15 +141,18 @@ class Table(OwnImages):
                 parts,
                 request,
                 shown=lambda index: f"row {rows[index]} ({os.path.relpath(paths[index], folder)})",
-                notes={},
+                notes=notes,
             )
         chosen = self._chosen_features(columns)
         features = [columns.numbers(name, "feature_columns") for name in chosen]
+        if self._features() == [_ALL]:
+            chosen, features = _informative(place, chosen, features)
         x = np.stack(features, axis=1)
+        _warn_of_answers(place, chosen, x, labels)
         content = hashlib.sha256(repr(chosen).encode()).hexdigest()
         hashes = row_hashes(x)
         samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda index: f"row {rows[index]}"
+            place, x, labels, sites, parts, hashes, lambda index: f"row {rows[index]}", notes
         )
         pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
         return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
@@ -176,3 +193,56 @@ class Table(OwnImages):
             os.fsdecode(path)
             for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
         ]
+
+
+# The fewest rows of which it is no accident that a column numbers them.
+_FEWEST = 10
+
+
+def _informative(
+    place: str, names: list[str], features: list[np.ndarray]
+) -> tuple[list[str], list[np.ndarray]]:
+    """Leaves out columns that say nothing of a sample, and warns of them.
+
+    These are constants and running numbers, such as the index that pandas writes.
+
+    Raises:
+        DataError: if none is left.
+    """
+    reasons: dict[str, list[str]] = {}
+    kept = []
+    for name, column in zip(names, features, strict=True):
+        if np.ptp(column) == 0:
+            reasons.setdefault("constant", []).append(name)
+        elif _numbers_rows(column) or name == "" or name.startswith("Unnamed: "):
+            reasons.setdefault("running numbers of the rows", []).append(name or "without a name")
+        else:
+            kept.append((name, column))
+    for reason, left_out in reasons.items():
+        has = "is" if len(left_out) == 1 else "are"
+        warn(f"{place}: {listed('column', left_out)} {has} left out: {reason}")
+    if not kept:
+        raise DataError(f"{place}: no column is left that tells samples apart")
+    return [name for name, _ in kept], [column for _, column in kept]
+
+
+def _numbers_rows(column: np.ndarray) -> bool:
+    """Whether a column holds consecutive whole numbers, each of them once, in any order."""
+    ordered = np.sort(column.astype(np.float64))
+    return len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
+
+
+def _warn_of_answers(place: str, names: list[str], x: np.ndarray, labels: Sequence[str]) -> None:
+    """Warns of columns from which alone the class of each sample follows."""
+    classes = np.unique(labels, return_inverse=True)[1]
+    if len(labels) < _FEWEST or classes.max(initial=0) == 0:
+        return
+    for index, name in enumerate(names):
+        order = np.lexsort((classes, x[:, index]))
+        values, found = x[order, index], classes[order]
+        changes = np.flatnonzero(found[1:] != found[:-1])
+        if len(changes) == classes.max() and (values[changes] != values[changes + 1]).all():
+            warn(
+                f"{place}: the class of every sample follows from column {name!r} alone; is it a "
+                "result of the label, which will not be known later?"
+            )
