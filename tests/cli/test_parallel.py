@@ -144,6 +144,7 @@ def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_a_sweep_in_parallel_equals_a_serial_one(folder, succeed):
     flags = [flag for flag in SMALL if flag != "--noreport"]
     flags += [*PROGRAMS["sweep"], "--algorithm=fedavg", "--rounds=2"]
@@ -157,6 +158,7 @@ def test_a_sweep_in_parallel_equals_a_serial_one(folder, succeed):
 
 
 @pytest.mark.slow
+@pytest.mark.rare
 def test_a_sweep_over_methods_in_parallel_equals_a_serial_one(folder, start, call, succeed):
     """Also one that is ended by a signal between its first and its last run, and resumed."""
     flags = [*SMALL, "--algorithms=fedavg,halved", "--rounds=4", "--rungs=0.5", "--final_seeds=1"]
