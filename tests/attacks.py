@@ -36,7 +36,7 @@ def clone_beside_hostile_modules(directory):
         directory / "clone",
     )
     folder.mkdir()
-    for name in ("tasks", "tff_pcdd"):
+    for name in ("tasks", "tff_pcdd", "benchmarks"):
         (folder / name).symlink_to(root / name)
     attack = f"import os\nos.open({str(trace)!r}, os.O_CREAT)\nos._exit(99)\n"
     for name in {*sys.stdlib_module_names, *PACKAGES}:

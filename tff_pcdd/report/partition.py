@@ -56,6 +56,7 @@ def write(
 def check_directory(directory: Path) -> None:
     """Raises `SettingError` if the directory contains anything but a partition."""
     files.check_output(directory, "partition", lambda path: path.name == "partition.csv")
+    files.refuse_links(directory, ("partition.csv", "partition.md", "clients.png"))
 
 
 def summarize(setting: str, federation: data.Federation) -> str:
