@@ -159,7 +159,6 @@ def _tfds_files() -> dict[str, Callable[[Path], object]]:
         "a huge number of samples": split(shardLengths=["9000000000000000000"]),
         "a negative number of samples": split(shardLengths=["-1"]),
         "many shards": split(shardLengths=["1"] * 100_000),
-        "deep metadata": lambda folder: (folder / "metadata.json").write_text("[" * 10**6),
     }
 
 
