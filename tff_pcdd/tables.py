@@ -50,6 +50,11 @@ def is_own(key: str) -> bool:
     return measures.of_key(key).group == measures.OWN
 
 
+def percent(value: float | None) -> str:
+    """An accuracy as text; a dash if it was not measured, or there were no samples."""
+    return NO_VALUE if value is None or value != value else f"{value:.2f}"
+
+
 def differences(own: Mapping[Any, float], others: Mapping[Any, float]) -> list[float]:
     """By how much each value exceeds the other one of the same seed.
 

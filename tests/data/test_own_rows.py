@@ -96,6 +96,12 @@ def test_missing_labels_of_arrays():
     labels[[3, 8]] = None
     with pytest.raises(DataError, match=r"arrays, row 3: the label is missing .*in 1 others"):
         data.from_arrays(x, labels, ["s"] * 20)
+    made = data.from_arrays(x, labels, ["s"] * 20, missing="drop")
+    assert len(made.train) + len(made.test) == 18
+    everything = np.concatenate([made.train.x, made.test.x])
+    np.testing.assert_allclose(
+        np.sort(everything, axis=0), np.sort(np.delete(x, [3, 8], axis=0), axis=0), rtol=1e-6
+    )
 
 
 # Names.

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tff_pcdd import heavy, stages
+from tff_pcdd import heavy, stages, tables
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -39,11 +39,11 @@ def main(flags: Flags) -> None:
         raise SettingError("run_dir", run_dir, str(error)) from None
     stages.leave()
     for name, value in results["accuracies"].items():
-        print(f"{name:20s} {experiments.percent(value):>6s} %")
+        print(f"{name:20s} {tables.percent(value):>6s} %")
     for name, value in results.get("diagnostics", {}).items():
         print(f"{name:40s} {'-' if value is None else f'{value:.4g}':>10s}")
     for model, of in results.get("calibration", {}).items():
-        before, after = (experiments.percent(of[name]) for name in ("ece", "ece_after"))
+        before, after = (tables.percent(of[name]) for name in ("ece", "ece_after"))
         print(f"calibration error, {model}: {before} %, with temperature {after} %")
     if results.get("diverged"):
         print("diverged: these results are not usable")

@@ -190,11 +190,6 @@ def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: 
     )
 
 
-def percent(value: float | None) -> str:
-    """An accuracy as text; a dash if it was not measured."""
-    return "–" if value is None else f"{value:.2f}"
-
-
 def rounds(number: int) -> str:
     """A number of rounds as text."""
     return "1 round" if number == 1 else f"{number} rounds"

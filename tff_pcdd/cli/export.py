@@ -11,7 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tff_pcdd import heavy, stages
+from tff_pcdd import heavy, stages, tables
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
@@ -60,13 +60,11 @@ def main(flags: Flags) -> None:
         print(f"no global model: {config.algorithm} trains personal ones only")
     for model in exported:
         stages.leave()
-        accuracy = None if model.accuracy != model.accuracy else model.accuracy
         others = "".join(
-            f", {file} {experiments.percent(None if value != value else value)} %"
-            for file, value in model.converted.items()
+            f", {file} {tables.percent(value)} %" for file, value in model.converted.items()
         )
-        percent = experiments.percent(accuracy)
-        print(f"{model.folder}/{options.model_version}: accuracy {percent} %{others}")
+        accuracy = tables.percent(model.accuracy)
+        print(f"{model.folder}/{options.model_version}: accuracy {accuracy} %{others}")
     print(f"models in {export_dir}")
 
 

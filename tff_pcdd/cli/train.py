@@ -11,6 +11,7 @@ from __future__ import annotations
 import sys
 from collections.abc import Sequence
 
+from tff_pcdd import tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 
@@ -38,7 +39,7 @@ def main(flags: Flags) -> None:
     summary = run_experiment(config, output_dir, options, overwrite=overwrite)
     report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
-    ga, best, pa, before = (experiments.percent(summary[name]) for name in names)
+    ga, best, pa, before = (tables.percent(summary[name]) for name in names)
     mark = "" if config.method.has_global_model else " †"
     print(
         f"{config.algorithm}: GA{mark} {ga} (best {best}), PA {pa} (before local steps {before}) % "

@@ -43,6 +43,7 @@ def from_arrays(
     test_fraction: float | None = None,
     test_seed: int = 0,
     augmentation: str = "none",
+    **options: Any,
 ) -> Federation:
     """A federation of images or vectors in arrays.
 
@@ -58,6 +59,7 @@ def from_arrays(
         test_fraction: share of each site's samples to keep for testing; 0.2 by default.
         test_seed: seed of the choice of test samples.
         augmentation: augmentation of training images, see `sources.ImageSource`.
+        **options: other settings of the data set `npz`, such as `missing` and `join_names`.
 
     Raises:
         SettingError: if an option is out of bounds or does not fit the data.
@@ -70,7 +72,9 @@ def from_arrays(
         >>> federation.client_ids, federation.class_names, federation.class_counts().tolist()
         (('north', 'south'), ('cat', 'dog'), [[16, 16], [8, 8]])
     """
-    source = _Arrays(test_fraction=test_fraction, test_seed=test_seed, augmentation=augmentation)
+    source = _Arrays(
+        test_fraction=test_fraction, test_seed=test_seed, augmentation=augmentation, **options
+    )
     pooled = source.pool_arrays(name, x, y, sites, split, LoadRequest(), class_names=class_names)
     return pooled.federation(name)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -40,15 +39,13 @@ class InitialWeights:
             SettingError: the network or a client's personal part has other variables, or there are
                 more clients.
         """
-        # A method keeps variables at all clients or at none.
-        keeps = any(state.personal for state in itertools.islice(self.clients.values(), 1))
         with spec.outline() as net:
             variables, kept = variables_of(net), net.kept
             differences = [
                 _difference(f"server/weights/{name}", self.weights.get(name, ()), of_group)
                 for name, of_group in variables.items()
             ]
-            clients = self.clients if kept and keeps else {}
+            clients = with_variables(self.clients) if kept else {}
             differences += [
                 _difference(f"clients/{client}/personal", clients[client].personal, kept)
                 for client in clients
@@ -60,6 +57,12 @@ class InitialWeights:
             reason = f"does not fit the network of {spec.method.name}: {differences[0]}"
             raise SettingError("warm_start", self.source, reason)
         return dataclasses.replace(self, clients=clients)
+
+
+def with_variables(clients: Mapping[int, ClientState]) -> Mapping[int, ClientState]:
+    """The states of clients that keep variables: a method keeps some at all clients or at none."""
+    first = next(iter(clients.values()), None)
+    return clients if first is not None and first.personal else {}
 
 
 def _difference(place: str, given: Sequence[Any], variables: Sequence[Any]) -> str | None:

@@ -131,13 +131,13 @@ def _accuracies(
         samples = f"the client's test data, {count} samples"
     for file, accuracy in accuracies.items():
         measured = f"{file}: at most 1,000 of these" if file else f"this model: {samples}"
-        yield measured, _percent(accuracy)
+        yield measured, tables.percent(accuracy)
     summary = read_summary(run.directory)
     if summary and summary["rounds"] == run.simulation.round:
         for measure in [*map(measures.of, _OF_RUN), *measures.further(summary)]:
             value = summary.get(measure.final)
             if measure.unit == "%":
-                yield f"whole run, {measure.label}", _percent(value)
+                yield f"whole run, {measure.label}", tables.percent(value)
             elif value is not None:
                 yield f"whole run, {measure.label}", f"{value:.4g} {measure.unit}".rstrip()
 
@@ -155,7 +155,7 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
     yield _table(
         ("logits", "accuracy (%)", "mean confidence (%)", "ECE (%)"),
         [
-            (label, *map(_percent, (found.accuracy, found.mean_confidence, found.error)))
+            (label, *map(tables.percent, (found.accuracy, found.mean_confidence, found.error)))
             for label, found in (
                 ("as the method computes them", of.before),
                 (f"divided by the temperature {of.temperature:.4g}", of.after),
@@ -182,10 +182,6 @@ def _calibration(of: Calibration, calibrated: bool) -> Iterator[str]:
             yield "probabilities stay near 1 / number of classes."
         yield "If you need probabilities, export with temperature=fitted, from a run that holds"
         yield "samples out (validation_fraction)."
-
-
-def _percent(value: float | None) -> str:
-    return "–" if value is None or value != value else f"{value:.2f}"
 
 
 def _settings(

@@ -6,7 +6,6 @@ JSON are read from it, and no code of its method is needed.
 
 from __future__ import annotations
 
-import itertools
 import logging
 import os
 import re
@@ -138,6 +137,7 @@ def _read(
     directory: Path, manifest: Manifest
 ) -> tuple[dict[str, list[np.ndarray]], Mapping[int, ClientState]]:
     """The server's weights by placement, and the states of clients that keep variables."""
+    from tff_pcdd.experiment.initial_weights import with_variables
     from tff_pcdd.training.disk_store import DiskStore
 
     path = manifests.arrays_path(directory / CHECKPOINTS, manifest.round)
@@ -152,9 +152,7 @@ def _read(
         store = DiskStore(lambda client: None, directory / CLIENT_STATES)
         store.restore(manifest.clients, [])
         clients = _OnDisk(store)
-    # A method keeps variables at all clients or at none.
-    keeps = any(state.personal for state in itertools.islice(clients.values(), 1))
-    return weights, clients if keeps else {}
+    return weights, with_variables(clients)
 
 
 def _load(path: Path, checksum: str) -> dict[str, np.ndarray]:
