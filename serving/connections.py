@@ -63,30 +63,35 @@ class Connection(HttpToolsProtocol):
     def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any):
         super().__init__(*arguments, **options)
         self._limits = limits
-        # Of the current request.
+        # Since the last answer.
         self._bytes = 0
         self._in_headers = True
-        # Ends the connection if the headers, or the reader of an answer, take too long.
-        self._deadline: asyncio.TimerHandle | None = None
+        # They end the connection: headers may arrive while an answer waits to be read.
+        self._headers_due: asyncio.TimerHandle | None = None
+        self._reading_due: asyncio.TimerHandle | None = None
+        self._answered: Any = None
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
         # Every byte of an answer that is not read at once is noticed.
         transport.set_write_buffer_limits(high=0)
         _idle[self] = None
-        self._expect()
+        self._headers_due = self._end_later()
         if len(self.connections) > self._limits.connections:
             next(iter(_idle)).transport.abort()
 
     def connection_lost(self, exc: Exception | None) -> None:
-        self._cancel()
         _idle.pop(self, None)
+        if self._answered is not None:
+            # uvicorn tells only the last request that has arrived, which may wait for this one.
+            self._answered.disconnected = True
+            self._answered.message_event.set()
         super().connection_lost(exc)
+        _cancel(self._headers_due)
+        _cancel(self._reading_due)
 
     def data_received(self, data: bytes) -> None:
         self._bytes += len(data)
-        if self._in_headers and self._deadline is None:
-            self._expect()
         super().data_received(data)
         # What has arrived with the last header is a part of the body.
         if self._in_headers and self._bytes > _HEADER_BYTES:
@@ -95,41 +100,48 @@ class Connection(HttpToolsProtocol):
         elif self._bytes > self._limits.request_bytes:
             self.transport.abort()
 
+    def on_message_begin(self) -> None:
+        super().on_message_begin()
+        self._in_headers = True
+        _cancel(self._headers_due)
+        self._headers_due = self._end_later()
+
     def on_headers_complete(self) -> None:
         self._in_headers = False
         _idle.pop(self, None)
-        self._cancel()
+        _cancel(self._headers_due)
         super().on_headers_complete()
 
+    def _start_asgi_task(self, cycle: Any, app: Any) -> None:
+        self._answered = cycle
+        super()._start_asgi_task(cycle, app)
+
     def on_response_complete(self) -> None:
-        self._bytes, self._in_headers = 0, True
-        if not self.transport.is_closing():
+        self._bytes = 0
+        if not self.pipeline and not self.transport.is_closing():
             _idle[self] = None
         super().on_response_complete()
 
     def pause_writing(self) -> None:
         super().pause_writing()
-        self._expect()
+        _cancel(self._reading_due)
+        self._reading_due = self._end_later()
 
     def resume_writing(self) -> None:
         super().resume_writing()
-        self._cancel()
-        if self._in_headers and self._bytes:
-            self._expect()
+        _cancel(self._reading_due)
 
     def timeout_keep_alive_handler(self) -> None:
         # Not `close`, which would wait until what is left of an answer has been read.
         self.transport.abort()
 
-    def _expect(self) -> None:
-        """Ends the connection, unless what is expected happens in time."""
-        self._cancel()
-        self._deadline = self.loop.call_later(self._limits.seconds, self.transport.abort)
+    def _end_later(self) -> asyncio.TimerHandle:
+        return self.loop.call_later(self._limits.seconds, self.transport.abort)
 
-    def _cancel(self) -> None:
-        if self._deadline is not None:
-            self._deadline.cancel()
-            self._deadline = None
+
+def _cancel(timer: asyncio.TimerHandle | None) -> None:
+    if timer is not None:
+        timer.cancel()
 
 
 def protocol(limits: Limits) -> Any:
