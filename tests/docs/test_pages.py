@@ -149,3 +149,20 @@ def test_flagfiles_that_pages_name_exist():
     for path in pages:
         for flagfile in re.findall(r"--flagfile=(flags/\S+\.flags)", path.read_text("utf-8")):
             assert (_ROOT / flagfile).is_file(), f"{path.name}: {flagfile}"
+
+
+def test_the_licences_of_all_locked_packages_are_listed():
+    page = (_ROOT / "docs" / "licences.md").read_text(encoding="utf-8")
+    rows = re.findall(r"^\| [^|]+ \| ([a-z0-9, -]+) \|$", page, re.M)
+    listed = {name for row in rows for name in row.split(", ")}
+    for lock in (
+        "requirements",
+        "requirements-tracking",
+        "serving/requirements",
+        "docs/requirements",
+    ):
+        text = (_ROOT / f"{lock}.lock").read_text(encoding="utf-8")
+        # What depends on the platform or the Python may be missing in an environment.
+        locked = re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==[^\s;]+ *\\?$", text, re.M)
+        assert locked
+        assert {re.sub(r"[-_.]+", "-", name).lower() for name in locked} <= listed
