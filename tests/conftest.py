@@ -26,8 +26,8 @@ def pytest_addoption(parser):
     """Adds the choice of combinations for test_matrix."""
     parser.addoption(
         "--matrix",
-        choices=("methods", "pairs", "all"),
-        default="methods",
+        choices=("short", "pairs", "all"),
+        default="short",
         help="which combinations of tests/matrix to train",
     )
 

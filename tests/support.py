@@ -49,6 +49,28 @@ CLIENTS = (
 TEST = examples(40, range(NUM_CLASSES), 6)
 
 
+def federation() -> data.Federation:
+    """The clients with all of the test samples each."""
+    inputs = [client["x"] for client in CLIENTS]
+    ends = np.cumsum([len(x) for x in inputs])
+    test = data.Examples(TEST["x"], TEST["y"])
+    everything = np.arange(len(test))
+    return data.Federation(
+        name="tiny",
+        num_classes=NUM_CLASSES,
+        class_names=tuple(f"class {label}" for label in range(NUM_CLASSES)),
+        input_spec=SPEC,
+        train=data.Examples(
+            np.concatenate(inputs), np.concatenate([client["y"] for client in CLIENTS])
+        ),
+        test=test,
+        clients=tuple(
+            data.ClientIndices(str(number), np.arange(end - len(x), end), everything)
+            for number, (end, x) in enumerate(zip(ends, inputs, strict=True))
+        ),
+    )
+
+
 def seed_of(*entropy: int) -> np.ndarray:
     """A seed for stateless ops from whole numbers."""
     return np.random.SeedSequence(entropy).generate_state(2).view(np.int32)

@@ -1,8 +1,8 @@
 """Combinations of method, aggregator, normalization, precision, participation, client, export.
 
-By default all refusals, and a sample in which every method occurs, and every pair of other values.
-`make test-all` trains a sample in which every pair of values occurs, and `make matrix` all
-combinations.
+By default all refusals, and a sample in which every pair of values occurs but those with a method:
+methods/test_contract trains and exports all methods. `make test-all` trains a sample in which every
+pair of values occurs, and `make matrix` all combinations.
 """
 
 import collections
@@ -170,17 +170,17 @@ def test_the_sample_has_every_pair_of_values():
 
 
 @pytest.mark.integration
-def test_the_short_sample_has_every_method_and_every_pair_of_other_values():
+def test_the_short_sample_has_every_pair_of_values_that_are_no_methods():
     chosen = combinations.short_sample()
-    assert sorted(cell.method for cell in chosen) == sorted(methods.names())
     wanted = set().union(*(cell.pairs_without_method for cell in allowed_cells()))
     assert set().union(*(cell.pairs_without_method for cell in chosen)) == wanted
+    assert len({cell.traced for cell in chosen}) < len(chosen) < 20
 
 
 # What `--matrix` trains, and those of it whose aggregator is checked to give the mean: in a sample,
 # not for each method that an aggregator is combined with.
 CHOICES = {
-    "methods": (combinations.short_sample, lambda c: c.aggregator),
+    "short": (combinations.short_sample, lambda c: c.aggregator),
     "pairs": (combinations.sample, lambda c: (c.aggregator, c.normalization, c.precision)),
     "all": (combinations.cells, lambda c: c),
 }
@@ -197,6 +197,8 @@ def test_combinations(method, fresh, simulation, tmp_path, request):
     choose, checked_once = CHOICES[request.config.getoption("--matrix")]
     mean = {*{checked_once(cell): cell for cell in choose()}.values()}
     cells = [c for c in choose() if c.method == method and refusal(c) is None]
+    if not cells:
+        pytest.skip("not in the sample")
     failed = {}
     for _, group in itertools.groupby(sorted(cells, key=str), lambda cell: cell.traced):
         bench = None
@@ -206,5 +208,4 @@ def test_combinations(method, fresh, simulation, tmp_path, request):
                 bench.check(cell, tmp_path, mean=cell in mean)
             except AssertionError as error:
                 failed[str(cell)] = error
-    assert cells
     assert not failed, "\n\n".join(f"{cell}: {error}" for cell, error in failed.items())

@@ -14,7 +14,7 @@ from tests import support
 from tests.matrix import profiles
 from tests.matrix.combinations import CLIENTS, Cell, config_of
 from tests.matrix.fresh_process import FreshProcess
-from tff_pcdd import data, export
+from tff_pcdd import export
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.cohorts import sample_cohort
 from tff_pcdd.export import saved_model
@@ -31,34 +31,12 @@ WITHOUT_EFFECT = {
 }
 
 
-def federation() -> data.Federation:
-    """The clients of `support`: two with two classes, one sample, one class, nothing."""
-    inputs = [client["x"] for client in support.CLIENTS]
-    ends = np.cumsum([len(x) for x in inputs])
-    test = data.Examples(support.TEST["x"], support.TEST["y"])
-    everything = np.arange(len(test))
-    return data.Federation(
-        name="tiny",
-        num_classes=support.NUM_CLASSES,
-        class_names=tuple(f"class {label}" for label in range(support.NUM_CLASSES)),
-        input_spec=support.SPEC,
-        train=data.Examples(
-            np.concatenate(inputs), np.concatenate([client["y"] for client in support.CLIENTS])
-        ),
-        test=test,
-        clients=tuple(
-            data.ClientIndices(str(number), np.arange(end - len(x), end), everything)
-            for number, (end, x) in enumerate(zip(ends, inputs, strict=True))
-        ),
-    )
-
-
 def spec_of(cell: Cell) -> TrainingSpec:
     """What a combination and all that share its traced computations compute."""
     # A cohort may have fewer clients than the number for which computations are traced.
     config = config_of(dataclasses.replace(cell, participation="full"))
     profile = profiles.profile_of(*cell.traced)
-    return planning.training_spec(profile.applied(config), federation())
+    return planning.training_spec(profile.applied(config), support.federation())
 
 
 def cohorts_of(work: LocalWork, client: int, sampling: str | None) -> list[list[int]]:
@@ -91,7 +69,7 @@ class Bench:
 
     def __init__(self, cell: Cell, fresh: FreshProcess):
         self._fresh = fresh
-        self._federation = federation()
+        self._federation = support.federation()
         self._spec = spec_of(cell)
         self._tensors = build_tensor_computations(self._spec)
         self._process = functools.cache(self._process)

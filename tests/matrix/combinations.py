@@ -57,7 +57,7 @@ class Cell:
 
     @property
     def pairs_without_method(self) -> frozenset[tuple]:
-        """The pairs of values of which none is the method."""
+        """The pairs of values neither of which is the method."""
         return frozenset(pair for pair in self.pairs if pair[0][0] != "method")
 
     def __str__(self) -> str:
@@ -169,8 +169,8 @@ def sample(seed: int = 0) -> list[Cell]:
 
 @functools.cache
 def short_sample(seed: int = 0) -> list[Cell]:
-    """As `sample`, but methods occur once, and not with every value of the other axes."""
-    return _covering(lambda cell: cell.pairs_without_method | {cell.method}, seed)
+    """As `sample`, for the pairs of values neither of which is the method: of a few methods."""
+    return _covering(lambda cell: cell.pairs_without_method, seed)
 
 
 def _covering(contents: Callable[[Cell], frozenset], seed: int) -> list[Cell]:

@@ -5,13 +5,14 @@ What holds for its combinations with aggregators, normalizations and exports is 
 
 import importlib
 import re
+import types
 
 import numpy as np
 import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import methods, runtime
+from tff_pcdd import export, methods, runtime
 from tff_pcdd.federated import build_process
 
 pytestmark = pytest.mark.integration
@@ -31,9 +32,14 @@ def name(request):
 
 
 @pytest.fixture(scope="module")
-def process(name, simulation):
+def spec(name):
+    return support.training_spec(name)
+
+
+@pytest.fixture(scope="module")
+def process(spec, simulation):
     """The computations of a method; building them takes most of a test's time."""
-    return build_process(support.training_spec(name))
+    return build_process(spec)
 
 
 @pytest.fixture(scope="module")
@@ -142,6 +148,36 @@ def test_evaluation_counts(process, four_rounds):
         if not absent.all():
             assert not np.asarray(result["before_masked"])[absent].any()
             assert not np.asarray(result["after_masked"])[absent].any()
+
+
+def test_models_for_export_answer_as_the_evaluation_counted(spec, process, four_rounds):
+    state, clients, _ = four_rounds
+    trained = types.SimpleNamespace(
+        spec=spec,
+        process=process,
+        federation=support.federation(),
+        invoke=lambda computation, *arguments: computation(*arguments),
+        state=state,
+    )
+
+    def correct(model):
+        hits = support.TEST["y"][
+            np.argmax(model.logits(support.TEST["x"]), axis=1) == support.TEST["y"]
+        ]
+        return np.bincount(hits, minlength=support.NUM_CLASSES)
+
+    if spec.method.has_global_model:
+        counts = process.evaluate_global(state, support.TEST)
+        np.testing.assert_array_equal(
+            correct(export.global_model(trained)), counts["correct"]["head"]
+        )
+    # With two classes, and with a single sample.
+    for client in (0, 2):
+        inputs = clients[client], support.client_data(client, 4, test=support.TEST)
+        trained.personal_inputs = {client: inputs}.get
+        (counts,) = process.evaluate_personal(state, *([each] for each in inputs))
+        model = export.PersonalModels(trained).model(client)
+        np.testing.assert_array_equal(correct(model), counts["after"])
 
 
 def three_rounds(process, used):
