@@ -11,13 +11,13 @@ TEACHER, STUDENT = np.random.default_rng(0).normal(size=(2, 4, 4))
 
 
 def expected(teacher, student, temperature):
-    """KL of the softmaxes of three logits each, sample by sample."""
+    """τ²·KL of the softmaxes of three logits each, sample by sample."""
     terms = []
     for label, *rows in zip(LABELS, teacher, student, strict=True):
         powers = [np.exp(np.delete(row, label) / temperature) for row in rows]
         p, q = (power / power.sum() for power in powers)
         terms.append(np.sum(p * np.log(p / q)))
-    return np.mean(terms)
+    return temperature**2 * np.mean(terms)
 
 
 @pytest.mark.parametrize("temperature", [1.0, 3.0])
@@ -41,7 +41,7 @@ def test_only_the_student_learns_and_only_about_wrong_classes():
         return np.where(true, 0, np.exp(logits / 2))
 
     shares = [powers(v) / powers(v).sum(axis=1, keepdims=True) for v in (STUDENT, TEACHER)]
-    np.testing.assert_allclose(of_student, (shares[0] - shares[1]) / (2 * 4), rtol=1e-6, atol=1e-9)
+    np.testing.assert_allclose(of_student, (shares[0] - shares[1]) * 2 / 4, rtol=1e-6, atol=1e-9)
 
 
 def test_the_logit_of_the_true_class_has_no_influence():

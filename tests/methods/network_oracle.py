@@ -219,7 +219,7 @@ class FedNTD(FedAvg):
 
         def loss(v):
             gap = np.log(target) - np.log(shares(self.logits(v, x, True)))
-            return plain(v) + self.options["beta"] * (target * gap).sum(axis=1).mean()
+            return plain(v) + self.options["beta"] * t**2 * (target * gap).sum(axis=1).mean()
 
         return loss
 

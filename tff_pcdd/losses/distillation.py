@@ -16,7 +16,7 @@ def divergence(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
 def not_true_divergence(
     teacher: tf.Tensor, student: tf.Tensor, labels: tf.Tensor, temperature: float = 1.0
 ) -> tf.Tensor:
-    """Mean KL of two softmaxes over all classes except the true one (FedNTD).
+    """τ² times the mean KL of two softmaxes over all classes except the true one (FedNTD).
 
     Source: Lee et al.: "Preservation of the Global Knowledge by Not-True Distillation in Federated
     Learning", NeurIPS 2022, and its authors' code. The true class has no influence, neither by its
@@ -26,14 +26,14 @@ def not_true_divergence(
         teacher: logits [batch, C].
         student: logits [batch, C].
         labels: [batch] class indices.
-        temperature: τ, by which the logits are divided.
+        temperature: τ, by which the logits are divided. The factor τ² keeps the size of gradients.
 
     Returns:
         Scalar, at least 0; exactly 0 if there are only two classes.
     """
     others = tf.one_hot(labels, student.shape[1], on_value=False, off_value=True, dtype=tf.bool)
     teacher = mask_logits(tf.stop_gradient(teacher) / temperature, others)
-    return divergence(teacher, mask_logits(student / temperature, others))
+    return temperature**2 * divergence(teacher, mask_logits(student / temperature, others))
 
 
 def diversity(noise: tf.Tensor, features: tf.Tensor) -> tf.Tensor:

@@ -23,10 +23,12 @@ in the last round, and 99.9 % for clients that last trained four or more rounds 
 84.7 %.
 
 Departures from the authors' code, which is in FedTorch: the code mixes the outputs of the two
-networks and not their weights, updates α only at the first batch of a round, and adds 0.02·α to its
-gradient. Here, the two gradients are clipped separately, and v_k is trained with the momentum and
-the weight decay of the clients' optimizer.
-"""
+networks and not their weights, updates α only at the first batch of a round, adds 0.02·α to its
+gradient, and moves w first and mixes with the new w; here, as in algorithm 1, both gradients are
+those of the old w. The code and the algorithm weight clients equally (`client_weighting=uniform`);
+the default here is by samples, with which the global model is FedAvg's, as it is in the published
+comparison. Here, the two gradients are clipped separately, and v_k is trained with the momentum and
+the weight decay of the clients' optimizer. """
 
 import dataclasses
 from typing import ClassVar

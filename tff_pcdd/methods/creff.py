@@ -37,6 +37,7 @@ This module follows the authors' code. Departures from it:
   code combines the head with the backbone that results from the round.
 - A client's gradient is that of all its samples of a class, without augmentation; the code takes
   the mean over ten random, augmented batches of 32.
+- The first re-trained head is FedAvg's; in the code, it is a random one of its own.
 - A cohort without samples leaves the re-trained head as it is.
 """
 

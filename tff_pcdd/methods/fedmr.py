@@ -14,10 +14,10 @@ they are chosen once, before the first round: each client is drawn with this pro
 number varies around the share. With μ1 = μ2 = 0 it is FedAvg.
 
 Where the paper is ambiguous, `reading` selects the prototypes that a sample is compared with (the
-formula needs samples of both classes, the text does not). A class has no prototype until a client
-has trained on it. The authors' code contains only the intra-class term, on a different scale
-(`form="code"`).
-"""
+formula needs samples of both classes, the text does not). Standard deviations divide by N - 1 and
+the paper's by N, so M has (N - 1)/N times the paper's entries. A class has no prototype until a
+client has trained on it. The authors' code contains only the intra-class term, on a different scale
+(`form="code"`). """
 
 from __future__ import annotations
 

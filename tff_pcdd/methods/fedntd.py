@@ -3,16 +3,14 @@
 Preservation of the Global Knowledge by Not-True Distillation in Federated Learning; G. Lee, M.
 Jeong, Y. Shin, S. Bae, S.-Y. Yun; NeurIPS 2022.
 
-Differs from FedAvg in a term of the local loss, cross-entropy + β·L_ntd. L_ntd is the mean over
-samples of KL(p_g ‖ p), where p and p_g are the local and the global model's softmax of the logits
-divided by τ, over all classes except the true one. Local training therefore preserves the global
-model's predictions for the other classes, which a client with few classes would otherwise forget.
-The global model is that of the start of the round. With β = 0 it is FedAvg.
+Differs from FedAvg in a term of the local loss, cross-entropy + β·L_ntd. L_ntd is τ² times the mean
+over samples of KL(p_g ‖ p), where p and p_g are the local and the global model's softmax of the
+logits divided by τ, over all classes except the true one. Local training therefore preserves the
+global model's predictions for the other classes, which a client with few classes would otherwise
+forget. The global model is that of the start of the round. With β = 0 it is FedAvg.
 
-As in the authors' code, the term is not multiplied by τ², and the default settings are those of the
-code's configuration, β = τ = 1. Here the global model is always in eval mode; the authors' networks
-have no layers for which this matters.
-"""
+The factor τ² and the default settings, β = τ = 1, are those of the authors' code. Here the global
+model is always in eval mode; the authors' networks have no layers for which this matters. """
 
 from __future__ import annotations
 

@@ -29,6 +29,8 @@ Departures from the authors' code:
   part keeps its initial head.
 - Classes without a global mean feature have no term R; in the code, R is then the distance to the
   client's own mean before training.
+- The quadratic program is solved as it is; the code drops eigenvalues below 0.01 of a matrix with
+  negative ones.
 - The epoch in which the head is trained counts as one of the local epochs. The features are those
   of eval mode, and the momentum and the weight decay are those of the other epochs.
 """

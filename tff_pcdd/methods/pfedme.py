@@ -14,7 +14,11 @@ The personal model is the θ_k with which the client ended its last round, witho
 client that has not trained yet, it is the initial w. The statistics of normalization layers are
 those of θ; w has the same ones, because its own loss is never computed.
 
-Departures from the authors' code: w is trained by the clients' optimizer, with its momentum, weight
+Clients are weighted by samples, as in the authors' code; algorithm 1 weights them equally
+(`client_weighting=uniform`).
+
+Departures from the authors' code: there, clients that are not drawn train too, so that every θ_k
+belongs to the current round; w is trained by the clients' optimizer, with its momentum, weight
 decay and clipping (the published step is that of client_momentum=0 and client_weight_decay=0), and
 the gradient of θ has no additional weight decay, which is 0.001 in the code.
 """

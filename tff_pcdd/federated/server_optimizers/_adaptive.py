@@ -22,6 +22,12 @@ with epy.lazy_imports():
     import tensorflow as tf
 
 
+def beta1_option(default: float) -> Any:
+    """The setting of β1."""
+    text = "β1, decay of the server's mean change."
+    return option(default, text, minimum=0, maximum=0.9999, group=GROUP)
+
+
 @dataclasses.dataclass(frozen=True)
 class Adaptive(ServerOptimizer):
     """m ← β1·m + (1 - β1)·Δ, v by `_square`, w ← w + η·m/(√v + τ).
@@ -31,9 +37,7 @@ class Adaptive(ServerOptimizer):
     """
 
     learning_rate: float = learning_rate_option(0.01)
-    beta1: float = option(
-        0.9, "β1, decay of the server's mean change.", minimum=0, maximum=0.9999, group=GROUP
-    )
+    beta1: float = beta1_option(0.9)
     tau: float = option(
         1e-3,
         "τ, degree of adaptivity: added to the root of the squared changes.",
