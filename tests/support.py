@@ -6,6 +6,7 @@ import json
 from collections import OrderedDict
 
 import numpy as np
+import pytest
 import tensorflow as tf
 
 from tff_pcdd import data, methods
@@ -154,6 +155,23 @@ def assert_trees_equal(a, b):
     tf.nest.assert_same_structure(a, b, check_types=False)
     for left, right in zip(tf.nest.flatten(a), tf.nest.flatten(b), strict=True):
         np.testing.assert_array_equal(np.asarray(left), np.asarray(right))
+
+
+def rare_but(often, cases):
+    """Parameters of a test, of which all but some are checked in `make test-all` only.
+
+    Args:
+        often: the cases that `make test` checks too.
+        cases: all of them; tuples are several parameters.
+    """
+    assert all(case in cases for case in often)
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=() if case in often else pytest.mark.rare,
+        )
+        for case in cases
+    ]
 
 
 def write_image(path, height=12, width=20, value=None):

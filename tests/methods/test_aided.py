@@ -20,7 +20,7 @@ def run(name, **options):
     return support.run_rounds(process, process.initialize(), {}, COHORTS)
 
 
-@pytest.mark.parametrize("base", BASES)
+@pytest.mark.parametrize("base", support.rare_but(["feddc", "moon"], BASES))
 @pytest.mark.integration
 def test_without_the_term_it_is_the_base(simulation, base):
     state, clients, _ = run(base)

@@ -20,12 +20,6 @@ pytestmark = pytest.mark.integration
 COHORTS = [[0, 1, 2], [1, 3, 4], [0, 2, 3], [0, 1, 4]]
 
 
-def each_rarely_but(*often):
-    """All methods, of which those that are not named are checked in `make test-all` only."""
-    assert set(often) <= set(methods.names())
-    return [n if n in often else pytest.param(n, marks=pytest.mark.rare) for n in methods.names()]
-
-
 @pytest.fixture(scope="module", params=methods.names())
 def name(request):
     return request.param
@@ -202,7 +196,9 @@ def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, one_at
 # send nothing, and keep and send more than weights. Other runtimes take most of the time.
 @pytest.mark.parametrize(
     "name",
-    each_rarely_but("fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"),
+    support.rare_but(
+        ["fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"], methods.names()
+    ),
     indirect=True,
     scope="module",
 )

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import tree
 
-from tests import listening
+from tests import listening, support
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -146,7 +146,7 @@ def _train(tmp_path, *flags, **options):
     )
 
 
-@pytest.mark.parametrize("placement", ["driver", "local"])
+@pytest.mark.parametrize("placement", support.rare_but(["local"], ["driver", "local"]))
 def test_own_method_and_own_data(tmp_path, placement):
     (tmp_path / "own_things.py").write_text(textwrap.dedent(_OWN))
     flags = ["--import=own_things", "--algorithm=halved", "--dataset=grid", "--rounds=1"]
@@ -161,7 +161,9 @@ def test_own_method_and_own_data(tmp_path, placement):
 
 @pytest.mark.parametrize(
     "number",
-    [signal.SIGINT, pytest.param(signal.SIGTERM, marks=pytest.mark.rare), signal.SIGKILL],
+    support.rare_but(
+        [signal.SIGINT, signal.SIGKILL], [signal.SIGINT, signal.SIGTERM, signal.SIGKILL]
+    ),
 )
 def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
     flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=2", "--noprogress"]

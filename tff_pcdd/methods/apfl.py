@@ -28,7 +28,7 @@ gradient, and moves w first and mixes with the new w; here, as in algorithm 1, b
 those of the old w. The code and the algorithm weight clients equally (`client_weighting=uniform`);
 the default here is by samples, with which the global model is FedAvg's, as it is in the published
 comparison. Here, the two gradients are clipped separately, and v_k is trained with the momentum and
-the weight decay of the clients' optimizer. """
+the weight decay of the clients' optimizer."""
 
 import dataclasses
 from typing import ClassVar

@@ -17,7 +17,7 @@ Where the paper is ambiguous, `reading` selects the prototypes that a sample is 
 formula needs samples of both classes, the text does not). Standard deviations divide by N - 1 and
 the paper's by N, so M has (N - 1)/N times the paper's entries. A class has no prototype until a
 client has trained on it. The authors' code contains only the intra-class term, on a different scale
-(`form="code"`). """
+(`form="code"`)."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ global model's predictions for the other classes, which a client with few classe
 forget. The global model is that of the start of the round. With β = 0 it is FedAvg.
 
 The factor τ² and the default settings, β = τ = 1, are those of the authors' code. Here the global
-model is always in eval mode; the authors' networks have no layers for which this matters. """
+model is always in eval mode; the authors' networks have no layers for which this matters."""
 
 from __future__ import annotations
 
