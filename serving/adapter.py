@@ -50,6 +50,9 @@ _GRACE_SECONDS = 3
 # Samples that are computed at a time; between them, it is checked whether the answer is too late.
 _CHUNK = 64
 
+# Other letters for the last two of base64.
+_URL_SAFE = str.maketrans("-_", "+/")
+
 # What TensorFlow raises for such files; AssertionError if the variables are those of another model.
 _UNUSABLE = (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError)
 
@@ -223,19 +226,22 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
 
 
 def to_bytes(value: Any, name: str) -> bytes:
-    """The bytes of a JSON value: a string or `{"b64": …}`.
+    """The bytes of a JSON value: a string or `{"b64": …}`, also url-safe or in lines.
 
     Raises:
-        InvalidInput: the value is neither.
+        InvalidInput: the value is neither, or is not base64.
     """
     try:
         if isinstance(value, str):
             return value.encode()
-        (encoded,) = [value["b64"]]
-        return base64.b64decode(encoded, validate=True)
+        encoded = "".join(value["b64"].split()).translate(_URL_SAFE)
     # Among them UnicodeEncodeError, for half of a surrogate pair.
-    except (KeyError, TypeError, ValueError):
+    except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidInput(f'{name}: not all values are strings or {{"b64": …}}') from None
+    try:
+        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
+    except ValueError as error:
+        raise InvalidInput(f"{name}: a value of b64 is not base64: {error}") from None
 
 
 def _printable(text: str) -> str:

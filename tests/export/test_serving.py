@@ -198,6 +198,17 @@ def test_newest_version_with_integer_float_and_text_inputs(client):
     )  # fmt: skip
 
 
+def test_base64_may_be_url_safe_and_in_lines(client):
+    text = "<<???>>" * 20
+    plain, url_safe = base64.encodebytes(text.encode()), base64.urlsafe_b64encode(text.encode())
+    assert b"\n" in plain.strip() and b"-" in url_safe and b"=" in url_safe
+    encoded = [plain.decode(), url_safe.decode().rstrip("=")]
+    inputs = [{"b64": value} for value in encoded]
+    body = {"signature_name": "of_texts", "inputs": inputs}
+    status, answer = client.predict("sums", body)
+    assert (status, answer["outputs"]["length"]) == (200, [len(text)] * 2)
+
+
 def test_no_samples_have_no_answers(client):
     assert client.predict("global", {"instances": []}) == (200, {"predictions": []})
     status, answer = client.predict("sums", {"signature_name": "of_texts", "inputs": []})
@@ -242,7 +253,11 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("sums", {"instances": [[-1, 1]]}, "whole numbers from 0 to 255"),
         ("sums", {"instances": [[1, "2"]]}, "whole numbers from 0 to 255"),
         ("sums", {**_TEXTS, "instances": [3]}, "texts: not all values are strings or"),
-        ("global", {**_BYTES, "instances": [{"b64": "%"}]}, "image_bytes: not all values are"),
+        (
+            "global",
+            {**_BYTES, "instances": [{"b64": "%"}]},
+            "image_bytes: a value of b64 is not base64: ",
+        ),
         ("global", {**_BYTES, "instances": [{"b64": 7}]}, "image_bytes: not all values are"),
         ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
         ("sums", {**_NUMBERS, "instances": [1e39]}, "numbers of at most 3.4e+38"),

@@ -77,7 +77,7 @@ def test_summary_of_a_federation_with_gaps(federation):
             data.ClientIndices("none", np.empty(0, np.int64), np.empty(0, np.int64)),
         ),
         class_names=("\n", "a|b", *federation.class_names[2:]),
-        notes={"empty_users": 4},
+        notes={"empty_users": 4, "duplicates_in_both_parts": 3, "sites_left_out": 1},
     )
     absent = (gaps.class_counts().sum(axis=0) == 0).sum()
     assert absent
@@ -87,6 +87,8 @@ def test_summary_of_a_federation_with_gaps(federation):
         "- 1 clients have no test samples and do not count in PA",
         f"- {absent} classes have no training samples",
         "- 4 empty users were left out",
+        "- 3 duplicates in both parts are used as they are",
+        "- 1 sites were left out",
     ):
         assert line in report
     table = table_rows(report)

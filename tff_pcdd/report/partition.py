@@ -121,6 +121,12 @@ def _cell(name: str) -> str:
     return tables.escape(name if name.strip() else repr(name))
 
 
+def _note(name: str) -> str:
+    text = name.replace("_", " ").removesuffix(" left out")
+    done = "are used as they are" if text.startswith("duplicates") else "were left out"
+    return f"{text} {done}"
+
+
 def _warnings(federation, counts, tests, held_out) -> list[str]:
     """Clients and classes without samples, and what was left out, as a list."""
     found = {
@@ -130,10 +136,7 @@ def _warnings(federation, counts, tests, held_out) -> list[str]:
         "classes have no held-out samples and do not count in va_balanced": (
             (held_out == 0).sum() if held_out.any() else 0
         ),
-        **{
-            f"{name.replace('_', ' ').removesuffix(' left out')} were left out": number
-            for name, number in federation.notes.items()
-        },
+        **{_note(name): number for name, number in federation.notes.items()},
     }
     lines = [f"- {number} {text}" for text, number in found.items() if number]
     return ["", *lines] if lines else []

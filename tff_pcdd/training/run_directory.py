@@ -294,11 +294,12 @@ def read_config(
     imports.warn_of_changes(Path(run_dir), saved)
     unknown = sorted(named.keys() - given.keys())
     if unknown and not signature.is_signed(Path(run_dir), named):
+        elsewhere = "" if os.path.isabs(named[unknown[0]]) else ", or in another working directory"
         raise SettingError(
             unknown[0],
             named[unknown[0]],
             f"is not followed, because {CONFIG} in {run_dir} names it and was not written by this "
-            f"user on this machine; to use it, give {unknown[0]} again",
+            f"user on this machine{elsewhere}; to use it, give {unknown[0]} again",
         )
     return config
 

@@ -94,7 +94,9 @@ class ImageListSource(ImageSource, DirectorySource):
         missing = []
         for name in names:
             place, file = os.path.split(name)
-            if os.path.isabs(name) or os.pardir in name.split(os.sep):
+            if os.path.isabs(name):
+                raise DataError(f"{table} lists {name!r}; paths must be relative to {base}")
+            if os.pardir in name.split(os.sep):
                 raise DataError(f"{table} lists {name!r}, which is not a path below {base}")
             if place not in listings:
                 listings[place] = _listing(base / place, root, table)

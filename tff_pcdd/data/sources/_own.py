@@ -212,7 +212,11 @@ class OwnSource(DataSource):
         in_test = self._in_test(samples, y, sites)
         for part, chosen in (("training", ~in_test), ("test", in_test)):
             if not chosen.any():
-                raise DataError(f"{place}: there are no {part} samples")
+                raise DataError(
+                    f"{place}: there are no {part} samples; name the part of each sample in the "
+                    "data, or let test_fraction choose among those of each site, which needs at "
+                    "least two of a class"
+                )
         notes = dict(samples.notes)
         notes |= warn_of_duplicates(
             place,
