@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from publication import overview, provenance
+from publication import guide, overview, provenance
 from publication.federation_tables import BELOW, CHANCE, has_long_tail
 from publication.published import (
     CLAIMS_PAGE,
@@ -25,11 +25,16 @@ held-out training samples by the same rule, and then compared on other seeds. Fu
 - one for [each federation](#federations), with all accuracies, costs and settings, and why methods
   fail;{pages}
 
-`tasks.report` makes these pages from the files in the folder `{folder}`."""
+`python -m publication` makes these pages from the files in the folder `{folder}`."""
 _RANKS = "\n- [ranks]({folder}/{page}) of the methods by GA and PA, with tests;"
 _CLAIMS = "\n- [what the papers claim]({folder}/{page}), and what of it was seen here."
 
-# Enough to read the first table.
+_GUIDE = """\
+Tune FedAvg's learning rate first; then try what this table names. Numbers are percentage points
+gained over tuned FedAvg, on the federations where clients are such: the smallest and the greatest
+of the means over seeds. Other data may rank methods otherwise."""
+
+# Enough to read the next table.
 _MEASURES = """\
 GA is the accuracy of the global model on the whole test set. PA is the accuracy of a client's
 personal model on the client's own test samples, averaged over clients: before any local step, or
@@ -122,7 +127,8 @@ def document(
     intro = _INTRO.format(folder=folder, pages=pages)
     parts = ["# All methods, tuned with the same budget", intro]
     if published:
-        parts += ["## In one minute", _MEASURES, _basis(published)]
+        parts += ["## In one minute", _GUIDE, guide.table(published)]
+        parts += ["### The three best", _MEASURES, _basis(published)]
         parts += [overview.in_short(published)]
         if rankings:
             parts += [_SORTED.format(folder=folder, page=RANKS_PAGE)]

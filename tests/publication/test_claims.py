@@ -284,15 +284,13 @@ def test_figures_of_the_paragraphs_are_in_the_table_or_were_published():
 
 
 def test_figures_of_the_guide_are_in_the_tables():
-    """Also those that README repeats; figures that other paragraphs give do not count."""
+    """Figures that other paragraphs give do not count."""
     notes, tables = read_notes(), read_pages()
     explanations = (text for group in notes.explanations.values() for text in group.values())
     texts = (*notes.texts.values(), *notes.remarks.values(), *notes.claims.values())
     for text in (*texts, *explanations):
         tables = tables.replace(text.strip(), "")
-    readme = (ROOT / "README.md").read_text(encoding="utf-8")
-    guide = readme[readme.index("## Which method?") : readme.index("## Your own data")]
     known = set(re.findall(r"\d+\.\d+", tables))
-    for name, text in {**notes.texts, "README": guide}.items():
+    for name, text in notes.texts.items():
         lacking = [figure for figure in re.findall(r"\d+\.\d+", text) if figure not in known]
         assert not lacking, (name, lacking)

@@ -1,0 +1,122 @@
+"""The table of README and of the main page that says which method to take: gains over FedAvg."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Sequence
+from typing import NamedTuple
+
+from publication import overview
+from publication.federation_tables import SAME_TAIL, has_long_tail
+from publication.published import Published
+from tff_pcdd import tables
+from tff_pcdd.tables import BASELINE
+
+
+class Gain(NamedTuple):
+    """What a method gains over tuned FedAvg.
+
+    Attributes:
+        text: names the method; `{gain}` is replaced by the range over federations.
+        method: its name.
+        column: the accuracy of the method.
+        baseline: the accuracy of FedAvg, if it is another column.
+        fits: the federations.
+        averaged: whether the mean over the federations is what counts.
+    """
+
+    text: str
+    method: str
+    column: str
+    fits: Callable[[Published], bool]
+    baseline: str = ""
+    averaged: bool = False
+
+
+def _few_classes(published: Published) -> bool:
+    return published.record["settings"].get("partition") == "class"
+
+
+# FedBN's global model is that of FedAvg with equal weights: the network has no normalization.
+_EQUAL = "equal weights (`--client_weighting=uniform`): {gain}"
+_AFTER = "FedAvg's, after local training"
+_LIGHT = Gain("**FedDecorr**: {gain}", "feddecorr", "ga_final", lambda _: True, averaged=True)
+_ANY = Gain("**CCVR**: {gain}", "ccvr", "ga_final", lambda _: True, averaged=True)
+ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
+    (
+        "have few classes each",
+        [Gain("**CCVR**: {gain}", "ccvr", "ga_final", _few_classes)],
+        [
+            _AFTER,
+            Gain(
+                "without it **CCVR**'s that answers with own classes only: {gain}",
+                "ccvr",
+                "pa_before_masked_final",
+                _few_classes,
+            ),
+        ],
+    ),
+    (
+        "share a long tail, and all classes matter",
+        [
+            Gain("**CCVR**: {gain}", "ccvr", "ga_final", has_long_tail),
+            Gain("without extra traffic **FedETF**: {gain}", "fedetf", "ga_final", has_long_tail),
+            Gain(_EQUAL, "fedbn", "ga_final", has_long_tail),
+        ],
+        [
+            Gain(
+                "**FedRoD**'s, without local training: {gain}",
+                "fedrod",
+                "pa_before_final",
+                has_long_tail,
+                baseline="pa_final",
+            )
+        ],
+    ),
+    (
+        "share a long tail, as new data do",
+        [Gain(_EQUAL, "fedbn", SAME_TAIL, has_long_tail)],
+        ["**FedRoD**'s"],
+    ),
+    ("may send nothing but weights", [_LIGHT], [_AFTER]),
+    ("are of unknown kind", [_ANY], [_AFTER]),
+)
+
+
+def table(published: Sequence[Published]) -> str:
+    """What to take for which clients, in Markdown.
+
+    Args:
+        published: the federations of the comparison; averages are over those on which most methods
+            were compared.
+    """
+    lines = [["your clients", "one model for all", "a model for each client"]]
+    for clients, *answers in ROWS:
+        lines.append([clients, *(_answer(answer, published) for answer in answers)])
+    return tables.table(lines)
+
+
+def _answer(parts: Sequence[Gain | str], published: Sequence[Published]) -> str:
+    texts = [part if isinstance(part, str) else _filled(part, published) for part in parts]
+    return "; ".join(texts)
+
+
+def _filled(gain: Gain, published: Sequence[Published]) -> str:
+    among = overview.complete(published) if gain.averaged else published
+    found = [gains(one, gain) for one in among if gain.fits(one)]
+    means = [statistics.fmean(values) for values in found if values]
+    if not means:
+        return gain.text.format(gain=tables.NO_VALUE)
+    low, high = (f"{round(value):+d}" for value in (min(means), max(means)))
+    text = low if low == high else f"{low} to {high}"
+    if gain.averaged:
+        text = f"{statistics.fmean(means):+.1f} on average, {text}"
+    return gain.text.format(gain=text)
+
+
+def gains(published: Published, gain: Gain) -> list[float]:
+    """The differences to FedAvg's run with the same seed, in percentage points."""
+    return tables.differences(
+        published.by_seed(gain.method, gain.column),
+        published.by_seed(BASELINE, gain.baseline or gain.column),
+    )

@@ -1,0 +1,64 @@
+"""The table of README: gains over tuned FedAvg."""
+
+import csv
+import statistics
+
+from publication import claims, guide, published
+from tests.cli.conftest import ROOT
+
+FOLDER = ROOT / "docs" / "comparison"
+
+
+def table():
+    notes = published.read_notes(FOLDER)
+    return guide.table(claims.federations(published.read(FOLDER, notes), notes))
+
+
+def rows(federation):
+    """The final runs of a federation, by method and seed."""
+    with open(FOLDER / federation / "final.csv", newline="", encoding="utf-8") as file:
+        return {(row["algorithm"], row["seed"]): row for row in csv.DictReader(file)}
+
+
+def gain(federation, method, column, baseline=None):
+    found = rows(federation)
+    return statistics.fmean(
+        float(row[column]) - float(found["fedavg", seed][baseline or column])
+        for (name, seed), row in found.items()
+        if name == method
+    )
+
+
+def test_readme_and_the_main_page_have_it():
+    text = table()
+    assert text in (ROOT / "README.md").read_text(encoding="utf-8")
+    assert text in (ROOT / "docs" / "comparison.md").read_text(encoding="utf-8")
+
+
+def test_gains_are_those_of_the_files():
+    few = ("digits_p10c2", "digits_p5c2", "fashion_p10c2", "cifar10_p10c2", "cifar10_p50c2")
+    tails = "fashion_lt", "cifar10_lt"
+    ranked = (*few[:3], "fashion_dir0.1", "leaf_digits", *tails)
+
+    def among(federations, *arguments):
+        return [gain(one, *arguments) for one in federations]
+
+    def span(values):
+        return f"{round(min(values)):+d} to {round(max(values)):+d}"
+
+    own, rod = among(few, "ccvr", "pa_before_masked_final"), ("pa_before_final", "pa_final")
+    expected = [
+        f"**CCVR**: {span(among(few, 'ccvr', 'ga_final'))} ",
+        f"own classes only: {span(own)} ",
+        f"**CCVR**: {span(among(tails, 'ccvr', 'ga_final'))};",
+        f"**FedETF**: {span(among(tails, 'fedetf', 'ga_final'))};",
+        f"uniform`): {span(among(tails, 'fedbn', 'ga_final'))} ",
+        f"**FedRoD**'s, without local training: {span(among(tails, 'fedrod', *rod))} ",
+        f"uniform`): {span(among(tails, 'fedbn', 'va_best'))} ",
+    ]
+    for method, name in (("feddecorr", "FedDecorr"), ("ccvr", "CCVR")):
+        values = among(ranked, method, "ga_final")
+        mean = statistics.fmean(values)
+        expected.append(f"**{name}**: {mean:+.1f} on average, {span(values)} ")
+    for part in expected:
+        assert part in table(), part
