@@ -3,7 +3,7 @@
 #     docker build --tag tff_pcdd .                              # for processors
 #     docker build --tag tff_pcdd:gpu --build-arg GPU=1 .        # for NVIDIA GPUs; run it with --gpus=all
 #     docker run --rm -v "$PWD/runs:/runs" tff_pcdd \
-#         tff-pcdd-train --algorithm=fedgela --output_dir=/runs/mine
+#         tff-pcdd train --algorithm=fedgela --output_dir=/runs/mine
 
 FROM python:3.13-slim AS base
 RUN apt-get update \
@@ -16,8 +16,8 @@ WORKDIR /opt/tff_pcdd
 COPY . .
 RUN make install GPU=$GPU
 ENV PATH=/opt/tff_pcdd/.venv/bin:$PATH
-# Ray wants tff-pcdd-train on PATH; see docs/how-to/many_machines.md.
+# Ray wants tff-pcdd on PATH; see docs/how-to/many_machines.md.
 RUN useradd --create-home user && mkdir /runs && chown user /runs
 USER user
 WORKDIR /runs
-CMD ["tff-pcdd-train", "--help"]
+CMD ["tff-pcdd", "--help"]

@@ -113,7 +113,8 @@ def _own(target: str) -> str | None:
 
 
 def _part(module: str) -> str:
-    return module.partition(".")[0]
+    part = module.partition(".")[0]
+    return "cli" if part == "__main__" else part
 
 
 def _imports_of(root: str) -> Iterator[tuple[str, _Import]]:

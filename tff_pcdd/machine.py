@@ -50,9 +50,14 @@ def cpu_flags() -> frozenset[str]:
     return frozenset(next(flags, ()))
 
 
+def has_gpu_driver() -> bool:
+    """Whether the system has a driver for NVIDIA's GPUs."""
+    return any(map(os.path.exists, _GPU_DRIVERS))
+
+
 def _gpu_capabilities() -> list[tuple[int, int]]:
     """The compute capabilities of the GPUs that TensorFlow uses."""
-    if not any(map(os.path.exists, _GPU_DRIVERS)):
+    if not has_gpu_driver():
         return []
     details = map(tf.config.experimental.get_device_details, tf.config.get_visible_devices("GPU"))
     return [each.get("compute_capability", (0, 0)) for each in details]

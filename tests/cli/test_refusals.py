@@ -408,12 +408,12 @@ def test_in_a_process_of_its_own(flags, message, call, tmp_path):
 
 
 @pytest.mark.integration
-def test_a_console_script_has_its_own_name_in_messages():
-    code = "import sys; sys.argv[0] = '/bin/tff-pcdd-train'; from tff_pcdd.cli import train; "
-    command = [sys.executable, "-c", code + "train.run()", "--rounds=0"]
+def test_programs_of_the_console_script_have_their_own_names_in_messages():
+    code = "import sys; sys.argv[0] = '/bin/tff-pcdd'; from tff_pcdd.cli import front_door; "
+    command = [sys.executable, "-c", code + "front_door.run()", "train", "--rounds=0"]
     result = subprocess.run(command, capture_output=True, text=True)
     message = "--rounds=0: must be at least 1"
-    check((result.returncode, result.stdout, result.stderr), "tff-pcdd-train", message)
+    check((result.returncode, result.stdout, result.stderr), "train", message)
 
 
 @pytest.mark.integration

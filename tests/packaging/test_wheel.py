@@ -123,12 +123,12 @@ print(json.dumps({
 
 
 def test_train_and_export(command):
-    directory = command("tff-pcdd-train", "--algorithm=fedgela", *_TINY, "--output_dir=run")
+    directory = command("tff-pcdd", "train", "--algorithm=fedgela", *_TINY, "--output_dir=run")
     summary = json.loads((directory / "run" / "summary.json").read_text())
     assert 0 <= summary["ga_final"] <= 100
     assert (directory / "run" / "report.html").is_file()
 
-    command("tff-pcdd-export", "--run_dir=run", "--export_dir=out", "--clients=1")
+    command("tff-pcdd", "export", "--run_dir=run", "--export_dir=out", "--clients=1")
     for name in ("global", "personal/1"):
         assert (directory / "out" / name / "1" / "saved_model.pb").is_file()
 
@@ -136,12 +136,12 @@ def test_train_and_export(command):
 @pytest.mark.rare
 def test_compare(command):
     flags = ("--algorithms=fedavg,fedgela", *_TINY, "--projection_dim=16")
-    directory = command("tff-pcdd-compare", *flags, "--output_dir=comparison")
+    directory = command("tff-pcdd", "compare", *flags, "--output_dir=comparison")
     rows = (directory / "comparison" / "comparison.csv").read_text().splitlines()
     assert len(rows) == 3
     assert (directory / "comparison" / "comparison.png").is_file()
 
 
-@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report"])
+@pytest.mark.parametrize("name", ["partition", "sweep", "evaluate", "report", "doctor"])
 def test_other_commands_start(command, name):
-    command(f"tff-pcdd-{name}", "--help")
+    command("tff-pcdd", name, "--help")

@@ -1,4 +1,4 @@
-"""Command-line programs: `python -m tasks.NAME` in a clone, `tff-pcdd-NAME` when installed."""
+"""Command-line programs: `python -m tasks.NAME` in a clone, `tff-pcdd NAME` when installed."""
 
 import os
 import sys

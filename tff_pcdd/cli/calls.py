@@ -103,7 +103,7 @@ def describe_machine() -> dict[str, Any]:
         "system": platform.platform(terse=True),
         "date": datetime.date.today().isoformat(),
         "version": __version__,
-        "commit": _commit(),
+        "commit": commit(),
         "python": platform.python_version(),
         "tensorflow": stack.version("tensorflow"),
         "tensorflow_federated": stack.version("tensorflow-federated"),
@@ -112,7 +112,7 @@ def describe_machine() -> dict[str, Any]:
     }
 
 
-def _commit() -> str | None:
+def commit() -> str | None:
     """The commit of the clone that this package lies in, and whether files differ from it."""
     git = ("git", "-C", str(Path(__file__).parent))
     try:

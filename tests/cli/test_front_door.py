@@ -1,0 +1,134 @@
+"""`tff-pcdd`, or `python -m tff_pcdd`: one command for all programs, and what a machine has."""
+
+import platform
+import re
+import socket
+
+import pytest
+
+from tff_pcdd import __version__, machine, stack
+from tff_pcdd.cli import doctor, front_door
+from tff_pcdd.runtime import launcher
+
+
+def called(capsys, *arguments):
+    """Status, output and errors."""
+    capsys.readouterr()
+    try:
+        front_door.run(["/bin/tff-pcdd", *arguments])
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    return (status, *capsys.readouterr())
+
+
+@pytest.mark.parametrize("arguments", [(), ("--help",), ("help",)])
+def test_it_lists_its_programs(arguments, capsys):
+    status, out, err = called(capsys, *arguments)
+    assert (status, err) == (0, "")
+    assert re.findall(r"^  (\w+) +[A-Z].*\.$", out, re.M) == [*front_door.PROGRAMS]
+
+
+def test_versions(capsys):
+    status, out, _ = called(capsys, "--version")
+    assert status == 0
+    assert out.startswith(f"tff_pcdd {__version__}")
+    assert f"Python {platform.python_version()}, TensorFlow {stack.version('tensorflow')}" in out
+    assert "TensorFlow Federated 0.87.0" in out
+
+
+def test_a_name_that_is_none_of_them(capsys):
+    status, _, err = called(capsys, "trian")
+    assert status == 2
+    assert err.startswith("tff-pcdd: error: trian: choose one of train, compare,")
+    assert err.endswith("; did you mean train?\n")
+
+
+def test_arguments_are_passed_on(capsys, monkeypatch):
+    seen = []
+    from tff_pcdd.cli import compare
+
+    monkeypatch.setattr(compare, "run", lambda: seen.append(front_door.sys.argv))
+    monkeypatch.setattr(front_door.sys, "argv", [])
+    assert called(capsys, "compare", "--seeds=0,1")[0] == 0
+    assert seen == [["compare", "--seeds=0,1"]]
+
+
+def diagnosed(capsys, *arguments):
+    capsys.readouterr()
+    try:
+        doctor.run(["doctor", *arguments])
+        status = 0
+    except SystemExit as end:
+        status = end.code
+    return (status, *capsys.readouterr())
+
+
+@pytest.fixture
+def well(monkeypatch):
+    """A machine on which nothing is wrong."""
+    monkeypatch.setattr(doctor, "_devices", lambda: doctor.Finding(doctor.OK, "no GPU"))
+    monkeypatch.setattr(doctor, "_MEMORY", 0)
+    monkeypatch.setattr(doctor, "_DISK", 0)
+
+
+def test_a_machine_on_which_nothing_is_wrong(well, capsys):
+    status, out, _ = diagnosed(capsys)
+    assert status == 0
+    assert {line[:2] for line in out.splitlines()} <= {"ok", "--"}
+
+
+def test_a_package_that_is_missing(well, capsys, monkeypatch):
+    versions = {"tensorflow": "2.21.0", "tf-keras": "2.21.0"}
+    monkeypatch.setattr(stack, "version", versions.get)
+    status, out, _ = diagnosed(capsys)
+    assert status == 1
+    assert "\n!! found tensorflow-federated (missing)" in out
+    assert "\n-- no Ray, which --runtime=ray needs: make install-ray" in out
+    assert "TensorFlow Federated missing" in out
+
+
+def test_a_gpu_that_tensorflow_does_not_see(capsys, monkeypatch):
+    import tensorflow as tf
+
+    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
+    for driver, state in ((False, doctor.OK), (True, doctor.WRONG)):
+        monkeypatch.setattr(machine, "has_gpu_driver", lambda driver=driver: driver)
+        found = doctor._devices()
+        assert found.state == state
+        assert ("make install GPU=1" in found.text) == driver
+
+
+@pytest.mark.parametrize(
+    ("where", "name", "value", "line"),
+    [
+        (doctor, "_MEMORY", 10**6, "of memory; TensorFlow and TFF need 1000000 GiB"),
+        (doctor, "_DISK", 10**9, "; runs need 1000000000 GiB or more"),
+    ],
+)
+def test_too_little_of_something(well, where, name, value, line, capsys, monkeypatch):
+    monkeypatch.setattr(where, name, value)
+    status, out, _ = diagnosed(capsys)
+    assert status == 1
+    (wrong,) = [found for found in out.splitlines() if found.startswith("!! ")]
+    assert line in wrong
+
+
+def test_what_only_some_need(well, capsys, monkeypatch):
+    monkeypatch.setattr(machine, "slow_bfloat16", lambda gpus: "the processor is old")
+    monkeypatch.setattr(launcher, "can_isolate", lambda: False)
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        monkeypatch.setattr(doctor, "_PORT", taken.getsockname()[1])
+        status, out, _ = diagnosed(capsys)
+    assert status == 0
+    assert "\n-- the processor is old; keep --precision=float32" in out
+    assert "\n-- the kernel grants no network of its own" in out
+    assert "Address already in use; choose another: make serve PORT=…" in out
+
+
+def test_it_has_help_and_no_flags(capsys):
+    status, out, _ = diagnosed(capsys, "--help")
+    assert status == 0
+    assert "tff-pcdd doctor" in out
+    expected = (2, "", "doctor: error: --fast: there are no flags but --help\n")
+    assert diagnosed(capsys, "--fast") == expected

@@ -1,0 +1,6 @@
+"""`python -m tff_pcdd`; see `tff_pcdd.cli.front_door`."""
+
+from tff_pcdd.cli.front_door import run
+
+if __name__ == "__main__":
+    run()

@@ -1,0 +1,68 @@
+"""Runs the programs of tff_pcdd.
+
+    tff-pcdd train --algorithm=fedgela --dataset=digits --output_dir=runs/fedgela
+
+does what `python -m tasks.train` does in a clone.
+"""
+
+from __future__ import annotations
+
+import importlib
+import platform
+import sys
+from collections.abc import Sequence
+from typing import NoReturn
+
+from tff_pcdd import __version__, stack
+from tff_pcdd.cli import calls
+from tff_pcdd.errors import one_of, shown
+
+PROGRAMS = ("train", "compare", "sweep", "evaluate", "export", "report", "partition", "doctor")
+
+
+def run(argv: Sequence[str] | None = None) -> None:
+    """Entry point of the console script.
+
+    Args:
+        argv: the name of the script, that of a program, and its arguments.
+
+    Raises:
+        SystemExit: there is no such program, or the program ends with a status.
+    """
+    arguments = list(sys.argv if argv is None else argv)[1:]
+    if not arguments or arguments[0] in ("-h", "--help", "help"):
+        print(_help())
+    elif arguments[0] == "--version":
+        print(version())
+    elif arguments[0] in PROGRAMS:
+        # Programs name themselves as in a clone, and know by sys.argv that the process is theirs.
+        sys.argv = arguments
+        importlib.import_module(f"tff_pcdd.cli.{arguments[0]}").run()
+    else:
+        _fail(arguments[0])
+
+
+def _help() -> str:
+    lines = ["usage: tff-pcdd PROGRAM --FLAG=VALUE …", ""]
+    for name in PROGRAMS:
+        text = importlib.import_module(f"tff_pcdd.cli.{name}").__doc__ or ""
+        lines.append(f"  {name:<10} {text.splitlines()[0]}")
+    return "\n".join([*lines, "", "tff-pcdd PROGRAM --help lists flags; tff-pcdd --version"])
+
+
+def version() -> str:
+    """The versions of the package and of what it computes with, and the commit of a clone."""
+    commit = calls.commit()
+    packages = {
+        "Python": platform.python_version(),
+        "TensorFlow": stack.version("tensorflow"),
+        "tf-keras": stack.version("tf-keras"),
+        "TensorFlow Federated": stack.version("tensorflow-federated"),
+    }
+    found = ", ".join(f"{package} {number or 'missing'}" for package, number in packages.items())
+    return f"tff_pcdd {__version__}{f' (commit {commit})' if commit else ''}\n{found}"
+
+
+def _fail(name: str) -> NoReturn:
+    print(f"tff-pcdd: error: {shown(name)}: {one_of(name, PROGRAMS)}", file=sys.stderr)
+    sys.exit(2)
