@@ -43,6 +43,12 @@ def test_paths_stay_in_the_directory(root, path):
     _refused(root, f"lists '{path}', which is not a path below {root}")
 
 
+def test_absolute_paths_in_the_directory(root):
+    _list(root, root / "train" / "a.JPEG")
+    loaded = sources.create("imagenet_lt", data_dir=str(root)).load(LoadRequest())
+    assert loaded.train.x.tolist() == [os.fsencode(root / "train" / "a.JPEG")]
+
+
 def test_links_stay_in_the_directory(root):
     (root / "train" / "c.JPEG").symlink_to(root / "train" / "a.JPEG")
     _list(root, "train/c.JPEG")
