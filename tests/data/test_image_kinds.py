@@ -153,6 +153,7 @@ def deep_color():
         ("x.webp", content(picture(0), "WEBP")[:60], "is a WebP image that is broken"),
         ("x.bmp", content(picture(0), "BMP")[:99], "is broken: not a whole image"),
         ("x.dcm", bytes(128) + b"DICM", "is a DICOM file; convert it to PNG with the window"),
+        ("x.DCM", b"\x08\0\x05\0old", "is a DICOM file; convert it"),
         ("IM0001", bytes(128) + b"DICM", "is a DICOM file; convert it to PNG with"),
         ("x.heic", b"\0\0\0\x18ftypheic" + bytes(99), "is an HEIC image, not JPEG, PNG, TIFF"),
         ("x.jpg", b"\0\0\0\x0cjP  \r\n", "is a JPEG 2000 image, not JPEG"),
@@ -298,6 +299,17 @@ def test_notes_that_only_some_viewers_read_are_named(tmp_path, warnings_again):
 )
 def test_damaged_exif_data_say_nothing(found):
     assert int(image_headers.orientation(tf.constant(found))) == 1
+
+
+def test_exif_data_with_any_damage_say_something():
+    found = content(picture(0), "JPEG", exif=held(6))[:120]
+    draw = np.random.default_rng(0)
+    read = tf.function(image_headers.orientation, input_signature=[tf.TensorSpec([], tf.string)])
+    for _ in range(200):
+        damaged = bytearray(found[: draw.integers(len(found))] + found)
+        for place in draw.integers(2, len(damaged), 4):
+            damaged[place] = draw.integers(256)
+        assert 1 <= int(read(bytes(damaged))) <= 8
 
 
 def test_other_exif_data_and_markers_before_them():

@@ -124,10 +124,10 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
     except Image.DecompressionBombError:
         return f"has more pixels than max_image_pixels={max_pixels} allows"
     except OSError as error:
-        return getattr(error, "strerror", None) or what_it_is(start)
+        return getattr(error, "strerror", None) or what_it_is(start, path)
     # Pillow's decoders raise many kinds of errors for damaged headers.
     except Exception:
-        return what_it_is(start)
+        return what_it_is(start, path)
 
 
 def _too_large(size: tuple[int, int], max_pixels: int) -> str:
@@ -209,11 +209,12 @@ def as_png(path: str, channels: int) -> bytes:
     return content.getvalue()
 
 
-def what_it_is(start: bytes) -> str:
-    """What a file is that cannot be read, by its first bytes."""
+def what_it_is(start: bytes, path: str) -> str:
+    """What a file is that cannot be read, by its first bytes and, for DICOM, its name."""
     if not start:
         return "the file is empty"
-    if _starts(start, "a DICOM file"):
+    # Old DICOM files begin with any bytes.
+    if _starts(start, "a DICOM file") or path.lower().endswith((".dcm", ".dicom")):
         return _DICOM
     for place, magic, what in image_headers.OTHERS:
         if start[place:].startswith(magic):
