@@ -29,6 +29,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
 import connections
+import images
 import kserve
 import numpy as np
 import tensorflow as tf
@@ -50,7 +51,7 @@ _GRACE_SECONDS = 3
 # Samples that are computed at a time; between them, it is checked whether the answer is too late.
 _CHUNK = 64
 
-# Other letters for the last two of base64.
+# The characters of base64 for URLs, and the usual ones.
 _URL_SAFE = str.maketrans("-_", "+/")
 
 # What TensorFlow raises for such files; AssertionError if the variables are those of another model.
@@ -126,7 +127,10 @@ class SavedModel(kserve.Model):
             # A whole request of small images may need a thousand times its own memory.
             for start in range(0, len(samples), _CHUNK):
                 check()
-                answers = signature(**{name: batch[start : start + _CHUNK]})
+                part = batch[start : start + _CHUNK]
+                if name == "image_bytes":
+                    part = self._readable(part.numpy(), start)
+                answers = signature(**{name: part})
                 for key, value in answers.items():
                     outputs[key] += to_json(value)
         except tf.errors.InvalidArgumentError as error:
@@ -137,6 +141,26 @@ class SavedModel(kserve.Model):
             return {"outputs": outputs}
         rows = zip(*outputs.values(), strict=True)
         return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+
+    def _readable(self, files: Sequence[bytes], first: int) -> tf.Tensor:
+        """Image files that the model reads, a string tensor.
+
+        Args:
+            files: image files of any kind.
+            first: position of the first file in the request.
+
+        Raises:
+            InvalidInput: a file is broken.
+        """
+        stored = self._model.signatures["serving_default"].structured_input_signature[1]
+        channels = next(iter(stored.values())).shape[-1]
+        read = []
+        for number, file in enumerate(files, first):
+            try:
+                read.append(images.as_read_by_models(file, channels))
+            except ValueError as error:
+                raise InvalidInput(f"image_bytes[{number}]: {error}") from None
+        return tf.constant(read, tf.string)
 
 
 def parse_json(body: bytes) -> Any:
@@ -234,14 +258,16 @@ def to_bytes(value: Any, name: str) -> bytes:
     try:
         if isinstance(value, str):
             return value.encode()
-        encoded = "".join(value["b64"].split()).translate(_URL_SAFE)
+        (encoded,) = [value["b64"]]
     # Among them UnicodeEncodeError, for half of a surrogate pair.
     except (AttributeError, KeyError, TypeError, ValueError):
         raise InvalidInput(f'{name}: not all values are strings or {{"b64": …}}') from None
     try:
-        return base64.b64decode(encoded + "=" * (-len(encoded) % 4), validate=True)
-    except ValueError as error:
-        raise InvalidInput(f"{name}: a value of b64 is not base64: {error}") from None
+        # Encoders wrap lines, and those for URLs use other characters and no padding.
+        digits = "".join(encoded.split()).translate(_URL_SAFE).rstrip("=")
+        return base64.b64decode(digits + "=" * (-len(digits) % 4), validate=True)
+    except (AttributeError, TypeError, ValueError):
+        raise InvalidInput(f"{name}: a value of b64 is not base64") from None
 
 
 def _printable(text: str) -> str:

@@ -15,6 +15,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+import images
 from kserve.errors import InvalidInput
 from PIL import Image
 
@@ -22,11 +23,6 @@ from PIL import Image
 _CLOSED = "/v2/repository"
 _MEGA = 1_000_000
 _BUSY = "too many requests are waiting; try again later"
-# What exported models decode. Each frame of a GIF file has a size of its own, which only decoding
-# shows.
-_FORMATS = ("JPEG", "PNG", "BMP")
-# Pillow would warn of large images itself; they are counted below, and never decoded here.
-Image.MAX_IMAGE_PIXELS = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -85,13 +81,13 @@ class Limits:
         pixels = 0
         for number, file in enumerate(files):
             try:
-                with Image.open(io.BytesIO(file), formats=_FORMATS) as image:
+                with Image.open(io.BytesIO(file), formats=images.FORMATS) as image:
                     pixels += image.width * image.height
             # The parsers of the formats raise exceptions of many kinds.
             except Exception:
                 raise InvalidInput(
-                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG or "
-                    "BMP file"
+                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG, "
+                    "TIFF, WebP, BMP or GIF file"
                 ) from None
             if pixels > self.pixels:
                 raise InvalidInput(

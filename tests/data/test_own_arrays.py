@@ -79,6 +79,19 @@ def test_grey_images_need_no_channels():
     assert data.from_arrays(images(6, 5), Y, SITES).input_spec.shape == (6, 5, 1)
 
 
+def test_channels_that_may_come_first_are_named(warnings_again):
+    data.from_arrays(images(7, 20, 30), Y, SITES, name="bands")
+    assert "bands: the inputs have shape (40, 7, 20, 30), 30 channels of 20×7 pixels; if the" in (
+        warnings_again.text
+    )
+
+
+@pytest.mark.parametrize("shape", [(9, 9, 103), (4, 4, 9), (30, 20, 7), (13, 13, 13), (5, 3, 4)])
+def test_channels_that_come_last(shape, warnings_again):
+    assert data.from_arrays(images(*shape), Y, SITES).input_spec.shape == shape
+    assert warnings_again.text == ""
+
+
 def test_vectors(warnings_again):
     x = np.random.default_rng(0).normal(5, 3, (N, 4))
     x[:, 2] = 7
@@ -145,7 +158,12 @@ FLOATS = X.astype(np.float32)
     ("message", "arguments"),
     [
         (r"shape \(40,\); images have", (X[:, 0, 0, 0], Y, SITES)),
-        (r"shape \(40, 3, 6, 5\); channels come last", (np.moveaxis(X, -1, 1), Y, SITES)),
+        (
+            r"shape \(40, 3, 6, 5\), 5 channels of 6×3 pixels; channels come last: np.moveaxis",
+            (np.moveaxis(X, -1, 1), Y, SITES),
+        ),
+        (r"64 channels of 64×13 pixels; .*swapaxes", (images(13, 64, 64), Y, SITES)),
+        (r"9 channels of 9×2 pixels; channels come last", (images(2, 9, 9), Y, SITES)),
         ("different shapes", ([np.zeros((2, 2)), np.zeros((3, 3))] * 20, Y, SITES)),
         ("the inputs are <U3, not numbers", (Y[:, None], Y, SITES)),
         ("value .0, 0, 0. of sample 0 is nan", (FLOATS * np.nan, Y, SITES)),

@@ -159,11 +159,11 @@ def test_other_files_are_left_out_and_counted(tmp_path, warnings_again):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_bytes(b"x")
     (tmp_path / "labels.csv").write_text("")
-    (tmp_path / "Berlin" / "cat" / "scan.tif").write_text("")
+    (tmp_path / "Berlin" / "cat" / "scan.txt").write_text("")
     made = data.from_folder(tmp_path)
     assert (made.notes["hidden_files"], made.notes["other_files"]) == (4, 2)
     assert "2 files are left out" in warnings_again.text
-    assert "for example Berlin/cat/scan.tif" in warnings_again.text
+    assert "for example Berlin/cat/scan.txt" in warnings_again.text
     assert len(made.train) + len(made.test) == 27
 
 
@@ -252,7 +252,7 @@ def test_the_fingerprint_is_that_of_the_contents(tmp_path):
 def test_other_layouts_are_refused(tmp_path):
     layout = "the layout is site/class/image"
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "there are no PNG or JPEG images", layout)
+    refused(tmp_path / "empty", "there are no images, JPEG, PNG, TIFF, WebP, BMP or GIF", layout)
     make(tmp_path / "flat", {"cat": {"": 2}, "dog": {"": 2}})
     refused(tmp_path / "flat", f"{tmp_path}/flat/cat holds images and no folders of classes")
     make(tmp_path / "deep" / "x")
@@ -272,15 +272,15 @@ def test_other_layouts_are_refused(tmp_path):
 def test_files_that_are_not_images_are_named(tmp_path):
     root = make(tmp_path)
     (root / "Lyon" / "cat" / "015.png").write_bytes(b"no image")
-    refused(root, "Lyon/cat/015.png: not a PNG or JPEG image")
+    refused(root, "Lyon/cat/015.png: not a JPEG, PNG, TIFF, WebP, BMP or GIF image")
     (root / "Oslo" / "dog" / "x.jpg").write_bytes(b"no image")
-    refused(root, "Lyon/cat/015.png and 1 more: not a PNG or JPEG image")
+    refused(root, "Lyon/cat/015.png and 1 more: not a JPEG, PNG, TIFF, WebP, BMP or GIF image")
 
 
 def test_images_that_break_off_are_named(tmp_path):
     path = make(tmp_path, shape=(64, 64, 3)) / "Lyon" / "cat" / "015.png"
     path.write_bytes(path.read_bytes()[:2000])
-    refused(tmp_path, "Lyon/cat/015.png: is broken: not a whole PNG or JPEG image")
+    refused(tmp_path, "Lyon/cat/015.png: is broken: not a whole image")
 
 
 def test_huge_images_are_refused_by_their_header(tmp_path):
@@ -289,8 +289,8 @@ def test_huge_images_are_refused_by_their_header(tmp_path):
     content[16:24] = (100_000).to_bytes(4, "big") * 2
     content[29:33] = zlib.crc32(content[12:29]).to_bytes(4, "big")
     path.write_bytes(content)
-    refused(tmp_path, "015.png: the image has more pixels than max_image_pixels")
-    refused(tmp_path, "more pixels than max_image_pixels=60 allows", max_image_pixels=60)
+    refused(tmp_path, "015.png: has 100000×100000 pixels, more than max_image_pixels=5000")
+    refused(tmp_path, "has 8×8 pixels, more than max_image_pixels=60 allows", max_image_pixels=60)
 
 
 def test_links_stay_in_the_directory(tmp_path):
@@ -417,44 +417,30 @@ def test_color_images_of_16_bits(tmp_path):
     write(tmp_path / "deep" / "a" / "x" / "shallow.png", noise(0, 4, 4, 3))
     refused(
         tmp_path / "deep",
-        "8 of 9 images have 16 bits per channel, the others 8",
+        "8 of 9 images have 16 bits per channel, such as a/x/0.png, the others 8, such as a/x/sh",
         "convert them to one kind",
     )
-
-
-def test_photos_that_are_stored_turned_are_named(tmp_path, warnings_again):
-    root = make(tmp_path)
-    image = Image.fromarray(noise(0, 8, 8, 3))
-    exif = image.getexif()
-    exif[0x0112] = 6
-    image.save(root / "Berlin" / "cat" / "turned.jpg", exif=exif)
-    data.from_folder(root)
-    assert "1 of 28 images are stored turned or mirrored (EXIF" in warnings_again.text
 
 
 @pytest.mark.parametrize(
     ("content", "what"),
     [
-        ("WEBP", "is a WebP image, not PNG or JPEG; convert it"),
-        ("TIFF", "is a TIFF image"),
         (b"\0\0\0\x18ftypheic" + bytes(99), "is an HEIC image"),
         (b" <!DOCTYPE html><html>404</html>", "is a web page or XML"),
         (b"version https://git-lfs.github.com/spec/v1", "is a pointer of Git LFS"),
         (b"", "the file is empty"),
-        (b"\x89PNG\r\n\x1a\n" + bytes(40), "is broken: not a whole PNG or JPEG image"),
-        ("cut", "is broken: not a whole PNG or JPEG image"),
+        (b"\x89PNG\r\n\x1a\n" + bytes(40), "is broken: not a whole image"),
+        (None, "is broken: not a whole image"),
     ],
 )
 def test_files_that_are_not_what_their_name_says(content, what, tmp_path, warnings_again):
     root = make(tmp_path / "data")
     path = root / "Berlin" / "cat" / "photo.jpg"
-    image = Image.fromarray(noise(0, 8, 8, 3))
     if isinstance(content, bytes):
         path.write_bytes(content)
     else:
-        image.save(path, format="JPEG" if content == "cut" else content)
-        if content == "cut":
-            path.write_bytes(path.read_bytes()[:-60])
+        Image.fromarray(noise(0, 8, 8, 3)).save(path)
+        path.write_bytes(path.read_bytes()[:-60])
     refused(root, "photo.jpg", what)
     made = data.from_folder(root, skip_broken_images=True)
     expected = data.from_folder(make(tmp_path / "whole"))

@@ -1,7 +1,11 @@
 """Conversion of texts and image files to model inputs."""
 
+import io
+
 import numpy as np
+import pytest
 import tensorflow as tf
+from PIL import Image
 
 from tff_pcdd import data
 from tff_pcdd.export import inputs
@@ -31,6 +35,38 @@ def test_image_files():
     result = inputs.from_image_files(tf.constant(files), COLOR)
     expected = (pixels / 255 - COLOR.mean) / COLOR.std
     np.testing.assert_allclose(result, expected, atol=1e-5)
+
+
+def _content(image, format):
+    file = io.BytesIO()
+    image.save(file, format)
+    return file.getvalue()
+
+
+_PICTURE = Image.fromarray(np.arange(72, dtype=np.uint8).reshape(4, 6, 3))
+
+
+@pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (_content(_PICTURE, "WEBP"), "image_bytes: is a WebP image; convert it to JPEG or PNG"),
+        (_content(_PICTURE, "TIFF"), "is a TIFF image"),
+        (_content(_PICTURE, "GIF"), "is a GIF image"),
+        (_content(_PICTURE.quantize(9), "BMP"), "is a BMP image with a palette"),
+        (bytes(128) + b"DICM" + bytes(9), "is a DICOM file"),
+        (b"\0\0\0\x18ftypheic" + bytes(99), "is an HEIC image"),
+        (
+            _content(Image.fromarray(np.zeros((4, 6), np.uint16)), "PNG"),
+            "is a PNG image of 16 bits, while the model has seen 8",
+        ),
+        (b"GIF", "not a JPEG, PNG or BMP image of at most"),
+        (b"", "not a JPEG, PNG or BMP image of at most"),
+    ],
+)
+def test_other_files_are_refused_by_what_they_are(content, reason):
+    good = _content(_PICTURE, "PNG")
+    with pytest.raises(tf.errors.InvalidArgumentError, match=reason):
+        inputs.from_image_files(tf.constant([good, content]), COLOR)
 
 
 def test_grey_files_for_pixels_up_to_16():

@@ -87,7 +87,7 @@ def test_summary_of_a_federation_with_gaps(federation):
         "- 1 clients have no test samples and do not count in PA",
         f"- {absent} classes have no training samples",
         "- 4 empty users were left out",
-        "- 3 duplicates in both parts are used as they are",
+        "- 3 duplicates in both parts",
         "- 1 sites were left out",
     ):
         assert line in report

@@ -48,6 +48,7 @@ class InputSpec:
             decoded.
         pixel_range: for image files that are PNGs of 16 bits, the values that become 0 and 255;
             None for files of 8 bits.
+        upright: for image files, whether photos are turned as their EXIF orientation says.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
 
@@ -74,6 +75,7 @@ class InputSpec:
     resize: int | None = None
     max_pixels: int = MAX_PIXELS
     pixel_range: tuple[int, int] | None = None
+    upright: bool = False
     has_white: bool = True
 
     def __post_init__(self) -> None:

@@ -135,7 +135,8 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     Args:
         contents: bytes of a JPEG, PNG or BMP file, a string scalar; of a PNG of 16 bits if the spec
             has a `pixel_range`.
-        spec: the input spec, of which `shape`, `resize`, `max_pixels` and `pixel_range` are used.
+        spec: the input spec, of which `shape`, `resize`, `max_pixels`, `pixel_range` and `upright`
+            are used.
 
     Returns:
         uint8 of the static shape `spec.shape`.
@@ -153,6 +154,8 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         image = tf.io.decode_image(contents, channels=channels, expand_animations=False)
     else:
         image = _decode_deep(contents, channels, spec.pixel_range)
+    if spec.upright:
+        image = image_headers.turned(image, image_headers.orientation(contents))
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     if spec.resize:
         factor = spec.resize / tf.reduce_min(size)

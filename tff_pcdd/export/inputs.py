@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
 
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.data import InputSpec, transforms
+from tff_pcdd.data import InputSpec, image_headers, transforms
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
 
 # Texts that are too short are padded with it at the start.
@@ -50,18 +51,28 @@ def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     """Decodes image files into model inputs.
 
     White is 255 in a file, but 1/`spec.scale` in the stored images (16 for digits), so the pixels
-    are rescaled if necessary.
+    are rescaled if necessary. Photos are turned upright, as their EXIF orientation says.
 
     Args:
-        contents: contents of the files, strings [batch]: JPEG, PNG or BMP.
+        contents: contents of the files, strings [batch]: JPEG, PNG or BMP. Other files are refused
+            when the graph runs.
         spec: specification of the stored images; files of another size are resized and cropped to
             the centre.
 
     Returns:
         float32 [batch, *spec.shape].
     """
+    upright = dataclasses.replace(spec, upright=True)
+
+    def decoded(file):
+        reason = image_headers.unreadable(file, is_deep=spec.pixel_range is not None)
+        text = tf.strings.join(["image_bytes: is ", reason, "; convert it to JPEG or PNG"])
+        check = tf.debugging.Assert(tf.equal(reason, ""), [text])
+        with tf.control_dependencies([check] if check is not None else []):
+            return transforms.decode_image(tf.identity(file), upright)
+
     images = tf.map_fn(
-        lambda file: transforms.decode_image(file, spec),
+        decoded,
         contents,
         fn_output_signature=tf.TensorSpec(spec.shape, tf.uint8),
     )

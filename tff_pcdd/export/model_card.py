@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from tff_pcdd import data, measures, stack, tables
+from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import layout
 from tff_pcdd.settings import describe
@@ -198,7 +199,12 @@ def _settings(
 
 
 def _normalization(spec: data.InputSpec) -> Iterator[str]:
-    """How the model normalizes its inputs, if that takes a line."""
+    """How the model reads image files and normalizes its inputs, if that takes a line."""
+    if spec.kind in (IMAGE, IMAGE_FILE) and spec.has_white:
+        yield "The signature `serving_bytes` of a SavedModel reads JPEG, PNG and BMP files, and"
+        yield "turns photos upright as their EXIF orientation says. It refuses other files, such as"
+        yield "HEIC and DICOM, and those of TIFF, WebP and GIF, which `make serve` reads."
+        yield ""
     if spec.pixel_range is not None:
         low, high = spec.pixel_range
         yield f"Image files are PNGs of 16 bits per channel; {low} becomes 0, and {high} 255."

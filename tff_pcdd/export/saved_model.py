@@ -7,6 +7,9 @@
 | | `texts` (for text models) | [batch], UTF-8 strings |
 | `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
+Photos are turned upright, as their EXIF orientation says. Other files, PNGs of 16 bits where the
+training images had 8, and the reverse, are refused by what they are.
+
 A batch of another shape, and numbers that are NaN or infinite, are refused when the graph runs.
 
 The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.

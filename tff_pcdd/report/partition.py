@@ -121,12 +121,6 @@ def _cell(name: str) -> str:
     return tables.escape(name if name.strip() else repr(name))
 
 
-def _note(name: str) -> str:
-    text = name.replace("_", " ").removesuffix(" left out")
-    done = "are used as they are" if text.startswith("duplicates") else "were left out"
-    return f"{text} {done}"
-
-
 def _warnings(federation, counts, tests, held_out) -> list[str]:
     """Clients and classes without samples, and what was left out, as a list."""
     found = {
@@ -136,7 +130,20 @@ def _warnings(federation, counts, tests, held_out) -> list[str]:
         "classes have no held-out samples and do not count in va_balanced": (
             (held_out == 0).sum() if held_out.any() else 0
         ),
-        **{_note(name): number for name, number in federation.notes.items()},
+        **{_noted(name): number for name, number in federation.notes.items()},
     }
     lines = [f"- {number} {text}" for text, number in found.items() if number]
     return ["", *lines] if lines else []
+
+
+def _noted(name: str) -> str:
+    """What a note of a data set counts, in words: something that was left out, unless it was read.
+
+    Example:
+        >>> _noted("sites_left_out"), _noted("hidden_files"), _noted("photos_turned_upright")
+        ('sites were left out', 'hidden files were left out', 'photos turned upright')
+    """
+    text = name.replace("_", " ")
+    if text.startswith("duplicates") or text.endswith((" read", " as stored", " upright")):
+        return text
+    return f"{text.removesuffix(' left out')} were left out"

@@ -114,11 +114,8 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
             f"{place}: the inputs have shape {array.shape}; images have [n, height, width] or "
             "[n, height, width, channels], vectors [n, numbers]"
         )
-    if array.ndim == 4 and array.shape[1] in (1, 3) and array.shape[3] > 4:
-        raise DataError(
-            f"{place}: the inputs have shape {array.shape}; channels come last: "
-            "np.moveaxis(x, 1, -1)"
-        )
+    if array.ndim == 4:
+        _check_channels_last(array.shape, place)
     if array.ndim == 3:
         array = array[..., None]
     if array.ndim == 4 and array.dtype.kind in "ui" and array.min() >= 0 and array.max() <= 255:
@@ -127,6 +124,26 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
         return to_float32(array, "value")
     except DataError as error:
         raise DataError(f"{place}: {error}") from None
+
+
+def _check_channels_last(shape: tuple[int, ...], place: str) -> None:
+    """Refuses images whose channels come first, and warns where that is only likely.
+
+    Raises:
+        DataError: if there would be more than four channels, and the second axis has the size of
+            channels, or the last two axes are a square.
+    """
+    _, first, second, last = shape
+    if last <= 4 or (first == second and first not in (1, 3)):
+        return
+    read = f"the inputs have shape {shape}, {last} channels of {second}×{first} pixels"
+    way_on = "channels come last: np.moveaxis(x, 1, -1)"
+    if first in (1, 3):
+        raise DataError(f"{place}: {read}; {way_on}")
+    if second == last:
+        raise DataError(f"{place}: {read}; {way_on}, or np.swapaxes(x, 1, 2) if they do")
+    if first < min(second, last):
+        warn(f"{place}: {read}; if the second axis holds the channels: {way_on}")
 
 
 def white_of(x: np.ndarray) -> float:

@@ -5,29 +5,26 @@ from __future__ import annotations
 import collections
 import concurrent.futures
 import dataclasses
-import hashlib
+import functools
+import itertools
 import math
 import os
-import warnings
+import pathlib
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data import image_headers, transforms
+from tff_pcdd.data import transforms
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
 from tff_pcdd.data.sources._own import OwnSamples, OwnSource
+from tff_pcdd.data.sources._pillow import Header, as_png, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
-
-# Formats that TensorFlow decodes, by their names in Pillow.
-_FORMATS = ("PNG", "JPEG")
-
-# Pillow's modes of images without color.
-_GREY = ("1", "L", "LA", "I", "I;16", "I;16B")
 
 # Without an image size, images have to be of one size, and not larger than this.
 _LARGEST = 512
@@ -43,20 +40,6 @@ _MEASURED = 4096
 _BATCH = 256
 
 _THREADS = 8
-
-
-@dataclasses.dataclass(frozen=True)
-class _Header:
-    """What a file is: a hash of its bytes, (height, width), and the mode of its pixels.
-
-    `is_deep` says whether channels have 16 bits, and `is_turned` whether viewers turn the image.
-    """
-
-    hash: str
-    size: tuple[int, int]
-    mode: str
-    is_deep: bool
-    is_turned: bool
 
 
 @dataclasses.dataclass(frozen=True)
@@ -126,31 +109,42 @@ class OwnImages(OwnSource, ImageListSource):
             SettingError: if the images have different sizes and none is chosen.
             DataError: if a file is not an image; names it.
         """
-        found = _look_at(paths, self.max_image_pixels, whole=self.skip_broken_images)
+        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+            look = functools.partial(look_at, whole=self.skip_broken_images)
+            found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
         rows = self._readable(place, found, shown)
-        headers = [header for header in found if isinstance(header, _Header)]
+        headers = [header for header in found if isinstance(header, Header)]
         if len(headers) < len(found):
             notes = {**notes, "broken_images_left_out": len(found) - len(headers)}
             paths, labels, sites = ([of[row] for row in rows] for of in (paths, labels, sites))
             parts = parts if parts is None else [parts[row] for row in rows]
-        _warn_of_turned(place, headers)
+        notes = {**notes, **_remarks(place, paths, headers, shown, rows)}
         shape = (*self._size(place, headers), self._channels(place, headers))
-        limits = self._limits(place, paths, headers, shape[-1])
+        files = _Files(paths, headers, shape[-1], lambda row: shown(rows[row]))
+        plain = InputSpec(
+            IMAGE_FILE,
+            shape,
+            "string",
+            max_pixels=self.max_image_pixels,
+            pixel_range=self._limits(place, files),
+            upright=any(header.is_turned for header in headers),
+        )
         x = np.array([os.fsencode(path) for path in paths])
-        plain = self._plain(shape, limits)
-        if len(x) * math.prod(shape) <= _IN_MEMORY:
-            x = np.concatenate(list(decoded(x, plain)))
+        size = len(x) * math.prod(shape)
+        if size <= _IN_MEMORY or files.converted:
+            files.check_memory(place, size)
+            x = np.empty((len(paths), *shape), np.uint8)
+            for chosen, pixels in files.decoded(plain):
+                x[chosen] = pixels
         else:
             # Otherwise, a broken image would end the training in the middle of the first round.
-            collections.deque(decoded(x, plain), maxlen=0)
+            collections.deque(files.decoded(plain), maxlen=0)
         hashes = np.array([header.hash for header in headers])
-        samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda row: shown(rows[row]), notes
-        )
+        samples = OwnSamples(place, x, labels, sites, parts, hashes, files.shown, notes)
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
     def _readable(
-        self, place: str, found: Sequence[_Header | str], shown: Callable[[int], str]
+        self, place: str, found: Sequence[Header | str], shown: Callable[[int], str]
     ) -> list[int]:
         """The positions of files that are images.
 
@@ -168,7 +162,7 @@ class OwnImages(OwnSource, ImageListSource):
             raise DataError(f"{place}: no image can be read: {first}")
         names = ", ".join(shown(row) for row in broken[:5])
         warn(f"{place}: {len(broken)} broken images left out: {names}{', …' * (len(broken) > 5)}")
-        return [row for row, header in enumerate(found) if isinstance(header, _Header)]
+        return [row for row, header in enumerate(found) if isinstance(header, Header)]
 
     def _given_range(self) -> tuple[int, int] | None:
         """The setting `image_range` as numbers.
@@ -187,36 +181,35 @@ class OwnImages(OwnSource, ImageListSource):
             raise SettingError("image_range", self.image_range, reason)
         return low, high
 
-    def _limits(
-        self, place: str, paths: Sequence[str], headers: Sequence[_Header], channels: int
-    ) -> tuple[int, int] | None:
+    def _limits(self, place: str, files: _Files) -> tuple[int, int] | None:
         """The values of images of 16 bits that become black and white; None for other images.
 
         Raises:
             SettingError: `image_range` is given for images of 8 bits.
             DataError: if there are both kinds, whose values nobody can compare.
         """
-        deep = sum(header.is_deep for header in headers)
-        if not deep:
+        depths = [header.is_deep for header in files.headers]
+        if not any(depths):
             if self.image_range is not None:
                 reason = f"the images of {place} have 8 bits"
                 raise SettingError("image_range", self.image_range, reason)
             return None
-        if deep < len(headers):
+        if not all(depths):
             raise DataError(
-                f"{place}: {deep} of {len(headers)} images have 16 bits per channel, the others 8; "
-                "convert them to one kind"
+                f"{place}: {sum(depths)} of {len(depths)} images have 16 bits per channel, such as "
+                f"{files.shown(depths.index(True))}, the others 8, such as "
+                f"{files.shown(depths.index(False))}; convert them to one kind"
             )
         limits = self._given_range()
         if limits is None:
-            limits = _range_of(paths, channels)
+            limits = files.range_of()
             warn(
                 f"{place}: the images have 16 bits; {limits[0]} becomes black and {limits[1]} "
                 "white, their smallest and largest values; image_range sets others"
             )
         return limits
 
-    def _size(self, place: str, headers: Sequence[_Header]) -> tuple[int, int]:
+    def _size(self, place: str, headers: Sequence[Header]) -> tuple[int, int]:
         if self.image_size is not None:
             return self.image_size, self.image_size
         sizes = collections.Counter(header.size for header in headers)
@@ -236,8 +229,8 @@ class OwnImages(OwnSource, ImageListSource):
             f"is needed for {place}, whose {what}; choose one such as {suggested}",
         )
 
-    def _channels(self, place: str, headers: Sequence[_Header]) -> int:
-        grey = sum(header.mode in _GREY for header in headers)
+    def _channels(self, place: str, headers: Sequence[Header]) -> int:
+        grey = sum(header.is_grey for header in headers)
         if self.image_channels is not None:
             return self.image_channels
         if grey and grey < len(headers):
@@ -252,157 +245,189 @@ class OwnImages(OwnSource, ImageListSource):
         shape: tuple[int, ...],
         measured: Statistics | None = None,
         kind: str = IMAGE_FILE,
-        limits: tuple[int, int] | None = None,
+        plain: InputSpec | None = None,
     ) -> InputSpec:
         mean, std = measured or (None, None)
         info = dataclasses.replace(self.info, kind=kind, shape=shape, mean=mean, std=std)
-        return dataclasses.replace(self.image_spec(info=info), pixel_range=limits)
-
-    def _plain(self, shape: tuple[int, ...], limits: tuple[int, int] | None) -> InputSpec:
-        return InputSpec(
-            IMAGE_FILE, shape, "string", max_pixels=self.max_image_pixels, pixel_range=limits
-        )
+        spec = self.image_spec(info=info)
+        if plain is None:
+            return spec
+        return dataclasses.replace(spec, pixel_range=plain.pixel_range, upright=plain.upright)
 
     def _measured(self, plain: InputSpec, x: np.ndarray) -> InputSpec:
         """The input spec, with statistics of the training samples if they are asked for."""
-        shape, limits = plain.shape, plain.pixel_range
+        shape = plain.shape
         if self.input_normalization == "imagenet" and shape[-1] != 3:
             raise SettingError(
                 "input_normalization", "imagenet", "needs color images; set image_channels to 3"
             )
-        in_memory = x.ndim > 1
-        if self.input_normalization != "dataset":
-            return self._spec(shape, None, IMAGE if in_memory else IMAGE_FILE, limits)
-        if in_memory:
-            return self._spec(shape, measure(in_parts(x), 255), IMAGE, limits)
-        if len(x) > _MEASURED:
-            chosen = np.random.default_rng(0).choice(len(x), _MEASURED, replace=False)
-            x = x[np.sort(chosen)]
-        return self._spec(shape, measure(decoded(x, plain), 255), limits=limits)
+        kind, measured = IMAGE if x.ndim > 1 else IMAGE_FILE, None
+        if self.input_normalization == "dataset":
+            if kind == IMAGE_FILE and len(x) > _MEASURED:
+                chosen = np.random.default_rng(0).choice(len(x), _MEASURED, replace=False)
+                x = x[np.sort(chosen)]
+            measured = measure(in_parts(x) if kind == IMAGE else _decoded(x, plain), 255)
+        return self._spec(shape, measured, kind, plain)
 
 
-def decoded(paths: np.ndarray, spec: InputSpec) -> Iterator[np.ndarray]:
-    """The pixels of image files as uint8 [batch, *spec.shape], a batch at a time.
+@dataclasses.dataclass(frozen=True)
+class _Files:
+    """Image files that can be read.
 
-    Args:
-        paths: the files, bytes [n].
-        spec: an input spec without scale and statistics.
-
-    Raises:
-        DataError: if an image cannot be decoded; names it.
+    Attributes:
+        paths: the files.
+        headers: what they are.
+        channels: 1 for grey or 3 for color, with which all are read.
+        shown: the name of a file, for messages.
     """
+
+    paths: Sequence[str]
+    headers: Sequence[Header]
+    channels: int
+    shown: Callable[[int], str]
+
+    @functools.cached_property
+    def converted(self) -> list[int]:
+        """The files that TensorFlow does not read. Pillow reads them, once."""
+        headers = enumerate(self.headers)
+        return [row for row, header in headers if header.needs_pillow(self.channels)]
+
+    def check_memory(self, place: str, size: int) -> None:
+        """Checks that the pixels of files that are read only once fit into memory.
+
+        Raises:
+            DataError: if they do not.
+        """
+        memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        if size > max(memory // 2, _IN_MEMORY):
+            raise DataError(
+                f"{place}: the pixels take {size / 1e9:.0f} GB, more than half of this machine's "
+                f"memory, and {len(self.converted)} files, such as {self.shown(self.converted[0])},"
+                " are not plain PNG or JPEG and have to stay in memory; convert these to PNG, or "
+                "choose a smaller image_size"
+            )
+
+    def contents(self, row: int) -> bytes:
+        """A file that TensorFlow reads: the file itself, or its pixels as a PNG."""
+        if self.headers[row].needs_pillow(self.channels):
+            return as_png(self.paths[row], self.channels)
+        return pathlib.Path(self.paths[row]).read_bytes()
+
+    def decoded(self, spec: InputSpec) -> Iterator[tuple[list[int], np.ndarray]]:
+        """The positions of some files and their pixels, uint8 [files, *spec.shape], until all came.
+
+        Args:
+            spec: an input spec without scale and statistics.
+
+        Raises:
+            DataError: if an image cannot be decoded; names it.
+        """
+        import tensorflow as tf
+
+        converted = set(self.converted)
+        plain = [row for row in range(len(self.paths)) if row not in converted]
+        for start in range(0, len(plain), _BATCH):
+            rows = plain[start : start + _BATCH]
+            names = np.array([os.fsencode(self.paths[row]) for row in rows])
+            try:
+                yield rows, next(_decoded(names, spec))
+            except tf.errors.InvalidArgumentError as error:
+                broken = transforms.broken_images(str(error)) or str(error)
+                row = next((row for row in rows if self.paths[row] in broken), None)
+                if row is None:
+                    raise DataError(broken) from None
+                raise DataError(
+                    f"{self.shown(row)}: is broken: TensorFlow cannot decode all of the "
+                    f"{self.headers[row].format} image; skip_broken_images leaves out what Pillow "
+                    "cannot decode either"
+                ) from None
+        # Their EXIF orientation has been applied.
+        upright = dataclasses.replace(spec, upright=False)
+        for row in self.converted:
+            yield [row], _decoder_of_contents(upright)(self.contents(row)).numpy()[None]
+
+    def range_of(self) -> tuple[int, int]:
+        """The smallest and the largest value of images of 16 bits."""
+        import tensorflow as tf
+
+        low, high = 2**16 - 1, 0
+        for row in range(len(self.paths)):
+            pixels = tf.io.decode_png(self.contents(row), self.channels, tf.uint16).numpy()
+            low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
+        return (low, high) if low < high else (0, 2**16 - 1)
+
+
+def _decoded(paths: np.ndarray, spec: InputSpec) -> Iterator[np.ndarray]:
+    """The pixels of image files that TensorFlow reads, uint8 [batch, *spec.shape], in batches."""
+    pixels_of = _decoder(spec)
+    for start in range(0, len(paths), _BATCH):
+        yield np.asarray(pixels_of(paths[start : start + _BATCH]), np.uint8)
+
+
+@functools.lru_cache(maxsize=4)
+def _decoder(spec: InputSpec) -> Callable[[np.ndarray], Any]:
+    """Decodes image files, which it names in errors, as eager operations would not."""
     import tensorflow as tf
 
-    # In a graph, because errors of eager operations name no files.
-    @tf.function(input_signature=[tf.TensorSpec([None], tf.string)])
-    def pixels_of(batch):
-        return transforms.normalize(batch, spec)
+    signature = [tf.TensorSpec([None], tf.string)]
+    return tf.function(lambda x: transforms.normalize(x, spec), input_signature=signature)
 
-    for start in range(0, len(paths), _BATCH):
-        try:
-            pixels = pixels_of(paths[start : start + _BATCH])
-        except tf.errors.InvalidArgumentError as error:
-            raise DataError(transforms.broken_images(str(error)) or str(error)) from None
-        yield np.asarray(pixels, np.uint8)
+
+@functools.lru_cache(maxsize=4)
+def _decoder_of_contents(spec: InputSpec) -> Callable[[bytes], Any]:
+    """Decodes the contents of an image file."""
+    import tensorflow as tf
+
+    signature = [tf.TensorSpec([], tf.string)]
+    return tf.function(lambda x: transforms.decode_image(x, spec), input_signature=signature)
+
+
+def _remarks(
+    place: str,
+    paths: Sequence[str],
+    headers: Sequence[Header],
+    shown: Callable[[int], str],
+    rows: Sequence[int],
+) -> dict[str, int]:
+    """Counts images whose pixels are not what one may expect, and warns of them."""
+    counts = {}
+    for name, text, found in (
+        (
+            "misnamed_images_read",
+            "are not in the format that their names say, and are read as what they are",
+            [header.is_misnamed(path) for header, path in zip(headers, paths, strict=True)],
+        ),
+        (
+            "photos_turned_upright",
+            "are turned upright or mirrored, as their EXIF orientation says, also by exported "
+            "models; earlier clones read them as they are stored, so runs of theirs had other data",
+            [header.is_turned for header in headers],
+        ),
+        (
+            "turned_photos_read_as_stored",
+            "are turned or mirrored according to notes that only some viewers read (XMP), and are "
+            "read as they are stored; turn their pixels first, for example with `mogrify "
+            "-auto-orient`",
+            [header.is_told_otherwise for header in headers],
+        ),
+        (
+            "transparent_images_read",
+            "are partly transparent; transparency is ignored, and pixels have the colors stored "
+            "under it",
+            [header.is_transparent for header in headers],
+        ),
+        (
+            "first_frames_read",
+            "have several frames or pages, of which only the first is read",
+            [header.has_frames for header in headers],
+        ),
+    ):
+        if number := sum(found):
+            counts[name] = number
+            example = shown(rows[found.index(True)])
+            warn(f"{place}: {number} of {len(found)} images, such as {example}, {text}")
+    return counts
 
 
 def _by(size: Sequence[int]) -> str:
     return f"{size[1]}×{size[0]}"
-
-
-def _look_at(paths: Sequence[str], max_pixels: int, *, whole: bool) -> list[_Header | str]:
-    """Reads every file once: its header, or what is wrong with it.
-
-    Args:
-        paths: the files.
-        max_pixels: the most pixels of an image.
-        whole: whether images are decoded too, which shows what is wrong behind the header.
-    """
-    from PIL import Image
-
-    Image.preinit()
-    with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
-        return list(pool.map(lambda path: _header(Image, path, max_pixels, whole), paths))
-
-
-def _header(pillow, path: str, max_pixels: int, whole: bool) -> _Header | str:
-    """The header of an image, or what is wrong with it."""
-    start = b""
-    try:
-        with open(path, "rb") as file, warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            digest = hashlib.file_digest(file, "sha256").hexdigest()
-            file.seek(0)
-            start = file.read(512)
-            file.seek(0)
-            with pillow.open(file, formats=_FORMATS) as image:
-                (width, height), mode = image.size, image.mode
-                is_turned = image.getexif().get(_ORIENTATION, 1) in range(2, 9)
-                if whole and width * height <= max_pixels:
-                    image.load()
-    except pillow.DecompressionBombError:
-        return f"the image has more pixels than max_image_pixels={max_pixels} allows"
-    except OSError as error:
-        return getattr(error, "strerror", None) or _what_it_is(start)
-    # Pillow's decoders raise many kinds of errors for damaged headers.
-    except Exception:
-        return _what_it_is(start)
-    if width * height > max_pixels:
-        return f"the image has more pixels than max_image_pixels={max_pixels} allows"
-    is_deep = start[1:4] == b"PNG" and start[image_headers.BIT_DEPTH] == 16
-    return _Header(digest, (height, width), mode, is_deep, is_turned)
-
-
-# The tag of EXIF that says how a camera was held.
-_ORIENTATION = 0x0112
-
-# How other files begin, and where; their names are often those of PNG and JPEG images.
-_OTHERS = (
-    (8, b"WEBP", "a WebP image"),
-    (4, b"ftyphei", "an HEIC image"),
-    (4, b"ftypmif", "an HEIF image"),
-    (4, b"ftypavif", "an AVIF image"),
-    (0, b"GIF8", "a GIF image"),
-    (0, b"BM", "a BMP image"),
-    (0, b"II*\0", "a TIFF image"),
-    (0, b"MM\0*", "a TIFF image"),
-    (128, b"DICM", "a DICOM file"),
-    (0, b"%PDF", "a PDF document"),
-    (0, b"PK\x03\x04", "a zip archive"),
-    (0, b"version https://git-lfs", "a pointer of Git LFS, without the image"),
-)
-
-
-def _what_it_is(start: bytes) -> str:
-    """What a file is that is no PNG or JPEG image, by its first bytes."""
-    if not start:
-        return "the file is empty"
-    for place, magic, what in _OTHERS:
-        if start[place:].startswith(magic):
-            return f"is {what}, not PNG or JPEG; convert it"
-    if start.lstrip()[:20].lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
-        return "is a web page or XML, not PNG or JPEG; download the image again"
-    if start.startswith((b"\x89PNG", b"\xff\xd8\xff")):
-        return "is broken: not a whole PNG or JPEG image"
-    return "not a PNG or JPEG image"
-
-
-def _warn_of_turned(place: str, headers: Sequence[_Header]) -> None:
-    """Warns of photos that viewers turn, as their cameras noted."""
-    if turned := sum(header.is_turned for header in headers):
-        warn(
-            f"{place}: {turned} of {len(headers)} images are stored turned or mirrored (EXIF "
-            "orientation), and are read as they are stored, also by exported models; turn their "
-            "pixels first, for example with `mogrify -auto-orient`"
-        )
-
-
-def _range_of(paths: Sequence[str], channels: int) -> tuple[int, int]:
-    """The smallest and the largest value of images of 16 bits."""
-    import tensorflow as tf
-
-    low, high = 2**16 - 1, 0
-    for path in paths:
-        pixels = tf.io.decode_png(tf.io.read_file(path), channels, tf.uint16).numpy()
-        low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
-    return (low, high) if low < high else (0, 2**16 - 1)

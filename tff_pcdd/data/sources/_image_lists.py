@@ -94,9 +94,7 @@ class ImageListSource(ImageSource, DirectorySource):
         missing = []
         for name in names:
             place, file = os.path.split(name)
-            if os.path.isabs(name):
-                raise DataError(f"{table} lists {name!r}; paths must be relative to {base}")
-            if os.pardir in name.split(os.sep):
+            if os.pardir in name.split(os.sep) or not _is_below(name, base):
                 raise DataError(f"{table} lists {name!r}, which is not a path below {base}")
             if place not in listings:
                 listings[place] = _listing(base / place, root, table)
@@ -261,6 +259,11 @@ def _listing(folder: pathlib.Path, root: pathlib.Path, table: pathlib.Path) -> s
     if not is_within(folder, root):
         raise DataError(f"{table} lists files in {folder}, a link to a folder outside of {root}")
     return names
+
+
+def _is_below(name: str, base: pathlib.Path) -> bool:
+    """Whether a path is relative, or absolute and, as it is written, below a folder."""
+    return not os.path.isabs(name) or name.startswith(os.path.abspath(base).rstrip(os.sep) + os.sep)
 
 
 def describe_missing(table: pathlib.Path, names: Sequence[str], place: str) -> str:

@@ -14,9 +14,9 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._image_lists import is_image
 from tff_pcdd.data.sources._names import tidy
 from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, VALIDATION_HINT, part_of
+from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
 from tff_pcdd.errors import DataError
 
@@ -81,7 +81,7 @@ class _Found:
 @register
 @dataclasses.dataclass(frozen=True)
 class Folder(OwnImages):
-    """PNG and JPEG files in a folder for each site and class."""
+    """Image files in a folder for each site and class."""
 
     info = DatasetInfo(
         "folder", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
@@ -94,7 +94,7 @@ class Folder(OwnImages):
         root = self.directory()
         found = self._scan(root)
         if not found.paths:
-            raise DataError(f"{root}: there are no PNG or JPEG images; {_LAYOUT}")
+            raise DataError(f"{root}: there are no images, {FORMATS}; {_LAYOUT}")
         notes = self._report(found)
         return self.pool_images(
             str(root),
@@ -141,7 +141,9 @@ class Folder(OwnImages):
         for entry in found.entries(folder):
             if entry.is_dir():
                 raise DataError(f"{_shown(entry.path)} is a folder in a class's folder; {_LAYOUT}")
-            if not is_image(entry.name):
+            # Files of DICOM often have no suffix. Those in other places are not opened.
+            within = not entry.is_symlink() and entry.is_file()
+            if not is_image(entry.name) and not (within and is_dicom(entry.path)):
                 found.leave_out(entry.path)
                 continue
             self.check_image(entry.path, found.root)
@@ -161,8 +163,8 @@ class Folder(OwnImages):
             deepest = max(found.others, key=lambda path: path.count(os.sep))
             files = "file is" if len(found.others) == 1 else "files are"
             warn(
-                f"{found.root}: {len(found.others)} {files} left out, not images in PNG or JPEG "
-                f"format in a folder site/class, for example {_shown(deepest)}"
+                f"{found.root}: {len(found.others)} {files} left out, not images ({FORMATS}) "
+                f"in a folder site/class, for example {_shown(deepest)}"
             )
         for kind, empty in (
             ("site", set(found.empty) - set(found.sites)),

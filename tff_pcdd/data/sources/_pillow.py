@@ -1,0 +1,236 @@
+"""What an image file is, as Pillow reads it, and files that TensorFlow does not read as PNG."""
+
+from __future__ import annotations
+
+import dataclasses
+import hashlib
+import io
+import os
+import pathlib
+import warnings
+
+import numpy as np
+
+from tff_pcdd.data import image_headers
+
+# Formats that are read, by their names in Pillow, and what their names end with.
+_SUFFIXES = {
+    "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
+    "PNG": (".png",),
+    "TIFF": (".tif", ".tiff"),
+    "WEBP": (".webp",),
+    "BMP": (".bmp", ".dib"),
+    "GIF": (".gif",),
+}
+_READ = {suffix for suffixes in _SUFFIXES.values() for suffix in suffixes}
+# Images that are not read; in a folder of images, they are named instead of left out.
+_REFUSED = {".dcm", ".dicom", ".heic", ".heif", ".avif", ".jp2"}
+
+FORMATS = "JPEG, PNG, TIFF, WebP, BMP or GIF"
+
+# Formats of which TensorFlow reads the pixels.
+_TENSORFLOW = ("JPEG", "PNG")
+
+# Pillow's modes of grey images, of those of 16 bits, and of all that can be converted.
+_GREY = {"1", "L", "LA", "La"}
+_DEEP = {"I;16", "I;16B", "I;16L"}
+_MODES = _GREY | _DEEP | {"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCbCr"}
+
+# Tags of TIFF files: the bits of each channel, what is white, and the value by which 0 is white.
+_BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
+
+_DICOM = (
+    "is a DICOM file; convert it to PNG with the window that matters, for example by DCMTK's "
+    "dcmj2pnm --write-png --use-window 1"
+)
+
+
+@dataclasses.dataclass(frozen=True)
+class Header:
+    """What an image file is.
+
+    Attributes:
+        hash: hash of its bytes and, if it is turned upright, of the orientation.
+        size: height and width of the upright image, in pixels.
+        format: one of the formats that are read.
+        mode: Pillow's name for the kind of its pixels.
+        is_deep: whether channels have 16 bits.
+        is_turned: whether the pixels are turned upright, as the orientation in EXIF says.
+        is_told_otherwise: whether it is turned, but only by notes other than EXIF.
+        is_transparent: whether a pixel is not opaque.
+        has_frames: whether there are several frames or pages.
+    """
+
+    hash: str
+    size: tuple[int, int]
+    format: str
+    mode: str
+    is_deep: bool
+    is_turned: bool
+    is_told_otherwise: bool
+    is_transparent: bool
+    has_frames: bool
+
+    @property
+    def is_grey(self) -> bool:
+        return self.mode in _GREY | _DEEP | {"I"}
+
+    def is_misnamed(self, path: str) -> bool:
+        """Whether the end of the file's name is that of another format."""
+        suffix = pathlib.PurePath(path).suffix.lower()
+        return suffix in _READ and suffix not in _SUFFIXES[self.format]
+
+    def needs_pillow(self, channels: int) -> bool:
+        """Whether TensorFlow does not read the file with this number of channels."""
+        return self.format not in _TENSORFLOW or (self.mode == "CMYK" and channels == 1)
+
+
+def is_image(name: str) -> bool:
+    """Whether a file is an image by its name, also one that is not read."""
+    return pathlib.PurePath(name).suffix.lower() in _READ | _REFUSED
+
+
+def is_dicom(path: str | os.PathLike) -> bool:
+    """Whether a regular file is a DICOM file; they often have no suffix."""
+    try:
+        with open(path, "rb") as file:
+            return _starts(file.read(132), "a DICOM file")
+    except OSError:
+        return False
+
+
+def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
+    """Reads a file once: what it is, or what is wrong with it.
+
+    Args:
+        path: the file.
+        max_pixels: the most pixels of an image.
+        whole: whether the pixels are decoded too, which shows what is wrong behind the header. This
+            is always done for files that TensorFlow does not read.
+    """
+    from PIL import Image
+
+    start = b""
+    try:
+        with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
+            file.seek(0)
+            start = file.read(512)
+            file.seek(0)
+            with Image.open(file, formats=tuple(_SUFFIXES)) as image:
+                if image.width * image.height > max_pixels:
+                    return _too_large(image.size, max_pixels)
+                return _refused(image) or _header(image, digest, start, path, whole=whole)
+    except Image.DecompressionBombError:
+        return f"has more pixels than max_image_pixels={max_pixels} allows"
+    except OSError as error:
+        return getattr(error, "strerror", None) or what_it_is(start, path)
+    # Pillow's decoders raise many kinds of errors for damaged headers.
+    except Exception:
+        return what_it_is(start, path)
+
+
+def _too_large(size: tuple[int, int], max_pixels: int) -> str:
+    width, height = size
+    return f"has {width}×{height} pixels, more than max_image_pixels={max_pixels} allows"
+
+
+def _header(image, digest: str, start: bytes, path: str, *, whole: bool) -> Header:
+    """The header of an opened image."""
+    # Pillow takes photos with a preview for a format of its own.
+    kind = "JPEG" if image.format == "MPO" else image.format
+    size, mode = image.size, image.mode
+    # A TIFF image has its upright size from the start, and loses the orientation on loading.
+    number = image.getexif().get(image_headers.ORIENTATION, 1)
+    is_turned = noted = number in range(2, 9)
+    if noted and kind in _TENSORFLOW:
+        # What exported models find too.
+        number = int(image_headers.orientation(pathlib.Path(path).read_bytes()))
+        is_turned = number > 1
+    if is_turned and number > 4 and kind != "TIFF":
+        size = size[::-1]
+    has_alpha = image.has_transparency_data
+    if whole or has_alpha or kind not in _TENSORFLOW:
+        image.load()
+    return Header(
+        f"{digest} {number}" if is_turned else digest,
+        size[::-1],
+        kind,
+        mode,
+        mode in _DEEP or (kind == "PNG" and start[image_headers.BIT_DEPTH] == 16),
+        is_turned,
+        noted and not is_turned,
+        has_alpha and image.convert("RGBA").getchannel("A").getextrema()[0] < 255,
+        image.format != "MPO" and getattr(image, "n_frames", 1) > 1,
+    )
+
+
+def _refused(image) -> str | None:
+    """Why an image that Pillow opens would not be read with its values; None if it is."""
+    if image.format == "PNG":
+        # TensorFlow reads all of them.
+        return None
+    bits = getattr(image, "tag_v2", {}).get(_BITS, (8,))
+    if image.mode not in _MODES or (max(bits) > 8 and image.mode not in _DEEP):
+        return (
+            f"its pixels are of the kind {image.mode} with {'/'.join(map(str, bits))} bits, which "
+            "is not read; convert it to PNG of 8 or 16 bits"
+        )
+    return None
+
+
+def as_png(path: str, channels: int) -> bytes:
+    """An image file as a PNG file: its first frame, upright, grey or in color.
+
+    Args:
+        path: the file, of which `look_at` has made a header.
+        channels: 1 for grey, as Pillow computes it, or 3 for color. Transparency is dropped. Grey
+            images of 16 bits keep their values.
+    """
+    from PIL import Image, ImageOps
+
+    with (
+        warnings.catch_warnings(action="ignore"),
+        # Given a name, Pillow maps the file into memory, and misreads TIFF images that are turned.
+        open(path, "rb") as file,
+        Image.open(file, formats=tuple(_SUFFIXES)) as image,
+    ):
+        is_negative = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO
+        upright = ImageOps.exif_transpose(image)
+        if upright.mode in _DEEP:
+            values = np.asarray(upright).astype(np.uint16)
+            # Pillow inverts such images only if they have 8 bits.
+            upright = Image.fromarray(2**16 - 1 - values if is_negative else values)
+        else:
+            opaque = {"RGBa": "RGBA", "La": "LA"}.get(upright.mode, upright.mode)
+            upright = upright.convert(opaque).convert("L" if channels == 1 else "RGB")
+    content = io.BytesIO()
+    upright.save(content, "PNG", compress_level=1)
+    return content.getvalue()
+
+
+def what_it_is(start: bytes, path: str) -> str:
+    """What a file is that cannot be read, by its first bytes and, for DICOM, its name."""
+    if not start:
+        return "the file is empty"
+    # Old DICOM files begin with any bytes.
+    if _starts(start, "a DICOM file") or path.lower().endswith((".dcm", ".dicom")):
+        return _DICOM
+    for place, magic, what in image_headers.OTHERS:
+        if start[place:].startswith(magic):
+            if what in ("a WebP image", "a GIF image", "a TIFF image"):
+                return f"is {what} that is broken"
+            return f"is {what}, not {FORMATS}; convert it"
+    if start.lstrip()[:20].lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
+        return f"is a web page or XML, not {FORMATS}; download the image again"
+    if start.startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM")):
+        return "is broken: not a whole image"
+    return f"not a {FORMATS} image"
+
+
+def _starts(content: bytes, kind: str) -> bool:
+    """Whether a file begins as those of a kind."""
+    return any(
+        what == kind and content[place:].startswith(magic)
+        for place, magic, what in image_headers.OTHERS
+    )
