@@ -157,7 +157,7 @@ FLOATS = X.astype(np.float32)
         ("row 1: the label is missing", (X, [1, np.nan] * 20, SITES)),
         ("row 1: the site is missing", (X, Y, ["a", None] * 20)),
         ("row 0: the site is missing", (X, Y, [" ", "a"] * 20)),
-        ("row 1: split 'val' is not train or test", (X, Y, SITES, ["train", "val"] * 20)),
+        ("row 1: split 'rest' is not train, val or test", (X, Y, SITES, ["train", "rest"] * 20)),
         ("there are no test samples", (X, Y, SITES, ["train"] * N)),
         ("there are no training samples", (X, Y, SITES, ["test"] * N)),
         ("holds only the class cat", (X, ["cat"] * N, SITES)),

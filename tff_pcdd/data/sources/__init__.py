@@ -53,10 +53,12 @@ class DataSource(Component):
         info: what is known about the data set before it is loaded. `name` is taken from it.
         user_options: fields that apply only if the partition keeps the users of the set; they
             are None by default.
+        may_hold_out: whether the data may have validation samples of their own.
     """
 
     info: ClassVar[DatasetInfo]
     user_options: ClassVar[tuple[str, ...]] = ()
+    may_hold_out: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

@@ -13,7 +13,7 @@ from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._names import as_names, check_vector
-from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts
+from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 
@@ -32,6 +32,7 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
         request: LoadRequest,
         *,
         class_names: Iterable[Any] | None = None,
+        groups: Any | None = None,
     ) -> PooledData:
         """Makes a data set of arrays.
 
@@ -39,36 +40,47 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             place: what the arrays are from, for messages.
             x: images [n, height, width] or [n, height, width, channels], or vectors [n, numbers].
             labels: names or whole numbers, [n]; indices into `class_names` if these are given.
-            sites: names or whole numbers, [n].
-            parts: "train" or "test", [n]; None to choose test samples.
+            sites: names or whole numbers, [n]; None if there are no sites.
+            parts: "train", "val" or "test", [n]; None to choose test samples.
             request: which sites to keep.
             class_names: a name for each label from 0.
+            groups: names or whole numbers of patients or the like, [n]; None if there are none.
 
         Raises:
             DataError: if the arrays do not fit each other, or hold values that cannot be used.
         """
         inputs = as_inputs(x, place)
         number = len(inputs)
-        labels, sites = (
-            check_vector(values, number, what, place)
-            for values, what in ((labels, "label"), (sites, "site"))
-        )
+        given = {"label": labels, "site": sites, "group": groups}
+        columns = {
+            what: check_vector(values, number, what, place)
+            for what, values in given.items()
+            if values is not None
+        }
         if parts is not None:
             texts = as_names(check_vector(parts, number, "split", place), "split", place)
             parts = check_parts(texts, place)
-        rows, notes = self.complete_rows(place, {"the label": labels, "the site": sites}, None)
+        needed: dict[str, Any] = {f"the {what}": values for what, values in columns.items()}
+        kept, notes = self.complete_rows(place, needed, None)
+        rows = kept.tolist()
+        columns = {what: values[kept] for what, values in columns.items()}
         if notes:
-            inputs, labels, sites = inputs[rows], labels[rows], sites[rows]
-            parts = parts if parts is None else [parts[row] for row in rows.tolist()]
+            inputs = inputs[kept]
+        names = {
+            what: as_names(values, what, place, rows)
+            for what, values in columns.items()
+            if what != "label"
+        }
         samples = OwnSamples(
             place,
             inputs,
-            _labels(labels, class_names, place, rows.tolist()),
-            as_names(sites, "site", place, rows.tolist()),
-            parts,
+            _labels(columns["label"], class_names, place, rows),
+            names.get("site"),
+            pick(parts, rows),
             row_hashes(inputs),
             lambda row: f"sample {rows[row]}",
             notes,
+            names.get("group"),
         )
         return self.pool(samples, request, lambda train: self._describe(place, inputs, train))
 

@@ -9,7 +9,7 @@ import hashlib
 import math
 import os
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -18,7 +18,7 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
-from tff_pcdd.data.sources._own import OwnSamples, OwnSource
+from tff_pcdd.data.sources._own import OwnSamples, OwnSource, pick
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
@@ -113,12 +113,14 @@ class OwnImages(OwnSource, ImageListSource):
         place: str,
         paths: Sequence[str],
         labels: Sequence[str],
-        sites: Sequence[str],
+        sites: Sequence[str] | None,
         parts: Sequence[str] | None,
         request: LoadRequest,
         *,
         shown: Callable[[int], str],
         notes: dict[str, int],
+        groups: Sequence[str] | None = None,
+        likely_groups: Mapping[str, tuple[Sequence[str], str]] | None = None,
     ) -> PooledData:
         """Makes a data set of image files; see `OwnSamples`.
 
@@ -131,8 +133,12 @@ class OwnImages(OwnSource, ImageListSource):
         headers = [header for header in found if isinstance(header, _Header)]
         if len(headers) < len(found):
             notes = {**notes, "broken_images_left_out": len(found) - len(headers)}
-            paths, labels, sites = ([of[row] for row in rows] for of in (paths, labels, sites))
-            parts = parts if parts is None else [parts[row] for row in rows]
+            paths, labels = pick(paths, rows), pick(labels, rows)
+            sites, parts, groups = (pick(of, rows) for of in (sites, parts, groups))
+            likely_groups = {
+                what: (pick(values, rows), advice)
+                for what, (values, advice) in (likely_groups or {}).items()
+            }
         _warn_of_turned(place, headers)
         shape = (*self._size(place, headers), self._channels(place, headers))
         limits = self._limits(place, paths, headers, shape[-1])
@@ -145,7 +151,16 @@ class OwnImages(OwnSource, ImageListSource):
             collections.deque(decoded(x, plain), maxlen=0)
         hashes = np.array([header.hash for header in headers])
         samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda row: shown(rows[row]), notes
+            place,
+            x,
+            labels,
+            sites,
+            parts,
+            hashes,
+            lambda row: shown(rows[row]),
+            notes,
+            groups,
+            likely_groups or {},
         )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 

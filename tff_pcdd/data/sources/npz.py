@@ -1,7 +1,7 @@
-"""Arrays in a file of NumPy: x, y, site and, if test samples are given, split.
+"""Arrays in a file of NumPy: x, y, site and, if parts or groups are given, split and group.
 
-x holds images [n, height, width, channels] or vectors [n, numbers]; y and site hold names or whole
-numbers [n]; split holds "train" or "test" [n].
+x holds images [n, height, width, channels] or vectors [n, numbers]; y, site and group hold names or
+whole numbers [n]; split holds "train", "val" or "test" [n].
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.data.sources._places import check_data_file, check_file
 from tff_pcdd.errors import DataError
 
-_NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names")
+_NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names", "group")
 
 
 @register
@@ -44,6 +44,7 @@ class Npz(OwnArrays, DirectorySource):
             arrays.get("split"),
             request,
             class_names=arrays.get("class_names"),
+            groups=arrays.get("group"),
         )
 
 

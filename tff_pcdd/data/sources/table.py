@@ -9,6 +9,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,7 +20,7 @@ from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
 from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._names import as_names, as_texts
+from tff_pcdd.data.sources._names import as_names, as_texts, is_missing, numbered
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.errors import DataError, SettingError
@@ -29,6 +30,17 @@ _ALL = "all"
 
 # The column that says which samples are for testing, if there is one.
 _SPLIT = "split"
+
+# The value of a setting that says that there is no such column.
+_NONE = "none"
+
+# How columns are called that name patients and the like. An id that does not repeat is no group.
+_NAMES_A_GROUP = re.compile(
+    r"(^|[\W_])(patient|subject|person|participant|individual|lesion|video|study|series|case|donor|"
+    r"animal|mouse|slide|exam|visit|eye|id|uid|mrn|pid)([\W_]*(id|uid|no|nr|num|number|name|code))?$|"
+    r"(?-i:[a-z]I[dD]$)",
+    re.IGNORECASE,
+)
 
 
 @register
@@ -42,15 +54,28 @@ class Table(OwnImages, MissingValues):
     )
 
     label_column: str = option("label", "Column of the labels, names or numbers.", group="Data")
-    site_column: str = option("site", "Column of the sites, which are the clients.", group="Data")
+    site_column: str = option(
+        "site",
+        "Column of the sites, which are the clients; none if there are no sites.",
+        group="Data",
+    )
     path_column: str = option(
         "path", "Column of the image files, relative to the table's folder.", group="Data"
     )
     split_column: str | None = option(
         None,
-        "Column that says train or test; by default split, if there is such a column.",
+        "Column that says train, val or test; by default split, if there is such a column. none "
+        "chooses test samples anew.",
         type=str,
         group="Data",
+    )
+    group_column: str | None = option(
+        None,
+        "Column of the patients, lesions, videos or the like, all of whose samples stay in one "
+        "part; several columns, separated by commas, if their values together name a group.",
+        type=str,
+        group="Data",
+        implied=True,
     )
     feature_columns: str | None = option(
         None,
@@ -77,6 +102,9 @@ class Table(OwnImages, MissingValues):
             if getattr(self, name) != plain:
                 reason = "applies to images, and feature_columns chooses numbers"
                 raise SettingError(name, getattr(self, name), reason)
+
+    def suggested_partition(self) -> dict[str, str]:
+        return {} if self.site_column == _NONE else super().suggested_partition()
 
     def suggested_model(self) -> dict[str, str]:
         return {} if self.feature_columns is None else {"model": "mlp"}
@@ -108,10 +136,11 @@ class Table(OwnImages, MissingValues):
             DataError: if a column or a value is missing or cannot be used.
         """
         place = columns.place
-        needed = {
-            "the label": columns.values(self.label_column, "label_column"),
-            "the site": columns.values(self.site_column, "site_column"),
-        }
+        needed = {"the label": columns.values(self.label_column, "label_column")}
+        if self.site_column != _NONE:
+            needed["the site"] = columns.values(self.site_column, "site_column")
+        for name in self._group_columns():
+            needed[f"the group's {name}"] = columns.values(name, "group_column")
         # Otherwise, a number that is missing is refused like one that is none.
         if self.feature_columns is not None and self.missing == "drop":
             for name in self._chosen_features(columns):
@@ -120,17 +149,15 @@ class Table(OwnImages, MissingValues):
         if notes:
             columns = columns.take(kept)
         rows = columns.rows
-        labels, sites = (
-            as_names(columns.values(name, setting), what, place, rows)
-            for name, setting, what in (
-                (self.label_column, "label_column", "label"),
-                (self.site_column, "site_column", "site"),
-            )
-        )
-        parts = None
-        if self.split_column is not None or _SPLIT in columns:
+        labels = as_names(columns.values(self.label_column, "label_column"), "label", place, rows)
+        sites = parts = None
+        if self.site_column != _NONE:
+            sites = as_names(columns.values(self.site_column, "site_column"), "site", place, rows)
+        if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
+        groups = self._groups(columns)
+        likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
             paths = self._paths(columns, folder)
             return self.pool_images(
@@ -142,6 +169,8 @@ class Table(OwnImages, MissingValues):
                 request,
                 shown=lambda index: f"row {rows[index]} ({os.path.relpath(paths[index], folder)})",
                 notes=notes,
+                groups=groups,
+                likely_groups=likely,
             )
         chosen = self._chosen_features(columns)
         features = [columns.numbers(name, "feature_columns") for name in chosen]
@@ -152,10 +181,55 @@ class Table(OwnImages, MissingValues):
         content = hashlib.sha256(repr(chosen).encode()).hexdigest()
         hashes = row_hashes(x)
         samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda index: f"row {rows[index]}", notes
+            place,
+            x,
+            labels,
+            sites,
+            parts,
+            hashes,
+            lambda index: f"row {rows[index]}",
+            notes,
+            groups,
+            likely,
         )
         pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
         return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
+
+    def _split_role(self) -> str:
+        """The column of the parts, also if they are not used."""
+        return _SPLIT if self.split_column in (None, _NONE) else self.split_column
+
+    def _group_columns(self) -> list[str]:
+        return [] if self.group_column is None else self.group_column.split(",")
+
+    def _groups(self, columns: Columns) -> list[str] | None:
+        """The group of each row; None if no column names them."""
+        if self.group_column is None:
+            return None
+        values = [
+            as_names(columns.values(name, "group_column"), "group", columns.place, columns.rows)
+            for name in self._group_columns()
+        ]
+        return [", ".join(row) for row in zip(*values, strict=True)]
+
+    def _likely_groups(
+        self, columns: Columns, parts: Sequence[str] | None
+    ) -> dict[str, tuple[list[str], str]]:
+        """Columns that seem to name patients or the like, see `OwnSamples`."""
+        roles = {self.label_column, self.site_column, self._split_role(), self.path_column}
+        anew = " with split_column=none" if parts else ""
+        return {
+            f"values of column {name!r}": (
+                # A value that is missing is no group.
+                [
+                    f"row {row}" if is_missing(value) else str(value)
+                    for row, value in numbered(columns.values(name, "group_column"), columns.rows)
+                ],
+                f"group_column={name}{anew} keeps them in one part",
+            )
+            for name in columns.names
+            if name not in roles and _NAMES_A_GROUP.search(str(name))
+        }
 
     def _features(self) -> list[str]:
         return [name.strip() for name in (self.feature_columns or "").split(",")]
@@ -166,7 +240,10 @@ class Table(OwnImages, MissingValues):
         Raises:
             SettingError: if a column has another role.
         """
-        roles = {self.label_column, self.site_column, self.split_column or _SPLIT, self.path_column}
+        roles = {
+            *(self.label_column, self.site_column, self._split_role(), self.path_column),
+            *self._group_columns(),
+        }
         names = self._features()
         if names == [_ALL]:
             return [name for name in columns.names if name not in roles]
