@@ -1,6 +1,7 @@
 """A table with a row for each sample: its image file or its features, its label and its site.
 
-The table is a csv or parquet file. Paths are relative to its folder and stay in it.
+The table is a csv, xlsx or parquet file, or a folder of parquet files. Paths are relative to the
+table's folder and stay in it; parquet files may hold the images themselves.
 """
 
 from __future__ import annotations
@@ -18,11 +19,13 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
-from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
+from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_files import OwnImages
+from tff_pcdd.data.sources._listed_images import StoredImages, find_images, holds_images
 from tff_pcdd.data.sources._names import as_names, as_texts, is_missing, numbered
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
+from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -46,9 +49,9 @@ _NAMES_A_GROUP = re.compile(
 @register
 @dataclasses.dataclass(frozen=True)
 class Table(OwnImages, MissingValues):
-    """Samples in a csv or parquet file."""
+    """Samples in a csv, xlsx or parquet file."""
 
-    needs = "path of its .csv or .parquet file"
+    needs = "path of its .csv, .xlsx or .parquet file"
     info = DatasetInfo(
         "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
@@ -60,7 +63,18 @@ class Table(OwnImages, MissingValues):
         group="Data",
     )
     path_column: str = option(
-        "path", "Column of the image files, relative to the table's folder.", group="Data"
+        "path",
+        "Column of the image files, relative to the table's folder; or of the images in a parquet "
+        "file.",
+        group="Data",
+    )
+    path_pattern: str | None = option(
+        None,
+        "The image file of a row, with columns in braces, such as {image_id}.jpg or "
+        "part_*/{image_id}.jpg. It is searched in the table's folder and in all folders below.",
+        type=str,
+        group="Data",
+        implied=True,
     )
     split_column: str | None = option(
         None,
@@ -94,6 +108,7 @@ class Table(OwnImages, MissingValues):
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
         for name, plain in (
+            ("path_pattern", None),
             ("image_size", None),
             ("image_channels", None),
             ("augmentation", "none"),
@@ -115,11 +130,13 @@ class Table(OwnImages, MissingValues):
         return InputSpec(VECTOR, (len(self._features()),), "float32")
 
     def check(self) -> None:
-        check_data_file(self.path, self.name, (CSV, PARQUET))
+        if not holds_parquet(self.path):
+            check_data_file(self.path, self.name, SUFFIXES)
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
-        return self.pool_columns(read_columns(self.path), self.path.parent, request)
+        folder = self.path if self.path.is_dir() else self.path.parent
+        return self.pool_columns(read_columns(self.path), folder, request)
 
     def pool_columns(
         self, columns: Columns, folder: pathlib.Path, request: LoadRequest
@@ -159,19 +176,28 @@ class Table(OwnImages, MissingValues):
         groups = self._groups(columns)
         likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
-            paths = self._paths(columns, folder)
-            return self.pool_images(
+            stored = self._stored_images(columns)
+            paths = self._paths(columns, folder) if stored is None else stored.paths()
+
+            def shown(index: int) -> str:
+                file = f" ({os.path.relpath(paths[index], folder)})" if stored is None else ""
+                return f"row {rows[index]}{file}"
+
+            pooled = self.pool_images(
                 place,
                 paths,
                 labels,
                 sites,
                 parts,
                 request,
-                shown=lambda index: f"row {rows[index]} ({os.path.relpath(paths[index], folder)})",
+                shown=shown,
                 notes=notes,
                 groups=groups,
                 likely_groups=likely,
             )
+            if stored is not None and pooled.train.x.ndim > 1:
+                stored.remove()
+            return pooled
         chosen = self._chosen_features(columns)
         features = [columns.numbers(name, "feature_columns") for name in chosen]
         if self._features() == [_ALL]:
@@ -253,19 +279,44 @@ class Table(OwnImages, MissingValues):
                 raise SettingError("feature_columns", self.feature_columns, reason)
         return names
 
+    def _stored_images(self, columns: Columns) -> StoredImages | None:
+        """The images that the table holds itself; None if it names files."""
+        if self.path_pattern is not None or self.path_column not in columns:
+            return None
+        cells = columns.values(self.path_column, "path_column")
+        return StoredImages(cells, columns) if holds_images(cells) else None
+
     def _paths(self, columns: Columns, folder: pathlib.Path) -> list[str]:
         """The image files.
 
         Raises:
             DataError: if one does not exist, or is not below the folder.
         """
-        if self.path_column not in columns:
+        if self.path_pattern is not None:
+            texts = find_images(self.path_pattern, columns, folder)
+        elif self.path_column not in columns:
+            stored = [name for name in columns.names if holds_images(columns.values(name, ""))]
             raise DataError(
                 f"{columns.place}: there is no column {self.path_column!r} of image files; name it "
-                "by path_column, or columns of numbers by feature_columns"
+                f"by path_column{f', such as {stored[0]}' if stored else ''}, or columns of "
+                "numbers by feature_columns, or use path_pattern"
             )
-        cells = columns.values(self.path_column, "path_column")
-        texts = as_texts(cells, "path", columns.place, columns.rows)
+        else:
+            cells = columns.values(self.path_column, "path_column")
+            texts = as_texts(cells, "path", columns.place, columns.rows)
+            # As Windows writes paths.
+            texts = [
+                text.replace("\\", "/") if "\\" in text and not (folder / text).exists() else text
+                for text in texts
+            ]
+            if not any(map(os.path.isfile, (folder / text for text in texts[:1]))) and not any(
+                pathlib.PurePath(text).suffix for text in texts
+            ):
+                raise DataError(
+                    f"{columns.place}, row {columns.rows[0]}: {texts[0]!r:.80} in column "
+                    f"{self.path_column!r} is not the name of a file; path_pattern="
+                    f"'{{{self.path_column}}}.jpg' adds what it lacks"
+                )
         return [
             os.fsdecode(path)
             for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()
