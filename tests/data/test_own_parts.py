@@ -367,6 +367,7 @@ def test_data_without_sites_need_a_partition(visits, tmp_path):
         built(visits, tmp_path / "a.csv", "iid", {"site_column": "none", "min_site_samples": 2})
     source = sources.create("table", data_dir="a.csv", site_column="none")
     assert source.suggested_partition() == {}
+    assert not source.has_users
     assert partitions.get("natural").keeps_users
 
 

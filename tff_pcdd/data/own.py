@@ -137,7 +137,10 @@ def from_tf_dataset(
 
     Args:
         train: for each site by its name, a data set of pairs (input, label); or one data set of
-            triples (input, label, site). Batches are taken apart.
+            triples (input, label, site); or the data of TFF's simulations
+            (`tff.simulation.datasets.ClientData`), whose clients are the sites. Elements may also
+            be dictionaries with `label`, `site` in place of a third value, and one other key, the
+            input, as in TensorFlow Datasets. Batches are taken apart.
         test: the same for test samples; by default, they are chosen.
         name: name of the federation.
         **options: options of `from_arrays`.
@@ -225,6 +228,11 @@ def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
 
 def _read(dataset: Any, name: str) -> tuple[list, list, list]:
     """Inputs, labels and sites of a data set, or of one for each site."""
+    if hasattr(dataset, "create_tf_dataset_for_client"):
+        clients = dataset
+        dataset = {
+            client: clients.create_tf_dataset_for_client(client) for client in clients.client_ids
+        }
     if isinstance(dataset, Mapping):
         parts = [(*_elements(part, 2, name), site) for site, part in dataset.items()]
         x = [value for part in parts for value in part[0]]
@@ -238,6 +246,18 @@ def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
     """The values of the samples, as `number` lists."""
     wanted = {2: "pairs (input, label)", 3: "triples (input, label, site)"}[number]
     spec = getattr(dataset, "element_spec", None)
+    if isinstance(spec, Mapping):
+        keys = ("label", "site")[: number - 1]
+        others = [key for key in spec if key not in keys]
+        if len(others) != 1 or len(spec) != number:
+            raise DataError(
+                f"{name}: elements have the keys {', '.join(map(str, spec)):.100}; {wanted} are "
+                f"needed, so choose with dataset.map(lambda e: (e[…], …)), or keep the "
+                f"keys {', '.join(keys)} and one other"
+            )
+        chosen = (others[0], *keys)
+        dataset = dataset.map(lambda element: tuple(element[key] for key in chosen))
+        spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != number:
         raise DataError(f"{name}: a tf.data.Dataset of {wanted} is needed, not of {spec!s:.100}")
     if len(spec[1].shape):

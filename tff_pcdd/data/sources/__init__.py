@@ -105,6 +105,11 @@ class DataSource(Component):
                 "taken for data; name a directory outside of it",
             )
 
+    @property
+    def has_users(self) -> bool:
+        """Whether samples belong to users, as far as the settings say."""
+        return self.info.has_users
+
     def suggested_partition(self) -> dict[str, str]:
         """The partition that suits the data set, as a flat setting; empty for the usual default."""
         return {}

@@ -15,6 +15,7 @@ from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledD
 from tff_pcdd.data.sources._names import as_names, check_vector
 from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
+from tff_pcdd.data.sources._tasks import VOLUMES
 from tff_pcdd.errors import DataError, SettingError
 
 
@@ -122,14 +123,23 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
     if array.dtype.kind not in "buif":
         raise DataError(f"{place}: the inputs are {array.dtype}, not numbers of one shape")
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
+        hint = f"; {VOLUMES}" if array.ndim > 4 else ""
         raise DataError(
             f"{place}: the inputs have shape {array.shape}; images have [n, height, width] or "
-            "[n, height, width, channels], vectors [n, numbers]"
+            f"[n, height, width, channels], vectors [n, numbers]{hint}"
         )
-    if array.ndim == 4 and array.shape[1] in (1, 3) and array.shape[3] > 4:
-        raise DataError(
-            f"{place}: the inputs have shape {array.shape}; channels come last: "
-            "np.moveaxis(x, 1, -1)"
+    if array.ndim == 4 and array.shape[3] > 4:
+        _, first, second, last = array.shape
+        if first in (1, 3) or first < second == last:
+            raise DataError(
+                f"{place}: the inputs have shape {array.shape}; channels come last: "
+                "np.moveaxis(x, 1, -1)"
+            )
+        if first == second == last:
+            raise DataError(f"{place}: the inputs have shape {array.shape}; {VOLUMES}")
+        warn(
+            f"{place}: the inputs have shape {array.shape}, and are read as images of "
+            f"{second}×{first} pixels with {last} channels"
         )
     if array.ndim == 3:
         array = array[..., None]

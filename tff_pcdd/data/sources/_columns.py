@@ -12,6 +12,7 @@ import numpy as np
 from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._names import is_missing
 from tff_pcdd.data.sources._numerals import has_decimal_commas, plain_numbers
+from tff_pcdd.data.sources._tasks import one_hot_hint
 from tff_pcdd.errors import DataError
 
 
@@ -71,8 +72,8 @@ class Columns:
         if name not in self._columns:
             there = textwrap.shorten(", ".join(map(str, self._columns)), 200)
             raise DataError(
-                f"{self.place}: column {name!r} is missing, there are {there}; {setting} can name "
-                "another"
+                f"{self.place}: column {name!r} is missing, there are {there}; "
+                + (one_hot_hint(self._columns, name) or f"; {setting} can name another")[2:]
             )
         return self._columns[name]
 

@@ -23,6 +23,7 @@ from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
 from tff_pcdd.data.sources._names import in_order, is_missing, joined, numbered, similar
+from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
 
@@ -239,6 +240,7 @@ class OwnSource(DataSource):
                 labels=joined(samples.labels),
                 sites=samples.sites and joined(samples.sites),
             )
+        refuse_labels(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
         place, class_names = samples.place, in_order(samples.labels)
         if len(class_names) < 2:

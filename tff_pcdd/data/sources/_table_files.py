@@ -22,7 +22,7 @@ from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 
 PARQUET, XLSX = ".parquet", ".xlsx"
-SUFFIXES = (".csv", ".tsv", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
+SUFFIXES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
 
 # The column of the parts, where the names of files say them.
 _SPLIT = "split"

@@ -20,6 +20,7 @@ from tff_pcdd.data.sources._image_lists import is_image
 from tff_pcdd.data.sources._names import tidy
 from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, part_of
 from tff_pcdd.data.sources._places import is_within
+from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -30,6 +31,9 @@ _LAYOUT = (
 
 # Names of files that begin alike, up to a number: often frames of a video, or images of a patient.
 _SERIES = r"([^/]+)[_-][0-9]+\.[A-Za-z]+$"
+
+# Formats of 3-D images.
+_VOLUMES = (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd")
 
 # What systems put into folders, besides files and folders whose names begin with a dot.
 _SYSTEM = ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin")
@@ -121,6 +125,8 @@ class Folder(OwnImages):
         root = self.directory()
         found = self._scan(root)
         if not found.paths:
+            if any(name.lower().endswith(_VOLUMES) for name in found.others):
+                raise DataError(f"{root}: there are only {found.others[0]} and the like; {VOLUMES}")
             raise DataError(f"{root}: there are no PNG or JPEG images; {_LAYOUT}")
         notes = self._report(found)
         names = [os.path.relpath(path, root).replace(os.sep, "/") for path in found.paths]
@@ -163,6 +169,7 @@ class Folder(OwnImages):
         """All images below the directory."""
         found = _Found(root)
         top = found.folders(root)
+        refuse_folders(str(root), [name for name, _ in top])
         parts = {part: path for name, path in top if (part := part_of(name))}
         if not parts:
             self._scan_sites(found, top)
@@ -172,6 +179,7 @@ class Folder(OwnImages):
         for part in [part for part in PARTS if part in parts]:
             self._scan_sites(found, found.folders(parts[part]))
             found.parts += [part] * (len(found.paths) - len(found.parts))
+        refuse_folders(str(root), found.classes)
         if all(map(part_of, found.classes)) and len(found.classes) > 1:
             names = ", ".join(sorted(found.classes))
             raise DataError(f"{root}: the classes are {names}, which are parts; {_LAYOUT}")

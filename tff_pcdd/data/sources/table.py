@@ -26,6 +26,7 @@ from tff_pcdd.data.sources._names import as_names, as_texts, is_missing, numbere
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
+from tff_pcdd.data.sources._tasks import refuse_boxes
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -118,8 +119,12 @@ class Table(OwnImages, MissingValues):
                 reason = "applies to images, and feature_columns chooses numbers"
                 raise SettingError(name, getattr(self, name), reason)
 
+    @property
+    def has_users(self) -> bool:
+        return self.site_column != _NONE
+
     def suggested_partition(self) -> dict[str, str]:
-        return {} if self.site_column == _NONE else super().suggested_partition()
+        return super().suggested_partition() if self.has_users else {}
 
     def suggested_model(self) -> dict[str, str]:
         return {} if self.feature_columns is None else {"model": "mlp"}
@@ -154,7 +159,7 @@ class Table(OwnImages, MissingValues):
         """
         place = columns.place
         needed = {"the label": columns.values(self.label_column, "label_column")}
-        if self.site_column != _NONE:
+        if self.has_users:
             needed["the site"] = columns.values(self.site_column, "site_column")
         for name in self._group_columns():
             needed[f"the group's {name}"] = columns.values(name, "group_column")
@@ -168,7 +173,7 @@ class Table(OwnImages, MissingValues):
         rows = columns.rows
         labels = as_names(columns.values(self.label_column, "label_column"), "label", place, rows)
         sites = parts = None
-        if self.site_column != _NONE:
+        if self.has_users:
             sites = as_names(columns.values(self.site_column, "site_column"), "site", place, rows)
         if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
@@ -178,6 +183,8 @@ class Table(OwnImages, MissingValues):
         if self.feature_columns is None:
             stored = self._stored_images(columns)
             paths = self._paths(columns, folder) if stored is None else stored.paths()
+
+            refuse_boxes(place, columns.names, paths)
 
             def shown(index: int) -> str:
                 file = f" ({os.path.relpath(paths[index], folder)})" if stored is None else ""
