@@ -8,6 +8,7 @@ import pytest
 from PIL import Image
 
 from tests.cli.test_refusals import check
+from tff_pcdd import data
 
 
 def hospitals(root, classes=("cat", "dog"), count=5):
@@ -86,7 +87,7 @@ def _check_refused_early(result):
 def test_settings_that_a_data_set_ignores_are_refused(call_here, tmp_path):
     for flags, message in (
         (("--data_dir=/x",), "--data_dir=/x: applies only with dataset="),
-        (("--image_size=8",), "--image_size=8: applies only with dataset=folder|table"),
+        (("--image_size=8",), "--image_size=8: applies only with dataset=celeba|folder|table"),
         (("--feature_columns=all",), "--feature_columns=all: applies only with dataset=table"),
         (
             ("--dataset=table", "--data_dir=x", "--feature_columns=all", "--image_size=8"),
@@ -181,3 +182,82 @@ def test_sites_are_exported_under_short_names(trained, succeed, tmp_path):
         "personal-charite": "Charité",
         "personal-st-mary": "St. Mary",
     }
+
+
+# HAM10000: skin lesions, several images of many of them, in two folders.
+
+
+def ham10000(root, lesions=60):
+    """The metadata and the folders in the layout of the published files, with small images."""
+    generator = np.random.default_rng(1)
+    places = ("back", "face", "unknown", "lower extremity")
+    lines, number = ["lesion_id,image_id,dx,dx_type,age,sex,localization"], 24306
+    for lesion in range(lesions):
+        disease = ("nv", "nv", "nv", "mel", "bkl", "bcc")[lesion % 6]
+        age, sex = ("", "unknown") if lesion % 9 == 0 else (f"{lesion % 17 * 5}.0", "female")
+        for _ in range(1 + lesion % 3):
+            image = f"ISIC_{number:07d}"
+            folder = root / f"HAM10000_images_part_{1 + number % 2}"
+            folder.mkdir(parents=True, exist_ok=True)
+            pixels = generator.integers(0, 256, (45, 60, 3), np.uint8)
+            Image.fromarray(pixels).save(folder / f"{image}.jpg")
+            row = (f"HAM_{lesion:07d}", image, disease, "histo", age, sex, places[lesion % 4])
+            lines.append(",".join(row))
+            number += 1
+    (root / "HAM10000_metadata.csv").write_text("\n".join(lines) + "\n")
+    return root / "HAM10000_metadata.csv"
+
+
+HAM10000 = {
+    "path_pattern": "{image_id}.jpg",
+    "label_column": "dx",
+    "group_column": "lesion_id",
+    "image_size": 16,
+    "validation_fraction": 0.2,
+}
+WITHOUT_SITES = {"site_column": "none", "partition": "class", "num_clients": 4}
+BODY_PARTS = {"site_column": "localization", "partition": "natural"}
+
+
+@pytest.mark.parametrize("settings", [WITHOUT_SITES, BODY_PARTS])
+def test_no_lesion_of_ham10000_is_in_two_parts_or_clients(settings, tmp_path):
+    path = ham10000(tmp_path)
+    lesions = {}
+    for row, line in enumerate(path.read_text().splitlines()[1:], 2):
+        lesions[row] = line.split(",")[0]
+    settings = {**HAM10000, **settings}
+    clients = settings.pop("num_clients", None)
+    partition = settings.pop("partition")
+    made = data.load_federation("table", partition, clients, data_dir=str(path), **settings)
+    assert made.class_names == ("bcc", "bkl", "mel", "nv")
+    found = {}
+    for client in made.clients:
+        for part, ids, rows in (
+            ("train", made.train.ids, client.train),
+            ("validation", made.train.ids, client.validation),
+            ("test", made.test.ids, client.test),
+        ):
+            for name in ids[rows]:
+                lesion = lesions[int(name.split()[1])]
+                found.setdefault(lesion, set()).add((client.client_id, part))
+    assert len(found) == 60
+    assert all(len(places) == 1 for places in found.values())
+    assert {part for places in found.values() for _, part in places} == {
+        *("train", "validation", "test")
+    }
+
+
+@pytest.mark.integration
+def test_ham10000_is_trained_and_exported_from_its_files(succeed, tmp_path):
+    """With the command of docs/how-to/own_data.md."""
+    path, run = ham10000(tmp_path / "ham"), tmp_path / "run"
+    flags = [f"--{name}={value}" for name, value in {**HAM10000, **WITHOUT_SITES}.items()]
+    flags += ["--classes_per_client=2", "--early_stopping_patience=5"]
+    succeed(
+        *("train", "--dataset=table", f"--data_dir={path}"),
+        *(*flags, *ROUND, f"--output_dir={run}"),
+    )
+    out = succeed("export", f"--run_dir={run}", f"--export_dir={tmp_path / 'export'}")
+    assert out.startswith("global/1")
+    card = (tmp_path / "export" / "global" / "1" / "model_card.md").read_text()
+    assert all(f"| {name} |" in card for name in ("bcc", "bkl", "mel", "nv"))

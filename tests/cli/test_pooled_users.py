@@ -53,8 +53,9 @@ def test_one_line_says_that_users_are_pooled(dry_run, flags, division):
         ("compare", EMNIST, "--algorithms=fedavg", "--partitions=class:2,iid"),
         ("train", "--dataset=digits"),
         ("train", "--dataset=folder", "--data_dir=/none"),
+        ("train", "--dataset=table", "--data_dir=/none", "--site_column=none"),
     ],
-    ids=["kept", "chosen", "several", "no users", "kept by default"],
+    ids=["kept", "chosen", "several", "no users", "kept by default", "no sites"],
 )
 def test_nothing_is_said_if_users_are_kept_or_the_partition_is_named(dry_run, flags):
     assert dry_run(*flags) == []

@@ -94,7 +94,9 @@ def test_flat_settings_are_those_of_the_sources_and_partitions():
     assert known["classes_per_client"].applies_to == ("class",)
     assert known["num_clients"].applies_to == ("class", "dirichlet", "iid")
     assert known["max_clients"].applies_to == ("natural",)
-    assert known["num_classes"].applies_to == ("femnist", "shakespeare")
+    assert known["num_classes"].applies_to == (
+        *("femnist", "leaf_synthetic", "sent140", "shakespeare"),
+    )
     assert known["split_centres"].applies_to == ("fed_isic2019",)
     assert "digits" not in known["data_dir"].applies_to
     assert set(known["augmentation"].applies_to) == set(known["input_normalization"].applies_to)
@@ -180,7 +182,7 @@ def test_overlapping_local_tests_reach_the_federation():
 @pytest.mark.parametrize(
     ("values", "setting", "reason"),
     [
-        ({"dataset": "mnist"}, "dataset", "choose one of cifar10, .*digits"),
+        ({"dataset": "mnist"}, "dataset", "choose one of celeba, .*digits"),
         ({"partition": "shards"}, "partition", "choose one of class, dirichlet"),
         ({"num_clients": 0}, "num_clients", "must be at least 1"),
         ({"num_clients": -3}, "num_clients", "must be at least 1"),
@@ -194,8 +196,12 @@ def test_overlapping_local_tests_reach_the_federation():
         ({"assignment": "sample"}, "assignment", "applies only with partition=dirichlet$"),
         ({"local_test": "overlapping"}, "local_test", "applies only with partition=dirichlet$"),
         ({"max_clients": 5}, "max_clients", "applies only with partition=natural$"),
-        ({"data_dir": "there"}, "data_dir", "applies only with dataset=cifar10"),
-        ({"num_classes": 9}, "num_classes", r"applies only with dataset=femnist\|shakespeare$"),
+        ({"data_dir": "there"}, "data_dir", "applies only with dataset=celeba"),
+        (
+            {"num_classes": 9},
+            "num_classes",
+            r"applies only with dataset=femnist\|leaf_synthetic\|sent140\|shakespeare$",
+        ),
         ({"max_train_samples": 0}, "max_train_samples", "must be at least 1"),
         ({"max_test_samples": -1}, "max_test_samples", "must be at least 1"),
         ({"max_train_samples": 9}, "max_train_samples", "at least the number of clients, 10"),
@@ -209,7 +215,7 @@ def test_overlapping_local_tests_reach_the_federation():
         (
             {"partition": "natural", "classes_per_client": None, "num_clients": None},
             "partition",
-            "samples of digits do not belong to users; those of fed_isic2019, femnist, .* do",
+            "samples of digits do not belong to users; those of celeba, fed_isic2019, fem.* do",
         ),
     ],
 )
@@ -258,7 +264,7 @@ def test_settings_that_do_not_fit_sets_with_users():
     with refuses("split_centres", "applies only with partition=natural"):
         _config(dataset="fed_isic2019", data_dir="x", partition="iid", split_centres=12)
     for name, value in (("augmentation", "standard"), ("input_normalization", "none")):
-        with refuses(name, r"applies only with dataset=cifar10\|"):
+        with refuses(name, r"applies only with dataset=celeba\|"):
             _config(dataset="shakespeare", **natural, **{name: value})
 
 

@@ -175,7 +175,7 @@ FLOATS = X.astype(np.float32)
         ("row 1: the label is missing", (X, [1, np.nan] * 20, SITES)),
         ("row 1: the site is missing", (X, Y, ["a", None] * 20)),
         ("row 0: the site is missing", (X, Y, [" ", "a"] * 20)),
-        ("row 1: split 'val' is not train or test", (X, Y, SITES, ["train", "val"] * 20)),
+        ("row 1: split 'rest' is not train, val or test", (X, Y, SITES, ["train", "rest"] * 20)),
         ("there are no test samples", (X, Y, SITES, ["train"] * N)),
         ("there are no training samples", (X, Y, SITES, ["test"] * N)),
         ("holds only the class cat", (X, ["cat"] * N, SITES)),
@@ -239,10 +239,10 @@ def test_npz_files_that_cannot_be_used(tmp_path, changes, message):
 
 @pytest.mark.parametrize("dataset", ["npz", "table"])
 def test_files_of_other_kinds_are_refused(tmp_path, dataset):
-    (tmp_path / "a.xlsx").write_text("")
+    (tmp_path / "a.ods").write_text("")
     for name, message in (
-        ("", r"is not a (\.npz|\.csv or \.parquet) file"),
-        ("a.xlsx", "is not a"),
+        ("", r"is not a (\.npz|\.csv, .*, \.parquet or \.xlsx) file"),
+        ("a.ods", "is not a"),
         ("b.npz", "does not exist"),
     ):
         with pytest.raises(DataError, match=f"dataset {dataset}: data_dir=.*{message}"):

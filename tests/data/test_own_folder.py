@@ -123,10 +123,10 @@ def test_other_spellings_of_parts(train, test, tmp_path):
     assert made.test_class_counts().sum(axis=1).tolist() == [0, 2, 0]
 
 
-def test_a_validation_part_and_parts_in_sites_are_refused(tmp_path):
-    for part in ("train", "val", "test"):
+def test_other_folders_beside_the_parts_and_parts_in_sites_are_refused(tmp_path):
+    for part in ("train", "Lyon", "test"):
         make(tmp_path / "a" / part)
-    refused(tmp_path / "a", "holds the folders test, train, val", "validation_fraction=0.1")
+    refused(tmp_path / "a", "holds the folders Lyon, test, train; the layout is")
     make(tmp_path / "b", {"Lyon": {"train": 3, "test": 2}})
     refused(tmp_path / "b", "the classes are test, train, which are parts")
 
@@ -260,9 +260,8 @@ def test_other_layouts_are_refused(tmp_path):
     make(tmp_path / "half" / "train")
     refused(tmp_path / "half", "holds the folders train;", layout)
     make(tmp_path / "three" / "train")
-    make(tmp_path / "three" / "test")
     make(tmp_path / "three" / "val")
-    refused(tmp_path / "three", "holds the folders test, train, val;", layout)
+    refused(tmp_path / "three", "holds the folders train, val;", layout)
     make(tmp_path / "one", {"a": {"cat": 4}})
     refused(tmp_path / "one", "holds only the class cat; at least two classes are needed")
     make(tmp_path / "untested", {"a": {"cat": 1, "dog": 1}})

@@ -193,14 +193,6 @@ def test_spellings_of_parts(names, table):
     assert (len(made.train), len(made.test)) == (40, 20)
 
 
-def test_a_validation_part_is_refused_with_the_way_on(table):
-    table["split"] = ["train", "test", "val"] * 20
-    with pytest.raises(
-        DataError, match=r"row 2: split 'val' is not train or test; add its samples"
-    ):
-        load(table)
-
-
 def test_a_setting_that_does_not_exist(table):
     with refuses("missing", "choose one of refuse, drop, keep"):
         load(table, missing="guess")

@@ -182,7 +182,10 @@ def test_columns_have_the_same_length(column):
         ("path,label,site\n../b.png,1,a\n", "lists '../b.png', which is not a path below"),
         ("path,label,site\n/etc/hostname,1,a\n", "which is not a path below"),
         ('path,label,site\n"a.png,1,a\n', "unexpected end of data"),
-        ("path,label,site,split\na.png,1,a,valid\n", "row 2: split 'valid' is not train or test"),
+        (
+            "path,label,site,split\na.png,1,a,rest\n",
+            "row 2: split 'rest' is not train, val or test",
+        ),
         ("path,label,site\n\na.png,1\n", "row 3: has 2 cells, but there are 3 columns"),
         ("path,label,site\n\na.png,1,a\n\na.png,,a\n", "row 5: the label is missing"),
         ("path,label,site\na.png,1,a\na.png,1,a\n", "holds only the class 1"),

@@ -129,6 +129,7 @@ def test_sources_that_need_a_directory_refuse_to_go_without():
     needing = [name for name in sources.names() if sources.get(name).info.needs_data_dir]
     own = ["folder", "npz", "table"]
     papers = ["fed_isic2019", "femnist", "imagenet_lt", "inaturalist", "shakespeare"]
+    papers += ["celeba", "leaf_synthetic", "sent140"]
     assert sorted(needing) == sorted(own + papers)
     for name in needing:
         with refuses("data_dir", f"is missing; {name} needs the (directory|path of its)"):

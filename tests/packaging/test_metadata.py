@@ -121,8 +121,8 @@ def test_dependencies_are_what_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"tff_pcdd"}
-    # The extras `tracking` and `ray` contain these.
-    installed = foreign - {"mlflow", "wandb", "ray"}
+    # The extras `tracking`, `ray` and `xlsx` contain these.
+    installed = foreign - {"mlflow", "wandb", "ray", "openpyxl"}
     distributions = {provider[name][0].lower().replace("_", "-") for name in installed}
     distributions = {name.removesuffix("-cpu") for name in distributions}
     declared = {Requirement(text).name for text in _PROJECT["dependencies"]}

@@ -238,7 +238,11 @@ REFUSED = [
     ({"augmentation": "more"}, "augmentation", "choose one of none, standard"),
     ({"input_normalization": "imagenet"}, "input_normalization", "needs color images"),
     ({"input_normalization": "x"}, "input_normalization", "choose one of dataset, imagenet, none"),
-    ({"num_classes": 10}, "num_classes", r"applies only with dataset=femnist\|shakespeare"),
+    (
+        {"num_classes": 10},
+        "num_classes",
+        r"applies only with dataset=femnist\|leaf_synthetic\|sent140\|shakespeare",
+    ),
     ({"split_centres": 20}, "split_centres", "applies only with dataset=fed_isic2019"),
     ({"projection_dim": -1}, "projection_dim", "must be at least 0"),
     ({"rounds": 0}, "rounds", "must be at least 1"),

@@ -11,7 +11,7 @@ import numpy as np
 from tff_pcdd import settings
 from tff_pcdd.data import cache, holdout, long_tail, partitions, sources, subsets
 from tff_pcdd.data.checks import listed, warn
-from tff_pcdd.data.federation import ClientIndices, Federation
+from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import WIDE, check_options, choice, option
@@ -138,6 +138,11 @@ class DataConfig:
                 f"must be at least the number of clients, {clients}",
             )
 
+    @property
+    def may_hold_out(self) -> bool:
+        """Whether there may be validation samples; those of the data set are known once loaded."""
+        return bool(self.validation_fraction) or self.source.may_hold_out
+
     def input_spec(self) -> InputSpec:
         """How raw inputs become model inputs, as far as it is known before they are loaded.
 
@@ -182,7 +187,7 @@ class DataConfig:
                     f"{self.source.name}: {listed('client', left_out)} left out, without any sample"
                 )
             clients = kept
-        held_out = self._hold_out(clients, pooled.train.y, seed)
+        held_out = self._hold_out(clients, pooled.train, seed)
         return pooled.federation(self.source.name, held_out, notes)
 
     def _choose_train(self, labels: np.ndarray, seed: int) -> np.ndarray | None:
@@ -194,15 +199,24 @@ class DataConfig:
         return kept[long_tail.long_tail_indices(labels[kept], self.imbalance_factor, [seed, _TAIL])]
 
     def _hold_out(
-        self, clients: Sequence[ClientIndices], labels: np.ndarray, seed: int
+        self, clients: Sequence[ClientIndices], train: Examples, seed: int
     ) -> Sequence[ClientIndices]:
         """Moves a part of each client's training samples to its validation samples."""
         if not self.validation_fraction:
             return clients
+        if train.held_out is not None:
+            raise SettingError(
+                "validation_fraction",
+                self.validation_fraction,
+                f"{self.source.name} has validation samples of its own",
+            )
         divided = []
         for number, client in enumerate(clients):
             held = holdout.hold_out(
-                labels[client.train], self.validation_fraction, [seed, _VALIDATION, number]
+                train.y[client.train],
+                self.validation_fraction,
+                [seed, _VALIDATION, number],
+                None if train.groups is None else train.groups[client.train],
             )
             divided.append(
                 dataclasses.replace(

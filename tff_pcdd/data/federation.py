@@ -27,6 +27,10 @@ class Examples:
         y: integer classes from 0, [n]; stored as int32.
         ids: the name of each sample, such as its file or its row in a table, [n]; None if samples
             have no names.
+        groups: the patient, video or the like that each sample is of, as whole numbers, [n]; the
+            samples of a group stay together. None if each sample stands for itself.
+        held_out: which samples the data set itself sets aside for validation, bool [n]; None if it
+            does not.
 
     Raises:
         DataError: if labels are not one integer per input, or one is beyond int32.
@@ -35,6 +39,8 @@ class Examples:
     x: np.ndarray
     y: np.ndarray
     ids: np.ndarray | None = None
+    groups: np.ndarray | None = None
+    held_out: np.ndarray | None = None
 
     def __post_init__(self) -> None:
         if self.y.ndim != 1 or len(self.x) != len(self.y):
@@ -51,8 +57,9 @@ class Examples:
 
     def take(self, indices: np.ndarray) -> Examples:
         """The samples at `indices`, copied."""
-        ids = None if self.ids is None else self.ids[indices]
-        return Examples(self.x[indices], self.y[indices], ids)
+        more = (self.ids, self.groups, self.held_out)
+        taken = (None if values is None else values[indices] for values in more)
+        return Examples(self.x[indices], self.y[indices], *taken)
 
 
 @dataclasses.dataclass(frozen=True)

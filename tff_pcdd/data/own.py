@@ -17,7 +17,7 @@ import numpy as np
 
 from tff_pcdd.data import partitions, sources
 from tff_pcdd.data.config import DataConfig
-from tff_pcdd.data.federation import Federation
+from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._columns import Columns
@@ -38,6 +38,7 @@ def from_arrays(
     sites: Any,
     split: Any | None = None,
     *,
+    groups: Any | None = None,
     class_names: Iterable[Any] | None = None,
     name: str = "arrays",
     test_fraction: float | None = None,
@@ -53,7 +54,8 @@ def from_arrays(
         y: label of each sample, a name or a whole number, [n]; an index into `class_names` if these
             are given.
         sites: name or number of each sample's site, [n].
-        split: "train" or "test" for each sample, [n]; by default, test samples are chosen.
+        split: "train", "val" or "test" for each sample, [n]; by default, test samples are chosen.
+        groups: the patient, video or the like of each sample, [n], whose samples stay in one part.
         class_names: a name for each label from 0.
         name: name of the federation.
         test_fraction: share of each site's samples to keep for testing; 0.2 by default.
@@ -75,7 +77,9 @@ def from_arrays(
     source = _Arrays(
         test_fraction=test_fraction, test_seed=test_seed, augmentation=augmentation, **options
     )
-    pooled = source.pool_arrays(name, x, y, sites, split, LoadRequest(), class_names=class_names)
+    pooled = source.pool_arrays(
+        name, x, y, sites, split, LoadRequest(), class_names=class_names, groups=groups
+    )
     return pooled.federation(name)
 
 
@@ -133,7 +137,10 @@ def from_tf_dataset(
 
     Args:
         train: for each site by its name, a data set of pairs (input, label); or one data set of
-            triples (input, label, site). Batches are taken apart.
+            triples (input, label, site); or the data of TFF's simulations
+            (`tff.simulation.datasets.ClientData`), whose clients are the sites. Elements may also
+            be dictionaries with `label`, `site` in place of a third value, and one other key, the
+            input, as in TensorFlow Datasets. Batches are taken apart.
         test: the same for test samples; by default, they are chosen.
         name: name of the federation.
         **options: options of `from_arrays`.
@@ -169,6 +176,7 @@ def register_federation(federation: Federation) -> type[DataSource]:
         info = DatasetInfo(
             federation.name, spec.kind, federation.num_classes, spec.shape, has_users=True
         )
+        may_hold_out = any(client.validation.size for client in federation.clients)
 
         def load(self, request: LoadRequest) -> PooledData:
             return _pooled(federation, request)
@@ -190,10 +198,19 @@ def register_federation(federation: Federation) -> type[DataSource]:
 def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
     from tff_pcdd.data.sources._image_lists import choose_users
 
+    train, clients = federation.train, federation.clients
+    if any(client.validation.size for client in clients):
+        held_out = np.zeros(len(train), bool)
+        held_out[np.concatenate([client.validation for client in clients])] = True
+        train = dataclasses.replace(train, held_out=held_out)
+        clients = tuple(
+            ClientIndices(own.client_id, np.union1d(own.train, own.validation), own.test)
+            for own in clients
+        )
     train, test, users = choose_users(
-        federation.train,
+        train,
         federation.test,
-        federation.clients,
+        clients,
         request.max_clients,
         request.seed,
         federation.name,
@@ -211,6 +228,11 @@ def _pooled(federation: Federation, request: LoadRequest) -> PooledData:
 
 def _read(dataset: Any, name: str) -> tuple[list, list, list]:
     """Inputs, labels and sites of a data set, or of one for each site."""
+    if hasattr(dataset, "create_tf_dataset_for_client"):
+        clients = dataset
+        dataset = {
+            client: clients.create_tf_dataset_for_client(client) for client in clients.client_ids
+        }
     if isinstance(dataset, Mapping):
         parts = [(*_elements(part, 2, name), site) for site, part in dataset.items()]
         x = [value for part in parts for value in part[0]]
@@ -224,6 +246,18 @@ def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
     """The values of the samples, as `number` lists."""
     wanted = {2: "pairs (input, label)", 3: "triples (input, label, site)"}[number]
     spec = getattr(dataset, "element_spec", None)
+    if isinstance(spec, Mapping):
+        keys = ("label", "site")[: number - 1]
+        others = [key for key in spec if key not in keys]
+        if len(others) != 1 or len(spec) != number:
+            raise DataError(
+                f"{name}: elements have the keys {', '.join(map(str, spec)):.100}; {wanted} are "
+                f"needed, so choose with dataset.map(lambda e: (e[…], …)), or keep the "
+                f"keys {', '.join(keys)} and one other"
+            )
+        chosen = (others[0], *keys)
+        dataset = dataset.map(lambda element: tuple(element[key] for key in chosen))
+        spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != number:
         raise DataError(f"{name}: a tf.data.Dataset of {wanted} is needed, not of {spec!s:.100}")
     if len(spec[1].shape):

@@ -6,6 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
+from tff_pcdd.data.holdout import set_aside
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
 
@@ -95,7 +96,8 @@ class PooledData:
 
         Args:
             name: its name.
-            clients: how the samples are divided; by default each user is a client.
+            clients: how the samples are divided; by default each user is a client. Samples that
+                the data set sets aside for validation become validation samples.
             notes: counts in place of those of the data set.
 
         Raises:
@@ -108,7 +110,9 @@ class PooledData:
             input_spec=self.input_spec,
             train=self.train,
             test=self.test,
-            clients=tuple((self.users or ()) if clients is None else clients),
+            clients=tuple(
+                set_aside((self.users or ()) if clients is None else clients, self.train.held_out)
+            ),
             notes=self.notes if notes is None else notes,
             fingerprint=self.fingerprint,
         )

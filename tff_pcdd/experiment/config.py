@@ -269,7 +269,7 @@ class ExperimentConfig:
                 self.training.clients_per_round,
                 f"there are only num_clients={num_clients} clients to draw from",
             )
-        if self.evaluation.early_stopping_patience and not self.data.validation_fraction:
+        if self.evaluation.early_stopping_patience and not self.data.may_hold_out:
             raise SettingError(
                 "early_stopping_patience",
                 self.evaluation.early_stopping_patience,

@@ -38,9 +38,15 @@ def training_spec(
 
     Raises:
         SettingError: the backbone does not accept the inputs, or has too few features; or a client
-            would take more steps in a round than can be counted.
+            would take more steps in a round than can be counted; or runs shall stop early without
+            held-out samples.
     """
     compute = compute or ComputeOptions()
+    validation = any(client.validation.size for client in federation.clients)
+    patience = config.evaluation.early_stopping_patience
+    if patience and not validation:
+        reason = f"needs held-out samples, and {federation.name} has none; set validation_fraction"
+        raise SettingError("early_stopping_patience", patience, f"{reason} above 0")
     _check_steps(config, federation)
     task = _task(config, federation.input_spec, federation.class_counts())
     return TrainingSpec(
@@ -55,7 +61,7 @@ def training_spec(
         optimizer=config.training.optimizer,
         eval_batch_size=compute.eval_batch_size,
         jit_compile=compute.jit_compile,
-        validation=any(client.validation.size for client in federation.clients),
+        validation=validation,
         **_settings_of_training(config),
     )
 

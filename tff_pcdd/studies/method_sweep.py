@@ -21,7 +21,7 @@ from tff_pcdd.errors import OtherRunError, SettingError
 from tff_pcdd.studies import comparison, method_sweep_tables, study, tuning
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
-from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.sweeps import Point, check_held_out
 from tff_pcdd.studies.tuning import Halving, Tuned
 from tff_pcdd.training import ExperimentConfig, RunOptions, manifests, signature
 from tff_pcdd.training.file_names import CONFIG, SWEEP_TABLE
@@ -92,6 +92,8 @@ def sweep_methods(
     """
     directory = Path(output_dir)
     tuned = plan(points, directory, overwrite=overwrite)
+    every = [point for grid in points.values() for point in grid]
+    check_held_out((config.data for p in every for config in p.configs), load=True)
     runs: list[StudyRun] = []
     # Between rungs, the processes that compute runs stay, with what they have imported.
     with study.computer(options, parallel) as computer:
@@ -141,10 +143,7 @@ def plan(
     """
     every = [point for grid in points.values() for point in grid]
     configs = [config for point in every for config in (*point.configs, *point.finals)]
-    if not all(config.data.validation_fraction for config in configs):
-        raise SettingError(
-            "validation_fraction", 0, "a sweep chooses on held-out samples; set a share such as 0.2"
-        )
+    check_held_out(config.data for config in configs)
     for point in every:
         seeds, finals = ([config.seed for config in part] for part in (point.configs, point.finals))
         for setting, given in (("seeds", seeds), ("final_seeds", finals)):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import os
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import NamedTuple
 
 from etils import epy
 
 from tff_pcdd import files, measures, stages, tables
+from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
@@ -80,6 +81,7 @@ def sweep(
         WriteError: a result cannot be written. The next call continues from there.
     """
     directory = Path(output_dir)
+    check_held_out((config.data for p in points for config in p.configs), load=True)
     with study.computer(options, parallel) as computer:
         runs = study.run_all(
             plan(points, directory, overwrite=overwrite),
@@ -112,6 +114,26 @@ def sweep(
     )
 
 
+def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
+    """Checks that samples are held out, on which a sweep chooses.
+
+    Args:
+        configs: the data of all runs.
+        load: whether to load data sets that may have validation samples of their own.
+
+    Raises:
+        SettingError: none are held out.
+        DataError: data that are loaded cannot be read.
+    """
+    for config in {repr(config): config for config in configs}.values():
+        found = config.may_hold_out
+        if load and not config.validation_fraction:
+            found = any(client.validation.size for client in config.build().clients)
+        if not found:
+            reason = "a sweep chooses on held-out samples; set a share such as 0.2"
+            raise SettingError("validation_fraction", 0, reason)
+
+
 def plan(
     points: Sequence[Point], output_dir: str | os.PathLike, *, overwrite: bool = False
 ) -> list[StudyRun]:
@@ -122,10 +144,7 @@ def plan(
             else.
     """
     configs = [config for point in points for config in point.configs]
-    if not all(config.data.validation_fraction for config in configs):
-        raise SettingError(
-            "validation_fraction", 0, "a sweep chooses on held-out samples; set a share such as 0.2"
-        )
+    check_held_out(config.data for config in configs)
     if len({point.name for point in points}) < len(points):
         raise SettingError("grid", None, "name each value once")
     directory = Path(output_dir)

@@ -25,7 +25,8 @@ that is not registered can be passed to `DataConfig(partition=...)`.
 The built-in schemes work in two steps. First a count matrix says how many samples of each class
 each client receives, then the samples of each class are shuffled and dealt out by these counts. The
 local test sets are dealt by the same matrix, scaled to the test set, so a client is tested on the
-distribution that it trains on. Parts are disjoint and complete unless stated otherwise.
+distribution that it trains on. Parts are disjoint and complete unless stated otherwise. Groups of
+samples, such as those of a patient, are dealt out as a whole, each as one of its most common class.
 """
 
 from __future__ import annotations
@@ -36,7 +37,7 @@ from typing import ClassVar
 import numpy as np
 
 from tff_pcdd.data import sources
-from tff_pcdd.data.federation import ClientIndices
+from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.errors import SettingError
 from tff_pcdd.registry import Component, Registry
@@ -105,7 +106,8 @@ class Partition(Component):
         Raises:
             SettingError: if a setting does not fit the samples.
         """
-        split = self.split(data.train.y, data.test.y, len(data.class_names), seed)
+        train, test = _Units(data.train), _Units(data.test)
+        split = self.split(train.labels, test.labels, len(data.class_names), seed)
         expected, found = self.known_clients(), (len(split.train), len(split.test))
         if expected is None:
             expected = found[0]
@@ -117,8 +119,8 @@ class Partition(Component):
             raise SettingError(registry.setting, self.name, reason)
         digits = len(str(len(split.train) - 1))
         return [
-            ClientIndices(f"{k:0{digits}d}", *(np.asarray(part, np.int64) for part in parts))
-            for k, parts in enumerate(zip(split.train, split.test, strict=True))
+            ClientIndices(f"{k:0{digits}d}", train.samples(own), test.samples(own_test))
+            for k, (own, own_test) in enumerate(zip(split.train, split.test, strict=True))
         ]
 
     def split(
@@ -145,6 +147,31 @@ class Partition(Component):
         """The partition in a few words, for titles and tables."""
         clients = self.known_clients()
         return self.name if clients is None else f"{self.name}, {clients} clients"
+
+
+class _Units:
+    """What is divided: samples, or whole groups of them.
+
+    Attributes:
+        labels: the class of each unit; that of a group is its most common one.
+    """
+
+    def __init__(self, examples: Examples):
+        self.labels = examples.y
+        self._groups = examples.groups
+        if self._groups is None:
+            return
+        _, self._owners = np.unique(self._groups, return_inverse=True)
+        counts = np.zeros((self._owners.max(initial=-1) + 1, examples.y.max(initial=0) + 1))
+        np.add.at(counts, (self._owners, examples.y), 1)
+        self.labels = counts.argmax(axis=1).astype(np.int32)
+
+    def samples(self, units: np.ndarray) -> np.ndarray:
+        """The indices of the samples in some units."""
+        units = np.asarray(units, np.int64)
+        if self._groups is None:
+            return units
+        return np.flatnonzero(np.isin(self._owners, units))
 
 
 @dataclasses.dataclass(frozen=True)

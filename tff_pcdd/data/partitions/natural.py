@@ -7,6 +7,7 @@ import dataclasses
 from tff_pcdd.data.federation import ClientIndices
 from tff_pcdd.data.partitions import Partition, register
 from tff_pcdd.data.sources import LoadRequest, PooledData
+from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import option
 
 
@@ -31,7 +32,11 @@ class Natural(Partition):
         return LoadRequest(self.max_clients, seed)
 
     def divide(self, data: PooledData, seed: int) -> list[ClientIndices]:
-        return list(data.users or ())
+        if data.users is None:
+            raise SettingError(
+                "partition", self.name, "the samples have no sites; choose class, dirichlet or iid"
+            )
+        return list(data.users)
 
     def describe(self) -> str:
         return f"{self.max_clients or 'all'} natural clients"

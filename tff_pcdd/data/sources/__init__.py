@@ -53,10 +53,12 @@ class DataSource(Component):
         info: what is known about the data set before it is loaded. `name` is taken from it.
         user_options: fields that apply only if the partition keeps the users of the set; they
             are None by default.
+        may_hold_out: whether the data may have validation samples of their own.
     """
 
     info: ClassVar[DatasetInfo]
     user_options: ClassVar[tuple[str, ...]] = ()
+    may_hold_out: ClassVar[bool] = False
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -102,6 +104,11 @@ class DataSource(Component):
                 f"lies in the folder of the data set {self.name}, and pictures in it would be "
                 "taken for data; name a directory outside of it",
             )
+
+    @property
+    def has_users(self) -> bool:
+        """Whether samples belong to users, as far as the settings say."""
+        return self.info.has_users
 
     def suggested_partition(self) -> dict[str, str]:
         """The partition that suits the data set, as a flat setting; empty for the usual default."""

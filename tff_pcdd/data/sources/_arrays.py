@@ -13,8 +13,9 @@ from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._names import as_names, check_vector
-from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts
+from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
+from tff_pcdd.data.sources._tasks import VOLUMES
 from tff_pcdd.errors import DataError, SettingError
 
 
@@ -32,6 +33,7 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
         request: LoadRequest,
         *,
         class_names: Iterable[Any] | None = None,
+        groups: Any | None = None,
     ) -> PooledData:
         """Makes a data set of arrays.
 
@@ -39,36 +41,47 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             place: what the arrays are from, for messages.
             x: images [n, height, width] or [n, height, width, channels], or vectors [n, numbers].
             labels: names or whole numbers, [n]; indices into `class_names` if these are given.
-            sites: names or whole numbers, [n].
-            parts: "train" or "test", [n]; None to choose test samples.
+            sites: names or whole numbers, [n]; None if there are no sites.
+            parts: "train", "val" or "test", [n]; None to choose test samples.
             request: which sites to keep.
             class_names: a name for each label from 0.
+            groups: names or whole numbers of patients or the like, [n]; None if there are none.
 
         Raises:
             DataError: if the arrays do not fit each other, or hold values that cannot be used.
         """
         inputs = as_inputs(x, place)
         number = len(inputs)
-        labels, sites = (
-            check_vector(values, number, what, place)
-            for values, what in ((labels, "label"), (sites, "site"))
-        )
+        given = {"label": labels, "site": sites, "group": groups}
+        columns = {
+            what: check_vector(values, number, what, place)
+            for what, values in given.items()
+            if values is not None
+        }
         if parts is not None:
             texts = as_names(check_vector(parts, number, "split", place), "split", place)
             parts = check_parts(texts, place)
-        rows, notes = self.complete_rows(place, {"the label": labels, "the site": sites}, None)
+        needed: dict[str, Any] = {f"the {what}": values for what, values in columns.items()}
+        kept, notes = self.complete_rows(place, needed, None)
+        rows = kept.tolist()
+        columns = {what: values[kept] for what, values in columns.items()}
         if notes:
-            inputs, labels, sites = inputs[rows], labels[rows], sites[rows]
-            parts = parts if parts is None else [parts[row] for row in rows.tolist()]
+            inputs = inputs[kept]
+        names = {
+            what: as_names(values, what, place, rows)
+            for what, values in columns.items()
+            if what != "label"
+        }
         samples = OwnSamples(
             place,
             inputs,
-            _labels(labels, class_names, place, rows.tolist()),
-            as_names(sites, "site", place, rows.tolist()),
-            parts,
+            _labels(columns["label"], class_names, place, rows),
+            names.get("site"),
+            pick(parts, rows),
             row_hashes(inputs),
             lambda row: f"sample {rows[row]}",
             notes,
+            names.get("group"),
         )
         return self.pool(samples, request, lambda train: self._describe(place, inputs, train))
 
@@ -110,9 +123,10 @@ def as_inputs(x: Any, place: str) -> np.ndarray:
     if array.dtype.kind not in "buif":
         raise DataError(f"{place}: the inputs are {array.dtype}, not numbers of one shape")
     if array.ndim not in (2, 3, 4) or 0 in array.shape:
+        hint = f"; {VOLUMES}" if array.ndim > 4 else ""
         raise DataError(
             f"{place}: the inputs have shape {array.shape}; images have [n, height, width] or "
-            "[n, height, width, channels], vectors [n, numbers]"
+            f"[n, height, width, channels], vectors [n, numbers]{hint}"
         )
     if array.ndim == 4:
         _check_channels_last(array.shape, place)
@@ -131,19 +145,23 @@ def _check_channels_last(shape: tuple[int, ...], place: str) -> None:
 
     Raises:
         DataError: if there would be more than four channels, and the second axis has the size of
-            channels, or the last two axes are a square.
+            channels, or the last two axes are a square; or if all three axes are equal.
     """
     _, first, second, last = shape
-    if last <= 4 or (first == second and first not in (1, 3)):
+    if last <= 4:
         return
+    if first == second == last:
+        raise DataError(f"{place}: the inputs have shape {shape}; {VOLUMES}")
     read = f"the inputs have shape {shape}, {last} channels of {second}×{first} pixels"
     way_on = "channels come last: np.moveaxis(x, 1, -1)"
     if first in (1, 3):
         raise DataError(f"{place}: {read}; {way_on}")
     if second == last:
         raise DataError(f"{place}: {read}; {way_on}, or np.swapaxes(x, 1, 2) if they do")
-    if first < min(second, last):
-        warn(f"{place}: {read}; if the second axis holds the channels: {way_on}")
+    doubt = (
+        f"; if the second axis holds the channels: {way_on}" if first < min(second, last) else ""
+    )
+    warn(f"{place}: {read}{doubt}")
 
 
 def white_of(x: np.ndarray) -> float:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
+import numpy.typing as npt
 
 from tff_pcdd.data.checks import warn
 
@@ -12,7 +13,7 @@ from tff_pcdd.data.checks import warn
 def warn_of_duplicates(
     place: str,
     hashes: np.ndarray,
-    owners: dict[str, tuple[str, Sequence]],
+    owners: dict[str, tuple[str, npt.ArrayLike]],
     shown: Callable[[int], str],
 ) -> dict[str, int]:
     """Warns of equal samples with different owners, with their number and an example.
@@ -27,17 +28,37 @@ def warn_of_duplicates(
     Returns:
         The number of different samples for each key; without those that do not occur.
     """
-    _, groups = np.unique(hashes, return_inverse=True)
     counts = {}
     for key, (words, values) in owners.items():
-        _, numbers = np.unique(np.asarray(values), return_inverse=True)
-        order = np.lexsort((numbers, groups))
-        changes = (np.diff(groups[order]) == 0) & (np.diff(numbers[order]) != 0)
-        edges = np.flatnonzero(changes)
-        if not edges.size:
+        if (found := straddling(hashes, values)) is None:
             continue
-        counts[key] = len(np.unique(groups[order[edges]]))
-        one, other = (shown(int(order[edges[0] + i])) for i in (0, 1))
+        counts[key], *pair = found
+        one, other = map(shown, pair)
         are = "sample occurs" if counts[key] == 1 else "samples occur"
         warn(f"{place}: {counts[key]} {are} {words}, for example {one} and {other}")
     return counts
+
+
+def straddling(keys: npt.ArrayLike, owners: npt.ArrayLike) -> tuple[int, int, int] | None:
+    """Equal keys with different owners.
+
+    Args:
+        keys: of each sample, [n].
+        owners: of each sample, [n].
+
+    Returns:
+        The number of such keys, and two samples with the first of them; None if there are none.
+
+    Example:
+        >>> straddling(["a", "b", "b", "c"], [1, 1, 2, 2])
+        (1, 1, 2)
+    """
+    _, groups = np.unique(np.asarray(keys), return_inverse=True)
+    _, numbers = np.unique(np.asarray(owners), return_inverse=True)
+    order = np.lexsort((numbers, groups))
+    changes = (np.diff(groups[order]) == 0) & (np.diff(numbers[order]) != 0)
+    edges = np.flatnonzero(changes)
+    if not edges.size:
+        return None
+    one, other = order[edges[0] : edges[0] + 2].tolist()
+    return len(np.unique(groups[order[edges]])), one, other

@@ -10,7 +10,7 @@ import itertools
 import math
 import os
 import pathlib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -20,7 +20,7 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
-from tff_pcdd.data.sources._own import OwnSamples, OwnSource
+from tff_pcdd.data.sources._own import OwnSamples, OwnSource, pick
 from tff_pcdd.data.sources._pillow import Header, as_png, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
@@ -96,12 +96,14 @@ class OwnImages(OwnSource, ImageListSource):
         place: str,
         paths: Sequence[str],
         labels: Sequence[str],
-        sites: Sequence[str],
+        sites: Sequence[str] | None,
         parts: Sequence[str] | None,
         request: LoadRequest,
         *,
         shown: Callable[[int], str],
         notes: dict[str, int],
+        groups: Sequence[str] | None = None,
+        likely_groups: Mapping[str, tuple[Sequence[str], str]] | None = None,
     ) -> PooledData:
         """Makes a data set of image files; see `OwnSamples`.
 
@@ -116,8 +118,12 @@ class OwnImages(OwnSource, ImageListSource):
         headers = [header for header in found if isinstance(header, Header)]
         if len(headers) < len(found):
             notes = {**notes, "broken_images_left_out": len(found) - len(headers)}
-            paths, labels, sites = ([of[row] for row in rows] for of in (paths, labels, sites))
-            parts = parts if parts is None else [parts[row] for row in rows]
+            paths, labels = pick(paths, rows), pick(labels, rows)
+            sites, parts, groups = (pick(of, rows) for of in (sites, parts, groups))
+            likely_groups = {
+                what: (pick(values, rows), advice)
+                for what, (values, advice) in (likely_groups or {}).items()
+            }
         notes = {**notes, **_remarks(place, paths, headers, shown, rows)}
         shape = (*self._size(place, headers), self._channels(place, headers))
         files = _Files(paths, headers, shape[-1], lambda row: shown(rows[row]))
@@ -140,7 +146,18 @@ class OwnImages(OwnSource, ImageListSource):
             # Otherwise, a broken image would end the training in the middle of the first round.
             collections.deque(files.decoded(plain), maxlen=0)
         hashes = np.array([header.hash for header in headers])
-        samples = OwnSamples(place, x, labels, sites, parts, hashes, files.shown, notes)
+        samples = OwnSamples(
+            place,
+            x,
+            labels,
+            sites,
+            parts,
+            hashes,
+            files.shown,
+            notes,
+            groups,
+            likely_groups or {},
+        )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
     def _readable(

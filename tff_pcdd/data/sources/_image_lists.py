@@ -31,7 +31,7 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 _BYTES_PER_PIXEL, _METADATA = 8, 2**24
 
 # The most bytes of a table.
-_TABLE = 2**30
+TABLE_BYTES = 2**30
 
 # Names of columns with the same meaning.
 _ALIASES = {"image": "image_id", "user": "user_id"}
@@ -212,12 +212,22 @@ def read_text(path: pathlib.Path) -> str:
     Raises:
         DataError: if it cannot be read; names the file.
     """
-    check_file(path, max_bytes=_TABLE, limit="the size of a table")
+    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
     try:
         content = path.read_bytes()
-        return content.decode("utf-8-sig")
     except OSError as error:
         raise DataError(f"{path} cannot be read: {error}") from error
+    return as_text(content, path)
+
+
+def as_text(content: bytes, path: pathlib.Path) -> str:
+    """The contents of a file as text.
+
+    Raises:
+        DataError: if they are not UTF-8; names the file.
+    """
+    try:
+        return content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         line = content.count(b"\n", 0, error.start) + 1
         raise DataError(f"{path}: line {line} is not UTF-8; save the file as UTF-8") from error

@@ -1,4 +1,4 @@
-"""FEMNIST and Shakespeare as LEAF defines them: arrays, classes, input specs.
+"""LEAF's data sets as it defines them: arrays, classes, input specs.
 
 LEAF: A Benchmark for Federated Settings; S. Caldas et al.; 2018. LEAF's JSON files and the copies
 in TFF's cache hold the same samples in different containers.
@@ -15,7 +15,7 @@ import numpy as np
 
 from tff_pcdd.data.checks import to_float32, to_int32
 from tff_pcdd.data.federation import ClientIndices, Examples
-from tff_pcdd.data.input_spec import InputSpec
+from tff_pcdd.data.input_spec import VECTOR, InputSpec
 from tff_pcdd.data.sources import DataSource, ImageSource, PooledData, TextSource
 
 # LEAF's alphabet. The id of a character is its position; any other character has the next id.
@@ -23,6 +23,9 @@ ALPHABET = "\n !\"&'(),-.0123456789:;>?ABCDEFGHIJKLMNOPQRSTUVWXYZ[]abcdefghijklm
 
 # Characters in an input.
 SEQUENCE = 80
+
+# Characters of a tweet that count, numbers in an input of the synthetic data, and its most classes.
+_TWEET, _NUMBERS, _CLASSES = 140, 60, 100
 
 
 class Format(NamedTuple):
@@ -118,11 +121,9 @@ def _parse_images(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
     if {len(image) for image in x} != {784}:
         raise ValueError("every image needs 784 numbers")
     pixels = _numbers(x, 2, "pixels must be finite numbers, 784 in each image")
-    labels = _numbers(y, 1, "labels must be integers")
-    if (labels != np.floor(labels)).any():
-        raise ValueError("labels must be integers")
+    labels = _whole_labels(y)
     to_float32(pixels)
-    return grey_levels(pixels.reshape(-1, 28, 28, 1)), to_int32(labels)
+    return grey_levels(pixels.reshape(-1, 28, 28, 1)), labels
 
 
 def _numbers(values: Any, rank: int, reason: str) -> np.ndarray:
@@ -139,6 +140,28 @@ def _parse_text(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
         raise ValueError("every label needs one character")
     inputs = character_ids("".join(x)).reshape(-1, SEQUENCE)
     return inputs, character_ids("".join(y)).astype(np.int32)
+
+
+def _parse_tweets(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not all(isinstance(row, list) and len(row) > 4 and isinstance(row[4], str) for row in x):
+        raise ValueError("every input needs the columns of a tweet, whose fifth is its text")
+    lines = [row[4][-_TWEET:].rjust(_TWEET, "\n") for row in x]
+    inputs = character_ids("".join(lines)).reshape(-1, _TWEET)
+    return inputs, _whole_labels([int(label) if label in ("0", "1") else label for label in y])
+
+
+def _parse_vectors(x: Any, y: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not all(isinstance(row, list) and len(row) == _NUMBERS for row in x):
+        raise ValueError(f"every input needs {_NUMBERS} numbers")
+    reason = f"inputs must be finite numbers, {_NUMBERS} in each"
+    return to_float32(_numbers(x, 2, reason), "input"), _whole_labels(y)
+
+
+def _whole_labels(y: Any) -> np.ndarray:
+    labels = _numbers(y, 1, "labels must be integers")
+    if (labels != np.floor(labels)).any():
+        raise ValueError("labels must be integers")
+    return to_int32(labels)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,3 +192,31 @@ class LeafText(TextSource, LeafFormat):
 
     def stored_spec(self, dtype: np.dtype) -> InputSpec:
         return self.text_spec(str(dtype))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafTweets(LeafText):
+    """Sent140: ids of the characters of a tweet; whether it is positive."""
+
+    format = Format(_parse_tweets, (_TWEET,), ("negative", "positive"), (2,))
+
+
+@dataclasses.dataclass(frozen=True)
+class LeafVectors(LeafFormat):
+    """Synthetic data: vectors of 60 numbers, and as many classes as were asked for."""
+
+    format = Format(
+        _parse_vectors,
+        (_NUMBERS,),
+        tuple(map(str, range(_CLASSES))),
+        tuple(range(2, _CLASSES + 1)),
+    )
+
+    def stored_spec(self, dtype: np.dtype) -> InputSpec:
+        return InputSpec(VECTOR, self.format.shape, "float32")
+
+    def input_spec(self) -> InputSpec:
+        return self.stored_spec(np.dtype(np.float32))
+
+    def suggested_model(self) -> dict[str, str]:
+        return {"model": "mlp"}

@@ -36,6 +36,24 @@ class Entry(NamedTuple):
     size: int
 
 
+def leaf_folder(root: pathlib.Path, name: str) -> pathlib.Path:
+    """The folder that holds the folders train and test of a data set.
+
+    Args:
+        root: the directory of the user.
+        name: the data set.
+
+    Raises:
+        DataError: if there is none.
+    """
+    for folder in (root, root / "data", root / name, root / name / "data"):
+        if (folder / "train").is_dir() and (folder / "test").is_dir():
+            return folder
+    raise DataError(
+        f"dataset {name}: data_dir={root} needs folders train and test of LEAF's JSON files"
+    )
+
+
 def index(folder: str | os.PathLike, limits: Limits) -> dict[str, Entry]:
     """Finds the data of every user in a directory of JSON files.
 

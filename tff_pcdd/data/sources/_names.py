@@ -10,6 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tff_pcdd.data.sources._tasks import MULTI_LABEL, decimals_hint, shape_hint
 from tff_pcdd.errors import DataError
 
 _T = TypeVar("_T")
@@ -80,7 +81,7 @@ def as_names(
         if number != number.to_integral_value():
             raise DataError(
                 f"{where}, row {row}: the {what} {float(number):g} is not a whole number; a {what} "
-                "is a name or a whole number"
+                f"is a name or a whole number{decimals_hint(what)}"
             )
     return [str(int(number)) for number in numbers]
 
@@ -116,6 +117,9 @@ def as_texts(
     """
     texts = []
     for row, value in numbered(values, rows):
+        if isinstance(value, list | tuple | set | dict | np.ndarray):
+            hint = f"; {MULTI_LABEL}" if what == "label" else ""
+            raise DataError(f"{where}, row {row}: the {what} is a {type(value).__name__}{hint}")
         text = (_text(value) or "").strip()
         if text in _MISSING:
             raise DataError(f"{where}, row {row}: the {what} is missing")
@@ -137,9 +141,13 @@ def check_vector(values: Any, number: int, what: str, where: str) -> np.ndarray:
     Raises:
         DataError: if it has another shape.
     """
-    array = np.asarray(values)
+    try:
+        array = np.asarray(values)
+    except ValueError:
+        hint = f"; {MULTI_LABEL}" if what == "label" else ""
+        raise DataError(f"{where}: the {what}s are lists of different lengths{hint}") from None
     if array.shape not in ((number,), (number, 1)):
-        hint = "; for one-hot labels, take the argmax" if array.ndim == 2 else ""
+        hint = shape_hint(array) if what == "label" else ""
         raise DataError(
             f"{where}: the {what}s have shape {array.shape}, not ({number},), one {what} for each "
             f"of the {number} samples{hint}"

@@ -6,10 +6,11 @@ whose users are the sites.
 
 from __future__ import annotations
 
+import collections
 import dataclasses
 import hashlib
 import zlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -19,9 +20,10 @@ from tff_pcdd.data.federation import ClientIndices, Examples
 from tff_pcdd.data.holdout import hold_out
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
-from tff_pcdd.data.sources._duplicates import warn_of_duplicates
+from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
 from tff_pcdd.data.sources._names import in_order, is_missing, joined, numbered, similar
+from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
 
@@ -31,7 +33,7 @@ _TEST_FRACTION = 0.2
 # More classes than this are not counted on: classes of own data are known once they are read.
 MANY_CLASSES = 2**31 - 1
 
-PARTS = ("train", "test")
+PARTS = ("train", "val", "test")
 
 # What people call the parts.
 _SPELLINGS = {
@@ -40,12 +42,7 @@ _SPELLINGS = {
     **dict.fromkeys(("val", "valid", "validation", "dev"), "val"),
 }
 
-
-# What is done with a validation part of one's own.
-VALIDATION_HINT = (
-    "add its samples to train, and hold some out anew with validation_fraction=0.1, class by class "
-    "at each site"
-)
+_WORDS = {"train": "training", "val": "validation", "test": "test"}
 
 
 def part_of(name: str) -> str | None:
@@ -66,21 +63,49 @@ class OwnSamples:
         place: the directory, file or array, for messages.
         x: raw inputs, or paths as bytes, [n, ...].
         labels: name of each sample's class.
-        sites: name of each sample's site.
-        parts: "train" or "test" for each sample; None if the test parts are to be chosen.
+        sites: name of each sample's site; None if there are no sites.
+        parts: "train", "val" or "test" for each sample; None if the test parts are to be chosen.
         hashes: hash of each sample's stored bytes, [n].
         shown: the name of a sample, for messages.
         notes: counts of what was left out.
+        groups: the patient, video or the like of each sample; None if each stands for itself.
+        likely_groups: values that look like those of patients, with the way to say so: for what
+            the message calls them, the values and the advice.
     """
 
     place: str
     x: np.ndarray
     labels: Sequence[str]
-    sites: Sequence[str]
+    sites: Sequence[str] | None
     parts: Sequence[str] | None
     hashes: np.ndarray
     shown: Callable[[int], str]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
+    groups: Sequence[str] | None = None
+    likely_groups: Mapping[str, tuple[Sequence[str], str]] = dataclasses.field(default_factory=dict)
+
+    def take(self, rows: Sequence[int]) -> OwnSamples:
+        """The samples at some positions."""
+        sites, parts, groups = (pick(of, rows) for of in (self.sites, self.parts, self.groups))
+        return dataclasses.replace(
+            self,
+            x=self.x[list(rows)],
+            labels=pick(self.labels, rows),
+            sites=sites,
+            parts=parts,
+            hashes=self.hashes[list(rows)],
+            shown=lambda index: self.shown(rows[index]),
+            groups=groups,
+            likely_groups={
+                what: (pick(values, rows), advice)
+                for what, (values, advice) in self.likely_groups.items()
+            },
+        )
+
+
+def pick(values: Sequence[str] | None, rows: Sequence[int]) -> Any:
+    """The values at some positions; None of None."""
+    return values if values is None else [values[row] for row in rows]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -151,6 +176,8 @@ class MissingValues:
 class OwnSource(DataSource):
     """Mixin for data of your own, whose sites are the clients."""
 
+    may_hold_out = True
+
     test_fraction: float | None = option(
         None,
         "Share of each site's samples to keep for testing, class by class, if the data have no "
@@ -172,6 +199,15 @@ class OwnSource(DataSource):
         False,
         "Take names of classes, and of sites, for the same if they differ only in case, in blanks, "
         "underscores and dashes between words, in the form of a character, or in leading zeros.",
+        group="Data",
+        implied=True,
+    )
+
+    min_site_samples: int | None = option(
+        None,
+        "Leave out sites with fewer samples than this, and name them.",
+        type=int,
+        minimum=1,
         group="Data",
         implied=True,
     )
@@ -200,47 +236,52 @@ class OwnSource(DataSource):
         """
         if self.join_names:
             samples = dataclasses.replace(
-                samples, labels=joined(samples.labels), sites=joined(samples.sites)
+                samples,
+                labels=joined(samples.labels),
+                sites=samples.sites and joined(samples.sites),
             )
+        refuse_labels(samples.place, samples.labels)
+        samples = self._without_small_sites(samples)
         place, class_names = samples.place, in_order(samples.labels)
         if len(class_names) < 2:
             found = f"only the class {class_names[0]}" if class_names else "no samples"
             raise DataError(f"{place}: holds {found}; at least two classes are needed")
         number = {name: index for index, name in enumerate(class_names)}
         y = np.array([number[label] for label in samples.labels], np.int32)
-        sites = np.array(samples.sites)
-        in_test = self._in_test(samples, y, sites)
-        for part, chosen in (("training", ~in_test), ("test", in_test)):
-            if not chosen.any():
-                raise DataError(
-                    f"{place}: there are no {part} samples; name the part of each sample in the "
-                    "data, or let test_fraction choose among those of each site, which needs at "
-                    "least two of a class"
-                )
+        sites = np.array(samples.sites or [""] * len(y))
+        groups = _group_numbers(samples)
+        parts = self._parts(samples, y, sites, groups)
+        for part in ("train", "test"):
+            if part not in parts:
+                why = "no class has a sample to spare; add some, or mark test samples yourself"
+                if samples.parts is not None:
+                    why = "none is marked so; mark some, or leave the marks out"
+                raise DataError(f"{place}: there are no {_WORDS[part]} samples; {why}")
+        in_test, held_out = parts == "test", parts == "val"
         notes = dict(samples.notes)
         notes |= warn_of_duplicates(
             place,
             samples.hashes,
             {
-                "duplicates_at_several_sites": ("at several sites", samples.sites),
-                "duplicates_in_both_parts": ("in the training and the test part", in_test.tolist()),
+                "duplicates_at_several_sites": ("at several sites", sites),
+                "duplicates_in_both_parts": (f"in the {_listed(parts)} part", parts),
                 "duplicates_of_several_classes": ("under several classes", samples.labels),
             },
             samples.shown,
         )
-        _warn_of_gaps(place, class_names, y, sites, in_test)
+        _warn_of_gaps(place, class_names, y, sites, parts)
+        _warn_of_likely_groups(samples, parts)
         train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
-        spec = describe(samples.x[train])
+        spec = describe(samples.x[parts == "train"])
         ids = np.array([samples.shown(row) for row in range(len(y))])
-        users: tuple[ClientIndices, ...] = by_user(sites[train].tolist(), sites[test].tolist())
-        kept_train, kept_test, users = choose_users(
-            Examples(samples.x[train], y[train], ids[train]),
-            Examples(samples.x[test], y[test], ids[test]),
-            users,
-            request.max_clients,
-            request.seed,
-            place,
-        )
+        whole = Examples(samples.x, y, ids, groups, held_out if held_out.any() else None)
+        kept_train, kept_test = whole.take(train), whole.take(test)
+        users: tuple[ClientIndices, ...] | None = None
+        if samples.sites is not None:
+            users = by_user(sites[train].tolist(), sites[test].tolist())
+            kept_train, kept_test, users = choose_users(
+                kept_train, kept_test, users, request.max_clients, request.seed, place
+            )
         content = hashlib.sha256(repr((class_names, samples.hashes.tolist())).encode())
         return PooledData(
             kept_train,
@@ -252,8 +293,36 @@ class OwnSource(DataSource):
             fingerprint=content.hexdigest(),
         )
 
-    def _in_test(self, samples: OwnSamples, y: np.ndarray, sites: np.ndarray) -> np.ndarray:
-        """Which samples are for testing, bool [n]."""
+    def _without_small_sites(self, samples: OwnSamples) -> OwnSamples:
+        """The samples of sites that have enough of them.
+
+        Raises:
+            SettingError: there are no sites.
+            DataError: if no site has enough.
+        """
+        least = self.min_site_samples
+        if least is None:
+            return samples
+        if samples.sites is None:
+            raise SettingError("min_site_samples", least, f"{samples.place} has no sites")
+        sizes = collections.Counter(samples.sites)
+        small = sorted(site for site, size in sizes.items() if size < least)
+        if len(small) == len(sizes):
+            raise DataError(f"{samples.place}: no site has min_site_samples={least} samples")
+        if not small:
+            return samples
+        kept = [row for row, site in enumerate(samples.sites) if sizes[site] >= least]
+        warn(
+            f"{samples.place}: {listed('site', small)} left out, with fewer than {least} samples "
+            f"each, {len(samples.sites) - len(kept)} together"
+        )
+        notes = {**samples.notes, "small_sites_left_out": len(small)}
+        return dataclasses.replace(samples.take(kept), notes=notes)
+
+    def _parts(
+        self, samples: OwnSamples, y: np.ndarray, sites: np.ndarray, groups: np.ndarray | None
+    ) -> np.ndarray:
+        """The part of each sample, [n]."""
         if samples.parts is not None:
             if self.test_fraction is not None:
                 raise SettingError(
@@ -261,21 +330,70 @@ class OwnSource(DataSource):
                     self.test_fraction,
                     f"{samples.place} says itself which samples are for testing",
                 )
-            return np.array(samples.parts) == "test"
+            return np.array(samples.parts)
         fraction = _TEST_FRACTION if self.test_fraction is None else self.test_fraction
-        in_test = np.zeros(len(y), bool)
+        found = np.full(len(y), "train")
         names, owners = np.unique(sites, return_inverse=True)
         ends = np.cumsum(np.bincount(owners))
         samples_of = np.split(np.argsort(owners, kind="stable"), ends[:-1])
         for site, own in zip(names.tolist(), samples_of, strict=True):
             # By name, so that the test part of a site does not depend on the other sites.
             seed = [self.test_seed, zlib.crc32(site.encode())]
-            in_test[own[hold_out(y[own], fraction, seed)]] = True
-        return in_test
+            own_groups = None if groups is None else groups[own]
+            found[own[hold_out(y[own], fraction, seed, own_groups)]] = "test"
+        return found
+
+
+def _group_numbers(samples: OwnSamples) -> np.ndarray | None:
+    """The group of each sample as a number, int64 [n]; None if there are no groups.
+
+    Raises:
+        DataError: if a group has samples at several sites or in several parts.
+    """
+    if samples.groups is None:
+        return None
+    for where, owners, hint in (
+        ("at the sites", samples.sites, "if each site numbers its own, make the site a part of it"),
+        ("in the parts", samples.parts, "correct the parts, or let the test samples be chosen"),
+    ):
+        found = None if owners is None else straddling(samples.groups, owners)
+        if owners is not None and found is not None:
+            count, one, other = found
+            others = f" ({count - 1} other groups too)" if count > 1 else ""
+            raise DataError(
+                f"{samples.place}: the group {samples.groups[one]!r:.60} has samples {where} "
+                f"{owners[one]} and {owners[other]}, {samples.shown(one)} and "
+                f"{samples.shown(other)}{others}; {hint}"
+            )
+    return np.unique(np.array(samples.groups), return_inverse=True)[1]
+
+
+def _warn_of_likely_groups(samples: OwnSamples, parts: np.ndarray) -> None:
+    """Warns if the parts share what looks like a patient or the like."""
+    if samples.groups is not None:
+        return
+    # As many values as there are classes at sites rather belong to these.
+    fewest = len(set(zip(samples.labels, samples.sites or samples.labels, strict=True)))
+    for what, (values, advice) in samples.likely_groups.items():
+        if len(set(values)) <= fewest or (found := straddling(values, parts)) is None:
+            continue
+        count, one, other = found
+        warn(
+            f"{samples.place}: {count} of {len(set(values))} {what} have samples in the "
+            f"{_listed(parts)} part, for example {samples.shown(one)} and {samples.shown(other)}; "
+            f"if they are of the same patient or video, {advice}"
+        )
+
+
+def _listed(parts: Iterable[str]) -> str:
+    """The parts that occur, in words."""
+    found = set(parts)
+    *first, last = [words for part, words in _WORDS.items() if part in found]
+    return " and the ".join([", the ".join(first), last]) if first else last
 
 
 def check_parts(parts: Sequence[str], where: str, rows: Sequence[int] | None = None) -> list[str]:
-    """The part of each sample, from the texts "train" and "test" in any common spelling.
+    """The part of each sample, from "train", "val" and "test" in any common spelling.
 
     Raises:
         DataError: if a text is another; names its row.
@@ -283,15 +401,14 @@ def check_parts(parts: Sequence[str], where: str, rows: Sequence[int] | None = N
     found = []
     for row, text in numbered(parts, rows):
         part = part_of(text)
-        if part not in PARTS:
-            hint = f"; {VALIDATION_HINT}" if part else ""
-            raise DataError(f"{where}, row {row}: split {text!r:.40} is not train or test{hint}")
+        if part is None:
+            raise DataError(f"{where}, row {row}: split {text!r:.40} is not train, val or test")
         found.append(part)
     return found
 
 
 def _warn_of_gaps(
-    place: str, class_names: Sequence[str], y: np.ndarray, sites: np.ndarray, in_test: np.ndarray
+    place: str, class_names: Sequence[str], y: np.ndarray, sites: np.ndarray, parts: np.ndarray
 ) -> None:
     """Warns of sites and classes without training or test samples, and of sites alike in name."""
     names = np.unique(sites).tolist()
@@ -299,10 +416,10 @@ def _warn_of_gaps(
         ("site", names, sites),
         ("class", class_names, np.array(class_names)[y]),
     ):
-        for part, chosen in (("training", ~in_test), ("test", in_test)):
-            if lacking := sorted(set(known) - set(owners[chosen].tolist())):
+        for part in ("train", "test"):
+            if lacking := sorted(set(known) - set(owners[parts == part].tolist())):
                 has = "has" if len(lacking) == 1 else "have"
-                warn(f"{place}: {listed(kind, lacking)} {has} no {part} samples")
+                warn(f"{place}: {listed(kind, lacking)} {has} no {_WORDS[part]} samples")
     for kind, meant, known in (("sites", "clients", names), ("classes", "classes", class_names)):
         for one, other in similar(known):
             warn(

@@ -63,8 +63,10 @@ def check_data_file(path: pathlib.Path, name: str, suffixes: Sequence[str]) -> N
     where = f"dataset {name}: data_dir={path}"
     if not path.exists():
         raise DataError(f"{where} does not exist")
-    if not path.is_file() or path.suffix.lower() not in suffixes:
-        raise DataError(f"{where} is not a {' or '.join(suffixes)} file")
+    if not path.is_file() or not path.name.lower().endswith(tuple(suffixes)):
+        *most, last = suffixes
+        kinds = f"{', '.join(most)} or {last}" if most else last
+        raise DataError(f"{where} is not a {kinds} file")
 
 
 def is_within(path: str | os.PathLike, folder: pathlib.Path) -> bool:

@@ -1,4 +1,5 @@
-"""Image files in folders: DIR/site/class/image, or DIR/train/site/class/image and DIR/test/…
+"""Image files in folders: DIR/site/class/image, or DIR/train/site/class/image and DIR/test/…,
+perhaps with DIR/val/….
 
 The sites are the clients, and the folders' names are the names of classes and sites.
 """
@@ -8,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import pathlib
+import re
 from collections.abc import Iterator
 
 from tff_pcdd.data.checks import listed, warn
@@ -15,12 +17,23 @@ from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._names import tidy
-from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, VALIDATION_HINT, part_of
+from tff_pcdd.data.sources._own import MANY_CLASSES, PARTS, part_of
 from tff_pcdd.data.sources._pillow import FORMATS, is_dicom, is_image
 from tff_pcdd.data.sources._places import is_within
-from tff_pcdd.errors import DataError
+from tff_pcdd.data.sources._tasks import VOLUMES, refuse_folders
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.settings import option
 
-_LAYOUT = "the layout is site/class/image, or train/site/class/image and test/site/class/image"
+_LAYOUT = (
+    "the layout is site/class/image, or train/site/class/image and test/site/class/image, perhaps "
+    "with val/site/class/image"
+)
+
+# Names of files that begin alike, up to a number: often frames of a video, or images of a patient.
+_SERIES = r"([^/]+)[_-][0-9]+\.[A-Za-z]+$"
+
+# Formats of 3-D images.
+_VOLUMES = (".nii", ".nii.gz", ".mha", ".mhd", ".nrrd")
 
 # What systems put into folders, besides files and folders whose names begin with a dot.
 _SYSTEM = ("thumbs.db", "desktop.ini", "__macosx", "@eadir", "$recycle.bin")
@@ -87,6 +100,24 @@ class Folder(OwnImages):
         "folder", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
 
+    group_pattern: str | None = option(
+        None,
+        "Regular expression that finds the patient, lesion, video or the like in the path of an "
+        "image below data_dir, such as patient[0-9]+; all of its images stay in one part. If there "
+        "are parentheses, what is in them counts.",
+        type=str,
+        group="Data",
+        implied=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        try:
+            re.compile(self.group_pattern or "")
+        except re.error as error:
+            reason = f"is not a regular expression: {error}"
+            raise SettingError("group_pattern", self.group_pattern, reason) from error
+
     def holds(self, path: pathlib.Path) -> bool:
         return is_within(path, self.path)
 
@@ -94,8 +125,13 @@ class Folder(OwnImages):
         root = self.directory()
         found = self._scan(root)
         if not found.paths:
+            if any(name.lower().endswith(_VOLUMES) for name in found.others):
+                raise DataError(f"{root}: there are only {found.others[0]} and the like; {VOLUMES}")
             raise DataError(f"{root}: there are no images, {FORMATS}; {_LAYOUT}")
         notes = self._report(found)
+        names = [os.path.relpath(path, root).replace(os.sep, "/") for path in found.paths]
+        starts = [match[1] if (match := re.search(_SERIES, name)) else name for name in names]
+        advice = f"group_pattern='{_SERIES}' keeps them in one part"
         return self.pool_images(
             str(root),
             found.paths,
@@ -105,22 +141,45 @@ class Folder(OwnImages):
             request,
             shown=lambda row: _shown(os.path.relpath(found.paths[row], root)),
             notes=notes,
+            groups=self._groups(root, names),
+            likely_groups={
+                "beginnings of file names": (starts, "move them to one part")
+                if found.parts
+                else (starts, advice)
+            },
         )
+
+    def _groups(self, root: pathlib.Path, names: list[str]) -> list[str] | None:
+        """The group of each image; None if no pattern finds them.
+
+        Raises:
+            DataError: if a path does not match.
+        """
+        if self.group_pattern is None:
+            return None
+        groups = []
+        for name in names:
+            match = re.search(self.group_pattern, name)
+            if match is None:
+                raise DataError(f"{root}: group_pattern does not match {_shown(name)}")
+            groups.append(", ".join(part or "" for part in match.groups()) or match[0])
+        return groups
 
     def _scan(self, root: pathlib.Path) -> _Found:
         """All images below the directory."""
         found = _Found(root)
         top = found.folders(root)
+        refuse_folders(str(root), [name for name, _ in top])
         parts = {part: path for name, path in top if (part := part_of(name))}
         if not parts:
             self._scan_sites(found, top)
-        elif set(parts) != set(PARTS) or len(top) > len(PARTS):
+        elif not {"train", "test"} <= set(parts) or len(top) > len(parts):
             names = ", ".join(name for name, _ in top)
-            hint = f"; {VALIDATION_HINT}" if "val" in parts else ""
-            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}{hint}")
-        for part in PARTS if parts else ():
+            raise DataError(f"{root} holds the folders {names:.200}; {_LAYOUT}")
+        for part in [part for part in PARTS if part in parts]:
             self._scan_sites(found, found.folders(parts[part]))
             found.parts += [part] * (len(found.paths) - len(found.parts))
+        refuse_folders(str(root), found.classes)
         if all(map(part_of, found.classes)) and len(found.classes) > 1:
             names = ", ".join(sorted(found.classes))
             raise DataError(f"{root}: the classes are {names}, which are parts; {_LAYOUT}")

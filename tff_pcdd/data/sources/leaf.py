@@ -1,4 +1,4 @@
-"""FEMNIST and Shakespeare in LEAF's JSON layout; samples belong to users.
+"""FEMNIST, Shakespeare, Sent140 and synthetic data in LEAF's JSON layout, by user.
 
 LEAF: A Benchmark for Federated Settings; S. Caldas et al.; 2018. A directory holds one or more
 files with the keys `users`, `num_samples` and `user_data`; `user_data` holds `x` and `y` of each
@@ -18,7 +18,7 @@ import numpy as np
 
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples, Federation
-from tff_pcdd.data.input_spec import IMAGE, TEXT
+from tff_pcdd.data.input_spec import IMAGE, TEXT, VECTOR
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._json import JsonSource, Limits, parse
 from tff_pcdd.data.sources._leaf_formats import (
@@ -27,9 +27,11 @@ from tff_pcdd.data.sources._leaf_formats import (
     LeafFormat,
     LeafImages,
     LeafText,
+    LeafTweets,
+    LeafVectors,
     as_floats,
 )
-from tff_pcdd.data.sources._leaf_json import Entry, index, mapped
+from tff_pcdd.data.sources._leaf_json import Entry, index, leaf_folder, mapped
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -58,26 +60,11 @@ class LeafSource(LeafFormat, JsonSource):
         return self.num_classes or super().least_classes()
 
     def load(self, request: LoadRequest) -> PooledData:
-        folder = self._folder()
+        folder = leaf_folder(self.path, self.name)
         return self.load_folders(folder / "train", folder / "test", request)
 
     def check(self) -> None:
-        self._folder()
-
-    def _folder(self) -> pathlib.Path:
-        """The folder that holds those of the two parts.
-
-        Raises:
-            DataError: if there is none.
-        """
-        root = self.path
-        for folder in (root, root / "data", root / self.name, root / self.name / "data"):
-            if (folder / "train").is_dir() and (folder / "test").is_dir():
-                return folder
-        raise DataError(
-            f"dataset {self.name}: data_dir={root} needs folders train and test of LEAF's JSON "
-            "files"
-        )
+        leaf_folder(self.path, self.name)
 
     def load_folders(
         self, train_dir: str | os.PathLike, test_dir: str | os.PathLike, request: LoadRequest
@@ -129,7 +116,40 @@ class Shakespeare(LeafText, LeafSource):
     )
 
 
-_CLASSES: Mapping[str, type[LeafSource]] = {cls.name: cls for cls in (Femnist, Shakespeare)}
+@register
+@dataclasses.dataclass(frozen=True)
+class Sent140(LeafTweets, LeafSource):
+    """Whether a tweet is positive, from its characters; users are the authors."""
+
+    info = DatasetInfo(
+        "sent140",
+        TEXT,
+        2,
+        LeafTweets.format.shape,
+        has_users=True,
+        needs_data_dir=True,
+        vocabulary=ALPHABET,
+    )
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class LeafSynthetic(LeafVectors, LeafSource):
+    """LEAF's synthetic data: vectors of 60 numbers, a linear task for each user."""
+
+    info = DatasetInfo(
+        "leaf_synthetic",
+        VECTOR,
+        len(LeafVectors.format.class_names),
+        LeafVectors.format.shape,
+        has_users=True,
+        needs_data_dir=True,
+    )
+
+
+_CLASSES: Mapping[str, type[LeafSource]] = {
+    cls.name: cls for cls in (Femnist, Shakespeare, Sent140, LeafSynthetic)
+}
 
 
 def load_leaf(
@@ -155,10 +175,14 @@ def load_leaf(
     the next character. A character outside the alphabet has the id 80. There are 80 classes, or 81
     if such a character occurs as a label.
 
+    Sent140 inputs are the last 140 characters of a tweet with the same ids; before shorter ones,
+    there are line breaks. LEAF's own network reads words instead. Synthetic inputs are vectors of
+    60 numbers; the largest label decides how many classes there are.
+
     Args:
         train_dir: a directory of JSON files.
         test_dir: a directory of JSON files.
-        dataset: "femnist" or "shakespeare".
+        dataset: "femnist", "shakespeare", "sent140" or "leaf_synthetic".
         max_clients: number of users with samples to load, drawn by `seed`; None for all. Data of
             other users are skipped without being parsed.
         seed: a non-negative integer, the only source of randomness.

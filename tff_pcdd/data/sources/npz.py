@@ -1,13 +1,19 @@
-"""Arrays in a file of NumPy: x, y, site and, if test samples are given, split.
+"""Arrays in files of NumPy, in the layouts that people have.
 
-x holds images [n, height, width, channels] or vectors [n, numbers]; y and site hold names or whole
-numbers [n]; split holds "train" or "test" [n].
+Of your own: x, y, site and, if parts or groups are given, split and group. x holds images [n,
+height, width, channels] or vectors [n, numbers]; y, site and group hold names or whole numbers [n];
+split holds "train", "val" or "test" [n].
+
+Of MedMNIST: train_images, train_labels and so on for val and test. There are no sites.
+
+Of PFLlib: a folder with train/0.npz, test/0.npz and so on, a file for each client.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import pathlib
+import zipfile
 from collections.abc import Mapping
 
 import numpy as np
@@ -15,35 +21,44 @@ import numpy as np
 from tff_pcdd.data.input_spec import IMAGE
 from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import OwnArrays
-from tff_pcdd.data.sources._own import MANY_CLASSES
-from tff_pcdd.data.sources._places import check_data_file, check_file
+from tff_pcdd.data.sources._own import MANY_CLASSES, part_of
+from tff_pcdd.data.sources._pickled import pickled_arrays
+from tff_pcdd.data.sources._places import check_data_file, check_file, is_within
 from tff_pcdd.errors import DataError
 
-_NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names")
+_NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names", "group")
+
+# The array of a client's file in PFLlib's layout: a pickled dictionary.
+_PICKLED = "data"
+
+# The most bytes of a client's file, once it is decompressed.
+_CLIENT_BYTES = 2**32
 
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Npz(OwnArrays, DirectorySource):
-    """Images or vectors in an .npz file."""
+    """Images or vectors in an .npz file, or in one for each client."""
 
     needs = "path of its .npz file"
     info = DatasetInfo("npz", IMAGE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True)
 
     def check(self) -> None:
-        check_data_file(self.path, self.name, (".npz",))
+        if not _client_folders(self.path):
+            check_data_file(self.path, self.name, (".npz",))
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
-        arrays = _read(self.path)
+        arrays = _read_clients(self.path) if self.path.is_dir() else _read(self.path)
         return self.pool_arrays(
             str(self.path),
             arrays["x"],
             arrays["y"],
-            arrays["site"],
+            arrays.get("site"),
             arrays.get("split"),
             request,
             class_names=arrays.get("class_names"),
+            groups=arrays.get("group"),
         )
 
 
@@ -57,13 +72,118 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
-            arrays = {name: file[name] for name in (*_NEEDED, *_OPTIONAL) if name in there}
+            parts = _parts(there)
+            wanted = parts or (*_NEEDED, *_OPTIONAL)
+            arrays = {name: file[name] for name in wanted if name in there}
     # A damaged archive raises errors of the archive, of its compression, or of an array's header,
     # and of memory if the header states a huge array.
     except Exception as error:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path} cannot be read as an .npz file: {reason}") from error
+    if parts:
+        return _joined(path, arrays, parts)
     for name in _NEEDED:
         if name not in arrays:
             raise DataError(f"{path}: array {name!r} is missing, there are {', '.join(there):.200}")
     return arrays
+
+
+def _parts(names: list[str]) -> dict[str, str]:
+    """The arrays of images in MedMNIST's layout, with their parts."""
+    found = {
+        name: part
+        for name in names
+        if name.endswith("_images") and (part := part_of(name.removesuffix("_images")))
+    }
+    labels = {name.replace("_images", "_labels"): part for name, part in found.items()}
+    return {**found, **labels} if set(found.values()) >= {"train", "test"} else {}
+
+
+def _joined(
+    path: pathlib.Path, arrays: Mapping[str, np.ndarray], parts: Mapping[str, str]
+) -> dict[str, np.ndarray]:
+    """The arrays of all parts in one."""
+    for name in parts:
+        if name not in arrays:
+            raise DataError(f"{path}: array {name!r} is missing")
+    images = [name for name in parts if name.endswith("_images")]
+    labels = [name.replace("_images", "_labels") for name in images]
+    split = np.repeat([parts[name] for name in images], [len(arrays[name]) for name in images])
+    x, y = (_stacked(str(path), [arrays[name] for name in of]) for of in (images, labels))
+    return {"x": x, "y": y, "split": split}
+
+
+def _stacked(where: str, arrays: list[np.ndarray]) -> np.ndarray:
+    """Arrays one below the other.
+
+    Raises:
+        DataError: if their samples have different shapes.
+    """
+    if len({array.shape[1:] for array in arrays}) > 1:
+        shapes = sorted({str(array.shape[1:]) for array in arrays})
+        raise DataError(f"{where}: samples have the shapes {' and '.join(shapes[:5])}")
+    return np.concatenate(arrays)
+
+
+# A file for each client.
+
+
+def _client_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
+    """The folders of the parts, if a directory holds those of PFLlib."""
+    if not root.is_dir():
+        return {}
+    found = {part_of(path.name): path for path in sorted(root.iterdir()) if path.is_dir()}
+    folders = {part: path for part, path in found.items() if part and list(path.glob("*.npz"))}
+    return folders if {"train", "test"} <= set(folders) else {}
+
+
+def _read_clients(root: pathlib.Path) -> dict[str, np.ndarray]:
+    """The arrays of all clients, with their parts and sites."""
+    x, y, sites, split = [], [], [], []
+    for part, folder in _client_folders(root).items():
+        for path in sorted(folder.glob("*.npz")):
+            if not is_within(path, root):
+                raise DataError(f"{path} is a link to a file outside of {root}")
+            arrays = _read_client(path)
+            if len(arrays["x"]) != len(arrays["y"]):
+                raise DataError(
+                    f"{path}: {len(arrays['x'])} inputs and {len(arrays['y'])} labels; one label "
+                    "per input is needed"
+                )
+            x.append(arrays["x"])
+            y.append(arrays["y"])
+            sites += [path.stem] * len(arrays["y"])
+            split += [part] * len(arrays["y"])
+    inputs = _stacked(str(root), x)
+    # Those of PyTorch: channels first.
+    if inputs.ndim == 4 and inputs.shape[1] in (1, 3) and inputs.shape[3] not in (1, 3):
+        inputs = np.moveaxis(inputs, 1, -1)
+    return {
+        "x": inputs,
+        "y": _stacked(str(root), y),
+        "site": np.array(sites),
+        "split": np.array(split),
+    }
+
+
+def _read_client(path: pathlib.Path) -> Mapping[str, np.ndarray]:
+    """x and y of a client.
+
+    Raises:
+        DataError: if they cannot be read; names the file.
+    """
+    check_file(path)
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+            if size > _CLIENT_BYTES:
+                raise ValueError(f"it has more than {_CLIENT_BYTES} bytes")
+            names = [name.removesuffix(".npy") for name in archive.namelist()]
+            content = archive.read(f"{_PICKLED}.npy") if _PICKLED in names else b""
+        if not content:
+            with np.load(path, allow_pickle=False) as file:
+                arrays = {name: file[name] for name in ("x", "y")}
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{path} cannot be read as an .npz file: {reason}") from error
+    return pickled_arrays(content, str(path)) if content else arrays

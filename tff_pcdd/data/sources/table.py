@@ -1,6 +1,7 @@
 """A table with a row for each sample: its image file or its features, its label and its site.
 
-The table is a csv or parquet file. Paths are relative to its folder and stay in it.
+The table is a csv, xlsx or parquet file, or a folder of parquet files. Paths are relative to the
+table's folder and stay in it; parquet files may hold the images themselves.
 """
 
 from __future__ import annotations
@@ -9,6 +10,7 @@ import dataclasses
 import hashlib
 import os
 import pathlib
+import re
 from collections.abc import Sequence
 
 import numpy as np
@@ -17,11 +19,14 @@ from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
-from tff_pcdd.data.sources._columns import CSV, PARQUET, Columns, read_columns
+from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_files import OwnImages
-from tff_pcdd.data.sources._names import as_names, as_texts
+from tff_pcdd.data.sources._listed_images import StoredImages, find_images, holds_images
+from tff_pcdd.data.sources._names import as_names, as_texts, is_missing, numbered
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
+from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
+from tff_pcdd.data.sources._tasks import refuse_boxes
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
 
@@ -30,27 +35,62 @@ _ALL = "all"
 # The column that says which samples are for testing, if there is one.
 _SPLIT = "split"
 
+# The value of a setting that says that there is no such column.
+_NONE = "none"
+
+# How columns are called that name patients and the like. An id that does not repeat is no group.
+_NAMES_A_GROUP = re.compile(
+    r"(^|[\W_])(patient|subject|person|participant|individual|lesion|video|study|series|case|donor|"
+    r"animal|mouse|slide|exam|visit|eye|id|uid|mrn|pid)([\W_]*(id|uid|no|nr|num|number|name|code))?$|"
+    r"(?-i:[a-z]I[dD]$)",
+    re.IGNORECASE,
+)
+
 
 @register
 @dataclasses.dataclass(frozen=True)
 class Table(OwnImages, MissingValues):
-    """Samples in a csv or parquet file."""
+    """Samples in a csv, xlsx or parquet file."""
 
-    needs = "path of its .csv or .parquet file"
+    needs = "path of its .csv, .xlsx or .parquet file"
     info = DatasetInfo(
         "table", IMAGE_FILE, MANY_CLASSES, (32, 32, 3), has_users=True, needs_data_dir=True
     )
 
     label_column: str = option("label", "Column of the labels, names or numbers.", group="Data")
-    site_column: str = option("site", "Column of the sites, which are the clients.", group="Data")
+    site_column: str = option(
+        "site",
+        "Column of the sites, which are the clients; none if there are no sites.",
+        group="Data",
+    )
     path_column: str = option(
-        "path", "Column of the image files, relative to the table's folder.", group="Data"
+        "path",
+        "Column of the image files, relative to the table's folder; or of the images in a parquet "
+        "file.",
+        group="Data",
+    )
+    path_pattern: str | None = option(
+        None,
+        "The image file of a row, with columns in braces, such as {image_id}.jpg or "
+        "part_*/{image_id}.jpg. It is searched in the table's folder and in all folders below.",
+        type=str,
+        group="Data",
+        implied=True,
     )
     split_column: str | None = option(
         None,
-        "Column that says train or test; by default split, if there is such a column.",
+        "Column that says train, val or test; by default split, if there is such a column. none "
+        "chooses test samples anew.",
         type=str,
         group="Data",
+    )
+    group_column: str | None = option(
+        None,
+        "Column of the patients, lesions, videos or the like, all of whose samples stay in one "
+        "part; several columns, separated by commas, if their values together name a group.",
+        type=str,
+        group="Data",
+        implied=True,
     )
     feature_columns: str | None = option(
         None,
@@ -69,6 +109,7 @@ class Table(OwnImages, MissingValues):
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
         for name, plain in (
+            ("path_pattern", None),
             ("image_size", None),
             ("image_channels", None),
             ("augmentation", "none"),
@@ -77,6 +118,13 @@ class Table(OwnImages, MissingValues):
             if getattr(self, name) != plain:
                 reason = "applies to images, and feature_columns chooses numbers"
                 raise SettingError(name, getattr(self, name), reason)
+
+    @property
+    def has_users(self) -> bool:
+        return self.site_column != _NONE
+
+    def suggested_partition(self) -> dict[str, str]:
+        return super().suggested_partition() if self.has_users else {}
 
     def suggested_model(self) -> dict[str, str]:
         return {} if self.feature_columns is None else {"model": "mlp"}
@@ -87,11 +135,13 @@ class Table(OwnImages, MissingValues):
         return InputSpec(VECTOR, (len(self._features()),), "float32")
 
     def check(self) -> None:
-        check_data_file(self.path, self.name, (CSV, PARQUET))
+        if not holds_parquet(self.path):
+            check_data_file(self.path, self.name, SUFFIXES)
 
     def load(self, request: LoadRequest) -> PooledData:
         self.check()
-        return self.pool_columns(read_columns(self.path), self.path.parent, request)
+        folder = self.path if self.path.is_dir() else self.path.parent
+        return self.pool_columns(read_columns(self.path), folder, request)
 
     def pool_columns(
         self, columns: Columns, folder: pathlib.Path, request: LoadRequest
@@ -108,10 +158,11 @@ class Table(OwnImages, MissingValues):
             DataError: if a column or a value is missing or cannot be used.
         """
         place = columns.place
-        needed = {
-            "the label": columns.values(self.label_column, "label_column"),
-            "the site": columns.values(self.site_column, "site_column"),
-        }
+        needed = {"the label": columns.values(self.label_column, "label_column")}
+        if self.has_users:
+            needed["the site"] = columns.values(self.site_column, "site_column")
+        for name in self._group_columns():
+            needed[f"the group's {name}"] = columns.values(name, "group_column")
         # Otherwise, a number that is missing is refused like one that is none.
         if self.feature_columns is not None and self.missing == "drop":
             for name in self._chosen_features(columns):
@@ -120,29 +171,40 @@ class Table(OwnImages, MissingValues):
         if notes:
             columns = columns.take(kept)
         rows = columns.rows
-        labels, sites = (
-            as_names(columns.values(name, setting), what, place, rows)
-            for name, setting, what in (
-                (self.label_column, "label_column", "label"),
-                (self.site_column, "site_column", "site"),
-            )
-        )
-        parts = None
-        if self.split_column is not None or _SPLIT in columns:
+        labels = as_names(columns.values(self.label_column, "label_column"), "label", place, rows)
+        sites = parts = None
+        if self.has_users:
+            sites = as_names(columns.values(self.site_column, "site_column"), "site", place, rows)
+        if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
+        groups = self._groups(columns)
+        likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
-            paths = self._paths(columns, folder)
-            return self.pool_images(
+            stored = self._stored_images(columns)
+            paths = self._paths(columns, folder) if stored is None else stored.paths()
+
+            refuse_boxes(place, columns.names, paths)
+
+            def shown(index: int) -> str:
+                file = f" ({os.path.relpath(paths[index], folder)})" if stored is None else ""
+                return f"row {rows[index]}{file}"
+
+            pooled = self.pool_images(
                 place,
                 paths,
                 labels,
                 sites,
                 parts,
                 request,
-                shown=lambda index: f"row {rows[index]} ({os.path.relpath(paths[index], folder)})",
+                shown=shown,
                 notes=notes,
+                groups=groups,
+                likely_groups=likely,
             )
+            if stored is not None and pooled.train.x.ndim > 1:
+                stored.remove()
+            return pooled
         chosen = self._chosen_features(columns)
         features = [columns.numbers(name, "feature_columns") for name in chosen]
         if self._features() == [_ALL]:
@@ -152,10 +214,55 @@ class Table(OwnImages, MissingValues):
         content = hashlib.sha256(repr(chosen).encode()).hexdigest()
         hashes = row_hashes(x)
         samples = OwnSamples(
-            place, x, labels, sites, parts, hashes, lambda index: f"row {rows[index]}", notes
+            place,
+            x,
+            labels,
+            sites,
+            parts,
+            hashes,
+            lambda index: f"row {rows[index]}",
+            notes,
+            groups,
+            likely,
         )
         pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
         return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
+
+    def _split_role(self) -> str:
+        """The column of the parts, also if they are not used."""
+        return _SPLIT if self.split_column in (None, _NONE) else self.split_column
+
+    def _group_columns(self) -> list[str]:
+        return [] if self.group_column is None else self.group_column.split(",")
+
+    def _groups(self, columns: Columns) -> list[str] | None:
+        """The group of each row; None if no column names them."""
+        if self.group_column is None:
+            return None
+        values = [
+            as_names(columns.values(name, "group_column"), "group", columns.place, columns.rows)
+            for name in self._group_columns()
+        ]
+        return [", ".join(row) for row in zip(*values, strict=True)]
+
+    def _likely_groups(
+        self, columns: Columns, parts: Sequence[str] | None
+    ) -> dict[str, tuple[list[str], str]]:
+        """Columns that seem to name patients or the like, see `OwnSamples`."""
+        roles = {self.label_column, self.site_column, self._split_role(), self.path_column}
+        anew = " with split_column=none" if parts else ""
+        return {
+            f"values of column {name!r}": (
+                # A value that is missing is no group.
+                [
+                    f"row {row}" if is_missing(value) else str(value)
+                    for row, value in numbered(columns.values(name, "group_column"), columns.rows)
+                ],
+                f"group_column={name}{anew} keeps them in one part",
+            )
+            for name in columns.names
+            if name not in roles and _NAMES_A_GROUP.search(str(name))
+        }
 
     def _features(self) -> list[str]:
         return [name.strip() for name in (self.feature_columns or "").split(",")]
@@ -166,7 +273,10 @@ class Table(OwnImages, MissingValues):
         Raises:
             SettingError: if a column has another role.
         """
-        roles = {self.label_column, self.site_column, self.split_column or _SPLIT, self.path_column}
+        roles = {
+            *(self.label_column, self.site_column, self._split_role(), self.path_column),
+            *self._group_columns(),
+        }
         names = self._features()
         if names == [_ALL]:
             return [name for name in columns.names if name not in roles]
@@ -176,19 +286,44 @@ class Table(OwnImages, MissingValues):
                 raise SettingError("feature_columns", self.feature_columns, reason)
         return names
 
+    def _stored_images(self, columns: Columns) -> StoredImages | None:
+        """The images that the table holds itself; None if it names files."""
+        if self.path_pattern is not None or self.path_column not in columns:
+            return None
+        cells = columns.values(self.path_column, "path_column")
+        return StoredImages(cells, columns) if holds_images(cells) else None
+
     def _paths(self, columns: Columns, folder: pathlib.Path) -> list[str]:
         """The image files.
 
         Raises:
             DataError: if one does not exist, or is not below the folder.
         """
-        if self.path_column not in columns:
+        if self.path_pattern is not None:
+            texts = find_images(self.path_pattern, columns, folder)
+        elif self.path_column not in columns:
+            stored = [name for name in columns.names if holds_images(columns.values(name, ""))]
             raise DataError(
                 f"{columns.place}: there is no column {self.path_column!r} of image files; name it "
-                "by path_column, or columns of numbers by feature_columns"
+                f"by path_column{f', such as {stored[0]}' if stored else ''}, or columns of "
+                "numbers by feature_columns, or use path_pattern"
             )
-        cells = columns.values(self.path_column, "path_column")
-        texts = as_texts(cells, "path", columns.place, columns.rows)
+        else:
+            cells = columns.values(self.path_column, "path_column")
+            texts = as_texts(cells, "path", columns.place, columns.rows)
+            # As Windows writes paths.
+            texts = [
+                text.replace("\\", "/") if "\\" in text and not (folder / text).exists() else text
+                for text in texts
+            ]
+            if not any(map(os.path.isfile, (folder / text for text in texts[:1]))) and not any(
+                pathlib.PurePath(text).suffix for text in texts
+            ):
+                raise DataError(
+                    f"{columns.place}, row {columns.rows[0]}: {texts[0]!r:.80} in column "
+                    f"{self.path_column!r} is not the name of a file; path_pattern="
+                    f"'{{{self.path_column}}}.jpg' adds what it lacks"
+                )
         return [
             os.fsdecode(path)
             for path in self.existing_files(texts, pathlib.Path(columns.place), folder).tolist()

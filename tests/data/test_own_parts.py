@@ -1,0 +1,396 @@
+"""Parts of data of your own: groups that stay together, parts that are given, sites left out."""
+
+import logging
+import re
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from tests.data.refusals import refuses
+from tests.data.test_own_folder import noise, write
+from tff_pcdd import data
+from tff_pcdd import settings as flat
+from tff_pcdd.data import DataConfig, DataError, checks, holdout, partitions, sources
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.planning import training_spec
+from tff_pcdd.studies.sweeps import check_held_out
+
+
+@pytest.fixture(autouse=True)
+def warnings_again(caplog):
+    checks.warn.cache_clear()
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
+@pytest.fixture
+def visits():
+    """200 visits of 40 patients, each of one hospital and, as a rule, of one diagnosis."""
+    generator = np.random.default_rng(7)
+    patient = np.sort(generator.integers(0, 40, 200))
+    diagnosis = np.array(["ill", "well"])[patient % 3 % 2]
+    diagnosis[generator.random(200) < 0.1] = "unclear"
+    return pd.DataFrame(
+        {
+            "pulse": generator.normal(70, 9, 200),
+            "pressure": generator.normal(120, 9, 200),
+            "patient": [f"P{number:02d}" for number in patient],
+            "label": diagnosis,
+            "site": np.array(["Graz", "Linz", "Wien"])[patient % 3],
+        }
+    )
+
+
+def load(table, **options):
+    return data.from_dataframe(table, features=["pulse", "pressure"], **options)
+
+
+def rows_of(federation, indices, part="train"):
+    return [int(name.removeprefix("row ")) for name in getattr(federation, part).ids[indices]]
+
+
+def owners(federation, values):
+    """The clients and parts that have samples of each value."""
+    found = {}
+    for client in federation.clients:
+        for part, indices, of in (
+            ("train", client.train, "train"),
+            ("val", client.validation, "train"),
+            ("test", client.test, "test"),
+        ):
+            for row in rows_of(federation, indices, of):
+                found.setdefault(values[row], set()).add((client.client_id, part))
+    return found
+
+
+# Groups.
+
+
+def test_all_rows_of_a_group_are_in_one_part_of_one_site(visits, warnings_again):
+    made = load(visits, group_column="patient")
+    found = owners(made, visits["patient"].tolist())
+    assert all(len(places) == 1 for places in found.values())
+    assert len(found) == visits["patient"].nunique()
+    assert len(made.train) + len(made.test) == 200
+    # A fifth of the samples, up to the size of a group.
+    assert abs(len(made.test) - 40) <= visits["patient"].value_counts().max()
+    assert set(made.class_names) == {made.class_names[label] for label in np.unique(made.train.y)}
+    assert "of the same patient" not in warnings_again.text
+
+
+def test_the_choice_of_a_site_does_not_depend_on_other_sites(visits):
+    rows = (visits["site"] == "Graz").to_numpy()
+    alone = load(visits[rows].reset_index(drop=True), group_column="patient")
+    of_all = load(visits, group_column="patient")
+    tested = visits["pulse"][rows].to_numpy(np.float32)
+    graz = of_all.test.x[of_all.clients[0].test, 0]
+    assert set(graz) == set(alone.test.x[:, 0]) <= set(tested)
+    other = load(visits, group_column="patient", test_seed=1)
+    assert set(other.test.x[other.clients[0].test, 0]) != set(graz)
+
+
+def test_parts_that_share_what_looks_like_patients_are_warned_of(visits, warnings_again):
+    made = load(visits)
+    found = owners(made, visits["patient"].tolist())
+    shared = sum(len(places) > 1 for places in found.values())
+    text = warnings_again.text
+    assert (
+        f"{shared} of {len(found)} values of column 'patient' have samples in the training and"
+        in text
+    )
+    assert "group_column=patient keeps them in one part" in text
+    warnings_again.clear()
+    split = np.where(np.arange(200) % 2, "train", "test")
+    load(visits.assign(split=split))
+    assert "group_column=patient with split_column=none keeps" in warnings_again.text
+
+
+@pytest.mark.parametrize(
+    "name", ["PatientID", "lesion_id", "subject", "Study No", "video", "case-number", "ID"]
+)
+def test_names_of_such_columns(name, visits, warnings_again):
+    load(visits.rename(columns={"patient": name}))
+    assert f"values of column {name!r}" in warnings_again.text
+
+
+@pytest.mark.parametrize(
+    ("name", "values"),
+    [
+        ("patient", np.arange(200)),
+        ("patient", np.arange(200) % 4),
+        ("patient", [None] * 200),
+        ("age", np.arange(200) % 50),
+        ("valid", np.arange(200) % 50),
+        ("studying", np.arange(200) % 50),
+    ],
+)
+def test_other_columns_are_not_warned_of(name, values, visits, warnings_again):
+    load(visits.drop(columns="patient").assign(**{name: values}))
+    assert "of the same patient" not in warnings_again.text
+
+
+def test_a_group_at_two_sites_is_refused(visits):
+    visits["patient"] = visits["patient"].where(visits["site"] != "Wien", "P00")
+    with pytest.raises(DataError) as caught:
+        load(visits, group_column="patient")
+    message = str(caught.value)
+    place = r"the group 'P00' has samples at the sites Graz and Wien, row (\d+) and row (\d+);"
+    rows = visits.loc[list(map(int, re.search(place, message).groups()))]
+    assert rows["site"].tolist() == ["Graz", "Wien"]
+    assert set(rows["patient"]) == {"P00"}
+    assert "if each site numbers its own, make the site a part of it" in message
+    made = load(visits, group_column="site,patient")
+    assert len(made.train) + len(made.test) == 200
+
+
+def test_a_group_in_two_given_parts_is_refused(visits):
+    visits["split"] = ["train", "test"] * 100
+    with pytest.raises(DataError, match=r"in the parts test and train.*let the test samples be"):
+        load(visits, group_column="patient")
+    made = load(visits, group_column="patient", split_column="none")
+    assert all(len(p) == 1 for p in owners(made, visits["patient"].tolist()).values())
+
+
+def test_groups_that_are_missing_are_refused_or_dropped(visits):
+    visits["patient"] = visits["patient"].astype(object)
+    visits.loc[[3, 9], "patient"] = None
+    with pytest.raises(DataError, match=r"row 3: the group's patient is missing"):
+        load(visits, group_column="patient")
+    made = load(visits, group_column="patient", missing="drop")
+    assert len(made.train) + len(made.test) == 198
+
+
+def built(table, path, partition, settings):
+    table.to_csv(path, index=False)
+    values = {"dataset": "table", "data_dir": str(path), "feature_columns": "pulse,pressure"}
+    return flat.build(DataConfig, {**values, "partition": partition, **settings}).build()
+
+
+@pytest.mark.parametrize("partition", ["natural", "iid", "dirichlet", "class"])
+def test_validation_samples_and_other_partitions_keep_groups_together(partition, visits, tmp_path):
+    clients = {} if partition == "natural" else {"num_clients": 3}
+    if partition == "class":
+        clients["classes_per_client"] = 2
+    settings = {"group_column": "patient", "validation_fraction": 0.3, **clients}
+    made = built(visits, tmp_path / "a.csv", partition, settings)
+    values = dict(zip(range(2, 202), visits["patient"].tolist(), strict=True))
+    found = owners(made, values)
+    assert all(len(places) == 1 for places in found.values())
+    assert len(found) == visits["patient"].nunique()
+    assert sum(client.validation.size for client in made.clients) > 20
+
+
+def test_arrays_have_groups_too(visits):
+    x = visits[["pulse", "pressure"]].to_numpy()
+    groups = visits["patient"].tolist()
+    made = data.from_arrays(x, visits["label"], visits["site"], groups=groups)
+    found = {}
+    for part in ("train", "test"):
+        for name in getattr(made, part).ids:
+            found.setdefault(groups[int(name.removeprefix("sample "))], set()).add(part)
+    assert all(len(parts) == 1 for parts in found.values())
+    with pytest.raises(DataError, match=r"the groups have shape \(3,\), not \(200,\)"):
+        data.from_arrays(x, visits["label"], visits["site"], groups=[1, 2, 3])
+
+
+def test_an_npz_file_has_groups_too(visits, tmp_path):
+    path = tmp_path / "a.npz"
+    x = visits[["pulse", "pressure"]].to_numpy()
+    names = {name: visits[name].to_numpy(str) for name in ("label", "site", "patient")}
+    np.savez(path, x=x, y=names["label"], site=names["site"], group=names["patient"])
+    made = data.load_federation("npz", "natural", data_dir=str(path))
+    expected = data.from_arrays(x, names["label"], names["site"], groups=names["patient"])
+    np.testing.assert_array_equal(made.test.x, expected.test.x)
+
+
+def frames(root, sites=("north", "south"), videos=4, count=5):
+    """Frames of videos: SITE/CLASS/video7_03.png."""
+    number = 0
+    for site in sites:
+        for label in ("calm", "storm"):
+            for _ in range(videos):
+                for frame in range(count):
+                    name = f"video{number // count}_{frame:02d}.png"
+                    write(root / site / label / name, noise(number, 4, 4, 3))
+                    number += 1
+    return root
+
+
+def test_folders_name_groups_by_a_pattern(tmp_path, warnings_again):
+    root = frames(tmp_path)
+    data.from_folder(root)
+    assert "of 16 beginnings of file names have samples in the training and" in warnings_again.text
+    advice = r"group_pattern='([^/]+)[_-][0-9]+\.[A-Za-z]+$' keeps them in one part"
+    assert advice in warnings_again.text
+    for pattern in (r"([^/]+)[_-][0-9]+\.[A-Za-z]+$", r"video\d+"):
+        made = data.from_folder(root, group_pattern=pattern)
+        found = {}
+        for part in ("train", "test"):
+            for name in getattr(made, part).ids:
+                found.setdefault(name.split("/")[-1].split("_")[0], set()).add(part)
+        assert len(found) == 16
+        assert all(len(parts) == 1 for parts in found.values())
+    with pytest.raises(DataError, match=r"group_pattern does not match north/calm/video0_00.png"):
+        data.from_folder(root, group_pattern="patient(.)")
+    with refuses("group_pattern", "is not a regular expression: "):
+        data.from_folder(root, group_pattern="(")
+
+
+def test_names_that_only_count_images_are_no_groups(tmp_path, warnings_again):
+    for number, (site, label) in enumerate([(s, c) for s in "abc" for c in "xy"] * 5):
+        name = f"IMG_{number:04d}.png" if site == "a" else f"{site}_{label}_{number}.png"
+        write(tmp_path / site / label / name, noise(number, 4, 4, 3))
+    data.from_folder(tmp_path)
+    assert "beginnings" not in warnings_again.text
+
+
+def test_whole_groups_are_held_out_in_about_the_share_of_each_class():
+    generator = np.random.default_rng(5)
+    groups = generator.integers(0, 60, 600)
+    labels = groups % 3
+    held = holdout.hold_out(labels, 0.25, 1, groups)
+    assert np.array_equal(held, holdout.hold_out(labels, 0.25, 1, groups))
+    assert set(groups[held]).isdisjoint(np.delete(groups, held))
+    largest = np.bincount(groups).max()
+    for label in range(3):
+        of_class = (labels == label).sum()
+        assert abs((labels[held] == label).sum() - 0.25 * of_class) <= largest
+    assert abs(len(held) - 150) <= largest
+    # The last group of a class stays in training, however many are asked for.
+    rest = np.delete(np.arange(600), holdout.hold_out(labels, 0.9, 1, groups))
+    assert set(labels[rest]) == {0, 1, 2}
+    assert holdout.hold_out(labels[:0], 0.5, 0, groups[:0]).size == 0
+    assert holdout.hold_out(np.zeros(9, int), 0.5, 0, np.zeros(9)).size == 0
+
+
+# Parts that are given.
+
+
+def test_validation_samples_of_ones_own_are_used_as_such(visits, tmp_path):
+    parts = np.array(["Train", "train", "VAL", "test"])[np.arange(200) % 4]
+    made = built(visits.assign(split=parts), tmp_path / "a.csv", "natural", {})
+    for part, wanted in (("train", {0, 1}), ("validation", {2}), ("test", {3})):
+        of = "test" if part == "test" else "train"
+        found = [
+            row - 2 for client in made.clients for row in rows_of(made, getattr(client, part), of)
+        ]
+        assert {row % 4 for row in found} == wanted
+        assert len(found) == 50 * len(wanted)
+    # The statistics are those of the training samples only.
+    train = visits[["pulse", "pressure"]].to_numpy(np.float32)[np.arange(200) % 4 < 2]
+    np.testing.assert_allclose(made.input_spec.mean, train.mean(axis=0), rtol=1e-4)
+    with refuses("validation_fraction", "table has validation samples of its own"):
+        built(
+            visits.assign(split=parts), tmp_path / "a.csv", "natural", {"validation_fraction": 0.1}
+        )
+    iid = built(visits.assign(split=parts), tmp_path / "a.csv", "iid", {"num_clients": 4})
+    held = np.concatenate([client.validation for client in iid.clients])
+    assert {(row - 2) % 4 for row in rows_of(iid, held)} == {2}
+    assert len(held) == 50
+
+
+def test_a_validation_part_in_folders(tmp_path):
+    number = 0
+    for part, count in (("Training", 6), ("Validation", 3), ("Testing", 2)):
+        for site in ("Graz", "Linz"):
+            for label in ("cat", "dog"):
+                for _ in range(count):
+                    write(tmp_path / part / site / label / f"{number}.png", noise(number, 4, 4, 3))
+                    number += 1
+    made = data.from_folder(tmp_path)
+    assert [len(c.train) for c in made.clients] == [12, 12]
+    assert [len(c.validation) for c in made.clients] == [6, 6]
+    assert [len(c.test) for c in made.clients] == [4, 4]
+    names = made.train.ids[np.concatenate([c.validation for c in made.clients])]
+    assert {name.split("/")[0] for name in names} == {"Validation"}
+
+
+def test_a_registered_federation_keeps_its_validation_samples(visits, own_components):
+    parts = np.array(["train", "train", "val", "test"])[np.arange(200) % 4]
+    made = data.from_dataframe(
+        visits.assign(split=parts), features=["pulse"], name="registered_visits"
+    )
+    data.register_federation(made)
+    loaded = data.load_federation("registered_visits", "natural")
+    for one, other in zip(made.clients, loaded.clients, strict=True):
+        np.testing.assert_array_equal(one.validation, other.validation)
+        np.testing.assert_array_equal(one.train, other.train)
+    assert sources.create("registered_visits").may_hold_out
+
+
+def test_texts_that_name_no_part_are_refused(visits):
+    with pytest.raises(DataError, match=r"row 1: split 'hold' is not train, val or test"):
+        load(visits.assign(split=["train", "hold"] * 100))
+    with pytest.raises(DataError, match="there are no test samples; none is marked so"):
+        load(visits.assign(split=["train", "val"] * 100))
+
+
+def test_split_column_none_chooses_test_samples_anew(visits):
+    marked = visits.assign(split=["train", "test"] * 100)
+    made = load(marked, split_column="none")
+    np.testing.assert_array_equal(made.test.x, load(visits).test.x)
+    # Nor is it an input then.
+    marked = marked.drop(columns="patient")
+    every = data.from_dataframe(marked, features="all", split_column="none")
+    assert every.input_spec.shape == (2,)
+
+
+# Sites.
+
+
+def test_small_sites_are_left_out_by_name(visits, warnings_again):
+    visits.loc[[0, 5, 9], "site"] = "Bregenz"
+    visits.loc[[20, 21], "site"] = "Eisenstadt"
+    made = load(visits, min_site_samples=4)
+    assert made.client_ids == ("Graz", "Linz", "Wien")
+    assert len(made.train) + len(made.test) == 195
+    assert made.notes["small_sites_left_out"] == 2
+    text = "sites Bregenz, Eisenstadt left out, with fewer than 4 samples each, 5 together"
+    assert text in warnings_again.text
+    kept = {*rows_of(made, slice(None)), *rows_of(made, slice(None), "test")}
+    assert kept.isdisjoint({0, 5, 9, 20, 21})
+    assert load(visits, min_site_samples=3).num_clients == 4
+    with pytest.raises(DataError, match="no site has min_site_samples=500 samples"):
+        load(visits, min_site_samples=500)
+    with refuses("min_site_samples", "must be at least 1"):
+        load(visits, min_site_samples=0)
+
+
+def test_data_without_sites_need_a_partition(visits, tmp_path):
+    visits = visits.drop(columns="site")
+    made = built(visits, tmp_path / "a.csv", "iid", {"num_clients": 4, "site_column": "none"})
+    assert made.num_clients == 4
+    with refuses("partition", "the samples have no sites; choose class, dirichlet or iid"):
+        built(visits, tmp_path / "a.csv", "natural", {"site_column": "none"})
+    with refuses("min_site_samples", "has no sites"):
+        built(visits, tmp_path / "a.csv", "iid", {"site_column": "none", "min_site_samples": 2})
+    source = sources.create("table", data_dir="a.csv", site_column="none")
+    assert source.suggested_partition() == {}
+    assert not source.has_users
+    assert partitions.get("natural").keeps_users
+
+
+# What needs validation samples.
+
+
+def test_sweeps_and_early_stopping_see_validation_samples_of_ones_own(visits, tmp_path):
+    """Whether there are some is known once the data are loaded."""
+    path = tmp_path / "a.csv"
+    values = {
+        "dataset": "table",
+        "data_dir": str(path),
+        "feature_columns": "pulse,pressure",
+        "early_stopping_patience": 3,
+        "local_epochs": 1,
+    }
+    config = ExperimentConfig.from_settings(**values)
+    visits.assign(split=["train", "val", "test", "train"] * 50).to_csv(path, index=False)
+    assert training_spec(config, config.data.build()).validation
+    check_held_out([config.data], load=True)
+    visits.to_csv(path, index=False)
+    with refuses("early_stopping_patience", "needs held-out samples, and table has none"):
+        training_spec(config, config.data.build())
+    check_held_out([config.data])
+    with refuses("validation_fraction", "a sweep chooses on held-out samples"):
+        check_held_out([config.data], load=True)

@@ -1,0 +1,442 @@
+"""Tables as spreadsheets and other programs write them: separators, numbers, paths, images."""
+
+import contextlib
+import gzip
+import io
+import json
+import logging
+import sys
+import types
+import zipfile
+
+import numpy as np
+import pandas as pd
+import pytest
+from PIL import Image
+
+from tests.data.refusals import refuses
+from tests.data.test_own_folder import noise, write
+from tff_pcdd import data
+from tff_pcdd.data import DataError, checks
+
+N = 24
+
+
+@pytest.fixture(autouse=True)
+def warnings_again(caplog):
+    checks.warn.cache_clear()
+    caplog.set_level(logging.WARNING)
+    return caplog
+
+
+@pytest.fixture
+def table():
+    generator = np.random.default_rng(11)
+    return pd.DataFrame(
+        {
+            "weight, in kg": generator.normal(70, 9, N).round(1),
+            "income": generator.integers(900, 60000, N),
+            "smoker": generator.random(N) < 0.5,
+            "label": ["ill", "well"] * (N // 2),
+            "site": ["Basel", "Bern", "Biel"] * (N // 3),
+        }
+    )
+
+
+def load(path, features="all", **options):
+    options = {"feature_columns": features, **options} if features else options
+    return data.load_federation("table", "natural", data_dir=str(path), **options)
+
+
+def rows(federation, first=2):
+    """The inputs of all samples, in the order of the table."""
+    found = {}
+    for part in (federation.train, federation.test):
+        for name, x in zip(part.ids, part.x, strict=True):
+            found[int(name.removeprefix("row ")) - first] = x
+    return np.array([found[row] for row in range(len(found))])
+
+
+def expected(table):
+    return table[["weight, in kg", "income", "smoker"]].to_numpy(np.float64).astype(np.float32)
+
+
+# Separators and decimal commas.
+
+
+@pytest.mark.parametrize(
+    ("first_line", "options", "suffix"),
+    [
+        ("", {"sep": ","}, ".csv"),
+        ("", {"sep": ";"}, ".csv"),
+        ("", {"sep": ";", "decimal": ","}, ".csv"),
+        ("sep=;\r\n", {"sep": ";", "decimal": ","}, ".csv"),
+        ("SEP=,\n", {"sep": ","}, ".csv"),
+        ("sep=|\n", {"sep": "|"}, ".csv"),
+        ("sep=\t\n", {"sep": "\t"}, ".csv"),
+        ("", {"sep": "\t"}, ".tsv"),
+        ("", {"sep": "\t", "decimal": ","}, ".tsv"),
+        ("", {"sep": ","}, ".csv.gz"),
+        ("", {"sep": "\t"}, ".TSV.GZ"),
+    ],
+)
+def test_dialects_give_the_numbers_of_the_table(first_line, options, suffix, table, tmp_path):
+    text = first_line + table.to_csv(index=False, **options)
+    path = tmp_path / f"a{suffix}"
+    with gzip.open(path, "wt") if suffix.lower().endswith("gz") else open(path, "w") as file:
+        file.write(text)
+    made = load(path)
+    np.testing.assert_array_equal(rows(made, 3 if first_line else 2), expected(table))
+    # What pandas reads, if it is told everything.
+    told = pd.read_csv(io.StringIO(text.removeprefix(first_line)), **options)
+    np.testing.assert_array_equal(rows(made, 3 if first_line else 2), expected(told))
+
+
+def test_commas_in_the_header_of_a_table_with_semicolons(tmp_path):
+    path = tmp_path / "a.csv"
+    lines = [f"{70 + row / 4:g}".replace(".", ",") + f";{'ab'[row % 2]};x" for row in range(N)]
+    path.write_text("\n".join(["weight, dry, in kg, of all, days;label;site", *lines]))
+    made = load(path)
+    assert made.input_spec.shape == (1,)
+    np.testing.assert_array_equal(rows(made)[:, 0], np.float32(70 + np.arange(N) / 4))
+    # As many commas as semicolons in each row.
+    path.write_text(
+        "\n".join(["a, b;label;site,", *(f"1,{row};{'xy'[row % 2]};s," for row in range(N))])
+    )
+    with pytest.raises(DataError, match="column 'site' is missing, there are a, b, label, site,"):
+        load(path)
+
+
+def test_semicolons_in_the_cells_of_a_table_with_commas(tmp_path):
+    path = tmp_path / "a.csv"
+    lines = [f"{row},{'xy'[row % 2]};z,s" for row in range(N)]
+    path.write_text("\n".join(["age;years,label,site", *lines]))
+    assert load(path, features="age;years").class_names == ("x;z", "y;z")
+
+
+@pytest.mark.parametrize(
+    ("cells", "numbers"),
+    [
+        (["1.234,5", "12", "-0,25"], [1234.5, 12, -0.25]),
+        (["1,234", "2,5", "1e3"], [1.234, 2.5, 1000]),
+        (["0,125", "0,250", "7"], [0.125, 0.25, 7]),
+        ([" 1,5 ", "", "NA"], [1.5, None, None]),
+    ],
+)
+def test_decimal_commas(cells, numbers, tmp_path):
+    path = tmp_path / "a.csv"
+    lines = [f"{row},5;{cells[row % 3]};{'xy'[row % 2]};s" for row in range(N)]
+    path.write_text("\n".join(["first;second;label;site", *lines]))
+    made = load(path, "first,second", missing="drop")
+    wanted = [numbers[row % 3] for row in range(N) if numbers[row % 3] is not None]
+    found = {
+        int(name.removeprefix("row ")): x[1]
+        for part in (made.train, made.test)
+        for name, x in zip(part.ids, part.x, strict=True)
+    }
+    np.testing.assert_array_equal([found[row] for row in sorted(found)], np.float32(wanted))
+
+
+def test_points_that_may_separate_thousands_are_refused(table, tmp_path):
+    """Beside decimal commas, 12.500 and 950 would become 12.5 and 950."""
+    table["income"] = [f"{12 + row}.500" if row % 2 else "950" for row in range(N)]
+    path = tmp_path / "a.csv"
+    table.to_csv(path, index=False, sep=";", decimal=",")
+    with pytest.raises(DataError) as caught:
+        load(path)
+    text = f"{path}: column 'income': 13.500 may be a number of thousands or one with decimals"
+    assert str(caught.value).startswith(text)
+    # Beside decimal points, they are decimals.
+    table.to_csv(path, index=False, sep=";")
+    np.testing.assert_array_equal(rows(load(path))[1, 1], np.float32(13.5))
+
+
+def test_numbers_that_tabs_leave_open_are_refused(tmp_path):
+    path = tmp_path / "a.tsv"
+    lines = [f"{row + 1},234\t{'xy'[row % 2]}\ts" for row in range(N)]
+    path.write_text("\n".join(["income\tlabel\tsite", *lines]))
+    with pytest.raises(DataError, match=r"row 2: '1,234' in column 'income' is not a finite num"):
+        load(path)
+
+
+@pytest.mark.parametrize("words", [("True", "False"), ("TRUE", "FALSE"), ("true", " false ")])
+def test_booleans_are_numbers(words, table, tmp_path):
+    wanted = expected(table)
+    table.to_parquet(tmp_path / "a.parquet")
+    np.testing.assert_array_equal(rows(load(tmp_path / "a.parquet"), 0), wanted)
+    table["smoker"] = np.where(table["smoker"], *words)
+    table.to_csv(tmp_path / "a.csv", index=False)
+    np.testing.assert_array_equal(rows(load(tmp_path / "a.csv")), wanted)
+    table.loc[4, "smoker"] = "perhaps"
+    table.to_csv(tmp_path / "a.csv", index=False)
+    with pytest.raises(DataError, match=r"row 2: .* in column 'smoker' is not a finite number"):
+        load(tmp_path / "a.csv")
+
+
+def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
+    path = tmp_path / "a.csv.gz"
+    content = gzip.compress(table.to_csv(index=False).encode())
+    for broken in (content[:-20], b"no archive", content[:40] + bytes(50)):
+        path.write_bytes(broken)
+        with pytest.raises(DataError, match=r"a\.csv\.gz cannot be read: ") as caught:
+            load(path)
+        assert "\n" not in str(caught.value)
+    path.write_bytes(gzip.compress(bytes(10**6)))
+    monkeypatch.setattr("tff_pcdd.data.sources._table_files.TABLE_BYTES", 10**5)
+    with pytest.raises(DataError, match="has more than the 100000 bytes of a table"):
+        load(path)
+
+
+# Excel.
+
+
+def workbook(monkeypatch, *sheets):
+    """What openpyxl reads, without it: sheets of rows of cells."""
+    module = types.ModuleType("openpyxl")
+
+    class Sheet:
+        def __init__(self, title, cells):
+            self.title, self.cells = title, cells
+
+        def iter_rows(self, values_only):
+            assert values_only
+            return iter(self.cells)
+
+    def load_workbook(path, read_only, data_only):
+        assert read_only
+        assert data_only  # values, not formulas
+        book = types.SimpleNamespace()
+        book.worksheets = [Sheet(f"Sheet{n}", cells) for n, cells in enumerate(sheets, 1)]
+        return book
+
+    module.load_workbook = load_workbook
+    monkeypatch.setitem(sys.modules, "openpyxl", module)
+
+
+def archive(path):
+    with zipfile.ZipFile(path, "w") as file:
+        file.writestr("xl/workbook.xml", "<workbook/>")
+    return path
+
+
+def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
+    path = archive(tmp_path / "a.xlsx")
+    header = [*table.columns, None]
+    cells = [(*row, None) for row in table.astype(object).itertuples(index=False)]
+    empty = (None,) * len(header)
+    workbook(monkeypatch, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
+    made = load(path)
+    names = [int(n.removeprefix("row ")) for part in (made.train, made.test) for n in part.ids]
+    # Row numbers are those that Excel shows.
+    assert sorted(names) == [*range(3, 8), *range(9, 9 + N - 5)]
+    everything = np.concatenate([made.train.x, made.test.x])[np.argsort(names)]
+    np.testing.assert_array_equal(everything, expected(table))
+    assert "the sheet 'Sheet1' is read, and not the 1 others" in warnings_again.text
+    workbook(monkeypatch, [])
+    with pytest.raises(DataError, match=r"a\.xlsx: the table is empty"):
+        load(path)
+
+
+def test_excel_tables_that_cannot_be_read(tmp_path, monkeypatch):
+    path = archive(tmp_path / "a.xlsx")
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DataError, match=r"needs openpyxl \(the extra xlsx\), which is not inst"):
+        load(path)
+    workbook(monkeypatch, [("a",)])
+    path.write_bytes(b"no archive")
+    with pytest.raises(
+        DataError, match=r"cannot be read as an \.xlsx file: File is not a zip file"
+    ):
+        load(path)
+    archive(path)
+    monkeypatch.setattr("tff_pcdd.data.sources._table_files.TABLE_BYTES", 200)
+    with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
+        file.writestr("x", bytes(1000))
+    with pytest.raises(DataError, match="has more than the 200 bytes of a table"):
+        load(path)
+
+
+# Paths.
+
+
+@pytest.fixture
+def listed(tmp_path):
+    """A table of images in two folders, as `HAM10000` has them: ids without folder and ending."""
+    rows = []
+    for number in range(12):
+        name = f"ISIC_{number:07d}"
+        write(tmp_path / f"part_{1 + number % 2}" / f"{name}.png", noise(number, 4, 4, 3))
+        rows.append({"image_id": name, "label": "xy"[number % 3 % 2], "site": "ab"[number // 6]})
+    return pd.DataFrame(rows)
+
+
+def loaded_images(table, folder, **options):
+    table.to_csv(folder / "a.csv", index=False)
+    made = load(folder / "a.csv", features=None, **options)
+    return {
+        int(name.split()[1]) - 2: x
+        for part in (made.train, made.test)
+        for name, x in zip(part.ids, part.x, strict=True)
+    }
+
+
+@pytest.mark.parametrize("pattern", ["{image_id}.png", "part_*/{image_id}.png", "*/{image_id}.png"])
+def test_a_pattern_finds_images_in_several_folders(pattern, listed, tmp_path):
+    found = loaded_images(listed, tmp_path, path_pattern=pattern)
+    assert len(found) == 12
+    for number, x in found.items():
+        np.testing.assert_array_equal(x, noise(number, 4, 4, 3))
+
+
+def test_patterns_of_several_columns(listed, tmp_path):
+    for number, row in listed.iterrows():
+        write(tmp_path / row["site"] / f"[{number}] {row['label']}.png", noise(number, 5, 5, 3))
+    listed["number"] = [f"[{number}]" for number in range(12)]
+    found = loaded_images(listed, tmp_path, path_pattern="{site}/{number} {label}.png")
+    for number, x in found.items():
+        np.testing.assert_array_equal(x, noise(number, 5, 5, 3))
+
+
+def test_patterns_that_find_none_or_two_files(listed, tmp_path):
+    with pytest.raises(DataError, match=r"lists ISIC_0000000.jpg and 11 more, not found in .* and"):
+        loaded_images(listed, tmp_path, path_pattern="{image_id}.jpg")
+    write(tmp_path / "copy" / "ISIC_0000004.png", noise(4, 4, 4, 3))
+    with pytest.raises(DataError) as caught:
+        loaded_images(listed, tmp_path, path_pattern="{image_id}.png")
+    assert "row 6: there are " in str(caught.value)
+    assert "copy/ISIC_0000004.png" in str(caught.value)
+    assert "part_1/ISIC_0000004.png" in str(caught.value)
+    assert len(loaded_images(listed, tmp_path, path_pattern="part_?/{image_id}.png")) == 12
+    # A file beside the table is meant before those in folders.
+    write(tmp_path / "ISIC_0000004.png", noise(99, 4, 4, 3))
+    found = loaded_images(listed, tmp_path, path_pattern="{image_id}.png")
+    np.testing.assert_array_equal(found[4], noise(99, 4, 4, 3))
+    for pattern, reason in (("image.png", "names no column"), ("{image_id}*", "in folders only")):
+        with refuses("path_pattern", reason):
+            loaded_images(listed, tmp_path, path_pattern=pattern)
+    with pytest.raises(DataError, match=r"column 'id' is missing.*path_pattern can name another"):
+        loaded_images(listed, tmp_path, path_pattern="{id}.png")
+    with refuses("path_pattern", "applies to images"):
+        load(tmp_path / "a.csv", path_pattern="{image_id}.png")
+
+
+def test_ids_without_ending_are_refused_with_the_way_on(listed, tmp_path):
+    with pytest.raises(
+        DataError, match=r"row 2: 'ISIC_0000000' in column 'image_id' is not the na"
+    ):
+        loaded_images(listed, tmp_path, path_column="image_id")
+    with pytest.raises(DataError, match=r"path_pattern='\{image_id\}.jpg' adds what it lacks"):
+        loaded_images(listed, tmp_path, path_column="image_id")
+
+
+def test_paths_of_windows(listed, tmp_path):
+    listed["path"] = [f"part_{1 + n % 2}\\ISIC_{n:07d}.png" for n in range(12)]
+    for number, x in loaded_images(listed, tmp_path).items():
+        np.testing.assert_array_equal(x, noise(number, 4, 4, 3))
+    listed.loc[3, "path"] = "..\\x.png"
+    with pytest.raises(DataError, match=r"lists '\.\./x\.png', which is not a path below"):
+        loaded_images(listed, tmp_path)
+    # Elsewhere, a file may have such a name.
+    write(tmp_path / "a\\b.png", noise(3, 4, 4, 3))
+    listed.loc[3, "path"] = "a\\b.png"
+    assert len(loaded_images(listed, tmp_path)) == 12
+
+
+# Images in parquet files.
+
+
+def stored(number, format="PNG"):
+    file = io.BytesIO()
+    Image.fromarray(noise(number, 6, 5, 3)).save(file, format)
+    return file.getvalue()
+
+
+def write_parquet(path, numbers, names=None, column="image", pairs=True):
+    """As Hugging Face's datasets write images and the names of classes."""
+    import pyarrow
+    import pyarrow.parquet
+
+    images = [{"bytes": stored(n), "path": f"{n}.png"} if pairs else stored(n) for n in numbers]
+    labels = [n % 2 for n in numbers]
+    columns = {
+        column: images,
+        "label": labels,
+        "hospital": ["a" if n % 3 else "b" for n in numbers],
+    }
+    table = pyarrow.table(columns)
+    if names:
+        features = {"label": {"names": names, "_type": "ClassLabel"}, column: {"_type": "Image"}}
+        info = {"huggingface": json.dumps({"info": {"features": features}})}
+        table = table.replace_schema_metadata(info)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    pyarrow.parquet.write_table(table, path)
+
+
+@pytest.mark.parametrize("pairs", [True, False])
+def test_parquet_files_may_hold_the_images(pairs, tmp_path):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, range(20), ["zebra", "ant"], pairs=pairs)
+    made = load(path, features=None, path_column="image", site_column="hospital")
+    assert made.class_names == ("ant", "zebra")
+    assert made.client_ids == ("a", "b")
+    for part in (made.train, made.test):
+        for x, y, name in zip(part.x, part.y, part.ids, strict=True):
+            number = int(name.removeprefix("row "))
+            np.testing.assert_array_equal(x, noise(number, 6, 5, 3))
+            assert made.class_names[y] == ("zebra", "ant")[number % 2]
+    with pytest.raises(
+        DataError, match="no column 'path' of image files; name it by path_column, s"
+    ):
+        load(path, features=None, site_column="hospital")
+
+
+def test_images_in_parquet_files_may_be_larger_than_memory(tmp_path, monkeypatch):
+    path = tmp_path / "a.parquet"
+    write_parquet(path, range(20))
+    options = {"features": None, "path_column": "image", "site_column": "hospital"}
+    whole = load(path, **options)
+    monkeypatch.setattr("tff_pcdd.data.sources._image_files._IN_MEMORY", 100)
+    made = load(path, **options)
+    assert made.input_spec.kind == "image_file"
+    read = data.normalize(made.train.x, made.input_spec)
+    np.testing.assert_array_equal(read, data.normalize(whole.train.x, whole.input_spec))
+
+
+def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):
+    write_parquet(tmp_path / "train-00000-of-00002.parquet", range(10))
+    write_parquet(tmp_path / "train-00001-of-00002.parquet", range(10, 20))
+    write_parquet(tmp_path / "validation-00000-of-00001.parquet", range(20, 26))
+    write_parquet(tmp_path / "test-00000-of-00001.parquet", range(26, 34))
+    options = {"features": None, "path_column": "image", "site_column": "hospital"}
+    made = load(tmp_path, **options)
+    held = np.concatenate([client.validation for client in made.clients])
+    found = sorted(x.tobytes() for x in made.train.x[held])
+    assert found == sorted(noise(number, 6, 5, 3).tobytes() for number in range(20, 26))
+    assert len(made.test) == 8
+    assert len(made.train) == 26
+    write_parquet(tmp_path / "more.parquet", range(40, 44))
+    with pytest.raises(
+        DataError, match=r"more\.parquet: the name says no part, train, val or test"
+    ):
+        load(tmp_path, **options)
+    write_parquet(tmp_path / "more.parquet", range(40, 44), column="other")
+    (tmp_path / "more.parquet").rename(tmp_path / "test-more.parquet")
+    with pytest.raises(DataError, match=r"test-more\.parquet: the columns are not those of"):
+        load(tmp_path, **options)
+    for path in list(tmp_path.glob("*.parquet")):
+        with contextlib.suppress(FileNotFoundError):
+            path.unlink()
+    write_parquet(tmp_path / "train" / "0000.parquet", range(10))
+    write_parquet(tmp_path / "test" / "0000.parquet", range(10, 14))
+    assert (len(load(tmp_path, **options).train), len(load(tmp_path, **options).test)) == (10, 4)
+
+
+def test_rows_without_an_image_are_named(tmp_path):
+    import pyarrow
+    import pyarrow.parquet
+
+    images = [{"bytes": stored(0), "path": None}, {"bytes": None, "path": "x.png"}] * 4
+    table = pyarrow.table({"path": images, "label": [0, 1] * 4, "site": ["a"] * 8})
+    pyarrow.parquet.write_table(table, tmp_path / "a.parquet")
+    with pytest.raises(DataError, match=r"a\.parquet, row 1: the table does not hold the image"):
+        load(tmp_path / "a.parquet", features=None)

@@ -1,0 +1,123 @@
+"""The images of a table's rows: files that a pattern names, or images in the table itself."""
+
+from __future__ import annotations
+
+import glob
+import os
+import pathlib
+import re
+import tempfile
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from tff_pcdd.data.sources._columns import Columns
+from tff_pcdd.data.sources._image_lists import describe_missing
+from tff_pcdd.data.sources._names import as_texts
+from tff_pcdd.errors import DataError, SettingError
+
+_COLUMN = re.compile(r"\{([^{}]*)\}")
+
+
+def find_images(pattern: str, columns: Columns, folder: pathlib.Path) -> list[str]:
+    """The image file of each row, by a pattern, in a folder or in a folder below it.
+
+    Args:
+        pattern: the path of a file, with names of columns in braces; folders may have wildcards.
+        columns: the table.
+        folder: where the files are.
+
+    Returns:
+        Paths relative to the folder. A file of exactly this path is preferred to those in folders.
+
+    Raises:
+        SettingError: if the pattern names no column, or has a wildcard in the name of the file.
+        DataError: if a column is missing, or a row has no file, or more than one.
+    """
+    names = _COLUMN.findall(pattern)
+    if not names:
+        reason = "names no column in braces, such as {image_id}.jpg"
+        raise SettingError("path_pattern", pattern, reason)
+    if glob.has_magic(os.path.basename(pattern)):
+        raise SettingError("path_pattern", pattern, "may have wildcards in folders only")
+    values = {
+        name: as_texts(columns.values(name, "path_pattern"), "path", columns.place, columns.rows)
+        for name in names
+    }
+    files: dict[str, list[str]] = {}
+    for place, folders, found in os.walk(folder):
+        folders[:] = sorted(name for name in folders if not name.startswith("."))
+        for name in found:
+            files.setdefault(name, []).append(os.path.relpath(os.path.join(place, name), folder))
+    paths, missing = [], []
+    for index, row in enumerate(columns.rows):
+        cells = {name: texts[index] for name, texts in values.items()}
+        plain = _filled(pattern, cells)
+        wanted = _filled(pattern, {name: glob.escape(text) for name, text in cells.items()})
+        there = files.get(os.path.basename(plain), [])
+        matching = [path for path in there if pathlib.PurePath(path).match(wanted)]
+        if plain in matching:
+            matching = [plain]
+        if len(matching) > 1:
+            raise DataError(
+                f"{columns.place}, row {row}: there are {matching[0]} and {matching[1]}; let "
+                "path_pattern name the folder"
+            )
+        paths += matching
+        if not matching:
+            missing.append(plain)
+    if missing:
+        place = f"{folder} and the folders in it"
+        raise DataError(describe_missing(pathlib.Path(columns.place), missing, place))
+    return paths
+
+
+def _filled(pattern: str, cells: Mapping[str, str]) -> str:
+    return _COLUMN.sub(lambda match: cells[match[1]], pattern)
+
+
+def holds_images(cells: Sequence[Any]) -> bool:
+    """Whether cells are images themselves: bytes, or bytes and path as Hugging Face writes them."""
+    return len(cells) > 0 and (isinstance(cells[0], bytes) or _is_pair(cells[0]))
+
+
+def _is_pair(cell: Any) -> bool:
+    return isinstance(cell, dict) and "bytes" in cell
+
+
+class StoredImages:
+    """Images that a table holds, in temporary files.
+
+    They are removed when the process ends, or earlier if all pixels are in memory.
+
+    Args:
+        cells: the images, see `holds_images`.
+        columns: the table.
+
+    Raises:
+        DataError: if a row has no image.
+    """
+
+    def __init__(self, cells: Sequence[Any], columns: Columns):
+        self._folder = tempfile.TemporaryDirectory(prefix="tff_pcdd_images_")
+        _kept.append(self)
+        self._paths = []
+        for index, (row, cell) in enumerate(zip(columns.rows, cells, strict=True)):
+            content = cell["bytes"] if _is_pair(cell) else cell
+            if not isinstance(content, bytes):
+                raise DataError(f"{columns.place}, row {row}: the table does not hold the image")
+            path = os.path.join(self._folder.name, f"{index:09d}")
+            pathlib.Path(path).write_bytes(content)
+            self._paths.append(path)
+
+    def paths(self) -> list[str]:
+        """The files, [n]."""
+        return self._paths
+
+    def remove(self) -> None:
+        """Removes the files."""
+        self._folder.cleanup()
+        _kept.remove(self)
+
+
+# Images that are decoded in every epoch; their files are removed when the process ends.
+_kept: list[StoredImages] = []

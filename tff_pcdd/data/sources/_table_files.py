@@ -1,0 +1,259 @@
+"""Tables in files: csv in the dialects of spreadsheets, Excel's xlsx, and parquet."""
+
+from __future__ import annotations
+
+import csv
+import gzip
+import io
+import itertools
+import json
+import pathlib
+import re
+import zipfile
+import zlib
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from tff_pcdd.data.checks import warn
+from tff_pcdd.data.sources._columns import Columns
+from tff_pcdd.data.sources._image_lists import TABLE_BYTES, as_text
+from tff_pcdd.data.sources._own import part_of
+from tff_pcdd.data.sources._places import check_file
+from tff_pcdd.errors import DataError
+
+PARQUET, XLSX = ".parquet", ".xlsx"
+SUFFIXES = (".csv", ".tsv", ".tab", ".csv.gz", ".tsv.gz", PARQUET, XLSX)
+
+# The column of the parts, where the names of files say them.
+_SPLIT = "split"
+
+# The first line of a csv file by which Excel says what separates cells.
+_SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
+
+# What may separate cells. Where several fit, the first one does it.
+_DELIMITERS = "\t;,"
+
+# Rows that a delimiter has to fit, and the most characters of them.
+_ROWS, _CHARACTERS = 100, 2**20
+
+
+def read_columns(path: pathlib.Path) -> Columns:
+    """The columns of a file, or of the parquet files of a folder.
+
+    Raises:
+        DataError: if it cannot be read, or holds no rows; names the file.
+    """
+    name = path.name.lower()
+    if path.is_dir():
+        columns = Columns(str(path), _read_parquet_files(path))
+    elif name.endswith(PARQUET):
+        columns = Columns(str(path), _read_parquet(path))
+    elif name.endswith(XLSX):
+        columns = _read_xlsx(path)
+    else:
+        columns = _read_csv(path)
+    if not len(columns.rows):
+        raise DataError(f"{path}: the table is empty")
+    return columns
+
+
+def holds_parquet(path: pathlib.Path) -> bool:
+    """Whether a path is a folder of parquet files."""
+    return path.is_dir() and bool(_parquet_files(path))
+
+
+# Texts.
+
+
+def _read_csv(path: pathlib.Path) -> Columns:
+    """The columns of a csv file; quoted cells may contain line breaks and delimiters."""
+    text, first_row = _text(path), 2
+    if match := _SEPARATOR.match(text):
+        text, first_row, delimiter = text[match.end() :], 3, match[1]
+    else:
+        delimiter = _delimiter(text)
+    reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
+    try:
+        header = next(reader, [])
+        # As spreadsheets number rows; blank rows count.
+        rows = {number: row for number, row in enumerate(reader, first_row) if row}
+    except csv.Error as error:
+        raise DataError(f"{path}, line {reader.line_num}: {error}") from error
+    return _columns(path, header, rows, delimiter)
+
+
+def _text(path: pathlib.Path) -> str:
+    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
+    try:
+        content = path.read_bytes()
+        if path.name.lower().endswith(".gz"):
+            with gzip.open(io.BytesIO(content)) as file:
+                content = file.read(TABLE_BYTES + 1)
+    except (OSError, EOFError, zlib.error) as error:
+        raise DataError(f"{path} cannot be read: {error}") from error
+    if len(content) > TABLE_BYTES:
+        raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
+    return as_text(content, path)
+
+
+def _delimiter(text: str) -> str:
+    """What separates the cells of a csv file: what makes the most columns of all first rows."""
+    start = text[:_CHARACTERS]
+    found = []
+    for delimiter in _DELIMITERS:
+        reader = csv.reader(io.StringIO(start, newline=""), delimiter=delimiter, strict=True)
+        try:
+            rows = [len(row) for row in itertools.islice(reader, _ROWS) if row]
+        except csv.Error:
+            continue
+        # The last row may be cut off.
+        whole = rows if len(start) == len(text) or len(rows) == _ROWS else rows[:-1]
+        if len(set(whole)) == 1 and whole[0] > 1:
+            found.append((delimiter, whole[0]))
+    if found:
+        return max(found, key=lambda each: each[1])[0]
+    header = text.partition("\n")[0]
+    return max(reversed(_DELIMITERS), key=header.count)
+
+
+def _columns(
+    path: pathlib.Path,
+    header: Iterable[Any],
+    rows: Mapping[int, Sequence[Any]],
+    delimiter: str = ",",
+) -> Columns:
+    """The columns of rows of cells.
+
+    Raises:
+        DataError: if a row has more or fewer cells than there are columns, or names repeat.
+    """
+    names = ["" if name is None else str(name).strip() for name in header]
+    repeated = [name for name in names if names.count(name) > 1]
+    if repeated:
+        raise DataError(f"{path}: column {repeated[0]!r} occurs twice")
+    for number, row in rows.items():
+        if len(row) != len(names):
+            raise DataError(
+                f"{path}, row {number}: has {len(row)} cells, but there are {len(names)} columns"
+            )
+    columns = {name: [row[index] for row in rows.values()] for index, name in enumerate(names)}
+    return Columns(str(path), columns, list(rows), delimiter)
+
+
+# Excel.
+
+
+def _read_xlsx(path: pathlib.Path) -> Columns:
+    """The columns of the first sheet of a workbook."""
+    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
+    try:
+        import openpyxl
+    except ImportError:
+        raise DataError(
+            f"{path}: reading .xlsx needs openpyxl (the extra xlsx), which is not installed; or "
+            "save the table as .csv"
+        ) from None
+    try:
+        with zipfile.ZipFile(path) as archive:
+            size = sum(member.file_size for member in archive.infolist())
+        if size > TABLE_BYTES:
+            raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
+        book = openpyxl.load_workbook(path, read_only=True, data_only=True)
+        sheets = book.worksheets
+        cells = list(sheets[0].iter_rows(values_only=True))
+    except DataError:
+        raise
+    # A damaged workbook raises errors of the archive, of XML, and of its own.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200] or type(error).__name__
+        raise DataError(f"{path} cannot be read as an .xlsx file: {reason}") from error
+    if len(sheets) > 1:
+        warn(f"{path}: the sheet {sheets[0].title!r} is read, and not the {len(sheets) - 1} others")
+    rows = {
+        number: row for number, row in enumerate(cells, 1) if any(cell is not None for cell in row)
+    }
+    if not rows:
+        return Columns(str(path), {})
+    header = rows.pop(min(rows))
+    # Columns that are empty only have a format.
+    used = [
+        index
+        for index, name in enumerate(header)
+        if name is not None
+        or any(row[index] is not None for row in rows.values() if index < len(row))
+    ]
+    chosen = {
+        number: [row[index] if index < len(row) else None for index in used]
+        for number, row in rows.items()
+    }
+    return _columns(path, [header[index] for index in used], chosen)
+
+
+# Parquet.
+
+
+def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+    check_file(path)
+    try:
+        import pyarrow.parquet
+    except ImportError:
+        raise DataError(f"{path}: reading parquet needs pyarrow, which is not installed") from None
+    try:
+        table = pyarrow.parquet.read_table(path)
+        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+    # Arrow raises its own errors and those of the system.
+    except Exception as error:
+        reason = " ".join(str(error).split())[:200]
+        raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
+    for name, names in _class_names(table.schema.metadata or {}).items():
+        if name in columns:
+            columns[name] = [_named(value, names) for value in columns[name]]
+    return columns
+
+
+def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
+    """The names of the classes of each column, as Hugging Face's datasets write them."""
+    try:
+        features = json.loads(metadata[b"huggingface"])["info"]["features"]
+        return {
+            name: list(map(str, feature["names"]))
+            for name, feature in features.items()
+            if feature["_type"] == "ClassLabel"
+        }
+    except (KeyError, TypeError, ValueError, AttributeError):
+        return {}
+
+
+def _named(value: Any, names: Sequence[str]) -> Any:
+    """The name of a class; None for -1, which says that there is no label."""
+    if not isinstance(value, int) or value >= len(names):
+        return value
+    return names[value] if value >= 0 else None
+
+
+def _parquet_files(folder: pathlib.Path) -> list[pathlib.Path]:
+    return sorted([*folder.glob(f"*{PARQUET}"), *folder.glob(f"*/*{PARQUET}")])
+
+
+def _read_parquet_files(folder: pathlib.Path) -> dict[str, list[Any]]:
+    """The columns of all parquet files of a folder.
+
+    The parts are those of the names, as in train-00000-of-00002.parquet or test/0000.parquet.
+
+    Raises:
+        DataError: if the names of some files say no part, or files have different columns.
+    """
+    paths = _parquet_files(folder)
+    parts = [
+        part_of(re.split(r"[-_.]", path.name)[0]) or part_of(path.parent.name) for path in paths
+    ]
+    tables = [_read_parquet(path) for path in paths]
+    for path, part, table in zip(paths, parts, tables, strict=True):
+        if bool(part) != bool(parts[0]):
+            nameless = paths[parts.index(None)]
+            raise DataError(f"{nameless}: the name says no part, train, val or test, unlike others")
+        if set(table) - {_SPLIT} != set(tables[0]) - {_SPLIT}:
+            raise DataError(f"{path}: the columns are not those of {paths[0]}")
+        if part and _SPLIT not in table:
+            table[_SPLIT] = [part] * len(next(iter(table.values()), ()))
+    return {name: [value for table in tables for value in table[name]] for name in tables[0]}
