@@ -83,13 +83,6 @@ def test_inputs_of_other_tasks(shape, message):
     refused(message, data.from_arrays, np.zeros((N, *shape)), SITES, SITES)
 
 
-def test_many_channels_are_named(warnings_again):
-    x = RANDOM.normal(size=(N, 7, 7, 20))
-    made = data.from_arrays(x, SITES, SITES)
-    assert made.input_spec.shape == (7, 7, 20)
-    assert "shape (40, 7, 7, 20), 20 channels of 7×7 pixels" in warnings_again.text
-
-
 def test_several_columns_of_labels():
     names = ["melanoma", "nevus", "keratosis"]
     table = pd.DataFrame(np.eye(3, dtype=int)[np.arange(N) % 3], columns=names)

@@ -152,16 +152,16 @@ def _check_channels_last(shape: tuple[int, ...], place: str) -> None:
         return
     if first == second == last:
         raise DataError(f"{place}: the inputs have shape {shape}; {VOLUMES}")
+    if first == second and first not in (1, 3):
+        return
     read = f"the inputs have shape {shape}, {last} channels of {second}×{first} pixels"
     way_on = "channels come last: np.moveaxis(x, 1, -1)"
     if first in (1, 3):
         raise DataError(f"{place}: {read}; {way_on}")
     if second == last:
         raise DataError(f"{place}: {read}; {way_on}, or np.swapaxes(x, 1, 2) if they do")
-    doubt = (
-        f"; if the second axis holds the channels: {way_on}" if first < min(second, last) else ""
-    )
-    warn(f"{place}: {read}{doubt}")
+    if first < min(second, last):
+        warn(f"{place}: {read}; if the second axis holds the channels: {way_on}")
 
 
 def white_of(x: np.ndarray) -> float:
