@@ -3,6 +3,7 @@
 import base64
 import io
 import itertools
+import re
 
 import matplotlib.image
 import numpy as np
@@ -37,7 +38,18 @@ def contrast(first, second):
 def test_numbers_can_be_read_on_every_shade():
     """4.5 is what WCAG 2 asks of text."""
     for level in range(shades.LEVELS):
-        assert contrast(shades.text_color(level), shades.color(level)) >= 4.5
+        assert contrast(shades.text_color(shades.color(level)), shades.color(level)) >= 4.5
+
+
+def test_gains_can_be_read_on_their_colors():
+    """Their signs are in the cells too, so no color is the only key."""
+    colors = re.findall(r"\.([gl]\d) { background: (#\w+); color: (#\w+); }", shades.css())
+    assert [name for name, *_ in colors] == [f"{kind}{n}" for kind in "gl" for n in range(1, 5)]
+    for _, background, text in colors:
+        assert contrast(text, background) >= 4.5
+    assert [shades.of_gain(gain, 20.0) for gain in (20.0, 0.1, -10.0, -20.0)] == [
+        *("g4", "g1", "l2", "l4")
+    ]
 
 
 def test_shades_become_darker():

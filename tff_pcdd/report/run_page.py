@@ -6,16 +6,18 @@ import statistics
 from collections.abc import Mapping
 from typing import Any
 
-from tff_pcdd import measures
+from tff_pcdd import findings, measures, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
-from tff_pcdd.report import cards, charts, findings, matrices, settings_table, site_table, text
-from tff_pcdd.results import by_client, confusion
+from tff_pcdd.findings import Evidence, Finding
+from tff_pcdd.report import cards, charts, matrices, settings_table, site_table
+from tff_pcdd.results import by_client, confusion, evidence
 from tff_pcdd.results.by_client import Sites
-from tff_pcdd.results.reading import Directory, name_of, numbers
+from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
+from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import (
     CLIENTS,
     COMPARISON_TABLE,
@@ -52,6 +54,7 @@ def content(directory: Directory) -> dict[str, Any]:
     clients = len(held.sites) if held else None
     found = directory.attempt(CONFUSION, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
+    answered = evidence.of(held, found)
     exported, number = cards.read(directory)
     diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
@@ -59,10 +62,10 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
         "figures": [] if diverged else _figures(summary, held),
+        "learned": findings.learned(answered),
         "findings": [
-            *findings.of_run(settings, summary, history),
-            *(findings.of_sites(held.sites) if held and not diverged else ()),
-            *directory.damaged(),
+            *_findings(settings, summary, history, answered),
+            *(Finding("damaged", line) for line in directory.damaged()),
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
@@ -76,6 +79,22 @@ def content(directory: Directory) -> dict[str, Any]:
         "more_cards": number - len(exported),
         "problems": directory.problems,
     }
+
+
+def _findings(
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    history: History,
+    answered: Evidence,
+) -> list[Finding]:
+    """The findings of a run, which need not be finished."""
+    if summary:
+        return [*findings.of_run(settings, summary, history, answered)]
+    computed = history[-1]["round"] if len(history) else 0
+    what = (
+        f"The run is not finished: round {computed} of {settings.get('rounds')} was recorded last."
+    )
+    return [Finding("unfinished", what, "Next: the same command continues it.")]
 
 
 def _no_run(directory: Directory) -> str:

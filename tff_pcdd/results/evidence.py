@@ -1,0 +1,25 @@
+"""What the models of a run have answered, from its files: what its findings are made from."""
+
+from __future__ import annotations
+
+from tff_pcdd.findings import Evidence
+from tff_pcdd.results import by_client, confusion
+from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.confusion import Confusion
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.training.file_names import CLIENTS, CONFUSION
+
+
+def read(directory: Directory) -> Evidence:
+    """Reads what there is; files that are missing or damaged are noted in the directory."""
+    held = directory.attempt(CLIENTS, by_client.read, directory)
+    number = len(held.sites) if held else None
+    return of(held, directory.attempt(CONFUSION, confusion.read, directory, number))
+
+
+def of(held: Sites | None, found: Confusion | None) -> Evidence:
+    """The evidence in what was read; None for what could not be read."""
+    clients = held.sites if held else ()
+    if found is None:
+        return Evidence(clients=clients)
+    return Evidence(found.classes, found.of_global, found.of_clients, clients)
