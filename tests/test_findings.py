@@ -246,6 +246,16 @@ def test_a_loss_that_grows_asks_for_smaller_steps():
     assert "client_learning_rate=0.003 (now 0.01)" in finding.next
 
 
+def test_advice_for_missing_classes_depends_on_the_tail():
+    run, _ = BAD["classes that are never answered"]
+    assert run.found()[0].next.startswith("Next: rounds=60 (now 30); if that")
+    tail = dataclasses.replace(run, settings={"imbalance_factor": 50.0})
+    assert tail.found()[0].next == "Next: client_weighting=uniform, or algorithm=ccvr."
+    uniform = {"imbalance_factor": 50.0, "client_weighting": "uniform"}
+    [finding] = dataclasses.replace(run, settings=uniform).found()
+    assert finding.next.startswith("Next: algorithm=ccvr")
+
+
 def test_advice_without_a_known_setting():
     run = Run([10.0] * 8, one_answer([36] * 10))
     run.settings = {"client_learning_rate": "?", "rounds": 8}

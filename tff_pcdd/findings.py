@@ -219,6 +219,12 @@ class _Advice:
             )
         return self.smaller_rate()
 
+    def missing_classes(self) -> str:
+        """What helps classes that are not learned."""
+        if self._number("imbalance_factor") is not None:
+            return self.rare_classes()
+        return f"Next: {self._rounds()}; if that is not enough, {self._rate(3)}."
+
     def rare_classes(self) -> str:
         """What helps classes with few samples."""
         weighting = self._settings.get("client_weighting")
@@ -371,16 +377,8 @@ def _never_predicted(evidence: Evidence, advice: _Advice, kinds: Set[str]) -> It
             "never predicted",
             f"The global model never answers {len(missing)} of "
             f"{text.plural(len(evidence.classes), 'class')}: {names}.",
-            advice.rare_classes() if _has_rare_classes(evidence) else advice.learn_more(),
+            advice.missing_classes(),
         )
-
-
-def _has_rare_classes(evidence: Evidence) -> bool:
-    """Whether the test set is far from even, as with a long tail in all of the data."""
-    assert evidence.of_global is not None
-    samples = evidence.of_global.sum(axis=1)
-    held = samples[samples > 0]
-    return bool(held.size and held.max() >= 4 * held.min())
 
 
 def _groups(summary: Mapping[str, Any], advice: _Advice, kinds: Set[str]) -> Iterator[Finding]:

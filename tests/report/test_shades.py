@@ -3,6 +3,7 @@
 import base64
 import io
 import itertools
+import pathlib
 import re
 
 import matplotlib.image
@@ -97,3 +98,14 @@ def test_a_picture():
     found = [["#" + "".join(f"{v:02x}" for v in pixel) for pixel in row] for row in pixels]
     assert found == wanted
     assert shades.picture(levels) == uri
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_on_the_page_and_in_its_boxes(dark):
+    """The colors of the page, read from its style; 4.5 is what WCAG 2 asks of text."""
+    style = (pathlib.Path(shades.__file__).parent / "templates" / "style.css").read_text()
+    light, _, rest = style.partition("@media screen and (prefers-color-scheme: dark)")
+    colors = dict(re.findall(r"--(\w+): (#\w{6})", rest if dark else light))
+    for background in ("page", "faint", "warm", "cool"):
+        for text in ("text", "quiet", "accent", "note"):
+            assert contrast(colors[text], colors[background]) >= 4.5, (text, background)

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
 from tff_pcdd import findings, measures, text
 from tff_pcdd.errors import SettingError
@@ -31,6 +31,7 @@ from tff_pcdd.training.run_directory import check_entries, read_summary
 # The curves of accuracies, and the figures at the top.
 _CURVES = ("ga", "pa", "pa_before", "pa_before_masked", "va")
 _FIGURES = ("ga", "pa", "pa_before")
+_PARTS = {name: [f"{name}_{part}" for part in measures.PARTS] for name in ("ga", "pa")}
 
 # Settings with which clients do only a part of their local epochs.
 _UNEQUAL_WORK = tuple(setting.name for setting in describe(LocalWork))
@@ -69,6 +70,9 @@ def content(directory: Directory) -> dict[str, Any]:
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
+        "recalls": _recalls(held, answered)[: site_table.MOST],
+        "has_global": answered.of_global is not None,
+        "command": settings_table.command(settings),
         "sites": site_table.of_run(held) if held else None,
         "matrices": shown,
         "matrices_note": left_out,
@@ -153,7 +157,8 @@ def _sentence(
 def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
     lacks_global = held is not None and by_client.without_global_model(held.sites)
-    shown = [measures.of(name) for name in _FIGURES] + measures.further(summary)
+    names = [*_FIGURES, *_PARTS["ga"], *_heads(key.removesuffix("_final") for key in summary)]
+    shown = [*map(measures.of, names), *measures.further(summary)]
     figures = []
     for measure in shown:
         if isinstance(value := summary.get(measure.final), int | float):
@@ -168,6 +173,11 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
     return figures
 
 
+def _heads(names: Iterable[str]) -> list[str]:
+    """The columns of further heads of the global model, such as `ga_ssec`."""
+    return [name for name in dict.fromkeys(names) if measures.is_head(name)]
+
+
 def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
     drawn = [measures.of(name) for name in _CURVES]
     if held and by_client.without_global_model(held.sites):
@@ -178,11 +188,64 @@ def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
         for number, each in enumerate(drawn)
     ]
     losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
-    pictures = (
+    further = [measures.of(name) for name in history.columns]
+    metrics = [measure for measure in further if measure.group == measures.METRIC]
+    heads = _heads(history.columns)
+    # Title, columns, and whether they are in percent.
+    more: list[tuple[str, list[str], bool]] = [
+        ("GA (%) by number of training samples of a class", _PARTS["ga"], True),
+        ("PA (%) by number of training samples of a class", _PARTS["pa"], True),
+        ("GA (%) of all heads", ["ga", *heads] if heads else [], True),
+        ("Further metrics (%)", [each.name for each in metrics if each.unit == "%"], True),
+    ]
+    more += [
+        (f"{each.heading}{f' ({each.unit})' if each.unit else ''}", [each.name], False)
+        for each in further
+        if each.group == measures.OWN or (each in metrics and each.unit != "%")
+    ]
+    pictures = [
         charts.chart("Accuracy (%)", accuracies, percent=True, marked=lost),
         charts.chart("Training loss", losses, percent=False, marked=lost),
-    )
+    ]
+    for title, names, percent in more:
+        lines = [
+            charts.Line(measures.of(name).heading, history.points(name), style=number)
+            for number, name in enumerate(names)
+        ]
+        pictures.append(charts.chart(title, lines, percent=percent, marked=lost))
     return [chart for chart in pictures if chart is not None]
+
+
+class ClassRecall(NamedTuple):
+    """How well a class is recognized.
+
+    Attributes:
+        name: the class.
+        train, test: its training and test samples.
+        recall: the share of its test samples that is classified correctly, in percent; None
+            without any.
+    """
+
+    name: str
+    train: int
+    test: int
+    recall: float | None
+
+
+def _recalls(held: Sites | None, answered: Evidence) -> list[ClassRecall]:
+    """The classes, that with the most training samples first, as the global model knows them.
+
+    Without a global model, the answers of all personal models are counted together.
+    """
+    matrix = answered.of_global
+    if matrix is None and answered.of_clients is not None:
+        matrix = answered.of_clients.sum(axis=0)
+    if matrix is None or held is None or list(held.classes) != list(answered.classes):
+        return []
+    recalls = (None if share is None else 100 * share for share in confusion.recall(matrix))
+    samples = held.counts.sum(axis=0).tolist(), matrix.sum(axis=1).tolist()
+    found = map(ClassRecall, held.classes, *samples, recalls)
+    return sorted(found, key=lambda each: -each.train)
 
 
 def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str, str]]:

@@ -19,6 +19,7 @@ from tff_pcdd.training.file_names import REPORT
 _RUN_SECTIONS = (
     ("holdings", "Who holds what"),
     ("curves", "Learning curves"),
+    ("classes", "Classes"),
     ("clients", "Clients"),
     ("confusion", "Confusion"),
     ("costs", "Costs"),
@@ -137,7 +138,8 @@ def _check_output(path: Path) -> None:
 
 def _run(directory: Directory) -> str:
     values = run_page.content(directory)
-    sections = [*_RUN_SECTIONS, *([("cards", "Model cards")] if values["cards"] else ())]
+    sections = [pair for pair in _RUN_SECTIONS if pair[0] != "classes" or values["recalls"]]
+    sections = [*sections, *([("cards", "Model cards")] if values["cards"] else ())]
     return pages.render("run.html", {**values, "sections": sections})
 
 
