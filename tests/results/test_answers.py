@@ -193,3 +193,10 @@ def test_summary_and_page_have_the_same_findings(tmp_path):
     computed = findings.of_run(settings, made, history, evidence.read(directory))
     assert recorded == [finding._asdict() for finding in computed]
     assert "below global" in [finding["kind"] for finding in recorded]
+    # Runs of earlier versions have none in summary.json.
+    old = evidence.findings_of(tmp_path, made)
+    new = evidence.findings_of(tmp_path, {**made, findings.KEY: recorded})
+    assert [finding._asdict() for finding in new] == recorded
+    assert old == new
+    assert evidence.findings_of(tmp_path / "nowhere", made) == []
+    assert evidence.findings_of(None, made) == []

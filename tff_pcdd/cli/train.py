@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from tff_pcdd import findings, tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.results import evidence
 
 
 def define(flags: Flags) -> None:
@@ -49,7 +51,7 @@ def main(flags: Flags) -> None:
     )
     if mark:
         print("† no global model: GA is the mean accuracy of the personal models on all test data")
-    if found := findings.recorded(summary):
+    if found := evidence.findings_of(Path(output_dir), summary):
         print(findings.printed(found))
     if page is not None:
         print(page)

@@ -121,7 +121,7 @@ def accuracy_interval(own: float, other: float, samples: int) -> tuple[float, fl
 
     Example:
         >>> [round(bound, 1) for bound in accuracy_interval(80.0, 60.0, 100)]
-        [7.3, 31.8]
+        [7.3, 31.9]
     """
     (own_low, own_high), (low, high) = _wilson(own / 100, samples), _wilson(other / 100, samples)
     own, other = own / 100, other / 100

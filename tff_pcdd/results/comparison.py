@@ -7,10 +7,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import findings
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.history import History
-from tff_pcdd.findings import Finding
 from tff_pcdd.results import evidence
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
@@ -50,7 +48,7 @@ def read(directory: Directory) -> Results:
                     digest=digest,
                     folder=folder,
                     load_history=functools.partial(_history, directory, folder),
-                    load_findings=functools.partial(_findings, directory, folder, summary),
+                    load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
             )
     except KeyError as error:
@@ -112,18 +110,6 @@ def by_data(
             group = found.setdefault((result.partition, result.seed), {})
             group.setdefault(digest, []).append(result)
     return found
-
-
-def _findings(
-    directory: Directory, folder: Path | None, summary: Mapping[str, Any]
-) -> list[Finding]:
-    """The findings of a run; those of an earlier version's run, which has none, are computed."""
-    if folder is None or findings.KEY in summary:
-        return findings.recorded(summary)
-    run = Directory(folder, compared=False)
-    settings = run.attempt(CONFIG, run.json, CONFIG) or {}
-    history = _history(directory, folder) or History(["round"])
-    return [*findings.of_run(settings, summary, history, evidence.read(run))]
 
 
 def _history(directory: Directory, folder: Path | None) -> History | None:

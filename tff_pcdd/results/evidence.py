@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
-from tff_pcdd.findings import Evidence
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import findings
+from tff_pcdd.findings import Evidence, Finding
 from tff_pcdd.results import by_client, confusion
 from tff_pcdd.results.by_client import Sites
 from tff_pcdd.results.confusion import Confusion
 from tff_pcdd.results.reading import Directory
-from tff_pcdd.training.file_names import CLIENTS, CONFUSION
+from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
 
 
 def read(directory: Directory) -> Evidence:
@@ -23,3 +28,20 @@ def of(held: Sites | None, found: Confusion | None) -> Evidence:
     if found is None:
         return Evidence(clients=clients)
     return Evidence(found.classes, found.of_global, found.of_clients, clients)
+
+
+def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding]:
+    """The findings of a finished run; those of an earlier version, which has none, are computed.
+
+    Args:
+        folder: the directory of the run; None if it was not found.
+        summary: the contents of summary.json.
+    """
+    if folder is None or findings.KEY in summary:
+        return findings.recorded(summary)
+    directory = Directory(folder, compared=False)
+    settings = directory.attempt(CONFIG, directory.json, CONFIG)
+    history = directory.attempt(METRICS, directory.history)
+    if settings is None or history is None:
+        return []
+    return [*findings.of_run(settings, summary, history, read(directory))]
