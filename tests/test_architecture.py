@@ -26,6 +26,7 @@ _LAYERS = [
     {"studies", "export"},
     {"results"},
     {"training"},
+    {"findings"},
     {"experiment"},
     {"diagnostics", "evaluation"},
     {"federated"},
@@ -39,6 +40,7 @@ _LAYERS = [
     {"files"},
     {"heavy"},
     {"stack"},
+    {"text"},
     {"errors", "machine", "measures", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}

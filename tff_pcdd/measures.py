@@ -211,6 +211,16 @@ def of(name: str) -> Measure:
     return Measure(name, name, name, "", "", OWN)
 
 
+def is_head(name: str) -> bool:
+    """Whether a column is the accuracy of a further head of the global model, on all classes.
+
+    Example:
+        >>> is_head("ga_ssec"), is_head("ga_ssec_few"), is_head("ga_few"), is_head("ga")
+        (True, False, False, False)
+    """
+    return _HEAD.fullmatch(name) is not None and _PART.fullmatch(name) is None
+
+
 def without_global_model(measure: Measure) -> Measure:
     """What `ga` is for a method without a global model."""
     if measure.name != "ga":

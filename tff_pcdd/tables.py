@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import statistics
+import textwrap
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
@@ -12,6 +13,9 @@ import numpy as np
 from tff_pcdd import measures
 
 NO_VALUE = "–"
+
+# Characters in a line of what programs print.
+WIDTH = 80
 
 
 def deviation(values: Sequence[float]) -> float:
@@ -136,6 +140,49 @@ def table(lines: Sequence[Sequence[str]], right: Collection[int] = ()) -> str:
     ]
     heading, *body = (f"| {' | '.join(row)} |" for row in rows)
     return "\n".join([heading, f"|{'|'.join(rules)}|", *body])
+
+
+def narrow(lines: Sequence[Sequence[str]], dropped: Sequence[int] = (), width: int = WIDTH) -> str:
+    """A table for a terminal: columns are left out, and then cells are cut, until it fits.
+
+    Args:
+        lines: as for `table`.
+        dropped: the columns that may be left out, the least important first.
+        width: characters in a line.
+
+    Example:
+        >>> print(narrow([["method", "GA", "PA"], ["fedavg", "93.0", "99.0"]], [2], width=20))
+        | method | GA   |
+        |--------|------|
+        | fedavg | 93.0 |
+    """
+    left_out: set[int] = set()
+    kept = [*lines]
+    for column in (None, *dropped):
+        left_out |= set() if column is None else {column}
+        kept = [[c for i, c in enumerate(line) if i not in left_out] for line in lines]
+        widths = [max(map(len, column)) for column in zip(*kept, strict=True)]
+        if (excess := sum(widths) + 3 * len(widths) + 1 - width) <= 0:
+            return table(kept)
+    # The longest cells, such as names and settings, are cut.
+    widest = widths.index(max(widths))
+    most = max(8, widths[widest] - excess)
+    return table(
+        [
+            [
+                f"{cell[: most - 1]}…" if index == widest and len(cell) > most else cell
+                for index, cell in enumerate(line)
+            ]
+            for line in kept
+        ]
+    )
+
+
+def wrapped(text: str, indent: str = "") -> str:
+    """A text in lines that fit a terminal; further lines are indented, and no word is broken."""
+    return textwrap.fill(
+        text, WIDTH, subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )
 
 
 def escape(text: str) -> str:

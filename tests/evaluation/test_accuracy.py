@@ -100,3 +100,27 @@ def test_bounds():
     assert evaluation.personal_accuracy(ones, ones) == 100.0
     assert evaluation.personal_accuracy(0 * ones, ones) == 0.0
     assert evaluation.balanced_accuracy(0 * ones[0], ones[0]) == 0.0
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "samples"),
+    [(80.0, 60.0, 100), (100.0, 90.0, 20), (0.0, 0.0, 5), (55, 95, 359)],
+)
+def test_the_interval_of_a_difference_is_newcombes(own, other, samples):
+    """Wilson's bounds solve (p - share)² = z² share (1 - share) / n; here as polynomials."""
+    z = 1.959964
+
+    def wilson(percent):
+        p = percent / 100
+        roots = np.roots([1 + z * z / samples, -(2 * p + z * z / samples), p * p])
+        return sorted(np.real(roots))
+
+    (low_own, high_own), (low, high) = wilson(own), wilson(other)
+    below = np.hypot(own / 100 - low_own, high - other / 100)
+    above = np.hypot(high_own - own / 100, other / 100 - low)
+    difference = own - other
+    np.testing.assert_allclose(
+        evaluation.accuracy_interval(own, other, samples),
+        (difference - 100 * below, difference + 100 * above),
+        atol=1e-5,
+    )

@@ -1,9 +1,12 @@
 """The pages in a real browser; without one, these tests are skipped and say so."""
 
+import re
+
 import pytest
 
 from tests.report import browser
 from tests.report.directories import make_comparison, make_run
+from tests.report.test_sweep_page import make_sweep
 from tff_pcdd.report import write_report
 
 pytestmark = [
@@ -24,18 +27,21 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The reports of a run, of a large run, and of a comparison."""
+    """The reports of a run, of a large run, of a comparison, and of a sweep."""
     root = tmp_path_factory.mktemp("reports")
     make_run(root / "run", clients=_NAMES, over_local=-1.0, algorithm="fedgela")
     clients = [f"client {i}" for i in range(50)]
     make_run(root / "large", clients=clients, classes=[f"class {i}" for i in range(100)])
     make_comparison(root / "comparison", clients=_NAMES, alone=True)
     found = {name: write_report(run_dir=root / name).path for name in ("run", "large")}
+    (root / "sweep").mkdir()
+    make_sweep(root / "sweep")
+    found["sweep"] = write_report(sweep_dir=root / "sweep").path
     return found | {"comparison": write_report(comparison_dir=root / "comparison").path}
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", ["run", "large", "comparison"])
+@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep"])
 def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
     page = chromium.open(pages[name], width)
     inside, outside = page.evaluate(
@@ -54,7 +60,7 @@ def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
     ) >= 11  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["run", "large", "comparison"])
+@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep"])
 def test_nothing_is_complained_about_or_fetched(chromium, pages, name):
     page = chromium.open(pages[name])
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
@@ -167,6 +173,46 @@ def test_a_page_can_be_printed(chromium, pages):
     assert len(printed) > 10_000
     page.call("Emulation.setEmulatedMedia", media="print")
     assert page.evaluate("document.querySelector('nav').offsetHeight") == 0
+
+
+def test_defaults_are_not_printed(chromium, pages):
+    page = chromium.open(pages["run"])
+    page.call("Emulation.setEmulatedMedia", media="print")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    assert page.evaluate("document.querySelector('.defaults').offsetHeight") == 0
+    opened = "[...document.querySelectorAll('details:not(.defaults)')].every(part => part.open)"
+    assert page.evaluate(opened)
+
+
+def test_a_dark_page_has_dark_boxes_and_tables(chromium, pages):
+    page = chromium.open(pages["run"])
+    colors = (
+        "[...document.querySelectorAll('body, .findings, .pinned tbody th, .command')]"
+        ".map(e => getComputedStyle(e).backgroundColor)"
+    )
+    light = {*page.evaluate(colors)}
+    features = [{"name": "prefers-color-scheme", "value": "dark"}]
+    page.call("Emulation.setEmulatedMedia", features=features)
+    dark = {*page.evaluate(colors)}
+    assert not light & dark
+    brightest = max(int(part) for color in dark for part in re.findall(r"\d+", color))
+    assert brightest < 80
+
+
+def test_the_answer_of_a_comparison_is_on_the_first_screen(chromium, pages):
+    page = chromium.open(pages["comparison"], 1400, 900)
+    bottom = "document.querySelector('.answer').getBoundingClientRect().bottom"
+    assert page.evaluate(bottom) < 900
+
+
+def test_the_map_of_gains_sorts(chromium, pages):
+    page = chromium.open(pages["comparison"])
+    table = "document.querySelector('table.sortable.grid')"
+    read = f"[...{table}.tBodies[0].rows].map(row => Number(row.cells[2].dataset.value))"
+    page.click("table.sortable.grid thead th:nth-child(3) button")
+    gains = page.evaluate(read)
+    assert gains == sorted(gains)
+    assert len(gains) == len(_NAMES)
 
 
 def test_an_injected_script_would_not_run(chromium, pages, tmp_path):

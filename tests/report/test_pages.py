@@ -5,12 +5,15 @@ import html.parser
 import itertools
 import json
 import re
+import shlex
 
 import numpy as np
 import pytest
 
 from tests.report.directories import make_comparison, make_run, write_checkpoint
-from tff_pcdd.report import write_report
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.report import settings_table, write_report
+from tff_pcdd.settings import describe
 
 _VOID = {"meta", "img", "br", "input", "link", "hr", "col"}
 _SHAPES = {"path"}
@@ -109,10 +112,98 @@ def test_a_run(run):
         assert row["train_samples"] in tree.texts
         assert f"{float(row['pa']):.1f}" in tree.texts
     assert "by the method fedgela for 20 rounds" in shown
-    assert "The personal model is worse than training alone at 1 of 3 clients" in shown
-    for anchor in ("holdings", "curves", "clients", "confusion", "costs", "settings"):
+    assert "The global model has learned: GA is " in shown
+    for anchor in ("holdings", "curves", "classes", "clients", "confusion", "costs", "settings"):
         assert {"href": f"#{anchor}"} in tree.all("a")
         assert {"id": anchor} in tree.all("h2")
+
+
+def add_columns(directory, **columns):
+    """Adds columns to metrics.csv, and their last values to summary.json."""
+    path = directory / "metrics.csv"
+    header, *lines = path.read_text().splitlines()
+    lines = [
+        f"{line},{','.join(str(value + n) for value in columns.values())}"
+        for n, line in enumerate(lines)
+    ]
+    path.write_text("\n".join([f"{header},{','.join(columns)}", *lines]) + "\n")
+    path = directory / "summary.json"
+    last = {f"{name}_final": value + len(lines) - 1 for name, value in columns.items()}
+    path.write_text(json.dumps({**json.loads(path.read_text()), **last}))
+
+
+def test_groups_heads_metrics_and_columns_of_ones_own_are_shown(tmp_path):
+    make_run(tmp_path, rounds=6)
+    add_columns(
+        tmp_path, ga_many=61.0, ga_few=1.0, pa_few=3.0, ga_ssec=33.0, worst_class_ga=7.0, energy=2.5
+    )
+    tree = page(run_dir=tmp_path)
+    # Five rounds after the first one.
+    for heading, value in {
+        "GA, many": "66.0 %",
+        "GA, few": "6.0 %",
+        "GA of ssec": "38.0 %",
+        "worst_class, GA": "12.0 %",
+        "energy": "7.5",
+    }.items():
+        place = tree.texts.index(heading)
+        assert tree.texts[place + 1] == value
+    charts = [a["aria-label"] for a in tree.all("svg") if a.get("role") == "img"]
+    titles = [label.partition(" over rounds.")[0] for label in charts]
+    assert titles == [
+        "Accuracy (%)",
+        "Training loss",
+        "GA (%) by number of training samples of a class",
+        "PA (%) by number of training samples of a class",
+        "GA (%) of all heads",
+        "Further metrics (%)",
+        "energy",
+    ]
+    assert "GA, few: 1 % in round 1, 6 % in round 6" in charts[2]
+
+
+def test_recall_by_class_starts_with_the_largest_class(run):
+    tree = page(run_dir=run)
+    with open(run / "clients.csv", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    train = {c: sum(int(row[f"train_{c}"]) for row in rows) for c in ("cat", "dog", "owl", "fox")}
+    with np.load(run / "confusion.npz") as arrays:
+        matrix = arrays["global"]
+    recalls = dict(zip(train, 100 * np.diag(matrix) / matrix.sum(axis=1), strict=True))
+    place = tree.texts.index("recall (%)") + 2
+    for name in sorted(train, key=lambda c: -train[c]):
+        expected = [name, str(train[name]), "90", f"{recalls[name]:.1f}"]
+        assert tree.texts[place : place + 4] == expected
+        place += 4
+    widths = [a["style"] for a in tree.all("i") if "width" in a.get("style", "")]
+    assert widths == [f"width: {recalls[c]:.1f}%" for c in sorted(train, key=lambda c: -train[c])]
+
+
+def test_without_a_global_model_the_personal_models_answer(tmp_path):
+    make_run(tmp_path)
+    with np.load(tmp_path / "confusion.npz") as arrays:
+        kept = {name: arrays[name] for name in arrays.files if name != "global"}
+    np.savez(tmp_path / "confusion.npz", **kept)
+    shown = " ".join(page(run_dir=tmp_path).texts)
+    assert "test samples that the personal models classify correctly" in shown
+
+
+def test_the_command_trains_with_the_settings_of_the_run(tmp_path):
+    """Flags become the same configuration; paths are left out, and have to be given again."""
+    settings = {"algorithm": "fedprox", "fedprox_mu": 0.1, "client_learning_rate": 0.05}
+    settings |= {"partition": "dirichlet", "concentration": 0.3, "nonfinite": "exclude"}
+    config = ExperimentConfig.from_settings(**settings, rounds=7, seed=3)
+    saved = {**config.to_settings(), "warm_start": "/home/me/run"}
+    text = settings_table.command(saved)
+    words = shlex.split(text)
+    assert words[:3] == ["python", "-m", "tasks.train"]
+    assert words[-2:] == ["--warm_start=PATH", "--output_dir=runs/again"]
+    kinds = {setting.name: setting.type for setting in describe(ExperimentConfig)}
+    given = dict(word.removeprefix("--").split("=", 1) for word in words[3:-2])
+    again = ExperimentConfig.from_settings(**{name: kinds[name](v) for name, v in given.items()})
+    assert again.to_settings() == config.to_settings()
+    hostile = settings_table.command({**saved, "dataset": "x; rm -rf ~"})
+    assert "'--dataset=x; rm -rf ~'" in hostile
 
 
 def test_the_global_matrix_is_shown(run):
@@ -146,7 +237,6 @@ def test_a_comparison(comparison):
     fewest = {client: str(samples) for client, samples in sorted(tested, reverse=True)}
     assert set(fewest.items()) <= set(itertools.pairwise(tree.texts))
     shown = " ".join(tree.texts)
-    assert "fedprox is worse than training alone at" in shown
     assert "8 runs of 4 methods with 2 seeds on 1 partition, each for 12 rounds." in shown
     assert shown.count("fedprox_mu") == 0, "a default of one method is of no interest"
 
@@ -209,7 +299,9 @@ def test_several_partitions(tmp_path):
         rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
         path.write_text("\n".join([header, *rows]) + "\n")
     tree = page(comparison_dir=tmp_path)
-    assert [a["id"] for a in tree.all("h2") if "id" in a][:2] == ["results-1", "results-2"]
+    assert [a["id"] for a in tree.all("h2") if "id" in a][:3] == [
+        *("answer", "results-1", "results-2")
+    ]
     assert "Dir(0.1)" in tree.texts
 
 
@@ -295,11 +387,12 @@ def test_model_cards_are_shown(tmp_path):
 
 def test_reports_of_runs_are_linked(tmp_path):
     make_comparison(tmp_path, algorithms=("fedavg",))
-    folder = tmp_path / "fedavg" / "seed_1"
-    write_report(run_dir=folder)
+    (tmp_path / "fedavg" / "seed_0" / "config.json").write_text("{")
     tree = page(comparison_dir=tmp_path)
     links = [a["href"] for a in tree.all("a") if not a["href"].startswith("#")]
+    # The other run cannot be shown.
     assert links == ["./fedavg/seed_1/report.html"]
+    assert (tmp_path / "fedavg" / "seed_1" / "report.html").is_file()
 
 
 def test_what_cannot_be_compared_is_said(tmp_path):

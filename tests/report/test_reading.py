@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tests.report.directories import FIXED, make_run, write_csv
+from tff_pcdd import text
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results import by_client, confusion, reading
 from tff_pcdd.results.reading import Directory
@@ -100,23 +101,23 @@ def test_arrays_that_unpack_to_more_are_not_read(directory, monkeypatch):
 
 
 def test_names_are_shown_on_one_line():
-    assert reading.name_of("Charité Campus West") == "Charité Campus West"
-    assert reading.name_of("a\nb") == "a\\nb"
-    assert reading.name_of("") == "''"
+    assert text.name_of("Charité Campus West") == "Charité Campus West"
+    assert text.name_of("a\nb") == "a\\nb"
+    assert text.name_of("") == "''"
     # Otherwise, it would show the rest of the line from right to left.
-    assert reading.name_of("a\u202eb") == "a\\u202eb"
-    assert len(reading.name_of("x" * 5000)) < 100
+    assert text.name_of("a\u202eb") == "a\\u202eb"
+    assert len(text.name_of("x" * 5000)) < 100
 
 
 def test_numbers():
     assert reading.number("1.5") == 1.5
-    assert [reading.number(text) for text in ("", "nan", "inf", "1e300")] == [None] * 4
+    assert [reading.number(cell) for cell in ("", "nan", "inf", "1e300")] == [None] * 4
     with pytest.raises(ValueError):
         reading.number("many")
     assert (reading.count("12"), reading.count("")) == (12, 0)
-    for text in ("-1", "1.5", "9" * 30, "9" * 10_000):
+    for cell in ("-1", "1.5", "9" * 30, "9" * 10_000):
         with pytest.raises(ValueError):
-            reading.count(text)
+            reading.count(cell)
 
 
 def test_clients(tmp_path):

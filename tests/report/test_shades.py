@@ -3,6 +3,8 @@
 import base64
 import io
 import itertools
+import pathlib
+import re
 
 import matplotlib.image
 import numpy as np
@@ -37,7 +39,18 @@ def contrast(first, second):
 def test_numbers_can_be_read_on_every_shade():
     """4.5 is what WCAG 2 asks of text."""
     for level in range(shades.LEVELS):
-        assert contrast(shades.text_color(level), shades.color(level)) >= 4.5
+        assert contrast(shades.text_color(shades.color(level)), shades.color(level)) >= 4.5
+
+
+def test_gains_can_be_read_on_their_colors():
+    """Their signs are in the cells too, so no color is the only key."""
+    colors = re.findall(r"\.([gl]\d) { background: (#\w+); color: (#\w+); }", shades.css())
+    assert [name for name, *_ in colors] == [f"{kind}{n}" for kind in "gl" for n in range(1, 5)]
+    for _, background, text in colors:
+        assert contrast(text, background) >= 4.5
+    assert [shades.of_gain(gain, 20.0) for gain in (20.0, 0.1, -10.0, -20.0)] == [
+        *("g4", "g1", "l2", "l4")
+    ]
 
 
 def test_shades_become_darker():
@@ -85,3 +98,14 @@ def test_a_picture():
     found = [["#" + "".join(f"{v:02x}" for v in pixel) for pixel in row] for row in pixels]
     assert found == wanted
     assert shades.picture(levels) == uri
+
+
+@pytest.mark.parametrize("dark", [False, True])
+def test_text_can_be_read_on_the_page_and_in_its_boxes(dark):
+    """The colors of the page, read from its style; 4.5 is what WCAG 2 asks of text."""
+    style = (pathlib.Path(shades.__file__).parent / "templates" / "style.css").read_text()
+    light, _, rest = style.partition("@media screen and (prefers-color-scheme: dark)")
+    colors = dict(re.findall(r"--(\w+): (#\w{6})", rest if dark else light))
+    for background in ("page", "faint", "warm", "cool"):
+        for text in ("text", "quiet", "accent", "note"):
+            assert contrast(colors[text], colors[background]) >= 4.5, (text, background)

@@ -256,16 +256,20 @@ def test_train_succeeds_without_a_report(tmp_path, finished, monkeypatch, capsys
     assert line.startswith("report.html was not written: ")
 
 
-def test_compare_makes_a_report(tmp_path, monkeypatch, capsys):
+def test_compare_makes_a_report_and_ends_with_its_path(tmp_path, monkeypatch, capsys):
     def make(configs, output_dir, options, *, overwrite, parallel):
         make_comparison(pathlib.Path(output_dir))
         return "the tables", []
 
-    # Its own function is not looked at, because that would import TensorFlow.
     monkeypatch.setitem(vars(studies), "compare", make)
-    assert call(compare, f"--output_dir={tmp_path / 'c'}") == 0
-    assert (tmp_path / "c" / "report.html").is_file()
-    assert capsys.readouterr().out.startswith("the tables\n")
+    folder = tmp_path / "c"
+    assert call(compare, f"--output_dir={folder}") == 0
+    assert (folder / "fedavg" / "seed_0" / "report.html").is_file()
+    assert capsys.readouterr().out.splitlines() == [
+        *("the tables", "", f"all columns: {folder}/comparison.md", f"{folder}/report.html")
+    ]
+    assert call(compare, f"--output_dir={folder}", "--noreport") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == f"all columns: {folder}/comparison.md"
 
 
 def test_the_program(tmp_path, capsys):

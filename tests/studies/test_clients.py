@@ -12,10 +12,10 @@ from tff_pcdd.training.clients_table import COLUMNS, DIVERGED
 
 # Personal accuracies by client, None without test samples.
 TABLES = {
-    ("IID", "fedavg", 0): {"north": 80.0, "south": 60.0, "west": None},
-    ("IID", "fedavg", 1): {"north": 81.0, "south": 61.0, "west": None},
-    ("IID", "local", 0): {"north": 70.0, "south": 65.5, "west": None},
-    ("IID", "local", 1): {"north": 71.0, "south": 50.0, "west": None},
+    ("IID", "fedavg", 0): {"north": 80.0, "south": 60.0, "east": 20.0, "west": None},
+    ("IID", "fedavg", 1): {"north": 81.0, "south": 61.0, "east": 60.0, "west": None},
+    ("IID", "local", 0): {"north": 70.0, "south": 65.5, "east": 80.0, "west": None},
+    ("IID", "local", 1): {"north": 71.0, "south": 50.0, "east": 60.0, "west": None},
     ("P3C1", "fedavg", 0): {"north": 99.0, "south": 98.0, "west": 97.0},
 }
 
@@ -45,16 +45,17 @@ def test_gain_over_the_local_run_of_the_same_partition_and_seed(tmp_path):
         (row["partition"], row["algorithm"], row["seed"], row["client"]): row["over_local"]
         for row in found
     }
-    assert len(found) == len(over) == 15
+    assert len(found) == len(over) == 19
     expected = dict.fromkeys(over)
     for seed in (0, 1):
-        for client in ("north", "south"):
+        for client in ("north", "south", "east"):
             federated, alone = (TABLES["IID", m, seed][client] for m in ("fedavg", "local"))
             expected["IID", "fedavg", seed, client] = federated - alone
     assert over == expected
     warned = [row for row in found if "training alone" in row["warning"]]
     assert [(row["algorithm"], row["seed"], row["client"]) for row in warned] == [
-        ("fedavg", 0, "south")
+        # The gain of south is negative too, but no more than chance.
+        ("fedavg", 0, "east")
     ]
 
 
@@ -66,8 +67,8 @@ def test_diverged_runs(tmp_path):
         make_run(tmp_path, "IID", "fedavg", 1),
     ]
     found = comparison.client_rows(runs)
-    assert [row["over_local"] for row in found] == [None] * 9
-    assert [row["warning"].startswith(DIVERGED) for row in found] == [True] * 6 + [False] * 3
+    assert [row["over_local"] for row in found] == [None] * 12
+    assert [row["warning"].startswith(DIVERGED) for row in found] == [True] * 8 + [False] * 4
 
 
 def test_unfinished_runs_and_missing_tables(tmp_path, caplog):

@@ -444,3 +444,16 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
     assert f"{named} 0, local seed 0 / fedprox seed 0" in " ".join(text.split())
     assert f"{named} 0, local seed 0 / fedprox seed 0" in caplog.text
     assert "have changed" in run(["fedprox", "fedavg"])
+
+
+def test_the_report_fits_a_terminal():
+    """Whatever the values and the names of methods are."""
+    long = {"ga_final": 100.0, "pa_before_final": 99.5, "pa_final": 100.0}
+    spread = {"ga_final": 1.0, "pa_before_final": 2.5, "pa_final": 1.0}
+    runs = runs_of({name: [long, spread] for name in ("fedavg", "feddyn_prototypes", "local")})
+    report = comparison_tables.report(runs)
+    assert max(map(len, report.splitlines())) <= 80
+    assert "One model for all: " in report
+    header, *rows = table_rows(report)
+    assert header == ["method", "GA", "PA after", "PA over local", "seeds"]
+    assert [row[0] for row in rows][-1] == "local †"

@@ -18,7 +18,7 @@ DIVERGED = {"ga_final": 99.0, "pa_final": 99.0, "diverged": True}
 
 def test_diverged_runs_are_left_out_of_means_and_marked():
     runs = runs_of({"fedavg": [USABLE, DIVERGED], "fedgela": [DIVERGED, DIVERGED]})
-    rows = table(comparison_tables.accuracies(runs, marked=False))
+    rows = table(comparison_tables.accuracies(runs))
     assert [row["method"] for row in rows] == ["fedavg ‡", "fedgela ‡"]
     assert [row["GA"] for row in rows] == ["40.0", "–"]
     assert [row["seeds"] for row in rows] == ["1 of 2, 1 diverged", "0 of 2, 2 diverged"]
@@ -30,7 +30,7 @@ def test_diverged_runs_are_left_out_of_means_and_marked():
 
 def test_without_diverged_runs_nothing_is_marked():
     older = {"ga_final": 40.0}
-    text = comparison_tables.accuracies(runs_of({"fedavg": [USABLE, older]}), marked=False)
+    text = comparison_tables.accuracies(runs_of({"fedavg": [USABLE, older]}))
     assert "‡" not in text
     assert [row["seeds"] for row in table(text)] == ["2"]
 

@@ -90,7 +90,13 @@ def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
 
 def test_the_report(training, tmp_path):
     report = sweep_methods(points(), tmp_path).report
-    cells = table_rows(report)
+    assert max(map(len, report.splitlines())) <= 80
+    assert ["fedprox", "client_learning_rate=0.01, fedprox_mu=1", "70.0"] in [
+        line[:3] for line in table_rows(report)
+    ]
+    assert "One model for all: fedprox." in report
+    text = (tmp_path / "sweep.md").read_text()
+    cells = table_rows(text)
     # Points, stopped, and the rounds of all points: 3 × 2 + 4 + 2 × 8.
     chosen = "client_learning_rate=0.01, fedprox_mu=1"
     assert ["fedprox", chosen, "70.0", "5", "6", "4", "26"] in cells
@@ -98,11 +104,10 @@ def test_the_report(training, tmp_path):
     (row,) = (line for line in cells[cells.index(header) :] if line[0] == "fedprox")
     values = dict(zip(header, row, strict=True))
     # GA is 50 + seed of FedAvg and 50 + 2 seed of FedProx, for seeds 1, 2, 3.
-    assert values["GA"] == "54.0 ± 2.0"
+    assert values["GA"] == "**54.0 ± 2.0**"
     assert values["GA - FedAvg's"] == "+2.0 ± 1.0"
-    assert values["VA, best round"] == "70.0 ± 0.0"
+    assert values["VA, best round"] == "**70.0 ± 0.0**"
     assert (values["MB"], values["s/round"], values["seeds"]) == ("4.0", "0.500 ± 0.000", "3")
-    text = (tmp_path / "sweep.md").read_text()
     assert "with seed 0" in text
     assert "seeds 1, 2, 3" in text
 
@@ -112,7 +117,7 @@ def test_the_held_out_accuracy_beside_the_results_is_the_criterion(criterion, tm
     summary = {"va_best": 50.0, "va_balanced_best": 50.0, "va_personal_best": 50.0}
     summary[f"{criterion}_best"] = 70.0
     runs = [StudyRun(config, tmp_path, "this run", summary) for config in configs([1])]
-    names, cells = table_rows(method_sweep_tables.results(runs, criterion, marked=False))
+    names, cells = table_rows(method_sweep_tables.results(runs, criterion))
     assert dict(zip(names, cells, strict=True))["VA, best round"] == "70.0"
 
 

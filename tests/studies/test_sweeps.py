@@ -67,13 +67,18 @@ def test_the_best_is_chosen_on_held_out_samples(computed, tmp_path):
     assert result.best == {"client_learning_rate": "0.01"}
     flags = (tmp_path / "best.flags").read_text()
     assert flags == "--algorithm=fedavg\n--client_learning_rate=0.01\n"
-    lines = [line.replace(" ", "") for line in result.report.splitlines()]
+    text = (tmp_path / "sweep.md").read_text()
+    lines = [line.replace(" ", "") for line in text.splitlines()]
     assert "|**0.01**|**55.0±7.1**|**3±0**|**30.0±0.0**|**–**|**2**|" in lines
     assert "|0.1|50.0±42.4|3±0|90.0±0.0|–|2|" in lines
     # A point without all of its runs is reported and not chosen.
     assert "|1|40.0|3|20.0|–|1of2|" in lines
     assert result.failures == ["client_learning_rate=1 seed 1: KeyError: ('1', 1)"]
-    assert result.report in (tmp_path / "sweep.md").read_text().removeprefix("# ")
+    assert max(map(len, result.report.splitlines())) <= 80
+    edge = "The chosen client_learning_rate=0.01 is the smallest value of the grid"
+    for report in (text, result.report):
+        assert edge in " ".join(report.split())
+    assert "Next: try client_learning_rate=0.001 too." in " ".join(text.split())
     with open(tmp_path / "sweep.csv", newline="") as file:
         rows = list(csv.DictReader(file))
     assert [(row["client_learning_rate"], row["seed"], row["va_best"]) for row in rows] == [

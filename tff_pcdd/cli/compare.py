@@ -212,9 +212,9 @@ def main(flags: Flags) -> None:
     from tff_pcdd.studies import compare
 
     tables, failures = compare(configs, output_dir, options, overwrite=overwrite, parallel=parallel)
-    report.write_automatically(flags, comparison_dir=output_dir)
-    print(tables)
-    print(f"tables and pictures in {output_dir}")
+    page = report.write_automatically(flags, comparison_dir=output_dir)
+    print(f"{tables}\n")
+    report.print_end(f"all columns: {output_dir}/comparison.md", page)
     if failures:
         number = sum(map(len, configs.values()))
         sys.exit(experiments.failed_runs("compare", failures, number, output_dir))

@@ -12,7 +12,7 @@ from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.training import imports
 
 # Flags that name a directory of results.
-_DIRECTORIES = ("run_dir", "output_dir", "comparison_dir")
+_DIRECTORIES = ("run_dir", "output_dir", "comparison_dir", "sweep_dir")
 
 
 def import_named(arguments: Sequence[str]) -> None:

@@ -1,12 +1,13 @@
-"""Makes a page about a run or a comparison: one HTML file that opens without a network.
+"""Makes a page about a run, a comparison or a sweep: one HTML file that opens without a network.
 
     python -m tasks.report --run_dir=runs/fedgela
     python -m tasks.report --comparison_dir=runs/compare
+    python -m tasks.report --sweep_dir=runs/sweep
     python -m tasks.report --comparison_dirs=runs/digits,runs/fashion --output_dir=runs/summary
 
 Writes report.html into the directory: who holds what, learning curves, a table of clients that can
-be sorted, confusion matrices, costs, settings, warnings and model cards. tasks.train and
-tasks.compare do so themselves when they have finished.
+be sorted, confusion matrices, costs, settings, findings and model cards. tasks.train, tasks.compare
+and tasks.sweep do so themselves when they have finished.
 
 With --output_dir, several comparisons, or sweeps over methods, are summarized: ranks of the methods
 over the federations, with paired tests. Writes summary.md, summary.csv and summary.png.
@@ -16,6 +17,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
 from absl import flags as absl_flags
 
@@ -30,6 +32,7 @@ def define(flags: Flags) -> None:
     """Defines the program's flags."""
     flags.add(str, "run_dir", None, "Directory of a run.", _GROUP)
     flags.add(str, "comparison_dir", None, "Directory of a comparison.", _GROUP)
+    flags.add(str, "sweep_dir", None, "Directory of a sweep.", _GROUP)
     flags.add(
         str, "output_file", None, "The page; by default report.html in the directory.", _GROUP
     )
@@ -55,15 +58,27 @@ def define_automatic(flags: Flags) -> None:
     flags.add(bool, "report", True, "Write report.html when everything is finished.")
 
 
-def write_automatically(flags: Flags, **directory: str) -> None:
-    """Makes the report of a finished program, unless it is switched off; it never fails."""
+def write_automatically(flags: Flags, **directory: str) -> Path | None:
+    """Makes the report of a finished program, unless it is switched off; it never fails.
+
+    Returns:
+        The path of the page; None if there is none.
+    """
     if not flags["report"]:
-        return
+        return None
     from tff_pcdd import report
 
-    failure = report.write_automatically(**directory)
-    if failure is not None:
+    path, failure = report.write_automatically(**directory)
+    if failure:
         print(f"report.html was not written: {failure}", file=sys.stderr)
+    return path
+
+
+def print_end(what: str, path: Path | None) -> None:
+    """Prints what a program has written; the path of the page, if there is one, comes last."""
+    print(what)
+    if path is not None:
+        print(path)
 
 
 def main(flags: Flags) -> None:
@@ -77,6 +92,7 @@ def main(flags: Flags) -> None:
     written = report.write_report(
         run_dir=flags["run_dir"] or None,
         comparison_dir=flags["comparison_dir"] or None,
+        sweep_dir=flags["sweep_dir"] or None,
         output_file=flags["output_file"],
     )
     for line in written.left_out:
@@ -94,7 +110,7 @@ def _refuse_given(flags: Flags, names: Sequence[str], reason: str) -> None:
 
 def _summarize(flags: Flags) -> None:
     """Writes the summary of several comparisons and prints its tables."""
-    other = ("run_dir", "comparison_dir", "output_file")
+    other = ("run_dir", "comparison_dir", "sweep_dir", "output_file")
     _refuse_given(flags, other, "cannot be combined with comparison_dirs")
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
     from tff_pcdd.report import rankings

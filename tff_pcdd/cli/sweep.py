@@ -38,7 +38,7 @@ from tff_pcdd.training.file_names import SWEEP_TABLE
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
 # Flags that only a sweep over methods has.
-_ONLY_METHODS = ("final_seeds", "rungs", "reduction", "report")
+_ONLY_METHODS = ("final_seeds", "rungs", "reduction")
 
 
 def define(flags: Flags) -> None:
@@ -155,13 +155,14 @@ def _sweep_settings(flags: Flags) -> None:
         overwrite=overwrite,
         parallel=parallel,
     )
-    print(table)
+    page = report.write_automatically(flags, sweep_dir=output_dir)
+    print(f"{table}\n")
+    last = f"nothing was chosen, because no run is usable; table in {output_dir}"
     if best is not None:
         chosen = " ".join(f"--{name}={value}" for name, value in best.items())
         print(f"chosen on held-out samples: {chosen}")
-        print(f"table, picture and best.flags in {output_dir}")
-    else:
-        print(f"nothing was chosen, because no run is usable; table in {output_dir}")
+        last = f"table, picture and best.flags in {output_dir}"
+    report.print_end(last, page)
     if failures:
         number = len(points) * len(seeds)
         sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
@@ -215,12 +216,14 @@ def _sweep_methods(flags: Flags) -> None:
             parallel=parallel,
         )
     comparison_dir = f"{output_dir}/{method_sweep.COMPARISON}"
+    page = None
     last = f"nothing was chosen, because no run is usable; tables in {output_dir}"
     if chosen:
         report.write_automatically(flags, comparison_dir=comparison_dir)
+        page = report.write_automatically(flags, sweep_dir=output_dir)
         last = f"tables, picture and flagfiles in {output_dir}, curves in {comparison_dir}"
-    print(tables)
-    print(last)
+    print(f"{tables}\n")
+    report.print_end(last, page)
     if failures:
         number = sum(len(p.configs) for grid in points.values() for p in grid)
         number += sum(len(grid[0].finals) for grid in points.values())

@@ -10,10 +10,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Sequence
+from pathlib import Path
 
-from tff_pcdd import tables
+from tff_pcdd import findings, tables
 from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
+from tff_pcdd.results import evidence
 
 
 def define(flags: Flags) -> None:
@@ -37,7 +39,7 @@ def main(flags: Flags) -> None:
     from tff_pcdd.training import run_experiment
 
     summary = run_experiment(config, output_dir, options, overwrite=overwrite)
-    report.write_automatically(flags, run_dir=output_dir)
+    page = report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
     ga, best, pa, before = (tables.percent(summary[name]) for name in names)
     mark = "" if config.method.has_global_model else " †"
@@ -49,6 +51,10 @@ def main(flags: Flags) -> None:
     )
     if mark:
         print("† no global model: GA is the mean accuracy of the personal models on all test data")
+    if found := evidence.findings_of(Path(output_dir), summary):
+        print(findings.printed(found))
+    if page is not None:
+        print(page)
     if summary.get("diverged"):
         sys.exit(
             f"train: error: the run has diverged: in {summary['nonfinite_rounds']} of "

@@ -2,6 +2,7 @@
 
 from tff_pcdd.evaluation.accuracy import (
     accuracy,
+    accuracy_interval,
     balanced_accuracy,
     group_accuracy,
     personal_accuracy,
@@ -11,6 +12,7 @@ from tff_pcdd.evaluation.confusion import confusion_matrix
 
 __all__ = [
     "accuracy",
+    "accuracy_interval",
     "balanced_accuracy",
     "confusion_matrix",
     "group_accuracy",

@@ -7,6 +7,7 @@ test part, each client counted once, as in the FedGELA and FedLoGe experiments.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 
 import numpy as np
@@ -99,3 +100,39 @@ def personal_group_accuracy(
         np.divide(100.0 * right, samples, out=values, where=samples > 0)
         means[name] = float(np.nanmean(values)) if np.isfinite(values).any() else float("nan")
     return means
+
+
+# The quantile of the normal distribution for intervals of 95 %.
+_QUANTILE = 1.959964
+
+
+def accuracy_interval(own: float, other: float, samples: int) -> tuple[float, float]:
+    """The 95 % interval of the difference of two accuracies, given the number of test samples.
+
+    Newcombe's hybrid score interval (Statistics in Medicine 17, 1998, method 10), from Wilson's
+    intervals of both. Both models answer the same samples, which makes it wider than it has to be.
+
+    Args:
+        own, other: accuracies in percent.
+        samples: number of test samples, at least 1.
+
+    Returns:
+        The least and the greatest difference, own minus other, in percentage points.
+
+    Example:
+        >>> [round(bound, 1) for bound in accuracy_interval(80.0, 60.0, 100)]
+        [7.3, 31.9]
+    """
+    (own_low, own_high), (low, high) = _wilson(own / 100, samples), _wilson(other / 100, samples)
+    own, other = own / 100, other / 100
+    below = math.hypot(own - own_low, high - other)
+    above = math.hypot(own_high - own, other - low)
+    return 100 * (own - other - below), 100 * (own - other + above)
+
+
+def _wilson(share: float, samples: int) -> tuple[float, float]:
+    """Wilson's 95 % interval of a share."""
+    square = _QUANTILE**2 / samples
+    middle = share + square / 2
+    half = _QUANTILE * math.sqrt(share * (1 - share) / samples + square / (4 * samples))
+    return (middle - half) / (1 + square), (middle + half) / (1 + square)

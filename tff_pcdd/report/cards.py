@@ -8,7 +8,8 @@ import re
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from tff_pcdd.results.reading import Directory, name_of
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.text import name_of
 
 _FILE = "model_card.md"
 

@@ -7,13 +7,17 @@ import urllib.parse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
+from tff_pcdd import text
 from tff_pcdd.errors import SettingError
-from tff_pcdd.report import cards, charts, findings, method_tables, settings_table, site_table, text
-from tff_pcdd.results import by_client, comparison
+from tff_pcdd.findings import Finding
+from tff_pcdd.report import cards, charts, method_tables, settings_table, site_table
+from tff_pcdd.results import answers, by_client, comparison
+from tff_pcdd.results.answers import Answer
 from tff_pcdd.results.by_client import Site
-from tff_pcdd.results.reading import Directory, name_of
+from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import ALONE, Result, Results
 from tff_pcdd.studies.study import FAILURES
+from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE, CONFIG, REPORT
 
 
@@ -26,6 +30,7 @@ class Part:
         accuracies: a line for each method.
         curves: GA and PA over the rounds.
         clients: a line for each client; None if it is not known how well the models do there.
+        gains: what the methods gain at each client; None if there is nothing to compare with.
         costs: a line for each method.
     """
 
@@ -33,6 +38,7 @@ class Part:
     accuracies: site_table.Table
     curves: Sequence[charts.Chart]
     clients: site_table.Table | None
+    gains: site_table.HeatMap | None
     costs: site_table.Table
 
 
@@ -56,7 +62,8 @@ def content(directory: Directory) -> dict[str, Any]:
     every = directory.attempt(CLIENTS, by_client.read_all, directory) or []
     clients = [site for site in every if site.run not in lost]
     partitions = results.partitions
-    parts = [_part(name, results, clients) for name in partitions]
+    answered = answers.read(results, clients)
+    parts = [_part(name, results, clients, answered) for name in partitions]
     exported, all_cards = cards.read(directory)
     common, varied = settings_table.common_and_varied(settings) if settings else ([], [])
     chosen, defaults = settings_table.divided(common)
@@ -64,10 +71,13 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings, results, partitions),
         "sentence": _sentence(results, partitions),
         "findings": [
-            *_incomparable(found),
-            *_findings(directory, results, clients),
-            *directory.damaged(),
+            *(Finding("incomparable", line) for line in _incomparable(found)),
+            *_findings(directory, results),
+            *answers.of_sites(answered),
+            *answers.of_runs(results),
+            *(Finding("damaged", line) for line in directory.damaged()),
         ],
+        "answers": [(answer.partition, answer.sentences()) for answer in answered],
         "parts": parts,
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": any(result.method == ALONE for result in results),
@@ -133,32 +143,36 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
         )
 
 
-def _findings(directory: Directory, results: Results, clients: Sequence[Site]) -> Iterator[str]:
+def _findings(directory: Directory, results: Results) -> Iterator[Finding]:
+    """Runs that are missing, and runs that do not count."""
+    again = "Next: the same command tries them again."
     if (directory.path / FAILURES).exists():
-        yield f"Some runs have failed and are missing here; their errors are in {FAILURES}."
+        what = f"Some runs have failed and are missing here; their errors are in {FAILURES}."
+        yield Finding("failed", what, again)
     if diverged := [result.label for result in results.diverged]:
-        yield f"These runs have diverged and are left out of all values: {text.listed(diverged)}."
+        what = "These runs have diverged and are left out of all values: "
+        yield Finding(
+            "diverged",
+            f"{what}{text.listed(diverged)}.",
+            "Next: a smaller client_learning_rate for these methods.",
+        )
     excluded = [f"{label} ({text.plural(n, 'time')})" for label, n in results.excluded()]
     if excluded:
-        yield f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
-    partitions = dict.fromkeys(site.run[0] for site in clients)
-    for partition in partitions:
-        where = f" on {partition}" if len(partitions) > 1 else ""
-        for method in dict.fromkeys(site.run[1] for site in clients):
-            own = [site for site in clients if site.run[:2] == (partition, method)]
-            gains = by_client.mean_by_name(own, "over_local")
-            if method != ALONE:
-                yield from findings.losses(f"{method}{where} is worse than training alone", gains)
+        what = f"Clients were excluded because of NaN or infinities in {text.listed(excluded)}."
+        yield Finding("excluded", what, "Next: a smaller client_learning_rate.")
 
 
-def _part(name: str, results: Results, clients: Sequence[Site]) -> Part:
+def _part(name: str, results: Results, clients: Sequence[Site], answered: Sequence[Answer]) -> Part:
     on_partition = results.of(partition=name)
+    methods = answers.ordered(on_partition)
+    sites = next(answer.sites for answer in answered if answer.partition == name)
     own = [site for site in clients if site.run[0] == name]
     return Part(
         name,
         method_tables.accuracies(on_partition, own),
         method_tables.curves(on_partition),
-        site_table.of_comparison(own, on_partition.methods) if own else None,
+        site_table.of_comparison(own, methods) if own else None,
+        site_table.heat_map(sites, methods) if sites else None,
         method_tables.costs(on_partition),
     )
 

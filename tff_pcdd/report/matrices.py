@@ -8,7 +8,8 @@ from typing import NamedTuple
 
 import numpy as np
 
-from tff_pcdd.report import shades, text
+from tff_pcdd import text
+from tff_pcdd.report import shades
 from tff_pcdd.results import confusion
 from tff_pcdd.results.by_client import Sites
 from tff_pcdd.results.confusion import Confusion, Mistake

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import statistics
 from collections.abc import Sequence
 
-from tff_pcdd import measures, tables
-from tff_pcdd.report import charts, text
+from tff_pcdd import measures, tables, text
+from tff_pcdd.report import charts
 from tff_pcdd.report.site_table import Column, Row, Table
-from tff_pcdd.results import by_client
+from tff_pcdd.results import answers, by_client
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.tables import BASELINE
@@ -35,7 +36,8 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         columns.append(Column("lowest PA", "PA at the client where it is lowest"))
     columns.append(Column("seeds", "finished runs that did not diverge"))
     rows = []
-    for method, runs in results.by_method().items():
+    for method in answers.ordered(results):
+        runs = results.of(method=method)
         found = {key: runs.values(key) for key in keys}
         cells = [(tables.cell(key, values), _mean(values)) for key, values in found.items()]
         if compared:
@@ -50,7 +52,25 @@ def accuracies(results: Results, clients: Sequence[Site]) -> Table:
         if by_client.without_global_model([site for site in clients if site.run[1] == method]):
             note, ga = "no global model; GA: mean of the personal models", None
         rows.append(Row(method, cells, (ga, _mean(found["pa_final"])), note))
-    return Table(columns, rows)
+    ranked = [index for index, key in enumerate(keys) if not tables.is_own(key)]
+    return Table(columns, _with_best(rows, ranked))
+
+
+def _with_best(rows: Sequence[Row], compared: Sequence[int]) -> list[Row]:
+    """The rows with marks of the best values of some columns; baselines are not compared."""
+    ranked = [row for row in rows if not answers.is_known(row.name, "baseline", False)]
+    best = {}
+    for index in compared:
+        values = [row.cells[index][1] for row in ranked]
+        known = [value for value in values if value is not None]
+        if len(known) > 1:
+            best[index] = max(known)
+    return [
+        dataclasses.replace(
+            row, best=[i for i, value in best.items() if row in ranked and row.cells[i][1] == value]
+        )
+        for row in rows
+    ]
 
 
 def _over_local(gains: Sequence[float]) -> tuple[str, float | None]:
@@ -73,7 +93,8 @@ def costs(results: Results) -> Table:
     ]
     baseline = results.of(method=BASELINE).mean("seconds_per_round")
     rows = []
-    for method, runs in results.by_method().items():
+    for method in answers.ordered(results):
+        runs = results.of(method=method)
         seconds = runs.mean("seconds_per_round")
         ratio = seconds / baseline if seconds is not None and baseline else None
         ways = ("upload_bytes", "download_bytes")

@@ -11,9 +11,9 @@ from typing import Any
 import jinja2
 import markupsafe
 
-from tff_pcdd import _version
+from tff_pcdd import _version, text
 from tff_pcdd.errors import shown
-from tff_pcdd.report import shades, text
+from tff_pcdd.report import shades
 
 _FOLDER = Path(__file__).with_name("templates")
 

@@ -12,10 +12,10 @@ import numpy as np
 
 from tff_pcdd import files, tables
 from tff_pcdd.errors import SettingError
-from tff_pcdd.methods import registry
 from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
+from tff_pcdd.results.answers import is_known
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study
@@ -169,7 +169,9 @@ def read(comparison_dirs: Sequence[str | os.PathLike]) -> list[Federation]:
         for partition in results.partitions:
             own = results.of(partition=partition)
             lacking = {
-                result.method for result in own if not _known(result, "has_global_model", True)
+                result.method
+                for result in own
+                if not is_known(result.method, "has_global_model", True)
             }
             found.append((path, Federation(_name(directory, own, partition), own, lacking)))
     names = [federation.name for _, federation in found]
@@ -200,7 +202,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     """The ranking by a measure; None if fewer than two methods have it on all federations."""
     results = [result for federation in federations for result in federation.results]
     # They are not compared with methods.
-    left_out = {result.method for result in results if _known(result, "baseline", False)}
+    left_out = {result.method for result in results if is_known(result.method, "baseline", False)}
     if measure.startswith(("ga_", "va_")):
         left_out.update(*(federation.without_global_model for federation in federations))
     methods = [
@@ -237,11 +239,6 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         {m: (sum(d > 0 for d in pairs), len(pairs)) for m, pairs in against_baseline.items()},
         max(map(len, against_best.values())),
     )
-
-
-def _known(result: Result, attribute: str, otherwise: bool) -> bool:
-    """An attribute of the method of a run; the module of a user's own may not be imported here."""
-    return getattr(registry.classes().get(result.method), attribute, otherwise)
 
 
 def _differences(

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Iterable, Mapping
+from typing import Any, NamedTuple
 
-from tff_pcdd import measures
+from tff_pcdd import findings, measures, text
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.federated.local_work import LocalWork
-from tff_pcdd.report import cards, charts, findings, matrices, settings_table, site_table, text
-from tff_pcdd.results import by_client, confusion
+from tff_pcdd.findings import Evidence, Finding
+from tff_pcdd.report import cards, charts, matrices, settings_table, site_table
+from tff_pcdd.results import by_client, confusion, evidence
 from tff_pcdd.results.by_client import Sites
-from tff_pcdd.results.reading import Directory, name_of, numbers
+from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
+from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import (
     CLIENTS,
     COMPARISON_TABLE,
@@ -29,6 +31,7 @@ from tff_pcdd.training.run_directory import check_entries, read_summary
 # The curves of accuracies, and the figures at the top.
 _CURVES = ("ga", "pa", "pa_before", "pa_before_masked", "va")
 _FIGURES = ("ga", "pa", "pa_before")
+_PARTS = {name: [f"{name}_{part}" for part in measures.PARTS] for name in ("ga", "pa")}
 
 # Settings with which clients do only a part of their local epochs.
 _UNEQUAL_WORK = tuple(setting.name for setting in describe(LocalWork))
@@ -52,6 +55,7 @@ def content(directory: Directory) -> dict[str, Any]:
     clients = len(held.sites) if held else None
     found = directory.attempt(CONFUSION, confusion.read, directory, clients)
     shown, left_out = matrices.matrices(found, held) if found else ([], "")
+    answered = evidence.of(held, found)
     exported, number = cards.read(directory)
     diverged = bool(summary.get("diverged"))
     chosen, defaults = settings_table.divided(settings_table.rows(settings))
@@ -59,13 +63,16 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
         "figures": [] if diverged else _figures(summary, held),
+        "learned": findings.learned(answered),
         "findings": [
-            *findings.of_run(settings, summary, history),
-            *(findings.of_sites(held.sites) if held and not diverged else ()),
-            *directory.damaged(),
+            *_findings(settings, summary, history, answered),
+            *(Finding("damaged", line) for line in directory.damaged()),
         ],
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
+        "recalls": _recalls(held, answered)[: site_table.MOST],
+        "has_global": answered.of_global is not None,
+        "command": settings_table.command(settings),
         "sites": site_table.of_run(held) if held else None,
         "matrices": shown,
         "matrices_note": left_out,
@@ -76,6 +83,22 @@ def content(directory: Directory) -> dict[str, Any]:
         "more_cards": number - len(exported),
         "problems": directory.problems,
     }
+
+
+def _findings(
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    history: History,
+    answered: Evidence,
+) -> list[Finding]:
+    """The findings of a run, which need not be finished."""
+    if summary:
+        return [*findings.of_run(settings, summary, history, answered)]
+    computed = history[-1]["round"] if len(history) else 0
+    what = (
+        f"The run is not finished: round {computed} of {settings.get('rounds')} was recorded last."
+    )
+    return [Finding("unfinished", what, "Next: the same command continues it.")]
 
 
 def _no_run(directory: Directory) -> str:
@@ -134,7 +157,8 @@ def _sentence(
 def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, str, str]]:
     """The most important numbers: name, value, explanation."""
     lacks_global = held is not None and by_client.without_global_model(held.sites)
-    shown = [measures.of(name) for name in _FIGURES] + measures.further(summary)
+    names = [*_FIGURES, *_PARTS["ga"], *_heads(key.removesuffix("_final") for key in summary)]
+    shown = [*map(measures.of, names), *measures.further(summary)]
     figures = []
     for measure in shown:
         if isinstance(value := summary.get(measure.final), int | float):
@@ -149,6 +173,11 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
     return figures
 
 
+def _heads(names: Iterable[str]) -> list[str]:
+    """The columns of further heads of the global model, such as `ga_ssec`."""
+    return [name for name in dict.fromkeys(names) if measures.is_head(name)]
+
+
 def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
     drawn = [measures.of(name) for name in _CURVES]
     if held and by_client.without_global_model(held.sites):
@@ -159,11 +188,64 @@ def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
         for number, each in enumerate(drawn)
     ]
     losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
-    pictures = (
+    further = [measures.of(name) for name in history.columns]
+    metrics = [measure for measure in further if measure.group == measures.METRIC]
+    heads = _heads(history.columns)
+    # Title, columns, and whether they are in percent.
+    more: list[tuple[str, list[str], bool]] = [
+        ("GA (%) by number of training samples of a class", _PARTS["ga"], True),
+        ("PA (%) by number of training samples of a class", _PARTS["pa"], True),
+        ("GA (%) of all heads", ["ga", *heads] if heads else [], True),
+        ("Further metrics (%)", [each.name for each in metrics if each.unit == "%"], True),
+    ]
+    more += [
+        (f"{each.heading}{f' ({each.unit})' if each.unit else ''}", [each.name], False)
+        for each in further
+        if each.group == measures.OWN or (each in metrics and each.unit != "%")
+    ]
+    pictures = [
         charts.chart("Accuracy (%)", accuracies, percent=True, marked=lost),
         charts.chart("Training loss", losses, percent=False, marked=lost),
-    )
+    ]
+    for title, names, percent in more:
+        lines = [
+            charts.Line(measures.of(name).heading, history.points(name), style=number)
+            for number, name in enumerate(names)
+        ]
+        pictures.append(charts.chart(title, lines, percent=percent, marked=lost))
     return [chart for chart in pictures if chart is not None]
+
+
+class ClassRecall(NamedTuple):
+    """How well a class is recognized.
+
+    Attributes:
+        name: the class.
+        train, test: its training and test samples.
+        recall: the share of its test samples that is classified correctly, in percent; None
+            without any.
+    """
+
+    name: str
+    train: int
+    test: int
+    recall: float | None
+
+
+def _recalls(held: Sites | None, answered: Evidence) -> list[ClassRecall]:
+    """The classes, that with the most training samples first, as the global model knows them.
+
+    Without a global model, the answers of all personal models are counted together.
+    """
+    matrix = answered.of_global
+    if matrix is None and answered.of_clients is not None:
+        matrix = answered.of_clients.sum(axis=0)
+    if matrix is None or held is None or list(held.classes) != list(answered.classes):
+        return []
+    recalls = (None if share is None else 100 * share for share in confusion.recall(matrix))
+    samples = held.counts.sum(axis=0).tolist(), matrix.sum(axis=1).tolist()
+    found = map(ClassRecall, held.classes, *samples, recalls)
+    return sorted(found, key=lambda each: -each.train)
 
 
 def _costs(summary: Mapping[str, Any], history: History) -> list[tuple[str, str, str]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import shlex
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -73,6 +74,21 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
             )
         )
     return sorted(found, key=lambda row: not row.chosen)
+
+
+def command(settings: Mapping[str, Any]) -> str:
+    """The command that trains with the settings of a run; paths are left out, as in `rows`."""
+    flags = [f"--algorithm={settings.get('algorithm', '?')}"]
+    if isinstance(modules := settings.get(imports.KEY), dict):
+        flags += [f"--import={name}" for name in modules]
+    for row in rows(settings):
+        value = settings.get(row.name)
+        if row.chosen and row.name not in ("algorithm", imports.KEY) and value is not None:
+            flags.append(f"--{row.name}={value}")
+    paths = [setting.name for setting in describe(ExperimentConfig) if setting.path]
+    flags += [f"--{name}=PATH" for name in paths if settings.get(name) is not None]
+    quoted = [shlex.quote(shown(flag)) for flag in [*flags, "--output_dir=runs/again"]]
+    return " ".join(["python -m tasks.train", *quoted])
 
 
 def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -8,12 +8,17 @@ from __future__ import annotations
 
 import base64
 import io
+import math
 
 import numpy as np
 
 # Shades of one hue, from none to the most.
 LEVELS = 17
 _LIGHTEST, _DARKEST = np.array([255, 255, 255]), np.array([8, 62, 120])
+
+# Gains are blue and losses orange, in so many steps; their signs are in the cells too.
+STEPS = 4
+_GAIN, _LOSS = "#2b7bba", "#d9711c"
 
 # Counts get logarithmic shades if the largest exceeds the median by more than this factor.
 _WIDE = 8
@@ -41,6 +46,24 @@ def color(level: int) -> str:
     return "#" + "".join(f"{value:02x}" for value in rgb)
 
 
+def of_gain(gain: float, largest: float) -> str:
+    """The class of the color of a gain: `gN` for gains and `lN` for losses, the strongest last.
+
+    Args:
+        gain: in percentage points.
+        largest: the greatest absolute value of all gains.
+    """
+    step = math.ceil(STEPS * abs(gain) / largest) if largest else 1
+    return f"{'g' if gain > 0 else 'l'}{max(1, min(STEPS, step))}"
+
+
+def _mixed(hexadecimal: str, step: int) -> str:
+    """A color mixed with white."""
+    share = step / STEPS
+    rgb = [int(hexadecimal[i : i + 2], 16) for i in (1, 3, 5)]
+    return "#" + "".join(f"{round(255 + share * (value - 255)):02x}" for value in rgb)
+
+
 def luminance(hexadecimal: str) -> float:
     """The relative luminance of a color, as WCAG 2 defines it."""
     rgb = [int(hexadecimal[i : i + 2], 16) / 255 for i in (1, 3, 5)]
@@ -59,16 +82,19 @@ def contrast(first: str, second: str) -> float:
     return (brighter + 0.05) / (darker + 0.05)
 
 
-def text_color(level: int) -> str:
-    """Black or white, whichever is easier to read on a shade."""
-    return max("#000000", "#ffffff", key=lambda text: contrast(text, color(level)))
+def text_color(background: str) -> str:
+    """Black or white, whichever is easier to read on a color."""
+    return max("#000000", "#ffffff", key=lambda text: contrast(text, background))
 
 
 def css() -> str:
-    """A rule for each shade: class `sN` for shade N."""
+    """A rule for each color: class `sN` for shade N, `gN` and `lN` for gains and losses."""
+    colors = {f"s{level}": color(level) for level in range(LEVELS)}
+    for letter, hue in (("g", _GAIN), ("l", _LOSS)):
+        colors |= {f"{letter}{step}": _mixed(hue, step) for step in range(1, STEPS + 1)}
     return "\n".join(
-        f".s{level} {{ background: {color(level)}; color: {text_color(level)}; }}"
-        for level in range(LEVELS)
+        f".{name} {{ background: {background}; color: {text_color(background)}; }}"
+        for name, background in colors.items()
     )
 
 

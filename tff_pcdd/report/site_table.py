@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 
-from tff_pcdd.report import text
+from tff_pcdd import text
+from tff_pcdd.report import shades
 from tff_pcdd.results import by_client
+from tff_pcdd.results.answers import SiteGains
 from tff_pcdd.results.by_client import Site, Sites
-from tff_pcdd.results.runs import ALONE
 
 # The rows of a table; those with the lowest accuracy if there are more clients.
 MOST = 500
@@ -37,12 +38,14 @@ class Row:
         cells: for each column, the text and the value by which it is sorted.
         dots: positions from 0 to 100 of the global and the personal model; None where undefined.
         note: a warning.
+        best: the columns in which its value is the best.
     """
 
     name: str
     cells: Sequence[tuple[str, float | None]]
     dots: tuple[float | None, float | None] = (None, None)
     note: str = ""
+    best: Collection[int] = ()
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,31 +108,61 @@ def of_run(found: Sites) -> Table:
 
 def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
     """The clients of the runs on one partition: PA of each method, averaged over its seeds."""
-    columns, by_method = [], []
+    by_method = {}
     for method in methods:
         own = [site for site in found if site.run[1] == method]
-        for column, heading, meaning, shown in (
-            ("pa", method, f"PA of {method}", text.percent),
-            ("over_local", "over local", f"PA of {method} minus that of local", text.signed),
-        ):
-            values = by_client.mean_by_name(own, column)
-            if values and not (method == ALONE and column == "over_local"):
-                columns.append(Column(heading, meaning))
-                by_method.append((column, values, shown))
+        if values := by_client.mean_by_name(own, "pa"):
+            by_method[method] = values
+    columns = [Column(method, f"PA of {method}") for method in by_method]
     if columns:
         columns.insert(0, Column("test", "test samples, in the run that has the fewest of them"))
     rows = []
     for name in dict.fromkeys(site.name for site in found):
-        cells = [(shown(values.get(name)), values.get(name)) for _, values, shown in by_method]
-        known = [
-            value
-            for (column, *_), (_, value) in zip(by_method, cells, strict=True)
-            if column == "pa" and value is not None
-        ]
+        accuracies = [values.get(name) for values in by_method.values()]
+        known = [value for value in accuracies if value is not None]
         tested = min(site.test for site in found if site.name == name)
-        cells.insert(0, (text.whole(tested), tested))
+        cells: list[tuple[str, float | None]] = [(text.whole(tested), tested)]
+        cells += [*((text.percent(value), value) for value in accuracies)]
         rows.append((statistics.fmean(known) if known else None, Row(name, cells)))
     return _table(columns, rows)
+
+
+@dataclasses.dataclass(frozen=True)
+class HeatMap:
+    """What each method gains at each client.
+
+    Attributes:
+        over: the method with which the others are compared, in words.
+        columns: the methods.
+        rows: for each client its name, its number of test samples, and for each method the text,
+            the class of its color, and the gain; None where it is not defined.
+        left_out: number of clients that have no row.
+    """
+
+    over: str
+    columns: Sequence[str]
+    rows: Sequence[tuple[str, int, Sequence[tuple[str, str, float] | None]]]
+    left_out: int = 0
+
+
+def heat_map(sites: SiteGains, methods: Sequence[str]) -> HeatMap:
+    """The gains of methods, in this order, at all clients; the largest losses come first."""
+    columns = [method for method in methods if method in sites.gains]
+    largest = max(
+        (abs(each.gain) for own in sites.gains.values() for each in own.values()), default=0
+    )
+    rows = []
+    for name in sites.sites[:MOST]:
+        cells: list[tuple[str, str, float] | None] = []
+        for method in columns:
+            each = sites.gains[method].get(name)
+            if each is None:
+                cells.append(None)
+            else:
+                color = shades.of_gain(each.gain, largest) if each.counts else "chance"
+                cells.append((text.signed(each.gain), color, each.gain))
+        rows.append((name, sites.samples[name], cells))
+    return HeatMap(sites.shown_over, columns, rows, max(0, len(sites.sites) - MOST))
 
 
 def _table(columns: Sequence[Column], rows: Sequence[tuple[float | None, Row]]) -> Table:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 from pathlib import Path
@@ -9,7 +10,8 @@ from typing import Any, NamedTuple
 
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
-from tff_pcdd.report import comparison_page, pages, run_page
+from tff_pcdd.report import comparison_page, pages, run_page, sweep_page
+from tff_pcdd.results import comparison
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training.file_names import REPORT
 
@@ -17,6 +19,7 @@ from tff_pcdd.training.file_names import REPORT
 _RUN_SECTIONS = (
     ("holdings", "Who holds what"),
     ("curves", "Learning curves"),
+    ("classes", "Classes"),
     ("clients", "Clients"),
     ("confusion", "Confusion"),
     ("costs", "Costs"),
@@ -40,36 +43,44 @@ def write_report(
     *,
     run_dir: str | os.PathLike | None = None,
     comparison_dir: str | os.PathLike | None = None,
+    sweep_dir: str | os.PathLike | None = None,
     output_file: str | os.PathLike | None = None,
     compare_checkpoints: bool = True,
 ) -> Report:
-    """Writes the report of a run, or of a comparison.
+    """Writes the report of a run, of a comparison and its runs, or of a sweep.
 
     Nothing in the directory is executed. A file that is missing or damaged is named in the report,
     and what depends on it is left out. A report that would not change is not written again.
 
     Args:
         run_dir: the directory of a run.
-        comparison_dir: the directory of a comparison, if no run is given.
+        comparison_dir: the directory of a comparison. Unless `output_file` is given, the reports of
+            its finished runs are written, too.
+        sweep_dir: the directory of a sweep, if neither of these is given.
         output_file: the path of the report; by default report.html in the directory.
         compare_checkpoints: compare the measurements of runs with their copies in checkpoints, and
             use these if they differ. It takes as long as reading the checkpoints.
 
     Raises:
-        SettingError: the directory holds no run, or no comparison, or the path of the report is
-            that of something other than a file.
-        DataError: its config.json or comparison.csv is damaged.
+        SettingError: the directory holds no run, no comparison or no sweep, or the path of the
+            report is that of something other than a file.
+        DataError: its config.json, comparison.csv or sweep.csv is damaged.
         WriteError: the report cannot be written.
     """
-    given = [path for path in (run_dir, comparison_dir) if path is not None]
+    makers = ((run_dir, _run), (comparison_dir, _comparison), (sweep_dir, _sweep))
+    given = [(path, make) for path, make in makers if path is not None]
     if len(given) != 1:
-        raise SettingError("run_dir", run_dir, "give either this setting or comparison_dir")
-    directory = Directory(Path(given[0]), compare_checkpoints)
+        reason = "give either this setting, comparison_dir or sweep_dir"
+        raise SettingError("run_dir", run_dir, reason)
+    [(place, make)] = given
+    directory = Directory(Path(place), compare_checkpoints)
     path = Path(output_file) if output_file else directory.path / REPORT
     if output_file:
         _check_output(path)
     try:
-        html = _run(directory) if comparison_dir is None else _comparison(directory)
+        if comparison_dir is not None and not output_file:
+            _write_runs(directory)
+        html = make(directory)
     except (DataError, SettingError):
         raise
     # Values that no program has written, such as a text in the place of a number.
@@ -84,21 +95,33 @@ def write_report(
     return Report(path, list(directory.problems.values()))
 
 
-def write_automatically(**directory: Any) -> str | None:
+def write_automatically(**directory: Any) -> tuple[Path | None, str]:
     """As `write_report`, at the end of another program, which it cannot make fail.
 
     Returns:
-        What went wrong, in one line; None if the report was written.
+        The path of the report, or None and what went wrong, in one line.
     """
     try:
         # The program has just written or compared the measurements.
-        write_report(**directory, compare_checkpoints=False)
+        return write_report(**directory, compare_checkpoints=False).path, ""
     except WriteError as error:
-        return str(error)
+        return None, str(error)
     # Whatever it is, the results of the program are complete.
     except Exception as error:
-        return shown(" ".join(f"{type(error).__name__}: {error}".split()))
-    return None
+        return None, shown(" ".join(f"{type(error).__name__}: {error}".split()))
+
+
+def _write_runs(directory: Directory) -> None:
+    """Writes the reports of the finished runs of a comparison, to which its page links."""
+    try:
+        folders = [run.folder for run in comparison.read(directory) if run.folder is not None]
+    except (FileNotFoundError, DataError):
+        # The page of the comparison says so.
+        return
+    for folder in folders:
+        # A run that cannot be shown, or written to, has no link.
+        with contextlib.suppress(DataError, SettingError, WriteError, OSError):
+            write_report(run_dir=folder, compare_checkpoints=directory.compared)
 
 
 def _check_output(path: Path) -> None:
@@ -115,17 +138,25 @@ def _check_output(path: Path) -> None:
 
 def _run(directory: Directory) -> str:
     values = run_page.content(directory)
-    sections = [*_RUN_SECTIONS, *([("cards", "Model cards")] if values["cards"] else ())]
+    sections = [pair for pair in _RUN_SECTIONS if pair[0] != "classes" or values["recalls"]]
+    sections = [*sections, *([("cards", "Model cards")] if values["cards"] else ())]
     return pages.render("run.html", {**values, "sections": sections})
 
 
 def _comparison(directory: Directory) -> str:
     values = comparison_page.content(directory)
     parts = values["parts"]
-    sections = [
+    sections = [("answer", "Answer")]
+    sections += [
         (f"results-{number}", part.name if len(parts) > 1 else "Results")
         for number, part in enumerate(parts, 1)
     ]
     sections += [("runs", "Runs"), ("settings", "Settings")]
     sections += [("cards", "Model cards")] if values["cards"] else []
     return pages.render("comparison.html", {**values, "sections": sections})
+
+
+def _sweep(directory: Directory) -> str:
+    values = sweep_page.content(directory)
+    sections = [("chosen", "Chosen"), ("points", "Points")]
+    return pages.render("sweep.html", {**values, "sections": sections})

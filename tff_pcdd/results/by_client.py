@@ -11,31 +11,12 @@ import numpy as np
 
 from tff_pcdd import measures, tables
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.results.reading import Directory, count, name_of, number
+from tff_pcdd.results.reading import Directory, count, number
+from tff_pcdd.text import name_of
+from tff_pcdd.training.clients_table import Site
 from tff_pcdd.training.file_names import CLIENTS
 
 _TRAIN = "train_"
-
-
-@dataclasses.dataclass(frozen=True)
-class Site:
-    """One client.
-
-    Attributes:
-        name: its name, as it is shown.
-        train: number of training samples.
-        test: number of test samples.
-        values: accuracies in percent and their differences, by column; None where not defined.
-        warning: what the run has said about this client.
-        run: partition, method and seed of the run, in a table of several runs.
-    """
-
-    name: str
-    train: int
-    test: int
-    values: Mapping[str, float | None]
-    warning: str = ""
-    run: tuple[str, ...] = ()
 
 
 @dataclasses.dataclass(frozen=True)

@@ -9,8 +9,10 @@ from typing import Any
 
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.history import History
-from tff_pcdd.results.reading import Directory, name_of, number
+from tff_pcdd.results import evidence
+from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import COMPARISON_TABLE, CONFIG, METRICS, SUMMARY
 from tff_pcdd.training.run_directory import newest_checkpoint
 
@@ -26,12 +28,13 @@ def read(directory: Directory) -> Results:
         DamagedFileError: it is damaged.
     """
     header, rows = directory.table(COMPARISON_TABLE)
-    folders = _folders(directory)
+    found = _summaries(directory)
     results = []
     try:
         for row in rows:
             cells = dict(zip(header, row, strict=True))
             digest = cells.get("config_digest", "")
+            folder, summary = found.get(digest, (None, {}))
             skipped = {"partition", "algorithm", "config_digest", "diverged"}
             results.append(
                 Result(
@@ -43,8 +46,9 @@ def read(directory: Directory) -> Results:
                         name: _number(cell) for name, cell in cells.items() if name not in skipped
                     },
                     digest=digest,
-                    folder=folders.get(digest),
-                    load_history=functools.partial(_history, directory, folders.get(digest)),
+                    folder=folder,
+                    load_history=functools.partial(_history, directory, folder),
+                    load_findings=functools.partial(evidence.findings_of, folder, summary),
                 )
             )
     except KeyError as error:
@@ -63,14 +67,14 @@ def _number(cell: str) -> float | None:
         return None
 
 
-def _folders(directory: Directory) -> dict[str, Path]:
-    """The directories of finished runs, by the hashes of their settings."""
-    found = {}
+def _summaries(directory: Directory) -> dict[str, tuple[Path, Mapping[str, Any]]]:
+    """The directories and summaries of finished runs, by the hashes of their settings."""
+    found: dict[str, tuple[Path, Mapping[str, Any]]] = {}
     for pattern in _FOLDERS:
         for folder in directory.folders(pattern):
             name = (folder / SUMMARY).relative_to(directory.path).as_posix()
             summary = directory.attempt(name, directory.json, name) or {}
-            found[str(summary.get("config_digest"))] = folder
+            found[str(summary.get("config_digest"))] = folder, summary
     return found
 
 

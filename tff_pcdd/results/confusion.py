@@ -9,7 +9,8 @@ from typing import NamedTuple
 import numpy as np
 
 from tff_pcdd.errors import DamagedFileError
-from tff_pcdd.results.reading import Directory, name_of
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.text import name_of
 from tff_pcdd.training.file_names import CONFUSION
 
 

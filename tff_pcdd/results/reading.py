@@ -26,9 +26,6 @@ _MAX_ARRAYS = 256_000_000
 # No accuracy, time or number of bytes is as large.
 _LARGEST = 10**18
 
-# The most characters of a name of a client or a class that are shown.
-_NAME = 60
-
 T = TypeVar("T")
 
 
@@ -164,17 +161,6 @@ class Directory:
         for path in sorted(self.path.glob(pattern)):
             if path.parent.resolve().is_relative_to(root):
                 yield path.parent
-
-
-def name_of(value: Any) -> str:
-    """The name of a client or a class as it is shown: on one line, not long, and never empty.
-
-    Example:
-        >>> name_of("St. Mary"), name_of(" "), name_of("a\\nb")
-        ('St. Mary', "' '", 'a\\\\nb')
-    """
-    text = str(value)
-    return shown(text, _NAME) if text.strip() else repr(text)
 
 
 def number(text: str) -> float | None:

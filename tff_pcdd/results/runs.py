@@ -20,6 +20,7 @@ from typing import Any
 
 from tff_pcdd.experiment.history import History, in_common
 from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.findings import Finding
 
 # The method in which every client trains alone.
 ALONE = "local"
@@ -37,6 +38,7 @@ class Result:
         folder: its directory; None if that was not found.
         name: its name in lists; by default method, seed and partition.
         load_history: reads its measurements by round, see `history`.
+        load_findings: reads its findings, see `findings`.
     """
 
     partition: str
@@ -49,6 +51,9 @@ class Result:
     name: str = ""
     load_history: Callable[[], History | None] = dataclasses.field(
         default=lambda: None, compare=False
+    )
+    load_findings: Callable[[], Sequence[Finding]] = dataclasses.field(
+        default=lambda: (), compare=False
     )
 
     @property
@@ -65,6 +70,11 @@ class Result:
     def history(self) -> History | None:
         """The measurements by round, read when they are first needed; None if unknown."""
         return self.load_history()
+
+    @functools.cached_property
+    def findings(self) -> Sequence[Finding]:
+        """What is wrong with the run, and what to do about it; read when it is first needed."""
+        return self.load_findings()
 
     def points(self, column: str) -> list[tuple[int, float]]:
         """The pairs of round and value of a column, without lost rounds; empty if unknown."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import logging
 import os
@@ -20,7 +21,7 @@ from tff_pcdd.studies.comparison_tables import DIFFERENT_DATA
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun, results_of
 from tff_pcdd.training import ExperimentConfig, History, RunOptions, clients_table
-from tff_pcdd.training.clients_table import Row
+from tff_pcdd.training.clients_table import Row, Site
 from tff_pcdd.training.file_names import CLIENTS, COMPARISON_TABLE
 
 if TYPE_CHECKING:
@@ -45,7 +46,7 @@ class Comparison(NamedTuple):
     """The result of a comparison.
 
     Attributes:
-        report: the tables of accuracies, as Markdown.
+        report: the main accuracies, the answer and the findings, for a terminal.
         failures: a line for each run that failed.
     """
 
@@ -107,7 +108,8 @@ def compute(
     if differing := different_data(runs):
         _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
         files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
-    return Comparison(comparison_tables.report(runs), study.failures(runs))
+    clients = [_site(row) for row in client_rows(runs)]
+    return Comparison(comparison_tables.report(runs, clients), study.failures(runs))
 
 
 def plan(
@@ -230,6 +232,12 @@ def client_rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
             local = alone.get((partition, seed, row["client"])) if known else None
             found.append({**place, **clients_table.with_local(row, local)})
     return found
+
+
+def _site(row: Mapping[str, Any]) -> Site:
+    """The client of a row of `client_rows`."""
+    run = tuple(str(row[name]) for name in ("partition", "algorithm", "seed"))
+    return dataclasses.replace(Site.of(row), run=run)
 
 
 def _key(run: StudyRun) -> tuple[str, int]:

@@ -7,8 +7,10 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import measures, methods, tables
+from tff_pcdd import findings, measures, methods, tables
 from tff_pcdd.measures import PARTS
+from tff_pcdd.results import answers
+from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies.study import baselines, by_method, by_partition, results_of
 from tff_pcdd.tables import BASELINE, label
@@ -25,19 +27,67 @@ def common_setting(runs: Sequence[StudyRun]) -> str:
     return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
 
 
-def report(runs: Sequence[StudyRun]) -> str:
-    """The tables of accuracies alone, without bold and underlining, for a terminal."""
+def report(runs: Sequence[StudyRun], clients: Sequence[Site] = ()) -> str:
+    """What a program prints: the main columns, the answer, and the findings; 80 characters wide.
+
+    Args:
+        runs: the runs.
+        clients: their clients.
+    """
+    results = results_of(runs)
     partitions = by_partition(runs)
-    parts = [common_setting(runs)]
+    parts = [tables.wrapped(common_setting(runs))]
+    given = {answer.partition: answer for answer in answers.read(results, clients)}
     for partition, group in partitions.items():
         if len(partitions) > 1:
-            parts.append(partition)
-        parts.append(accuracies(group, marked=False))
-    if diverged := results_of(runs).diverged.labels:
-        parts.append(f"‡ diverged and left out: {diverged}")
+            parts.append(tables.wrapped(partition))
+        parts += [summary_table(group), *_answered(given.get(partition))]
+    if "" in given:
+        parts += ["All partitions", *_answered(given[""])]
+    if diverged := results.diverged.labels:
+        parts.append(tables.wrapped(f"‡ diverged and left out: {diverged}"))
+    if lacking := [m for m, g in by_method(runs).items() if "†" in _name(m, g)]:
+        meaning = "no global model; GA is the mean of the personal models"
+        parts.append(tables.wrapped(f"† {', '.join(lacking)}: {meaning}"))
     if excluded := _excluded(runs):
-        parts.append(f"clients excluded because of NaN or infinities: {excluded}")
+        parts.append(tables.wrapped(f"clients excluded because of NaN or infinities: {excluded}"))
+    found = [*answers.of_sites([*given.values()]), *answers.of_runs(results)]
+    if found:
+        parts.append(findings.printed(found))
     return "\n\n".join(parts)
+
+
+def _answered(answer: answers.Answer | None) -> list[str]:
+    sentences = [] if answer is None else answer.sentences()
+    return ["\n".join(tables.wrapped(" ".join(pair), "  ") for pair in sentences)] * bool(sentences)
+
+
+def summary_table(runs: Sequence[StudyRun]) -> str:
+    """The main accuracies of runs of one partition, the best method first."""
+    groups = by_method(runs)
+    results = results_of(runs)
+    over_local, fedavg = results.over_local(), results.of(method=BASELINE)
+    keys = ("ga_final", "pa_before_final", "pa_final")
+    lines = [["method", *measures.headings(*keys).values(), f"GA over {BASELINE}"]]
+    lines[0] += ["PA over local", "seeds"]
+    order = [name for name in answers.ordered(results) if name in groups]
+    for method in [*order, *(name for name in groups if name not in order)]:
+        own, group = results.of(method=method), groups[method]
+        gains = [] if method == BASELINE else own.gains(fedavg, "ga_final")
+        seeds = tables.count(len(own.usable), len(group), len(own.diverged))
+        lines.append(
+            [
+                _name(method, group),
+                *(tables.spread(own.values(key), 1) for key in keys),
+                tables.spread(gains, 1, "+"),
+                tables.spread(over_local.get(method, []), 1, "+"),
+                seeds,
+            ]
+        )
+    empty = [i for i in (4, 5) if all(line[i] == tables.NO_VALUE for line in lines[1:])]
+    shown = [[cell for i, cell in enumerate(line) if i not in empty] for line in lines]
+    # PA before local steps is the least important, then what is in the answer too.
+    return tables.narrow(shown, [2, *range(4, len(shown[0]) - 1)])
 
 
 def document(runs: Sequence[StudyRun], differing: str = "") -> str:
@@ -120,20 +170,15 @@ def overview(partitions: Mapping[str, Sequence[StudyRun]]) -> str:
     return tables.table([["method", *columns], *body])
 
 
-def accuracies(runs: Sequence[StudyRun], marked: bool = True) -> str:
-    """Mean ± sample standard deviation of every accuracy.
-
-    Args:
-        runs: of one partition.
-        marked: whether the best value of a column is bold and the second best underlined.
-    """
+def accuracies(runs: Sequence[StudyRun]) -> str:
+    """Mean ± sample standard deviation of every accuracy, of runs of one partition."""
     groups = by_method(runs)
     results = {method: results_of(group) for method, group in groups.items()}
     unranked, columns = baselines(runs), []
     keys = measures.tabled(_keys(runs))
     for key in keys:
         values = {method: found.values(key) for method, found in results.items()}
-        if marked and not tables.is_own(key):
+        if not tables.is_own(key):
             columns.append(tables.mark_best(values, unranked))
         else:
             columns.append({name: tables.cell(key, column) for name, column in values.items()})

@@ -46,7 +46,7 @@ class MethodSweep(NamedTuple):
     """The result of a sweep over methods.
 
     Attributes:
-        report: the tables, in Markdown.
+        report: the main tables, the answer and the findings, for a terminal.
         chosen: the chosen settings of each method, without those for which nothing could be chosen.
         failures: a line for each run that failed.
     """
@@ -95,6 +95,7 @@ def sweep_methods(
     every = [point for grid in points.values() for point in grid]
     check_held_out((config.data for p in every for config in p.configs), load=True)
     runs: list[StudyRun] = []
+    report = ""
     # Between rungs, the processes that compute runs stay, with what they have imported.
     with study.computer(options, parallel) as computer:
         tuned = tuning.tune(
@@ -117,6 +118,7 @@ def sweep_methods(
                 configs, directory / COMPARISON, computer, overwrite=overwrite
             )
             failures += compared.failures
+            report = compared.report
             runs = _finished(configs, directory / COMPARISON)
     first = next(iter(points.values()))[0].configs[0]
     files.write_text(
@@ -126,7 +128,7 @@ def sweep_methods(
     plots.save(method_sweep_plots.draw(tuned, first.describe())[0], directory / _PICTURE)
     stages.leave()
     return MethodSweep(
-        method_sweep_tables.report(first, tuned, runs, criterion),
+        method_sweep_tables.report(first, tuned, report),
         {method: point.settings for method, point in chosen.items()},
         failures,
     )

@@ -5,7 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from tff_pcdd import measures, methods, tables
+from tff_pcdd import findings, measures, methods, tables
+from tff_pcdd.findings import Finding
 from tff_pcdd.results.runs import Results
 from tff_pcdd.studies import comparison_tables
 from tff_pcdd.studies.study import StudyRun, baselines, by_method, results_of
@@ -15,12 +16,34 @@ from tff_pcdd.tables import BASELINE, label
 from tff_pcdd.training import ExperimentConfig
 
 
-def report(
-    first: ExperimentConfig, tuned: Sequence[Tuned], runs: Sequence[StudyRun], criterion: str
-) -> str:
-    """Both tables without bold and underlining, for a terminal; the arguments of `document`."""
-    parts = [first.describe(), choices(tuned)]
-    return "\n\n".join([*parts, results(runs, criterion, marked=False)] if runs else parts)
+def report(first: ExperimentConfig, tuned: Sequence[Tuned], compared: str) -> str:
+    """What a program prints: the chosen settings, and the comparison with them.
+
+    Args:
+        first: the settings of a run, for the title.
+        tuned: the trials of all methods.
+        compared: the report of the comparison; empty if nothing could be chosen.
+    """
+    parts = [tables.wrapped(first.describe()), tables.narrow(choices(tuned), [6, 5, 4, 3])]
+    if found := edges(tuned):
+        parts.append(findings.printed(found))
+    # The title of the comparison is that of the sweep.
+    return "\n\n".join([*parts, *compared.split("\n\n")[1:]])
+
+
+def edges(tuned: Sequence[Tuned]) -> list[Finding]:
+    """Chosen values at the edges of the grids."""
+    return findings.merged(
+        {
+            method.method: findings.of_grid(
+                {trial.point.name: known_score(trial) for trial in method.trials},
+                method.best.point.name,
+                method.best.point.configs[0],
+            )
+            for method in tuned
+            if method.best is not None
+        }
+    )
 
 
 def document(
@@ -38,7 +61,8 @@ def document(
     parts = [
         f"# {first.describe()}",
         "## Chosen settings",
-        choices(tuned),
+        tables.table(choices(tuned)),
+        *(finding.line for finding in edges(tuned)),
         f"{NOTES[criterion]}; in %, in the best round so far, with seed {seeds}. Stopped: points "
         "of the grid that were stopped early, because others had a higher VA. Rounds: what all "
         "points of the method have trained together; a method without a coefficient of its own has "
@@ -69,8 +93,8 @@ def _seeds(configs) -> str:
     return ", ".join(map(str, dict.fromkeys(config.seed for config in configs)))
 
 
-def choices(tuned: Sequence[Tuned]) -> str:
-    """The chosen settings of each method, and how they were found."""
+def choices(tuned: Sequence[Tuned]) -> list[list[str]]:
+    """The lines of a table: the chosen settings of each method, and how they were found."""
     lines = [["method", "chosen settings", "VA", "best round", "points", "stopped", "rounds"]]
     for method in tuned:
         best, trials = method.best, method.trials
@@ -94,16 +118,15 @@ def choices(tuned: Sequence[Tuned]) -> str:
                 str(sum(trial.rounds for trial in trials)),
             ]
         )
-    return tables.table(lines)
+    return lines
 
 
-def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) -> str:
+def results(runs: Sequence[StudyRun], criterion: str) -> str:
     """Accuracies, bytes and time of the final runs, mean ± sample standard deviation over seeds.
 
     Args:
         runs: the final runs.
         criterion: as for `sweep_methods`.
-        marked: whether the best value of a column is bold and the second best underlined.
     """
     groups = by_method(runs)
     found = {method: results_of(group) for method, group in groups.items()}
@@ -115,8 +138,7 @@ def results(runs: Sequence[StudyRun], criterion: str, *, marked: bool = True) ->
         values = {method: of_method.values(key) for method, of_method in found.items()}
         if any(values.values()):
             headings.append(heading)
-            plain = {method: tables.spread(column, 1) for method, column in values.items()}
-            columns.append(tables.mark_best(values, unranked) if marked else plain)
+            columns.append(tables.mark_best(values, unranked))
     lines = [["method", *headings, "GA - FedAvg's", "PA epochs", "MB", "s/round", "seeds"]]
     for method, group in groups.items():
         finished, own = sum(run.usable for run in group), found[method]

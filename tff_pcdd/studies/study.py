@@ -10,6 +10,7 @@ from __future__ import annotations
 import collections
 import contextlib
 import dataclasses
+import functools
 import os
 import time
 import traceback
@@ -17,11 +18,12 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
-from tff_pcdd import files, heavy, stages
+from tff_pcdd import files, findings, heavy, stages
 from tff_pcdd.data import cache
 from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
+from tff_pcdd.results import evidence
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.runtime import RuntimeStartError
 from tff_pcdd.runtime.ray import cluster
@@ -75,6 +77,11 @@ class StudyRun:
         """Whether the run has results that can be compared."""
         return self.summary is not None and not self.diverged
 
+    @property
+    def values(self) -> dict[str, Any]:
+        """The summary without the findings: one value for each column of a table of runs."""
+        return {name: v for name, v in (self.summary or {}).items() if name != findings.KEY}
+
     def history(self) -> History:
         """The measurements of the run, from its csv file or the copy in its checkpoint."""
         return read_history(self.folder)
@@ -87,9 +94,10 @@ class StudyRun:
             method=self.config.algorithm,
             seed=str(self.config.seed),
             diverged=self.diverged,
-            values=self.summary,
+            values=self.values,
             folder=self.folder,
             name=self.label,
+            load_findings=functools.partial(evidence.findings_of, self.folder, self.summary),
             load_history=self.history,
         )
 

@@ -10,9 +10,10 @@ from typing import NamedTuple
 
 from etils import epy
 
-from tff_pcdd import files, measures, stages, tables
+from tff_pcdd import files, findings, measures, stages, tables
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
+from tff_pcdd.findings import Finding
 from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
@@ -24,8 +25,9 @@ with epy.lazy_imports():
     from tff_pcdd.studies import sweep_plots
     from tff_pcdd.training import plots
 
-_TABLE, _PICTURE, _FLAGS = "sweep.md", "sweep.png", "best.flags"
-_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, _FLAGS)
+_TABLE, _PICTURE = "sweep.md", "sweep.png"
+FLAGS = "best.flags"
+_FILES = (SWEEP_TABLE, _TABLE, _PICTURE, FLAGS)
 
 # What the accuracy in the tables is, for each accuracy by which a point may be chosen.
 NOTES = {
@@ -43,7 +45,7 @@ class Sweep(NamedTuple):
     """The result of a sweep.
 
     Attributes:
-        report: the table, in Markdown.
+        report: the table and the findings, for a terminal.
         best: the chosen settings; None if every point lacks a run.
         failures: a line for each run that failed.
     """
@@ -93,25 +95,38 @@ def sweep(
     outcomes = _outcomes(points, runs, criterion)
     best = choose(outcomes)
     title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"
-    report = table(outcomes, best)
+    found = edges(outcomes, best)
+    report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "
     note += (
         "data in that round; nothing is chosen by them. In %, mean ± sample standard deviation "
         "over seeds (n - 1 in the denominator)."
     )
-    files.write_text(directory / _TABLE, f"# {title}\n\n{report}\n\n{note}\n")
+    notes = [finding.line for finding in found]
+    files.write_text(directory / _TABLE, "\n\n".join([f"# {title}", report, *notes, note]) + "\n")
     # Those of an earlier sweep in this directory would say what this one has not found.
-    for name in (_PICTURE, _FLAGS):
+    for name in (_PICTURE, FLAGS):
         files.remove(directory / name)
     if any(outcome.validation for outcome in outcomes):
         stages.enter("drawing the picture")
         plots.save(sweep_plots.draw(outcomes, best, title)[0], directory / _PICTURE)
     stages.leave()
     if best is not None:
-        _write_flags(directory / _FLAGS, best.point)
-    return Sweep(
-        f"{title}\n\n{report}", best.point.settings if best else None, study.failures(runs)
-    )
+        _write_flags(directory / FLAGS, best.point)
+    # Test accuracies are left out first.
+    lines = table(outcomes, best)
+    width = len(lines[0])
+    printed = tables.narrow(lines, [width - 2, width - 3, width - 4, width - 1])
+    parts = [tables.wrapped(title), printed, *([findings.printed(found)] if found else [])]
+    return Sweep("\n\n".join(parts), best.point.settings if best else None, study.failures(runs))
+
+
+def edges(outcomes: Sequence[Outcome], best: Outcome | None) -> list[Finding]:
+    """Chosen values at the edge of the grid."""
+    if best is None:
+        return []
+    scores = {each.point.name: each.score if each.complete else None for each in outcomes}
+    return [*findings.of_grid(scores, best.point.name, best.point.configs[0])]
 
 
 def check_held_out(configs: Iterable[DataConfig], *, load: bool = False) -> None:
@@ -181,8 +196,8 @@ def _outcomes(points: Sequence[Point], runs: Sequence[StudyRun], criterion: str)
     return outcomes
 
 
-def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
-    """A row for each point, with the best one in bold."""
+def table(outcomes: Sequence[Outcome], best: Outcome | None) -> list[list[str]]:
+    """The lines of a table with a row for each point, the best one in bold."""
     lines = [[*outcomes[0].point.settings, "VA", "best round", "GA there", "PA there", "seeds"]]
     for outcome in outcomes:
         seeds = tables.count(len(outcome.validation), outcome.seeds, outcome.diverged)
@@ -195,14 +210,14 @@ def table(outcomes: Sequence[Outcome], best: Outcome | None) -> str:
             seeds,
         ]
         lines.append([f"**{cell}**" for cell in cells] if outcome is best else cells)
-    return tables.table(lines)
+    return lines
 
 
 def _write_csv(directory: Path, points: Sequence[Point], runs: Sequence[StudyRun]) -> None:
     run_points = [point for point in points for _ in point.configs]
     # By name, because settings such as `rounds` have the names of what was measured.
     rows = [
-        {"settings": point.name, **point.settings, **run.summary}
+        {"settings": point.name, **point.settings, **run.values}
         for point, run in zip(run_points, runs, strict=True)
         if run.summary
     ]

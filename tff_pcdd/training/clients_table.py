@@ -6,6 +6,7 @@ Nothing here needs TensorFlow.
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -13,10 +14,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import evaluation, files, measures, tables
+from tff_pcdd import evaluation, files, findings, measures, tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
+from tff_pcdd.text import name_of
 
 if TYPE_CHECKING:
     from tff_pcdd import data
@@ -30,6 +32,33 @@ DIVERGED = "the run has diverged: these results are not usable"
 
 # A row by column; values are texts, integers, floats or None.
 Row = dict[str, Any]
+
+
+@dataclasses.dataclass(frozen=True)
+class Site:
+    """One client.
+
+    Attributes:
+        name: its name, as it is shown.
+        train: number of training samples.
+        test: number of test samples.
+        values: accuracies in percent and their differences, by column; None where not defined.
+        warning: what the run has said about this client.
+        run: partition, method and seed of the run, in a table of several runs.
+    """
+
+    name: str
+    train: int
+    test: int
+    values: Mapping[str, float | None]
+    warning: str = ""
+    run: tuple[str, ...] = ()
+
+    @classmethod
+    def of(cls, row: Mapping[str, Any]) -> Site:
+        """The client of a row."""
+        values = {name: row[name] for name in measures.CLIENTS}
+        return cls(name_of(row["client"]), row["train_samples"], row["test_samples"], values)
 
 
 def rows(federation: data.Federation, answers: Answers, *, diverged: bool = False) -> list[Row]:
@@ -92,7 +121,7 @@ def with_local(row: Row, local: float | None) -> Row:
 
 
 def _warning(row: Row, *, diverged: bool) -> str:
-    """What is wrong at a client; empty if nothing is."""
+    """What is wrong at a client, by more than chance; empty if nothing is."""
     found = [DIVERGED] if diverged else []
     if not row["train_samples"]:
         found.append("no training samples")
@@ -100,7 +129,7 @@ def _warning(row: Row, *, diverged: bool) -> str:
         found.append("no test samples, so no accuracies")
     for column, other in (("over_global", "the global model"), ("over_local", "training alone")):
         gain = row[column]
-        if gain is not None and gain < 0:
+        if findings.loses(gain, row["pa"], row["test_samples"]):
             found.append(f"the personal model is {-gain:.2f} points worse than {other}")
     return "; ".join(found)
 

@@ -15,7 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd import data, files, measures, stages
+from tff_pcdd import data, files, findings, measures, stages
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
@@ -57,7 +57,7 @@ from tff_pcdd.training.run_directory import (
     write_summary,
 )
 from tff_pcdd.training.run_options import RunOptions
-from tff_pcdd.training.summary import summarize
+from tff_pcdd.training.summary import find, summarize
 
 _logger = logging.getLogger(__name__)
 
@@ -240,6 +240,9 @@ class Run:
                 _logger.warning("the run has diverged; its results are not usable")
             answers = predictions.write_answers(
                 self, self._checkpoints.newest, with_predictions=self._options.predictions
+            )
+            summary[findings.KEY] = find(
+                self.directory, self.config.to_settings(), summary, self.history
             )
             self._checkpoints.record_results(summary_text(summary), answers)
             write_summary(self.directory, summary)

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import measures
+import numpy as np
+
+from tff_pcdd import findings, measures
 from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.measures import ACCURACY, HELD_OUT
+from tff_pcdd.text import name_of
+from tff_pcdd.training import clients_table
+from tff_pcdd.training.file_names import CLIENTS, CONFUSION
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.simulation import Simulation
@@ -120,6 +126,26 @@ def _at_best_round(
     best = max(measured, key=lambda row: row[column])
     tested = [key for key in best if key in metrics or measures.of(key).group == ACCURACY]
     return {name: best["round"], **{f"{key}_at_{name}": best[key] for key in tested}}
+
+
+def find(
+    directory: Path, settings: Mapping[str, Any], summary: Mapping[str, Any], history: History
+) -> list[dict[str, str]]:
+    """The findings of a run, as summary.json contains them.
+
+    Args:
+        directory: the directory of the run, with the files of its models' answers.
+        settings: its flat settings.
+        summary: the other contents of summary.json.
+        history: the measurements of all rounds.
+    """
+    clients = [clients_table.Site.of(row) for row in clients_table.read(directory / CLIENTS)]
+    with np.load(directory / CONFUSION) as arrays:
+        names = [name_of(name) for name in arrays["class_names"]]
+        matrices = arrays.get("global"), arrays.get("personal")
+    evidence = findings.Evidence(names, *matrices, clients)
+    found = findings.of_run(settings, summary, history, evidence)
+    return [finding._asdict() for finding in found]
 
 
 def typical_seconds(history: History) -> float:

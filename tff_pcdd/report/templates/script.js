@@ -45,8 +45,8 @@ for (const chooser of document.querySelectorAll(".chooser")) {
   show();
 }
 
-// What is folded away on the screen is printed.
-const folded = () => document.querySelectorAll("details:not([open])");
+// What is folded away on the screen is printed, but for settings with their defaults.
+const folded = () => document.querySelectorAll("details:not([open]):not(.defaults)");
 let opened = [];
 addEventListener("beforeprint", () => {
   opened = [...folded()];

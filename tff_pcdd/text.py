@@ -1,10 +1,27 @@
-"""Numbers as they are shown."""
+"""Numbers and names as people read them."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
+
+from tff_pcdd.errors import shown
 
 NO_VALUE = "–"
+
+# The most characters of a name of a client or a class that are shown.
+_NAME = 60
+
+
+def name_of(value: Any) -> str:
+    """The name of a client or a class as it is shown: on one line, not long, and never empty.
+
+    Example:
+        >>> name_of("St. Mary"), name_of(" "), name_of("a\\nb")
+        ('St. Mary', "' '", 'a\\\\nb')
+    """
+    text = str(value)
+    return shown(text, _NAME) if text.strip() else repr(text)
 
 
 def percent(value: float | None) -> str:
@@ -85,5 +102,5 @@ def listed(names: Sequence[str], most: int = 6) -> str:
         >>> listed(["a", "b", "c"], most=2)
         'a, b and 1 more'
     """
-    shown = ", ".join(names[:most])
-    return f"{shown} and {len(names) - most} more" if len(names) > most else shown
+    first = ", ".join(names[:most])
+    return f"{first} and {len(names) - most} more" if len(names) > most else first

@@ -1,0 +1,134 @@
+"""The page of a sweep: of the settings of one method, and of several methods."""
+
+import csv
+import json
+
+import pytest
+
+from tests.report.directories import make_comparison, write_csv
+from tests.report.test_pages import assert_self_contained, page
+from tff_pcdd.errors import DataError, SettingError
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.report import write_report
+
+RATES, EPOCHS = ("0.01", "0.03", "0.1"), ("1", "5")
+
+
+def make_sweep(directory, best="client_learning_rate=0.1,local_epochs=1"):
+    """A sweep over two settings with two seeds; the last rate is the best one."""
+    rows = []
+    for i, rate in enumerate(RATES):
+        for j, epochs in enumerate(EPOCHS):
+            name = f"client_learning_rate={rate},local_epochs={epochs}"
+            for seed in (0, 1):
+                config = ExperimentConfig.from_settings(
+                    client_learning_rate=float(rate), local_epochs=int(epochs), seed=seed
+                )
+                folder = directory / name / f"seed_{seed}"
+                folder.mkdir(parents=True)
+                (folder / "config.json").write_text(json.dumps(config.to_settings()))
+                va = 60.0 + 10 * i - 3 * j + seed
+                rows.append(
+                    [name, rate, epochs, "fedavg", seed, False, va, 20 + i, va - 1, va + 9, va / 2]
+                )
+    header = ["settings", "client_learning_rate", "local_epochs", "algorithm", "seed", "diverged"]
+    header += ["va_best", "best_round", "ga_at_best_round", "pa_at_best_round", "va_balanced_best"]
+    write_csv(directory / "sweep.csv", header, rows)
+    lines = "".join(f"--{pair}\n" for pair in best.split(","))
+    (directory / "best.flags").write_text(f"--algorithm=fedavg\n{lines}")
+
+
+def make_method_sweep(directory):
+    """Two methods, whose chosen rates are the largest of their grids."""
+    header = ["algorithm", "settings", "va", "rounds"]
+    header += ["stopped_after", "diverged", "failed", "chosen"]
+    rows = []
+    for number, method in enumerate(("fedavg", "fedgela")):
+        for i, rate in enumerate(RATES):
+            stopped = "" if i else 8
+            row = [method, f"client_learning_rate={rate}", 50.0 + 5 * i + number, 30, stopped]
+            rows.append([*row, False, False, i == 2])
+        (directory / "best").mkdir(exist_ok=True)
+        (directory / "best" / f"{method}.flags").write_text(f"--algorithm={method}\n")
+    write_csv(directory / "sweep.csv", header, rows)
+
+
+def test_a_sweep_over_settings(tmp_path):
+    make_sweep(tmp_path)
+    tree = page(sweep_dir=tmp_path)
+    assert_self_contained(tree)
+    shown = " ".join(tree.texts)
+    assert "Chosen: client_learning_rate=0.1, local_epochs=1." in shown
+    # 80 and 81 by seed, and 77 and 78 at the next point.
+    assert "VA 80.5 ± 0.7 %. +3.0 (95 % interval +3.0 to +3.0) points over the next" in shown
+    assert "The chosen client_learning_rate=0.1 is the largest value of the grid" in shown
+    assert "Next: try client_learning_rate=0.3 too." in shown
+    assert "local_epochs=1 is the smallest" not in shown, "there is no smaller one"
+    assert "python -m tasks.train --flagfile=best.flags" in shown
+    assert "digits, P10C2" in tree.texts[0]
+    # The heat map has a cell for each point, and one of them is marked.
+    cells = [a["class"] for a in tree.all("td") if a.get("class", "").startswith("s")]
+    assert len(cells) == 6
+    assert [color for color in cells if "picked" in color] == ["s16 picked"]
+
+
+def test_the_criterion_is_the_one_by_which_the_chosen_point_is_the_best(tmp_path):
+    """By accuracy on all held-out samples, another point would have been chosen."""
+    best = "client_learning_rate=0.01,local_epochs=5"
+    make_sweep(tmp_path, best)
+    path = tmp_path / "sweep.csv"
+    with open(path, newline="") as file:
+        header, *rows = csv.reader(file)
+    for row in rows:
+        row[-1] = 99.0 if row[0] == best else 10.0
+    write_csv(path, header, rows)
+    assert "VA 99.0 ± 0.0 %" in " ".join(page(sweep_dir=tmp_path).texts)
+
+
+def test_nothing_was_chosen(tmp_path):
+    make_sweep(tmp_path)
+    (tmp_path / "best.flags").unlink()
+    (tmp_path / "failures.txt").write_text("a traceback")
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    assert "Nothing was chosen yet" in shown
+    assert "Some runs have failed" in shown
+    assert "the largest value of the grid" not in shown
+
+
+def test_a_sweep_over_methods(tmp_path):
+    make_method_sweep(tmp_path)
+    tree = page(sweep_dir=tmp_path)
+    assert_self_contained(tree)
+    shown = " ".join(tree.texts)
+    assert "fedavg, fedgela: the chosen client_learning_rate=0.1 is the largest value" in shown
+    assert shown.index("fedgela client_learning_rate=0.1") < shown.index("fedavg client_learning")
+    assert "comparison/report.html" not in (tmp_path / "report.html").read_text()
+    make_comparison(tmp_path / "comparison", algorithms=("fedavg", "fedgela"))
+    write_report(comparison_dir=tmp_path / "comparison")
+    links = [a["href"] for a in page(sweep_dir=tmp_path).all("a")]
+    assert "./comparison/report.html" in links
+
+
+@pytest.mark.parametrize("make", [make_sweep, make_method_sweep])
+def test_hostile_values(tmp_path, make):
+    make(tmp_path)
+    path = tmp_path / "sweep.csv"
+    attack = "<script>alert(1)</script>"
+    text = path.read_text().replace("fedavg", attack).replace("=0.03", f"={attack}")
+    path.write_text(text)
+    tree = page(sweep_dir=tmp_path)
+    assert_self_contained(tree)
+    assert attack in " ".join(tree.texts)
+
+
+def test_what_is_no_sweep(tmp_path):
+    with pytest.raises(SettingError, match=r"there is no sweep\.csv"):
+        write_report(sweep_dir=tmp_path)
+    (tmp_path / "sweep.csv").write_text("a,b\n1,2\n")
+    with pytest.raises(DataError, match=r"sweep\.csv is damaged \(there is no column"):
+        write_report(sweep_dir=tmp_path)
+    make_method_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    path.write_text(path.read_text().replace(",30,", ",x,", 1))
+    with pytest.raises(DataError, match=r"sweep\.csv is damaged"):
+        write_report(sweep_dir=tmp_path)

@@ -1,0 +1,202 @@
+"""What a comparison answers, from results that are made up."""
+
+import dataclasses
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from tests.report.directories import make_run
+from tff_pcdd import findings
+from tff_pcdd.findings import Finding
+from tff_pcdd.results import answers, evidence
+from tff_pcdd.results.gains import gain
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.results.runs import Result, Results
+from tff_pcdd.training import summary as summaries
+from tff_pcdd.training.clients_table import Site
+
+GA = {
+    "fedavg": (70.0, 71.0, 72.0),
+    "fedgela": (80.0, 82.0, 81.0),
+    "ccvr": (79.0, 83.0, 80.5),
+    "central": (90.0, 91.0, 92.0),
+}
+PA = {
+    "fedavg": (80.0, 81.0, 82.0),
+    "fedgela": (85.0, 85.5, 86.0),
+    "ccvr": (81.0, 80.0, 82.0),
+    "local": (60.0, 62.0, 61.0),
+}
+
+
+def results(partitions=("P",), seeds=3, **changes):
+    found = []
+    for number, partition in enumerate(partitions):
+        for method in dict.fromkeys([*GA, *PA]):
+            for seed in range(seeds):
+                values = {}
+                if method in GA:
+                    values["ga_final"] = GA[method][seed] - 5 * number
+                if method in PA:
+                    values["pa_final"] = PA[method][seed] - 5 * number
+                found.append(Result(partition, method, str(seed), False, values, **changes))
+    return Results(found)
+
+
+def expected(own, others):
+    """The mean difference and Student's interval, by SciPy."""
+    differences = np.subtract(own, others)
+    test = stats.ttest_1samp(differences, 0.0)
+    interval = test.confidence_interval(0.95)
+    return differences.mean(), interval.low, interval.high
+
+
+def test_gains_have_students_interval():
+    found = gain([8.0, 9.0, 10.0])
+    mean, low, high = expected([8.0, 9.0, 10.0], [0.0] * 3)
+    assert (found.mean, found.units) == (mean, 3)
+    np.testing.assert_allclose([mean - found.half, mean + found.half], [low, high], rtol=1e-9)
+    assert found.is_certain
+    assert not gain([-1.0, 4.0]).is_certain
+    assert gain([5.0]) == (5.0, None, 1)
+    assert not gain([5.0]).is_certain
+    assert gain([]) is None
+
+
+def test_the_best_method_and_what_cannot_be_told_apart():
+    [answer] = answers.read(results(), [])
+    globally, personal = answer.choices
+    # Baselines are set beside the methods, but are not among them.
+    assert (globally.best, globally.tied, globally.behind) == ("fedgela", ["ccvr"], 1)
+    assert [*globally.over] == ["fedavg", "central"]
+    assert (personal.best, personal.tied, personal.behind) == ("fedgela", [], 2)
+    assert [*personal.over] == ["fedavg", "local"]
+    for method, found in personal.over.items():
+        mean, low, high = expected(PA["fedgela"], PA[method])
+        np.testing.assert_allclose(
+            [found.mean, found.mean - found.half, found.mean + found.half], [mean, low, high]
+        )
+    pairs = dict(answer.sentences())
+    assert pairs["One model for all: fedgela."] == (
+        "GA 81.0 ± 1.0 %, +10.0 (95 % interval +7.5 to +12.5) over fedavg, 10.0 points below "
+        "central. 3 seeds cannot tell it from ccvr; take seeds=0,1,2,3,4. It is ahead of 1 other "
+        "method."
+    )
+    assert "It is ahead of all 2 other methods." in pairs["A model for each client: fedgela."]
+
+
+def test_one_seed_cannot_tell_methods_apart():
+    [answer] = answers.read(results(seeds=1), [])
+    assert answer.choices[0].tied == ["fedavg", "ccvr"]
+    assert "1 seed cannot tell it from fedavg, ccvr; take" in answer.choices[0].sentence
+    assert "interval" not in answer.choices[0].sentence
+
+
+def test_federations_are_the_units_over_several():
+    overall, *each = answers.read(results(("A", "B")), [])
+    assert (overall.partition, [answer.partition for answer in each]) == ("", ["A", "B"])
+    found = overall.choices[0]
+    assert (found.units, found.over["fedavg"].units) == ("partition", 2)
+    assert found.over["fedavg"].mean == pytest.approx(10.0)
+    assert each[0].choices[0].over["fedavg"].units == 3
+
+
+def test_a_method_that_diverged_is_not_the_best():
+    runs = [
+        dataclasses.replace(run, diverged=(run.method, run.seed) == ("fedgela", "0"))
+        for run in results()
+    ]
+    [answer] = answers.read(Results(runs), [])
+    assert [choice.best for choice in answer.choices] == ["ccvr", "fedavg"]
+
+
+def test_methods_are_ordered_by_ga_and_baselines_come_last():
+    runs = [*results(), Result("P", "fedper", "0", False, {"ga_final": 99.0, "pa_final": 70.0})]
+    assert answers.ordered(Results(runs)) == [
+        *("fedgela", "ccvr", "fedavg"),
+        # It has no global model.
+        "fedper",
+        *("central", "local"),
+    ]
+
+
+def site(name, method, seed, pa, over_local=None, test=100):
+    values = {"pa": pa, "over_local": over_local, "ga": pa, "over_global": 0.0, "pa_before": pa}
+    return Site(name, 50, test, values, run=("P", method, seed))
+
+
+def test_clients_gain_and_lose():
+    clients = [
+        site("north", "fedgela", seed, 90.0 + number, 20.0 + number)
+        for number, seed in enumerate("012")
+    ]
+    clients += [site("south", "fedgela", seed, 70.0, -20.0) for seed in "012"]
+    clients += [site("west", "fedgela", seed, 70.0, -1.0, test=40) for seed in "012"]
+    # Seeds that disagree.
+    gains = (-30.0, -40.0, 1.0)
+    clients += [site("east", "fedgela", s, 60.0, g) for s, g in zip("012", gains, strict=True)]
+    clients += [site(name, "ccvr", "0", 80.0, 1.0) for name in ("north", "south", "west", "east")]
+    [answer] = answers.read(results(), clients)
+    found = answer.sites.gains["fedgela"]
+    assert {name: each.counts for name, each in found.items()} == {
+        "north": True,
+        "south": True,
+        "west": False,
+        "east": False,
+    }
+    assert found["north"].gain == pytest.approx(21.0)
+    assert answer.sites.lost("fedgela") == [(-20.0, "south")]
+    assert dict(answer.sentences())["Clients."] == (
+        "With fedgela, 1 of 4 clients gains over training alone by more than chance; 1 loses: "
+        "south (−20.0)."
+    )
+    [line] = answers.of_sites([answer])
+    assert line.what.startswith("1 of 2 methods lose to training alone at some client")
+    assert line.next == "Next: keep the model of algorithm=local at these clients, or take ccvr."
+
+
+def test_without_training_alone_clients_are_compared_with_fedavg():
+    clients = [site("north", "fedavg", "0", 60.0), site("north", "fedgela", "0", 90.0)]
+    [answer] = answers.read(results(), clients)
+    assert answer.sites.over == "fedavg"
+    assert answer.sites.gains == {"fedgela": {"north": (30.0, True)}}
+    assert [*answers.of_sites([answer])] == []
+    [answer] = answers.read(results(), clients[1:])
+    assert answer.sites is None
+
+
+def test_findings_of_runs_are_collected():
+    rising = Finding("rising", "GA was still rising.", "Next: rounds=60 (now 30).")
+    own = Finding("below global", "Of one run.")
+    runs = results(load_findings=lambda: [rising, own])
+    [line] = answers.of_runs(runs)
+    assert line.what == (
+        "Accuracy was still rising in 15 of 15 runs: fedavg seed 0 (P), fedavg seed 1 (P), "
+        "fedavg seed 2 (P), fedgela seed 0 (P), fedgela seed 1 (P), fedgela seed 2 (P) and 9 more."
+    )
+    assert line.next == rising.next
+
+
+def test_summary_and_page_have_the_same_findings(tmp_path):
+    """Of any run directory: here one with a client that is far below the global model."""
+    made = make_run(tmp_path, clients=("north", "south\n"), rounds=20)
+    path = tmp_path / "clients.csv"
+    header, first, *rest = path.read_text().splitlines()
+    cells = first.split(",")
+    cells[header.split(",").index("test_samples")] = "400"
+    cells[header.split(",").index("over_global")] = "-30"
+    path.write_text("\n".join([header, ",".join(cells), *rest]) + "\n")
+    directory = Directory(tmp_path)
+    settings, history = directory.json("config.json"), directory.history()
+    recorded = summaries.find(tmp_path, settings, made, history)
+    computed = findings.of_run(settings, made, history, evidence.read(directory))
+    assert recorded == [finding._asdict() for finding in computed]
+    assert "below global" in [finding["kind"] for finding in recorded]
+    # Runs of earlier versions have none in summary.json.
+    old = evidence.findings_of(tmp_path, made)
+    new = evidence.findings_of(tmp_path, {**made, findings.KEY: recorded})
+    assert [finding._asdict() for finding in new] == recorded
+    assert old == new
+    assert evidence.findings_of(tmp_path / "nowhere", made) == []
+    assert evidence.findings_of(None, made) == []

@@ -1,0 +1,365 @@
+"""Findings on runs of known state: good ones, and bad ones of different kinds."""
+
+import dataclasses
+import math
+
+import numpy as np
+import pytest
+
+from tff_pcdd import findings
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.history import History
+from tff_pcdd.findings import Evidence
+from tff_pcdd.training.clients_table import Site
+
+SETTINGS = {"algorithm": "fedavg", "rounds": 30, "client_learning_rate": 0.01, "local_epochs": 5}
+
+
+def matrix(recalls, samples=36):
+    """A confusion matrix: wrong answers go to the other classes in turn."""
+    C = len(recalls)
+    samples = np.broadcast_to(samples, C)
+    found = np.zeros((C, C), int)
+    for label, recall in enumerate(recalls):
+        found[label, label] = round(recall * samples[label])
+        for number in range(samples[label] - found[label, label]):
+            found[label, (label + 1 + number % (C - 1)) % C] += 1
+    return found
+
+
+def one_answer(samples, answer=0, other=0):
+    """A matrix of a model that gives one answer, but for `other` samples of each class."""
+    found = np.zeros((len(samples), len(samples)), int)
+    found[:, answer] = np.array(samples) - other
+    found[:, (answer + 1) % len(samples)] += other
+    return found
+
+
+def clients(*rows):
+    """Clients, from their numbers of test samples, and accuracies before, after and globally."""
+    found = []
+    for number, (test, before, after, ga) in enumerate(rows):
+        values = {
+            "ga": ga,
+            "pa_before": before,
+            "pa": after,
+            "over_global": None if ga is None or after is None else after - ga,
+            "over_local": None,
+        }
+        found.append(Site(f"site {number}", 100, test, values))
+    return found
+
+
+@dataclasses.dataclass
+class Run:
+    """A run of known state.
+
+    Attributes:
+        curve: GA by round.
+        of_global, of_clients: confusion matrices.
+        clients: the clients.
+        losses: the training loss by round; one that falls if not given.
+        summary: further values of summary.json.
+        settings: settings other than those above.
+        lost: the last round without a usable model.
+    """
+
+    curve: list
+    of_global: np.ndarray | None = None
+    of_clients: np.ndarray | None = None
+    clients: list = dataclasses.field(default_factory=list)
+    losses: list | None = None
+    summary: dict = dataclasses.field(default_factory=dict)
+    settings: dict = dataclasses.field(default_factory=dict)
+    lost: int = 0
+
+    def found(self):
+        history = History(["round", "ga", "pa", "train_loss", "last_lost_round"])
+        losses = self.losses or [2.3 * 0.9**n for n in range(len(self.curve))]
+        for number, (ga, loss) in enumerate(zip(self.curve, losses, strict=True), 1):
+            lost = self.lost if number >= self.lost else 0
+            row = {"round": number, "ga": ga, "pa": ga, "train_loss": loss}
+            history.append({**row, "last_lost_round": lost})
+        rounds = len(self.curve)
+        settings = {**SETTINGS, "rounds": rounds, **self.settings}
+        names = [str(number) for number in range(0 if self.of_global is None else 99)]
+        if self.of_global is not None:
+            names = names[: len(self.of_global)]
+        evidence = Evidence(names, self.of_global, self.of_clients, self.clients)
+        summary = {"rounds": rounds, "diverged": False, **self.summary}
+        return list(findings.of_run(settings, summary, history, evidence))
+
+
+def learned(final, rounds=30, noise=0.0, seed=0):
+    """A curve that has reached its end by the second half."""
+    steps = final - (final - 10) * np.exp(-0.35 * np.arange(rounds))
+    return list(steps + np.random.default_rng(seed).normal(0, noise, rounds))
+
+
+TAIL = [120, 80, 50, 30, 20, 12, 8, 6, 5, 5]
+
+GOOD = {
+    "a method on digits": Run(learned(93), matrix([0.93] * 10)),
+    "noisy rounds of a part of the clients": Run(
+        learned(80, noise=1.5, seed=1), matrix([0.8] * 10), settings={"clients_per_round": 3}
+    ),
+    "few rounds": Run([12.0, 40.0, 61.0], matrix([0.6] * 10)),
+    "a perfect model": Run([95.0, *[99.5] * 29], matrix([0.995] * 10, 200)),
+    "a warm start that stays high": Run([96.0] * 10, matrix([0.96] * 10)),
+    "a long tail whose rare classes are learned": Run(
+        learned(75), matrix([0.9, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4, 0.4, 0.4], TAIL),
+        summary={"ga_many_final": 88.0, "ga_few_final": 41.0, "pa_few_final": 30.0},
+    ),
+    "a rare class that is found, below the share of the frequent one": Run(
+        learned(94), np.array([[930, 30], [20, 30]])
+    ),
+    "clients that lose a single test sample": Run(
+        learned(90),
+        matrix([0.9] * 10),
+        clients=clients((43, 88.0, 90.7, 93.0), (54, 90.0, 94.4, 96.3), (123, 95.0, 95.1, 95.9)),
+    ),
+    "a client that loses five of 40 samples, which is chance": Run(
+        learned(90), matrix([0.9] * 10), clients=clients((40, 80.0, 82.5, 95.0))
+    ),
+    "no global model": Run(
+        learned(80),
+        of_clients=np.stack([matrix([0.9, 0.8, 0.9], 10)] * 4),
+        clients=clients(*[(30, 70.0, 86.7, None)] * 4),
+    ),
+    "clients with a single class each": Run(
+        learned(85), matrix([0.85] * 10), of_clients=np.stack([matrix([1.0, 0, 0], [20, 0, 0])] * 3)
+    ),
+    "a class with too few test samples to be answered": Run(
+        learned(90), matrix([0.9, 0.95, 0.95, 0.0], [60, 60, 60, 2])
+    ),
+}  # fmt: skip
+
+BAD = {
+    # tasks.train --algorithm=fedloge --dataset=digits --partition=dirichlet --concentration=0.5
+    # --imbalance_factor=50 --rounds=8
+    "FedLoGe on digits": (
+        Run(
+            [10.0278552] * 8,
+            one_answer([36, 36, 35, 37, 36, 36, 36, 36, 35, 36]),
+            losses=[6.82, 6.62, 6.43, 6.23, 6.02, 5.78, 5.54, 5.28],
+            summary={"ga_many_final": 25.0, "ga_medium_final": 0.0, "ga_few_final": 0.0},
+            settings={"algorithm": "fedloge"},
+        ),
+        {"one answer"},
+    ),
+    "nearly one answer": (Run(learned(11), one_answer([100] * 10, 3, other=4)), {"one answer"}),
+    "guesses": (Run(learned(12), matrix([0.12] * 10)), {"chance"}),
+    "only the frequent class": (Run(learned(90), one_answer([180, 20])), {"one answer"}),
+    "classes that are never answered": (
+        Run(learned(72), np.array([[50, 0, 0], [0, 48, 0], [20, 30, 0]])),
+        {"never predicted"},
+    ),
+    "rare classes that are never correct": (
+        Run(
+            learned(60),
+            matrix([0.9, 0.9, 0.8, 0.7, 0.6, 0.5, 0.5, 0.4, 0.4, 0.2], TAIL),
+            summary={"ga_many_final": 70.1, "ga_medium_final": 3.7, "ga_few_final": 0.0},
+        ),
+        {"groups"},
+    ),
+    "nothing learned after the first round": (Run([40.2] * 10, matrix([0.4] * 10)), {"flat"}),
+    "too few rounds": (
+        Run(list(np.linspace(15, 84, 30)), matrix([0.84] * 10)),
+        {"rising"},
+    ),
+    "an unlucky last round": (
+        Run([*learned(76), 61.8], matrix([0.618] * 10)),
+        {"unstable"},
+    ),
+    "diverged": (Run([10.0] * 3, one_answer([36] * 10), summary={"diverged": True}), {"diverged"}),
+    "excluded clients": (
+        Run(
+            learned(80),
+            matrix([0.8] * 10),
+            summary={"excluded_clients": 7, "nonfinite_rounds": 3},
+        ),
+        {"excluded"},
+    ),
+    "a lost round": (Run(learned(80), matrix([0.8] * 10), lost=4), {"lost"}),
+    "a run that stopped early": (
+        Run(learned(80), matrix([0.8] * 10), settings={"rounds": 90}),
+        {"ended"},
+    ),
+    "clients for whom the global model is better": (
+        Run(
+            learned(90),
+            matrix([0.9] * 10),
+            clients=clients((120, 80.0, 80.0, 93.0), (100, 90.0, 94.0, 90.0)),
+        ),
+        {"below global"},
+    ),
+    "clients whose local steps do harm": (
+        Run(learned(90), matrix([0.9] * 10), clients=clients((80, 90.0, 60.0, 62.0))),
+        {"below before"},
+    ),
+    "personal models at chance": (
+        Run(
+            learned(80),
+            of_clients=np.stack([one_answer([20, 20])] * 5),
+            clients=clients(*[(40, 50.0, 50.0, None)] * 5),
+        ),
+        {"personal chance"},
+    ),
+    "clients without test samples": (
+        Run(
+            learned(80), matrix([0.8] * 10), clients=clients((0, None, None, None), (50, 1, 90, 1))
+        ),
+        {"no test samples"},
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", GOOD)
+def test_nothing_is_found_in_a_good_run(name):
+    assert [finding.line for finding in GOOD[name].found()] == []
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_what_is_wrong_with_a_bad_run_is_found(name):
+    run, kinds = BAD[name]
+    found = run.found()
+    assert {finding.kind for finding in found} == kinds
+    for finding in found:
+        assert "\n" not in finding.line
+        assert finding.what.endswith(".")
+        # Early stopping is a choice of the user's; all others name a setting, or what to do.
+        assert finding.next.startswith("Next: ") or finding.kind == "ended"
+
+
+def test_the_run_that_learned_nothing_is_described():
+    [finding] = BAD["FedLoGe on digits"][0].found()
+    assert finding.line == (
+        "The global model answers '0' for 359 of 359 test samples: GA is 10.0 % in each of 8 "
+        "evaluated rounds, and 10.0 % of the test samples are of that class. Next: "
+        "client_learning_rate=0.03 (now 0.01); if that is not enough, rounds=16 (now 8)."
+    )
+
+
+def test_a_loss_that_grows_asks_for_smaller_steps():
+    run = Run([10.0] * 8, one_answer([36] * 10), losses=[2.0 + 0.1 * n for n in range(8)])
+    [finding] = run.found()
+    assert "client_learning_rate=0.003 (now 0.01)" in finding.next
+
+
+def test_advice_for_missing_classes_depends_on_the_tail():
+    run, _ = BAD["classes that are never answered"]
+    assert run.found()[0].next.startswith("Next: rounds=60 (now 30); if that")
+    tail = dataclasses.replace(run, settings={"imbalance_factor": 50.0})
+    assert tail.found()[0].next == "Next: client_weighting=uniform, or algorithm=ccvr."
+    uniform = {"imbalance_factor": 50.0, "client_weighting": "uniform"}
+    [finding] = dataclasses.replace(run, settings=uniform).found()
+    assert finding.next.startswith("Next: algorithm=ccvr")
+
+
+def test_advice_without_a_known_setting():
+    run = Run([10.0] * 8, one_answer([36] * 10))
+    run.settings = {"client_learning_rate": "?", "rounds": 8}
+    [finding] = run.found()
+    assert "another client_learning_rate" in finding.next
+
+
+@pytest.mark.parametrize(
+    ("own", "other", "samples", "expected"),
+    [
+        (98.0, 100.0, 50, False),  # One sample.
+        (96.0, 100.0, 50, False),  # Two samples: by chance.
+        (80.0, 100.0, 50, True),
+        (80.0, 93.0, 120, True),
+        (None, 50.0, 10, False),
+        (50.0, 60.0, 0, False),
+    ],
+)
+def test_differences_at_a_client(own, other, samples, expected):
+    assert findings.counts(own, other, samples) is expected
+    assert findings.counts(other, own, samples) is expected
+
+
+# Grids of sweeps.
+
+
+def edge(values, chosen, name="client_learning_rate", config=None):
+    scores = {f"{name}={value}": float(value == chosen) for value in values}
+    return [*findings.of_grid(scores, f"{name}={chosen}", config)]
+
+
+@pytest.mark.parametrize(
+    ("values", "chosen", "further"),
+    [
+        (("0.01", "0.03", "0.1"), "0.1", "0.3"),
+        (("0.01", "0.03", "0.1"), "0.01", "0.003"),
+        (("10", "1", "3"), "10", "33"),
+        (("0", "1", "2"), "2", "3"),
+        (("1", "2", "4"), "1", "0.5"),
+    ],
+)
+def test_a_value_at_the_edge_of_the_grid(values, chosen, further):
+    [finding] = edge(values, chosen)
+    assert finding.next == f"Next: try client_learning_rate={further} too."
+    assert f"client_learning_rate={chosen} is the" in finding.what
+
+
+@pytest.mark.parametrize(
+    ("values", "chosen"),
+    [
+        (("0.01", "0.03", "0.1"), "0.03"),
+        (("0", "1"), "0"),  # Nothing is below 0.
+        (("0.1",), "0.1"),
+        (("adam", "sgd"), "sgd"),
+    ],
+)
+def test_values_that_are_not_at_an_edge(values, chosen):
+    assert edge(values, chosen) == []
+
+
+def test_a_grid_is_not_extended_by_values_that_are_refused():
+    config = ExperimentConfig.from_settings(straggler_share=0.5)
+    [finding] = edge(("0.8", "1"), "1", "straggler_share")
+    assert finding.next == "Next: try straggler_share=1.2 too."
+    assert edge(("0.8", "1"), "1", "straggler_share", config) == []
+    # Whole numbers have no next value between 0 and 1.
+    assert edge(("1", "2"), "1", "local_epochs", config) == []
+    assert len(edge(("1", "2"), "2", "local_epochs", config)) == 1
+
+
+def test_equal_points_say_nothing_about_an_edge():
+    scores = {"a=1": 70.0, "a=2": 70.0, "a=3": 60.0}
+    assert [*findings.of_grid(scores, "a=1")] == []
+    assert [*findings.of_grid({**scores, "a=2": None}, "a=1")] != []
+
+
+def test_methods_that_share_an_edge_share_a_line():
+    found = {method: edge(("0.1", "0.3"), "0.3") for method in ("fedavg", "fedgela")}
+    [finding] = findings.merged({**found, "moon": []})
+    assert finding.what.startswith("fedavg, fedgela: the chosen client_learning_rate=0.3 is the")
+
+
+def test_what_is_recorded_is_read_again():
+    found = BAD["too few rounds"][0].found()
+    summary = {findings.KEY: [finding._asdict() for finding in found]}
+    assert findings.recorded(summary) == found
+    assert findings.recorded({}) == []
+    assert findings.recorded({findings.KEY: "text"}) == []
+    [odd] = findings.recorded({findings.KEY: ["text", {"what": "a\nb"}]})
+    assert odd == ("", "a\\nb", "")
+
+
+def test_lines_fit_a_terminal():
+    printed = findings.printed(BAD["FedLoGe on digits"][0].found())
+    assert max(map(len, printed.splitlines())) <= 80
+    assert " ".join(printed.split()).startswith("- The global model answers '0' for 359 of 359")
+
+
+def test_chance_is_that_of_the_largest_class():
+    """The bound is its share and two standard errors; NumPy's binomials stay below it."""
+    samples = np.array([60, 40, 20])
+    share = samples.max() / samples.sum()
+    error = math.sqrt(share * (1 - share) / samples.sum())
+    right = matrix([share + 2 * error + 0.02] * 3, samples)
+    assert Run(learned(50), right).found() == []
+    below = matrix([0.33] * 3, samples)
+    assert [finding.kind for finding in Run(learned(33), below).found()] == ["chance"]

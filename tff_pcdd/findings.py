@@ -1,0 +1,652 @@
+"""Findings: what a reader should know before believing a run's numbers, and what to do next.
+
+Each rule reads what a run has measured, and yields a sentence with a setting to change. The rules
+and their thresholds are declared here, once. A run writes its findings into summary.json, programs
+print them, and pages show them; pages compute them again, so runs of earlier versions have them
+too. Comparisons collect the findings of their runs (`tff_pcdd.results.answers`).
+
+    finding = next(of_run(settings, summary, history, evidence))
+    print(finding.line)
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence, Set
+from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
+
+import numpy as np
+
+from tff_pcdd import measures, tables, text
+from tff_pcdd.errors import SettingError, shown
+from tff_pcdd.evaluation import accuracy_interval
+from tff_pcdd.experiment.history import History
+from tff_pcdd.experiment.nonfinite import is_lost
+
+if TYPE_CHECKING:
+    from tff_pcdd.experiment.config import ExperimentConfig
+
+# How many standard errors above chance a model has to be, and its curve has to rise.
+ERRORS = 2.0
+# From this share of all predictions on, a model gives the same answer.
+ONE_ANSWER = 0.95
+# Fewer test samples of a class, or of a client's difference, say nothing.
+LEAST_CLASS_SAMPLES, LEAST_LOST_SAMPLES = 5, 2
+# Curves with fewer points are not judged. Their last fifth is compared with the fifth before.
+LEAST_POINTS, WINDOW = 5, 0.2
+# In percentage points: a gain of the last fifth that means that training was stopped too early; a
+# difference of all points that is none; an accuracy from which a flat curve has no room to rise;
+# and a distance from the best round that makes the last one unlucky.
+RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
+# An accuracy of a group of classes that is none, in percent.
+NOTHING = 0.0
+
+# The key of the findings in summary.json.
+KEY = "findings"
+
+
+class Finding(NamedTuple):
+    """What is wrong, and what to do about it.
+
+    Attributes:
+        kind: the rule, such as "chance".
+        what: one sentence.
+        next: what to do next, with a setting and its value; empty if nothing can be changed.
+    """
+
+    kind: str
+    what: str
+    next: str = ""
+
+    @property
+    def line(self) -> str:
+        """Both sentences, as programs print them and pages show them."""
+        return f"{self.what} {self.next}".rstrip()
+
+
+def recorded(summary: Mapping[str, Any]) -> list[Finding]:
+    """The findings in summary.json; none in that of an earlier version, or in what is no list."""
+    found = summary.get(KEY)
+    return [
+        Finding(*(shown(each.get(name, "")) for name in Finding._fields))
+        for each in (found if isinstance(found, list) else ())
+        if isinstance(each, dict)
+    ]
+
+
+def printed(found: Iterable[Finding]) -> str:
+    """Findings as a list for a terminal."""
+    return "\n".join(tables.wrapped(f"- {finding.line}", "  ") for finding in found)
+
+
+class Client(Protocol):
+    """A client of a run, as in clients.csv; see `tff_pcdd.results.by_client.Site`."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def train(self) -> int: ...
+    @property
+    def test(self) -> int: ...
+    @property
+    def values(self) -> Mapping[str, float | None]: ...
+
+
+@dataclasses.dataclass(frozen=True)
+class Evidence:
+    """What the models of a run have answered.
+
+    Attributes:
+        classes: the names of the C classes, as they are shown.
+        of_global: confusion matrix of the global model on the test set, [C, C]; None without one.
+        of_clients: those of the personal models, [K, C, C]; None if unknown.
+        clients: the clients; empty if unknown.
+    """
+
+    classes: Sequence[str] = ()
+    of_global: np.ndarray | None = None
+    of_clients: np.ndarray | None = None
+    clients: Sequence[Client] = ()
+
+    @property
+    def lacks_global_model(self) -> bool:
+        """Whether the method has no global model, so that GA is not that of a model."""
+        return bool(self.clients) and all(each.values["ga"] is None for each in self.clients)
+
+
+def of_run(
+    settings: Mapping[str, Any],
+    summary: Mapping[str, Any],
+    history: History,
+    evidence: Evidence,
+) -> Iterator[Finding]:
+    """The findings of a finished run, the most important first.
+
+    Args:
+        settings: its flat settings.
+        summary: its numbers, as in summary.json.
+        history: its measurements by round.
+        evidence: what its models answer.
+    """
+    advice = _Advice(settings, history)
+    if summary.get("diverged"):
+        yield Finding(
+            "diverged",
+            "The run has diverged: values were NaN, infinite or far too large. Its results are not "
+            "usable.",
+            advice.smaller_rate(10),
+        )
+    elif summary.get("rounds") != settings.get("rounds"):
+        yield Finding(
+            "ended",
+            f"The run ended after round {summary.get('rounds')} of {settings.get('rounds')}.",
+            advice.patience(),
+        )
+    excluded = summary.get("excluded_clients")
+    if isinstance(excluded, int) and excluded:
+        rounds = summary.get("nonfinite_rounds")
+        yield Finding(
+            "excluded",
+            "Clients were excluded from a round because what they computed was NaN or infinite: "
+            f"{text.plural(excluded, 'time')}, in "
+            f"{text.plural(rounds if isinstance(rounds, int) else 0, 'round')}.",
+            advice.smaller_rate(),
+        )
+    if lost := [f"{row['round']}" for row in history if is_lost(row)]:
+        what = f"These rounds gave no usable model: {text.listed(lost, 12)}."
+        yield Finding("lost", what, advice.smaller_rate())
+    if not summary.get("diverged"):
+        poor = [*_at_chance(evidence, history, advice)]
+        yield from poor
+        kinds = {finding.kind for finding in poor}
+        yield from _never_predicted(evidence, advice, kinds)
+        yield from _groups(summary, advice, kinds)
+        yield from _shape(evidence, history, advice, kinds)
+        yield from of_clients(evidence.clients, advice)
+
+
+class _Advice:
+    """What to change, with the values that a run had.
+
+    Args:
+        settings: its flat settings.
+        history: its measurements.
+    """
+
+    def __init__(self, settings: Mapping[str, Any], history: History):
+        self._settings = settings
+        losses = [value for _, value in history.points("train_loss")]
+        # Larger steps would make a loss that grows worse.
+        self._too_fast = len(losses) > 1 and losses[-1] > losses[0]
+
+    def _number(self, name: str) -> float | None:
+        value = self._settings.get(name)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return value if 0 < value < math.inf else None
+
+    def _rate(self, factor: float) -> str:
+        rate = self._number("client_learning_rate")
+        if rate is None:
+            return f"another client_learning_rate, {factor:.2g} times as large"
+        return f"client_learning_rate={factor * rate:.1g} (now {rate:g})"
+
+    def smaller_rate(self, by: float = 3) -> str:
+        """A smaller learning rate."""
+        return f"Next: {self._rate(1 / by)}."
+
+    def learn_more(self) -> str:
+        """What makes models learn that have not learned enough."""
+        if self._too_fast:
+            return f"Next: {self._rate(1 / 3)}; the training loss has grown."
+        return f"Next: {self._rate(3)}; if that is not enough, {self._rounds()}."
+
+    def more_rounds(self) -> str:
+        """A longer run."""
+        return f"Next: {self._rounds()}."
+
+    def _rounds(self) -> str:
+        rounds = self._number("rounds")
+        return "more rounds" if rounds is None else f"rounds={2 * rounds:g} (now {rounds:g})"
+
+    def steadier(self) -> str:
+        """What makes rounds more alike."""
+        cohort = self._number("clients_per_round")
+        if cohort is not None:
+            return (
+                f"Next: clients_per_round={2 * cohort:g} (now {cohort:g}), or {self._rate(1 / 3)}."
+            )
+        return self.smaller_rate()
+
+    def missing_classes(self) -> str:
+        """What helps classes that are not learned."""
+        if self._number("imbalance_factor") is not None:
+            return self.rare_classes()
+        return f"Next: {self._rounds()}; if that is not enough, {self._rate(3)}."
+
+    def rare_classes(self) -> str:
+        """What helps classes with few samples."""
+        weighting = self._settings.get("client_weighting")
+        if weighting == "uniform" or self._settings.get("algorithm") not in (None, "fedavg"):
+            return "Next: algorithm=ccvr, which retrains the head for all classes alike."
+        return "Next: client_weighting=uniform, or algorithm=ccvr."
+
+    def fewer_epochs(self, instead: str = "") -> str:
+        """Less local training, or something instead of it."""
+        epochs = self._number("local_epochs")
+        if epochs is None or epochs < 2:
+            less = self._rate(1 / 3)
+        else:
+            less = f"local_epochs={epochs // 2:g} (now {epochs:g})"
+        return f"Next: {instead}{less}."
+
+    def patience(self) -> str:
+        patience = self._number("early_stopping_patience")
+        if patience is None:
+            return ""
+        return (
+            f"Next: early_stopping_patience={2 * patience:g} (now {patience:g}) for a longer run."
+        )
+
+    def samples(self) -> str:
+        """What gives every client samples."""
+        clients = self._number("num_clients")
+        if self._settings.get("partition") in (None, "natural") or clients is None or clients < 2:
+            return "Next: leave them out of the data, or give them samples."
+        return f"Next: num_clients={clients // 2:g} (now {clients:g})."
+
+
+def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterator[Finding]:
+    """Models that are no better than always giving the same answer."""
+    matrix = evidence.of_global
+    if matrix is not None and matrix.sum():
+        answers = matrix.sum(axis=0)
+        total = matrix.sum()
+        label = int(answers.argmax())
+        chance = _Chance.of([matrix])
+        accuracy = 100 * matrix.trace() / total
+        ga = [value for _, value in history.points("ga")]
+        always = len(ga) >= LEAST_POINTS and max(ga) - min(ga) == 0
+        when = f" in each of {len(ga)} evaluated rounds" if always else ""
+        share = matrix[label].sum() / total
+        if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - chance.error / 100:
+            yield Finding(
+                "one answer",
+                f"The global model answers {evidence.classes[label]!r} for "
+                f"{int(answers[label]):,} of {int(total):,} test samples: GA is "
+                f"{accuracy:.1f} %{when}, and {100 * share:.1f} % of the test samples are of that "
+                "class.",
+                advice.learn_more(),
+            )
+        elif not chance.exceeded(accuracy, _recall(matrix)):
+            yield Finding(
+                "chance",
+                "The global model is no better than always giving the same answer: GA is "
+                f"{accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of the "
+                f"test samples (± {ERRORS * chance.error:.1f} by chance).",
+                advice.learn_more(),
+            )
+    if evidence.of_clients is not None:
+        tested = [own for own in evidence.of_clients if own.sum()]
+        if tested:
+            chance = _Chance.of(tested)
+            accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
+            balanced = float(np.mean([_recall(own) for own in tested]))
+            if not chance.exceeded(accuracy, balanced):
+                yield Finding(
+                    "personal chance",
+                    "The personal models are no better than always answering the client's largest "
+                    f"class: PA is {accuracy:.1f} %, and that class has {chance.share:.1f} % of a "
+                    f"client's test samples (± {ERRORS * chance.error:.1f} by chance).",
+                    advice.learn_more(),
+                )
+
+
+def learned(evidence: Evidence) -> str:
+    """How far the global model is above chance, in one sentence; empty if that is unknown."""
+    matrix = evidence.of_global
+    if matrix is None or not matrix.sum():
+        return ""
+    chance, accuracy = _Chance.of([matrix]), 100 * matrix.trace() / matrix.sum()
+    if not chance.exceeded(accuracy, _recall(matrix)):
+        return ""
+    return (
+        f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same answer "
+        f"would reach {chance.share:.1f} %."
+    )
+
+
+class _Chance(NamedTuple):
+    """What models reach that always give the same answer, in percent, averaged over models.
+
+    Attributes:
+        share, error: the share of the largest class, and its standard error.
+        balanced, balanced_error: the same of the mean recall over classes.
+    """
+
+    share: float
+    error: float
+    balanced: float
+    balanced_error: float
+
+    @classmethod
+    def of(cls, matrices: Sequence[np.ndarray]) -> _Chance:
+        shares, variances, recalls, recall_variances = [], [], [], []
+        for matrix in matrices:
+            samples = matrix.sum(axis=1)
+            held = samples[samples > 0]
+            share, recall = held.max() / held.sum(), 1 / len(held)
+            shares.append(share)
+            variances.append(share * (1 - share) / held.sum())
+            recalls.append(recall)
+            recall_variances.append(np.sum(recall * (1 - recall) / held) * recall**2)
+        number = len(matrices)
+        return cls(
+            100 * float(np.mean(shares)),
+            100 * math.sqrt(sum(variances)) / number,
+            100 * float(np.mean(recalls)),
+            100 * math.sqrt(sum(recall_variances)) / number,
+        )
+
+    def exceeded(self, accuracy: float, balanced: float) -> bool:
+        """Whether a model is better, or no model could be seen to be."""
+        limits = self.share + ERRORS * self.error, self.balanced + ERRORS * self.balanced_error
+        # One of them suffices: where one class is nearly all, only the mean recall can tell.
+        return any(
+            value > limit for value, limit in zip((accuracy, balanced), limits, strict=True)
+        ) or all(limit >= 100 for limit in limits)
+
+
+def _recall(matrix: np.ndarray) -> float:
+    """The mean recall over the classes with samples, in percent."""
+    samples = matrix.sum(axis=1)
+    held = samples > 0
+    return float(100 * np.mean(matrix.diagonal()[held] / samples[held]))
+
+
+def _never_predicted(evidence: Evidence, advice: _Advice, kinds: Set[str]) -> Iterator[Finding]:
+    """Classes that the global model never answers, although it is asked about them."""
+    if evidence.of_global is None or kinds & {"one answer", "chance"}:
+        return
+    tested = evidence.of_global.sum(axis=1) >= LEAST_CLASS_SAMPLES
+    missing = np.flatnonzero(tested & (evidence.of_global.sum(axis=0) == 0))
+    if len(missing):
+        names = text.listed([evidence.classes[int(index)] for index in missing])
+        yield Finding(
+            "never predicted",
+            f"The global model never answers {len(missing)} of "
+            f"{text.plural(len(evidence.classes), 'class')}: {names}.",
+            advice.missing_classes(),
+        )
+
+
+def _groups(summary: Mapping[str, Any], advice: _Advice, kinds: Set[str]) -> Iterator[Finding]:
+    """Groups of classes of which nothing is classified correctly."""
+    if kinds & {"one answer", "chance"}:
+        return
+    found = []
+    for part in measures.PARTS:
+        zero = [
+            measures.heading(name)
+            for name in ("ga", "pa")
+            if _is_nothing(summary.get(measures.of(f"{name}_{part}").final))
+        ]
+        if zero:
+            found.append(f"the {part} classes ({' and '.join(zero)})")
+    if found:
+        yield Finding(
+            "groups",
+            f"Nothing is classified correctly of {' and of '.join(found)}, grouped by their number "
+            "of training samples.",
+            advice.rare_classes(),
+        )
+
+
+def _is_nothing(value: Any) -> bool:
+    return isinstance(value, int | float) and value <= NOTHING
+
+
+def _shape(
+    evidence: Evidence, history: History, advice: _Advice, kinds: Set[str]
+) -> Iterator[Finding]:
+    """Curves that do not rise, still rise, or end far below their best round."""
+    column = "pa" if evidence.lacks_global_model else "ga"
+    heading = measures.of(column).heading
+    usable = [row for row in history if not is_lost(row) and row.get(column) is not None]
+    curve = [row[column] for row in usable]
+    if len(curve) < LEAST_POINTS:
+        return
+    last, best = curve[-1], max(curve)
+    width = max(2, round(WINDOW * len(curve)))
+    late, before = np.array(curve[-width:]), np.array(curve[-2 * width : -width])
+    gain = late.mean() - before.mean()
+    error = math.sqrt((late.var() + before.var()) / width)
+    if best - min(curve) <= FLAT:
+        # What the first round has learned may be all there is to learn.
+        if last < HIGH and not kinds & {"one answer", "chance"}:
+            yield Finding(
+                "flat",
+                f"{heading} has not changed since round {usable[0]['round']}: all values are "
+                f"between {min(curve):.1f} and {best:.1f} %.",
+                advice.learn_more(),
+            )
+    elif best - last > DROP and best - last > ERRORS * _test_error(evidence, best):
+        number = usable[int(np.argmax(curve))]["round"]
+        yield Finding(
+            "unstable",
+            f"{heading} is {last:.1f} % after the last round, and was {best:.1f} % after round "
+            f"{number}: training is unstable.",
+            advice.steadier(),
+        )
+    elif gain > RISE and gain > ERRORS * error:
+        yield Finding(
+            "rising",
+            f"{heading} was still rising: {gain:+.1f} points in the last {width} of "
+            f"{len(curve)} evaluations.",
+            advice.more_rounds(),
+        )
+
+
+def _test_error(evidence: Evidence, accuracy: float) -> float:
+    """The standard error of the difference of two accuracies on the test set, in points."""
+    if evidence.of_global is None or not evidence.of_global.sum():
+        return 0.0
+    share = accuracy / 100
+    return 100 * math.sqrt(2 * share * (1 - share) / evidence.of_global.sum())
+
+
+# Clients. A difference counts if it is that of at least two test samples, and outside the interval
+# that the number of test samples allows.
+
+
+def counts(own: float | None, other: float | None, samples: int) -> bool:
+    """Whether two accuracies on the same test samples of a client differ by more than chance.
+
+    Args:
+        own, other: accuracies in percent; None where not defined.
+        samples: number of test samples.
+
+    Example:
+        >>> counts(50.0, 75.0, 4), counts(50.0, 75.0, 100)
+        (False, True)
+    """
+    if own is None or other is None or not samples:
+        return False
+    if abs(own - other) * samples / 100 < LEAST_LOST_SAMPLES - 0.5:
+        return False
+    low, high = accuracy_interval(own, other, samples)
+    return low > 0 or high < 0
+
+
+def loses(gain: float | None, own: float | None, samples: int) -> bool:
+    """Whether a gain over another model, in points, is a loss by more than chance.
+
+    Args:
+        gain: the own accuracy minus the other one.
+        own: the own accuracy in percent.
+        samples: number of test samples.
+    """
+    if gain is None or own is None or gain >= 0:
+        return False
+    return counts(own, min(100.0, own - gain), samples)
+
+
+def of_clients(clients: Sequence[Client], advice: _Advice | None = None) -> Iterator[Finding]:
+    """Clients that are worse off, and clients that cannot be judged.
+
+    Args:
+        clients: the clients of a run.
+        advice: what to change; by default nothing is named.
+    """
+    advice = advice or _Advice({}, History(["round"]))
+    for kind, column, what, instead in (
+        (
+            "below global",
+            "over_global",
+            "worse than the global model",
+            "the global model there, or ",
+        ),
+        ("below local", "over_local", "worse than training alone", "algorithm=local there, or "),
+        ("below before", "over_before", "worse than before its local steps", ""),
+    ):
+        lost = [
+            (gain, each.name)
+            for each in clients
+            if (gain := _gain(each, column)) is not None
+            and loses(gain, each.values["pa"], each.test)
+        ]
+        if lost:
+            yield Finding(
+                kind,
+                f"The personal model is {what} at {len(lost)} of "
+                f"{text.plural(len(clients), 'client')}, by more than chance (difference in "
+                f"points): {listed_losses(lost)}.",
+                advice.fewer_epochs(instead),
+            )
+    for kind, noun in (("train", "training"), ("test", "test")):
+        without = [label(each.name) for each in clients if not getattr(each, kind)]
+        if without:
+            number = text.plural(len(without), "client")
+            yield Finding(
+                f"no {noun} samples",
+                f"{number} without {noun} samples: {text.listed(without)}.",
+                advice.samples(),
+            )
+
+
+def _gain(client: Client, column: str) -> float | None:
+    if column != "over_before":
+        return client.values[column]
+    after, before = client.values["pa"], client.values["pa_before"]
+    return None if after is None or before is None else after - before
+
+
+def listed_losses(lost: Iterable[tuple[float, str]]) -> str:
+    """Clients with their losses in points, the largest first."""
+    return text.listed([f"{label(name)} ({text.signed(gain)})" for gain, name in sorted(lost)])
+
+
+def label(name: str) -> str:
+    """The name of a client; a bare number would be taken for a value."""
+    return f"client {name}" if name.isdecimal() else name
+
+
+# Grids of sweeps.
+
+
+def of_grid(
+    scores: Mapping[str, float | None],
+    chosen: str,
+    config: ExperimentConfig | None = None,
+) -> Iterator[Finding]:
+    """Chosen values at the edge of a grid.
+
+    Args:
+        scores: the accuracy by which points are compared, by their settings, such as "a=1,b=2";
+            None for points that were not measured.
+        chosen: the settings of the chosen point.
+        config: the settings of a run; values that it refuses do not extend the grid.
+
+    Example:
+        >>> [found] = of_grid({"local_epochs=1": 50.0, "local_epochs=2": 60.0}, "local_epochs=2")
+        >>> found.next
+        'Next: try local_epochs=4 too.'
+    """
+    if not chosen or list(scores.values()).count(scores.get(chosen)) != 1:
+        # Of equal points the first was chosen, which says nothing about the edge.
+        return
+    tried: dict[str, list[str]] = {}
+    for point in scores:
+        for name, value in read_point(point).items():
+            tried.setdefault(name, []).append(value)
+    for name, value in read_point(chosen).items():
+        values, own = _numbers(tried[name]), _numbers([value])
+        if not own or not values or len(values) < 2 or own[0] not in (values[0], values[-1]):
+            continue
+        is_least = own[0] == values[0]
+        further = _beyond(values[::-1] if is_least else values)
+        if further is None or not _allows(config, name, further):
+            continue
+        yield Finding(
+            "edge",
+            f"The chosen {name}={value} is the {'smallest' if is_least else 'largest'} value "
+            "of the grid, so the best may lie outside.",
+            f"Next: try {name}={further:g} too.",
+        )
+
+
+def merged(by_method: Mapping[str, Iterable[Finding]]) -> list[Finding]:
+    """Findings that several methods share, in one line with their names."""
+    methods: dict[Finding, list[str]] = {}
+    for method, found in by_method.items():
+        for each in found:
+            methods.setdefault(each, []).append(method)
+    return [
+        each._replace(what=f"{text.listed(names, 8)}: {each.what[0].lower()}{each.what[1:]}")
+        for each, names in methods.items()
+    ]
+
+
+def read_point(point: str) -> dict[str, str]:
+    """The settings of a point of a grid, from its name.
+
+    Example:
+        >>> read_point("client_learning_rate=0.1,local_epochs=2")
+        {'client_learning_rate': '0.1', 'local_epochs': '2'}
+    """
+    pairs = (part.partition("=") for part in point.split(",") if "=" in part)
+    return {name: value for name, _, value in pairs}
+
+
+def _allows(config: ExperimentConfig | None, name: str, value: float) -> bool:
+    """Whether a setting can have a value."""
+    if config is None:
+        return True
+    try:
+        config.with_settings(**{name: value})
+    except SettingError:
+        return False
+    return True
+
+
+def _numbers(texts: Sequence[str]) -> list[float] | None:
+    """The different values in ascending order; None if one of them is no finite number."""
+    try:
+        found = sorted({float(each) for each in texts})
+    except ValueError:
+        return None
+    return found if all(map(math.isfinite, found)) else None
+
+
+def _beyond(values: Sequence[float]) -> float | None:
+    """The next value of a sequence, as its last two go on; None if it ends at 0."""
+    last, before = values[-1], values[-2]
+    if last == 0:
+        return None
+    # Values of a grid differ by factors as a rule, unless there is a 0 among them.
+    further = last * last / before if min(values) > 0 else 2 * last - before
+    if all(value == int(value) for value in values) and further >= 1:
+        return int(further)
+    rounded = float(f"{further:.1g}")
+    return rounded if rounded not in values else float(f"{further:.2g}")

@@ -1,0 +1,348 @@
+"""What the report of a sweep shows: over settings of one method, or over methods."""
+
+from __future__ import annotations
+
+import dataclasses
+import statistics
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from tff_pcdd import findings, measures, tables, text
+from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.findings import Finding
+from tff_pcdd.report import settings_table, shades
+from tff_pcdd.report.site_table import Column, Row, Table
+from tff_pcdd.results.gains import gain
+from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.studies.method_sweep import BEST, COMPARISON
+from tff_pcdd.studies.study import FAILURES
+from tff_pcdd.studies.sweeps import FLAGS
+from tff_pcdd.text import name_of
+from tff_pcdd.training.file_names import CONFIG, REPORT, SWEEP_TABLE
+
+
+@dataclasses.dataclass(frozen=True)
+class Point:
+    """A point of a grid.
+
+    Attributes:
+        name: its settings, such as "a=1,b=2".
+        scores: the accuracy on held-out samples by seed, or a single one; empty if not measured.
+        cells: further columns of the table.
+        chosen: whether it was chosen.
+    """
+
+    name: str
+    scores: Mapping[str, float]
+    cells: Sequence[tuple[str, float | None]]
+    chosen: bool = False
+
+    @property
+    def score(self) -> float | None:
+        """The mean over seeds."""
+        return statistics.fmean(self.scores.values()) if self.scores else None
+
+
+@dataclasses.dataclass(frozen=True)
+class Heat:
+    """The scores of a grid of two settings.
+
+    Attributes:
+        rows, columns: the names of the two settings.
+        headings: the values of the second one.
+        lines: for each value of the first one the cells: text, class of the color, whether chosen.
+    """
+
+    rows: str
+    columns: str
+    headings: Sequence[str]
+    lines: Sequence[tuple[str, Sequence[tuple[str, str, bool]]]]
+
+
+def content(directory: Directory) -> dict[str, Any]:
+    """The values of the template sweep.html.
+
+    Raises:
+        SettingError: the directory holds no sweep.
+        DamagedFileError: sweep.csv is damaged.
+    """
+    try:
+        header, rows = directory.table(SWEEP_TABLE)
+    except FileNotFoundError:
+        reason = f"holds no sweep: there is no {SWEEP_TABLE}"
+        raise SettingError("sweep_dir", directory.path, reason) from None
+    cells = [dict(zip(header, row, strict=True)) for row in rows]
+    try:
+        read = _methods if "chosen" in header else _settings
+        values = read(directory, cells)
+    except (KeyError, ValueError) as error:
+        reason = f"there is no column {error}" if isinstance(error, KeyError) else str(error)
+        raise DamagedFileError(f"{directory.path / SWEEP_TABLE} is damaged ({reason})") from None
+    if (directory.path / FAILURES).exists():
+        what = f"Some runs have failed; their errors are in {FAILURES}."
+        values["findings"].insert(
+            0, Finding("failed", what, "Next: the same command tries them again.")
+        )
+    values["findings"] += [Finding("damaged", line) for line in directory.damaged()]
+    return values
+
+
+def _config(directory: Directory, pattern: str) -> ExperimentConfig | None:
+    """The settings of one of the runs."""
+    for folder in directory.folders(pattern):
+        name = (folder / CONFIG).relative_to(directory.path).as_posix()
+        settings = directory.attempt(name, directory.json, name)
+        if settings is not None:
+            return settings_table.configuration(settings)
+    return None
+
+
+def _title(what: str, config: ExperimentConfig | None) -> str:
+    return f"Sweep of {what}" + (f" on {config.data.describe()}" if config else "")
+
+
+# Settings of one method.
+
+
+def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    config = _config(directory, f"*/seed_*/{CONFIG}")
+    flags = directory.attempt(FLAGS, directory.text, FLAGS) or ""
+    by_point: dict[str, list[Mapping[str, str]]] = {}
+    for row in cells:
+        by_point.setdefault(row["settings"], []).append(row)
+    chosen = _chosen(flags, by_point)
+    criterion = _criterion(by_point, chosen)
+    measure = measures.of(criterion)
+    points = []
+    for name, own in by_point.items():
+        usable = [row for row in own if row.get("diverged") != "True"]
+
+        def values(key: str, usable: Sequence[Mapping[str, str]] = usable) -> list[float]:
+            found = [number(row.get(key, "")) for row in usable]
+            return [value for value in found if value is not None]
+
+        scores = {
+            row.get("seed", ""): value
+            for row in usable
+            if (value := number(row.get(measure.best, ""))) is not None
+        }
+        beside = []
+        for key in (
+            measure.best_round,
+            f"ga_at_{measure.best_round}",
+            f"pa_at_{measure.best_round}",
+        ):
+            found = values(key)
+            digits = 0 if key == measure.best_round else 1
+            beside.append((tables.spread(found, digits), _mean(found)))
+        beside.append((tables.count(len(scores), len(own), len(own) - len(usable)), len(scores)))
+        points.append(Point(name, scores, beside, name == chosen))
+    points.sort(key=_worst_last)
+    methods = [*dict.fromkeys(row.get("algorithm", "?") for row in cells)]
+    tried = {name for point in by_point for name in findings.read_point(point)}
+    columns = [
+        Column("VA", f"{measure.meaning}, in the best round of each run"),
+        Column("best round", "the round with the highest VA"),
+        Column("GA there", "GA in that round; nothing is chosen by it"),
+        Column("PA there", "PA in that round; nothing is chosen by it"),
+        Column("seeds", "finished runs that did not diverge"),
+    ]
+    complete = {point.name: point.score for point in points}
+    return {
+        "title": _title(
+            text.listed([name_of(name) for name in [*methods, *sorted(tried)]]), config
+        ),
+        "sentence": f"{text.plural(len(points), 'point')} of a grid of "
+        f"{text.listed([name_of(name) for name in sorted(tried)])}, "
+        f"{text.plural(len(cells), 'finished run')}. The best point has the highest accuracy on "
+        "samples that clients held out; no test data had a part in the choice.",
+        "answers": _answers(points),
+        "findings": [*findings.of_grid(complete, chosen, config)],
+        "table": Table(columns, [_row(point) for point in points]),
+        "heat": _heat(points),
+        "flags": [(FLAGS, flags)] if flags else [],
+        "link": "",
+        "all_points": None,
+        "first": "settings",
+        "problems": directory.problems,
+    }
+
+
+def _mean(values: Sequence[float]) -> float | None:
+    return statistics.fmean(values) if values else None
+
+
+def _worst_last(point: Point) -> tuple[bool, bool, float]:
+    return not point.chosen, point.score is None, -(point.score or 0.0)
+
+
+def _chosen(flags: str, points: Mapping[str, Any]) -> str:
+    """The point that a flagfile names; empty for none."""
+    lines = [line.removeprefix("--") for line in flags.splitlines() if line.startswith("--")]
+    given = findings.read_point(",".join(line for line in lines if "," not in line))
+    return next(
+        (
+            name
+            for name in points
+            if (own := findings.read_point(name)) and own.items() <= given.items()
+        ),
+        "",
+    )
+
+
+def _criterion(points: Mapping[str, Sequence[Mapping[str, str]]], chosen: str) -> str:
+    """The accuracy by which the chosen point is the best; sweep.csv has all of them."""
+
+    def score(name: str, criterion: str) -> float:
+        found = [number(row.get(measures.of(criterion).best, "")) for row in points[name]]
+        known = [value for value in found if value is not None]
+        return statistics.fmean(known) if len(known) == len(found) else float("-inf")
+
+    criteria = list(measures.best_rounds())
+    for criterion in criteria:
+        if chosen and score(chosen, criterion) == max(score(name, criterion) for name in points):
+            return criterion
+    return criteria[0]
+
+
+def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
+    """What was chosen, and how far it is ahead."""
+    best = next((point for point in points if point.chosen), None)
+    if best is None:
+        return []
+    found = f"VA {tables.spread([*best.scores.values()], 1)} %."
+    others = [point for point in points if point is not best and point.scores]
+    if others:
+        second = max(others, key=lambda point: point.score or 0.0)
+        difference = gain(tables.differences(best.scores, second.scores))
+        if difference is not None:
+            found += f" {difference.shown} points over the next point, {name_of(second.name)}."
+            if not difference.is_certain:
+                seeds = text.plural(difference.units, "seed")
+                found += f" {seeds} cannot tell the two apart."
+    return [(f"Chosen: {name_of(best.name).replace(',', ', ')}.", found)]
+
+
+def _row(point: Point) -> Row:
+    cells = [(tables.spread([*point.scores.values()], 1), point.score), *point.cells]
+    name = name_of(point.name).replace(",", ", ")
+    marked = range(len(cells)) if point.chosen else ()
+    return Row(name, cells, note="chosen" if point.chosen else "", best=marked)
+
+
+def _heat(points: Sequence[Point]) -> Heat | None:
+    """A grid of two settings with at least two values each; None for other grids."""
+    read = {point.name: findings.read_point(point.name) for point in points}
+    names = [*dict.fromkeys(name for own in read.values() for name in own)]
+    known = [point.score for point in points if point.score is not None]
+    if len(names) != 2 or not known:
+        return None
+    first, second = names
+    values = [sorted({own.get(name, "") for own in read.values()}, key=_by_size) for name in names]
+    if min(map(len, values)) < 2:
+        return None
+    by_place = {
+        (own.get(first), own.get(second)): point
+        for point, own in zip(points, read.values(), strict=True)
+    }
+    width = max(known) - min(known) or 1.0
+    lines = []
+    for row in values[0]:
+        cells = []
+        for column in values[1]:
+            point = by_place.get((row, column))
+            if point is None or point.score is None:
+                cells.append(("–", "chance", False))
+                continue
+            share = np.array([(point.score - min(known)) / width])
+            level = int(shades.of_shares(share)[0])
+            cells.append((text.percent(point.score), f"s{level}", point.chosen))
+        lines.append((name_of(row), cells))
+    return Heat(first, second, [name_of(value) for value in values[1]], lines)
+
+
+def _by_size(value: str) -> tuple[float, str]:
+    try:
+        return float(value), value
+    except ValueError:
+        return float("inf"), value
+
+
+# Several methods.
+
+
+def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[str, Any]:
+    config = _config(directory, f"{COMPARISON}/*/seed_*/{CONFIG}")
+    by_method: dict[str, list[Mapping[str, str]]] = {}
+    for row in cells:
+        by_method.setdefault(row["algorithm"], []).append(row)
+    rows, every, chosen = [], [], {}
+    for method, own in by_method.items():
+        best = next((row for row in own if row["chosen"] == "True"), None)
+        score = None if best is None else number(best["va"])
+        stopped = sum(bool(row["stopped_after"]) for row in own)
+        rounds = sum(number(row["rounds"]) or 0 for row in own)
+        if best is not None:
+            chosen[method] = best["settings"]
+        shown = "nothing" if best is None else name_of(best["settings"]).replace(",", ", ")
+        rows.append(
+            Row(
+                name_of(method),
+                [
+                    (text.percent(score), score),
+                    (text.whole(len(own)), len(own)),
+                    (text.whole(stopped), stopped),
+                    (text.whole(rounds), rounds),
+                ],
+                note=shown or "defaults",
+            )
+        )
+        for row in own:
+            value = number(row["va"])
+            name = name_of(f"{method}: {row['settings'] or 'defaults'}".replace(",", ", "))
+            note = "chosen" if row is best else "diverged" if row["diverged"] == "True" else ""
+            trained = number(row["rounds"])
+            every.append(
+                Row(name, [(text.percent(value), value), (text.whole(trained), trained)], note=note)
+            )
+    rows.sort(key=lambda row: -(row.cells[0][1] or 0.0))
+    found = findings.merged(
+        {
+            name_of(method): findings.of_grid(
+                {row["settings"]: number(row["va"]) for row in by_method[method]}, settings, config
+            )
+            for method, settings in chosen.items()
+        }
+    )
+    columns = [
+        Column("VA", "accuracy on held-out samples in the best round, with the chosen settings"),
+        Column("points", "points of the grid that were tried"),
+        Column("stopped", "points that were stopped early, because others had a higher VA"),
+        Column("rounds", "rounds that all points have trained together"),
+    ]
+    compared = (directory.path / COMPARISON / REPORT).is_file()
+    names = [f"{BEST}/{method}.flags" for method in chosen if Path(method).name == method]
+    flags = [(name, directory.attempt(name, directory.text, name) or "") for name in names]
+    return {
+        "title": _title(text.listed([name_of(name) for name in by_method], 4), config),
+        "sentence": f"{text.plural(len(by_method), 'method')} tuned with "
+        f"{text.plural(len(cells), 'point')} in total. Every choice was made on samples that "
+        "clients held out; no test data had a part in it.",
+        "answers": [
+            (f"Highest VA: {rows[0].name}.", f"{rows[0].cells[0][0]} % with {rows[0].note}.")
+        ]
+        if chosen
+        else [],
+        "findings": found,
+        "table": Table(columns, rows),
+        "heat": None,
+        "flags": [(name, content) for name, content in flags if content],
+        "link": f"./{COMPARISON}/{REPORT}" if compared else "",
+        "all_points": Table([columns[0], Column("rounds", "rounds it has trained")], every),
+        "first": "method",
+        "problems": directory.problems,
+    }

@@ -1,0 +1,361 @@
+"""What a comparison answers: which method to take, which cannot be told apart, and who loses."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import statistics
+from collections.abc import Iterator, Mapping, Sequence
+from typing import NamedTuple
+
+from tff_pcdd import findings, measures, tables, text
+from tff_pcdd.findings import Finding
+from tff_pcdd.methods import registry
+from tff_pcdd.results.by_client import Site
+from tff_pcdd.results.gains import Gain, gain
+from tff_pcdd.results.runs import ALONE, Results
+from tff_pcdd.tables import BASELINE
+
+# What is compared: the value, what it is good for, and what the best is set beside.
+POOLED = "central"
+_QUESTIONS = (
+    ("ga_final", "One model for all", (BASELINE, POOLED)),
+    ("pa_final", "A model for each client", (BASELINE, ALONE, POOLED)),
+)
+
+# With fewer seeds, more of them are advised where methods cannot be told apart.
+FEW_SEEDS = 5
+
+# Findings of single runs that a comparison repeats, in one line each; the others are in the
+# reports of the runs.
+_REPEATED = {
+    "one answer": "The global model gives the same answer to nearly all test samples",
+    "chance": "The global model is no better than always giving the same answer",
+    "personal chance": "The personal models are no better than always giving the same answer",
+    "never predicted": "The global model never answers some classes",
+    "groups": "Nothing is classified correctly of some group of classes",
+    "flat": "The curve has not changed since the first round",
+    "unstable": "The last round is far below the best one",
+    "rising": "Accuracy was still rising",
+}
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The best method by one accuracy.
+
+    Attributes:
+        key: the accuracy, a key of summary.json.
+        question: what it is good for.
+        best: the method with the highest mean.
+        values: its values by unit.
+        over: its gain over FedAvg and over the baselines, by method.
+        tied: the methods that cannot be told apart from it.
+        behind: the number of methods that are behind it.
+        units: what the units are, seeds or partitions.
+    """
+
+    key: str
+    question: str
+    best: str
+    values: Sequence[float]
+    over: Mapping[str, Gain]
+    tied: Sequence[str]
+    behind: int
+    units: str
+
+    @property
+    def sentence(self) -> str:
+        """What was found, without the question."""
+        heading = measures.heading(self.key)
+        parts = [f"{heading} {tables.spread(self.values, 1)} %"]
+        for method, found in self.over.items():
+            if method == POOLED and found.mean < 0:
+                parts.append(f"{text.signed(-found.mean).lstrip('+')} points below {method}")
+            else:
+                parts.append(f"{found.shown} over {method}")
+        return f"{', '.join(parts)}. {self._apart}"
+
+    @property
+    def _apart(self) -> str:
+        """Which methods cannot be told apart from the best."""
+        number = len(self.values)
+        if not self.tied:
+            several = {0: "", 1: "It is ahead of the other method."}
+            return several.get(self.behind, f"It is ahead of all {self.behind} other methods.")
+        names = text.listed(self.tied, 8)
+        units = text.plural(number, self.units)
+        # With so few, even large differences are uncertain.
+        few = number < FEW_SEEDS and self.units == "seed"
+        more = f"; take seeds={','.join(map(str, range(FEW_SEEDS)))}" if few else ""
+        behind = text.plural(self.behind, "other method")
+        ahead = f" It is ahead of {behind}." if self.behind else ""
+        return f"{units} cannot tell it from {names}{more}.{ahead}"
+
+
+class SiteGain(NamedTuple):
+    """What a method gains at a client, averaged over seeds.
+
+    Attributes:
+        gain: in percentage points.
+        counts: whether it is more than chance, see `findings.counts`, with the same sign for every
+            seed.
+    """
+
+    gain: float
+    counts: bool
+
+
+@dataclasses.dataclass(frozen=True)
+class SiteGains:
+    """What methods gain at each client over another method.
+
+    Attributes:
+        over: the other method.
+        gains: by method and client.
+        sites: the clients, the one with the lowest mean gain first.
+        samples: the number of test samples of each client, in the run with the fewest.
+    """
+
+    over: str
+    gains: Mapping[str, Mapping[str, SiteGain]]
+    sites: Sequence[str]
+    samples: Mapping[str, int]
+
+    @property
+    def shown_over(self) -> str:
+        return "training alone" if self.over == ALONE else self.over
+
+    def lost(self, method: str) -> list[tuple[float, str]]:
+        """The clients that lose by more than chance, with their gains."""
+        own = self.gains.get(method, {})
+        return [(each.gain, name) for name, each in own.items() if each.counts and each.gain < 0]
+
+    def sentence(self, method: str) -> str:
+        """Who gains and who loses with a method."""
+        own = self.gains[method]
+        won = sum(each.counts and each.gain > 0 for each in own.values())
+        lost = self.lost(method)
+        compared = f"{self.shown_over} by more than chance"
+        if not won and not lost:
+            return (
+                f"With {method}, none of {text.plural(len(own), 'client')} differs from {compared}."
+            )
+        loss = f"{len(lost) or 'none'} {'lose' if len(lost) > 1 else 'loses'}"
+        names = f": {findings.listed_losses(lost)}" if lost else ""
+        gain_or_gains = "gains" if won == 1 else "gain"
+        return (
+            f"With {method}, {won} of {text.plural(len(own), 'client')} {gain_or_gains} over "
+            f"{compared}; {loss}{names}."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
+class Answer:
+    """The answer on one partition, or over all of them.
+
+    Attributes:
+        partition: its name; empty for all.
+        choices: the best methods.
+        sites: what the methods gain at each client; None if unknown.
+    """
+
+    partition: str
+    choices: Sequence[Choice]
+    sites: SiteGains | None = None
+
+    def sentences(self) -> list[tuple[str, str]]:
+        """Pairs of what is asked, with the best method, and what was found."""
+        found = [(f"{each.question}: {each.best}.", each.sentence) for each in self.choices]
+        if self.sites is not None and self.sites.gains:
+            personal = [each.best for each in self.choices if each.key == "pa_final"]
+            method = next(m for m in [*personal, *self.sites.gains] if m in self.sites.gains)
+            found.append(("Clients.", self.sites.sentence(method)))
+        return found
+
+
+def is_known(method: str, attribute: str, otherwise: bool) -> bool:
+    """An attribute of a method's class; the module of a user's own may not be imported here."""
+    return getattr(registry.classes().get(method), attribute, otherwise)
+
+
+def ordered(results: Results) -> list[str]:
+    """The methods: by GA, then those without a global model by PA, baselines last."""
+
+    def place(method: str) -> tuple[bool, bool, float]:
+        own = results.of(method=method)
+        has_model = is_known(method, "has_global_model", True)
+        value = own.mean("ga_final" if has_model else "pa_final")
+        return (
+            is_known(method, "baseline", False),
+            not has_model,
+            math.inf if value is None else -value,
+        )
+
+    return sorted(results.methods, key=place)
+
+
+def read(results: Results, clients: Sequence[Site]) -> list[Answer]:
+    """The answer on each partition; before them that over all, if there are several.
+
+    Args:
+        results: the runs of a comparison.
+        clients: their clients; empty if unknown.
+    """
+    partitions = results.partitions
+    found = []
+    for partition in partitions:
+        own = results.of(partition=partition)
+        sites = _sites([site for site in clients if site.run[0] == partition])
+        values = {
+            key: {method: runs.by_seed(key) for method, runs in own.by_method().items()}
+            for key, *_ in _QUESTIONS
+        }
+        found.append(Answer(partition, _choices(values, own, "seed"), sites))
+    if len(partitions) > 1:
+        means: dict[str, dict[str, dict[str, float]]] = {}
+        for key, *_ in _QUESTIONS:
+            means[key] = {}
+            for method in results.methods:
+                own_means = {
+                    partition: results.of(method=method, partition=partition).mean(key)
+                    for partition in partitions
+                }
+                means[key][method] = {p: mean for p, mean in own_means.items() if mean is not None}
+        found.insert(0, Answer("", _choices(means, results, "partition")))
+    return found
+
+
+def _choices(
+    values: Mapping[str, Mapping[str, Mapping[str, float]]], results: Results, units: str
+) -> list[Choice]:
+    """The best methods, given values by accuracy, method and unit."""
+    found = []
+    for key, question, references in _QUESTIONS:
+        lacking = {"ga_final": "has_global_model"}.get(key)
+        candidates = {
+            method: own
+            for method, own in values[key].items()
+            if own
+            and not is_known(method, "baseline", False)
+            and not results.of(method=method).diverged
+            and (lacking is None or is_known(method, lacking, True))
+        }
+        most = max(map(len, candidates.values()), default=0)
+        complete = {method: own for method, own in candidates.items() if len(own) == most}
+        if not complete:
+            continue
+        best = max(complete, key=lambda method: statistics.fmean(complete[method].values()))
+        gains = {
+            method: difference
+            for method, own in values[key].items()
+            if method != best
+            and (difference := gain(tables.differences(complete[best], own))) is not None
+        }
+        others = [method for method in complete if method != best]
+        tied = [method for method in others if not (gains[method].is_certain)]
+        found.append(
+            Choice(
+                key,
+                question,
+                best,
+                [*complete[best].values()],
+                {method: gains[method] for method in references if method in gains},
+                tied,
+                len(others) - len(tied),
+                units,
+            )
+        )
+    return found
+
+
+def _sites(clients: Sequence[Site]) -> SiteGains | None:
+    """What methods gain at the clients of one partition: over training alone, or over FedAvg."""
+    by_run = {(site.name, site.run): site for site in clients}
+    methods = [*dict.fromkeys(site.run[1] for site in clients)]
+    alone = any(site.values["over_local"] is not None for site in clients)
+    over = ALONE if alone else BASELINE
+    if not alone and BASELINE not in methods:
+        return None
+    pairs: dict[tuple[str, str], list[tuple[float, float]]] = {}
+    for site in clients:
+        own = site.values["pa"]
+        if own is None or site.run[1] == over:
+            continue
+        if alone:
+            difference = site.values["over_local"]
+            other = None if difference is None else own - difference
+        else:
+            partition, _, seed = site.run
+            beside = by_run.get((site.name, (partition, BASELINE, seed)))
+            other = None if beside is None else beside.values["pa"]
+        if other is not None:
+            pairs.setdefault((site.run[1], site.name), []).append((own, other))
+    if not pairs:
+        return None
+    samples: dict[str, int] = {}
+    for site in clients:
+        samples[site.name] = min(site.test, samples.get(site.name, site.test))
+    gains: dict[str, dict[str, SiteGain]] = {}
+    for (method, name), found in pairs.items():
+        gains.setdefault(method, {})[name] = _site_gain(found, samples[name])
+    names = {name for own in gains.values() for name in own}
+    order = sorted(
+        (name for name in samples if name in names),
+        key=lambda name: statistics.fmean(own[name].gain for own in gains.values() if name in own),
+    )
+    return SiteGains(over, gains, order, samples)
+
+
+def _site_gain(pairs: Sequence[tuple[float, float]], samples: int) -> SiteGain:
+    """The mean gain of a method at a client, from pairs of accuracies by seed."""
+    own, other = (statistics.fmean(column) for column in zip(*pairs, strict=True))
+    agree = len({own > other for own, other in pairs if own != other}) == 1
+    other = min(100.0, max(0.0, other))
+    return SiteGain(own - other, agree and findings.counts(own, other, samples))
+
+
+def of_sites(given: Sequence[Answer]) -> Iterator[Finding]:
+    """A line for each partition about the clients at which methods lose to training alone.
+
+    Args:
+        given: as from `read`.
+    """
+    for answer in given:
+        if answer.sites is not None and answer.sites.over == ALONE:
+            where = f" on {answer.partition}" if len(given) > 1 else ""
+            yield from _losers(answer.sites, where)
+
+
+def _losers(sites: SiteGains, where: str) -> Iterator[Finding]:
+    losers = {
+        method: lost
+        for method in sites.gains
+        if not is_known(method, "baseline", False) and (lost := sites.lost(method))
+    }
+    if losers:
+        tried = [method for method in sites.gains if not is_known(method, "baseline", False)]
+        names = [f"{method} at {findings.listed_losses(lost)}" for method, lost in losers.items()]
+        without = [method for method in tried if method not in losers]
+        instead = f", or take {text.listed(without, 3)}" if without else ""
+        yield Finding(
+            "below local",
+            f"{len(losers)} of {text.plural(len(tried), 'method')}{where} lose to training alone "
+            f"at some client, by more than chance (difference in points): {'; '.join(names)}.",
+            f"Next: keep the model of algorithm={ALONE} at these clients{instead}.",
+        )
+
+
+def of_runs(results: Results) -> Iterator[Finding]:
+    """The findings of single runs, one line for each kind."""
+    for kind, what in _REPEATED.items():
+        own = [(run, found) for run in results for found in run.findings if found.kind == kind]
+        if own:
+            labels = [run.label for run, _ in own]
+            advice = [found.next for _, found in own if found.next]
+            yield Finding(
+                kind,
+                f"{what} in {len(own)} of {text.plural(len(results), 'run')}: "
+                f"{text.listed(labels)}.",
+                max(advice, key=advice.count, default=""),
+            )

@@ -1,0 +1,47 @@
+"""What the models of a run have answered, from its files: what its findings are made from."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import findings
+from tff_pcdd.findings import Evidence, Finding
+from tff_pcdd.results import by_client, confusion
+from tff_pcdd.results.by_client import Sites
+from tff_pcdd.results.confusion import Confusion
+from tff_pcdd.results.reading import Directory
+from tff_pcdd.training.file_names import CLIENTS, CONFIG, CONFUSION, METRICS
+
+
+def read(directory: Directory) -> Evidence:
+    """Reads what there is; files that are missing or damaged are noted in the directory."""
+    held = directory.attempt(CLIENTS, by_client.read, directory)
+    number = len(held.sites) if held else None
+    return of(held, directory.attempt(CONFUSION, confusion.read, directory, number))
+
+
+def of(held: Sites | None, found: Confusion | None) -> Evidence:
+    """The evidence in what was read; None for what could not be read."""
+    clients = held.sites if held else ()
+    if found is None:
+        return Evidence(clients=clients)
+    return Evidence(found.classes, found.of_global, found.of_clients, clients)
+
+
+def findings_of(folder: Path | None, summary: Mapping[str, Any]) -> list[Finding]:
+    """The findings of a finished run; those of an earlier version, which has none, are computed.
+
+    Args:
+        folder: the directory of the run; None if it was not found.
+        summary: the contents of summary.json.
+    """
+    if folder is None or findings.KEY in summary:
+        return findings.recorded(summary)
+    directory = Directory(folder, compared=False)
+    settings = directory.attempt(CONFIG, directory.json, CONFIG)
+    history = directory.attempt(METRICS, directory.history)
+    if settings is None or history is None:
+        return []
+    return [*findings.of_run(settings, summary, history, read(directory))]

@@ -1,0 +1,73 @@
+"""Differences between methods, and how certain they are.
+
+One rule for all: the units are runs with different seeds within one federation, and federations
+where there are several. A method's gain over another one is the mean of the differences by unit,
+with Student's 95 % interval. It counts if the interval leaves 0 out.
+"""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+from typing import NamedTuple
+
+from scipy import special
+
+from tff_pcdd import text
+
+# The level of confidence of intervals.
+CONFIDENCE = 0.95
+
+
+class Gain(NamedTuple):
+    """By how much one method is better than another, in percentage points.
+
+    Attributes:
+        mean: the mean difference.
+        half: half of the width of its interval; None with a single unit.
+        units: the number of differences.
+    """
+
+    mean: float
+    half: float | None
+    units: int
+
+    @property
+    def is_certain(self) -> bool:
+        """Whether the interval leaves 0 out."""
+        return self.half is not None and abs(self.mean) > self.half
+
+    @property
+    def shown(self) -> str:
+        """The gain with its interval.
+
+        Example:
+            >>> Gain(8.94, 10.0, 3).shown, Gain(-2.0, None, 1).shown
+            ('+8.9 (95 % interval −1.1 to +18.9)', '−2.0')
+        """
+        mean = text.signed(self.mean)
+        if self.half is None:
+            return mean
+        low, high = (text.signed(self.mean + sign * self.half) for sign in (-1, 1))
+        return f"{mean} ({100 * CONFIDENCE:.0f} % interval {low} to {high})"
+
+
+def gain(differences: Sequence[float]) -> Gain | None:
+    """The mean of differences with its interval; None without any.
+
+    Args:
+        differences: one for each unit, in percentage points.
+
+    Example:
+        >>> gain([1.0, 2.0, 3.0]).is_certain, gain([4.0, 5.0, 6.0]).is_certain
+        (False, True)
+    """
+    number = len(differences)
+    if not number:
+        return None
+    half = None
+    if number > 1:
+        quantile = float(special.stdtrit(number - 1, (1 + CONFIDENCE) / 2))
+        half = quantile * statistics.stdev(differences) / math.sqrt(number)
+    return Gain(statistics.fmean(differences), half, number)
