@@ -2,6 +2,7 @@
 
 import contextlib
 import importlib.util
+import json
 import os
 import pathlib
 import signal
@@ -292,6 +293,50 @@ def test_only_the_process_that_is_meant_is_killed():
         watchdog.kill(name)
         assert process.wait(10) == -signal.SIGKILL
     watchdog.kill(name)
+
+
+@pytest.mark.parametrize("first", ["raylet", "program"])
+def test_the_watchdog_speaks_for_a_program_that_ray_has_ended(tmp_path, first):
+    from tff_pcdd.runtime.ray import watchdog
+
+    with subprocess.Popen(["sleep", "60"]) as raylet, subprocess.Popen(["sleep", "60"]) as other:
+        found = {
+            "program": "train",
+            "logs": "/logs",
+            "directory": str(tmp_path / "files"),
+            "vital": {"raylet": raylet.pid},
+            "started": [watchdog.identify(pid.pid) for pid in (raylet, other)],
+        }
+        (tmp_path / "files").mkdir()
+        # A worker, of which only its open file is known.
+        with open(tmp_path / "files" / "worker.err", "wb") as errors:
+            worker = subprocess.Popen(["sleep", "60"], stderr=errors)
+        command = [sys.executable, "-I", "-S", watchdog.__file__, json.dumps(found)]
+        pipe = subprocess.PIPE
+        with subprocess.Popen(command, stdin=pipe, stderr=pipe, text=True) as process:
+            _wait_until_sleeping(process.pid)
+            if first == "raylet":
+                raylet.kill()
+                raylet.wait()
+                _wait_until_sleeping(process.pid)
+            _, said = process.communicate()
+        assert [each.wait(10) for each in (raylet, other, worker)] == [-signal.SIGKILL] * 3
+    if first == "raylet":
+        line = "train: error: Ray's process raylet has ended, without which no actor can be reached"
+        assert said == f"{line}; Ray's logs are in /logs\n"
+    else:
+        assert not said
+    assert (tmp_path / "files").exists() == (first == "raylet")
+
+
+def _wait_until_sleeping(pid):
+    """Waits until a process waits for something else than its start."""
+    for _ in range(200):
+        time.sleep(0.05)
+        where = pathlib.Path(f"/proc/{pid}/wchan").read_text()
+        if "poll" in where:
+            return
+    raise AssertionError(where)
 
 
 # Settings and connections.

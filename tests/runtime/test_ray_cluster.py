@@ -1,11 +1,12 @@
 """When a process connects to Ray, and when it leaves; nothing is started here."""
 
 import contextlib
+import subprocess
 
 import pytest
 
-from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime.ray import cluster
+from tff_pcdd.errors import ActorsLostError, SettingError
+from tff_pcdd.runtime.ray import cluster, watchdog
 
 ray = pytest.importorskip("ray")
 
@@ -54,6 +55,23 @@ def test_a_connection_is_kept_for_further_users(events):
         with pytest.raises(SettingError, match=f"this process is connected to {OTHER}"):
             cluster.connect(None)
     assert events == [f"open {OTHER}", "close"]
+
+
+def test_a_kept_connection_that_ray_has_ended_is_replaced(events, monkeypatch):
+    with subprocess.Popen(["sleep", "60"]) as process:
+        vital = watchdog.Vital({"raylet": process.pid})
+        with cluster.kept():
+            with cluster.connected(None):
+                monkeypatch.setattr(cluster, "_vital", vital)
+                cluster.check()
+                process.kill()
+                process.wait()
+                with pytest.raises(ActorsLostError, match="Ray's process raylet has ended"):
+                    cluster.check()
+            with cluster.connected(None):
+                assert events == ["open None", "close", "open None"]
+        vital.close()
+        assert not vital.ended()
 
 
 def test_a_user_outlives_the_block_that_keeps_the_connection(events):

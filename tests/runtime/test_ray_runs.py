@@ -3,6 +3,7 @@
 import contextlib
 import os
 import pathlib
+import shutil
 import signal
 import subprocess
 import sys
@@ -186,6 +187,44 @@ def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
     while (left := [pid for pid in below if _runs(pid)]) and time.monotonic() < begin + 15:
         time.sleep(0.1)
     assert not left
+
+
+@pytest.mark.rare
+@pytest.mark.parametrize("part", ["ray::DashboardAgent", "/raylet/raylet ", "/gcs/gcs_server "])
+def test_the_loss_of_ray_is_said(tmp_path, part):
+    flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=1", "--noprogress"]
+    process = _train(tmp_path, *flags)
+    deadline = time.monotonic() + 200
+    while not list(tmp_path.glob("run/checkpoints/*.json")):
+        assert time.monotonic() < deadline and process.poll() is None
+        time.sleep(0.2)
+    below = children(process.pid)
+    (lost,) = [pid for pid in below if part in _command(pid)]
+    os.kill(lost, signal.SIGKILL)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == 1
+    (line,) = [line for line in errors.splitlines() if line.startswith("train: error: ")]
+    name = "gcs_server" if "gcs" in part else "raylet"
+    said, _, logs = line.partition("; Ray's logs are in ")
+    assert (
+        said
+        == f"train: error: Ray's process {name} has ended, without which no actor can be reached"
+    )
+    assert "Traceback" not in errors
+    assert pathlib.Path(logs).is_dir()
+    begin = time.monotonic()
+    while (left := [pid for pid in below if _runs(pid)]) and time.monotonic() < begin + 15:
+        time.sleep(0.1)
+    assert not left
+    shutil.rmtree(pathlib.Path(logs).parents[2])
+    # The results so far are complete.
+    assert list(tmp_path.glob("run/checkpoints/*.json"))
+
+
+def _command(pid):
+    with contextlib.suppress(OSError):
+        return pathlib.Path(f"/proc/{pid}/cmdline").read_text().replace("\0", " ")
+    return ""
 
 
 def _runs(pid):

@@ -29,9 +29,9 @@ import time
 from collections.abc import Iterator
 from typing import Any
 
-from tff_pcdd.errors import RuntimeStartError, SettingError
+from tff_pcdd.errors import ActorsLostError, RuntimeStartError, SettingError
 from tff_pcdd.runtime.processes import children
-from tff_pcdd.runtime.ray import processes
+from tff_pcdd.runtime.ray import processes, watchdog
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
 _LONGEST_TEMP = 12
@@ -51,6 +51,7 @@ _directory: pathlib.Path | None = None
 _is_open = False
 _opened = contextlib.ExitStack()
 _keeps_logs = False
+_vital = watchdog.Vital({})
 
 
 def check_installed() -> None:
@@ -106,7 +107,8 @@ def kept() -> Iterator[None]:
 def connect(address: str | None, *, num_cpus: int | None = None) -> None:
     """Connects this process to a cluster, or starts one; `release` is its counterpart.
 
-    If the process already has a connection, that one is used and stays open afterwards.
+    If the process already has a connection, that one is used and stays open afterwards, unless Ray
+    has ended meanwhile.
 
     Args:
         address: "host:port", "auto", or None to start a cluster for this process.
@@ -125,6 +127,9 @@ def connect(address: str | None, *, num_cpus: int | None = None) -> None:
         if not _users:
             import ray
 
+            if _is_open and is_lost():
+                # It was kept, but has ended.
+                _opened.close()
             if not ray.is_initialized():
                 _open(address, num_cpus)
                 _is_open = True
@@ -156,6 +161,22 @@ def logs() -> str:
     )
 
 
+def check() -> None:
+    """Checks that Ray still runs; if not, its next calls may end this process without a message.
+
+    Raises:
+        ActorsLostError: a process of Ray on this machine has ended.
+    """
+    if name := _vital.ended():
+        keep_logs()
+        raise ActorsLostError(watchdog.loss(name, logs()))
+
+
+def is_lost() -> bool:
+    """Whether `check` would raise an error."""
+    return bool(_vital.ended())
+
+
 def keep_logs() -> None:
     """Keeps the logs of a cluster that this process has started after its end."""
     global _keeps_logs
@@ -168,7 +189,7 @@ def _open(address: str | None, num_cpus: int | None) -> None:
     Raises:
         RuntimeStartError: this fails.
     """
-    global _directory, _keeps_logs
+    global _directory, _keeps_logs, _vital
     _keeps_logs = False
     variables = {"RAY_USAGE_STATS_ENABLED": "0"}
     options: dict[str, Any] = {"address": address}
@@ -194,14 +215,16 @@ def _open(address: str | None, num_cpus: int | None) -> None:
         others = children(os.getpid())
         try:
             processes.initialize(address, options, variables)
+            parts = processes.vital()
         except BaseException:
             # Ctrl-C, for example, while some of Ray's processes have started.
-            processes.give_up(others)
+            processes.give_up(_directory, others)
             raise
-        if _directory is not None:
-            # It ends after Ray.
-            stack.enter_context(processes.guarded(_directory, others))
-        stack.callback(processes.shut_down)
+        _vital = watchdog.Vital(parts)
+        stack.callback(_vital.close)
+        # It ends after Ray.
+        stack.enter_context(processes.guarded(_directory, logs(), parts, others))
+        stack.callback(processes.shut_down, _directory)
         _opened.push(stack.pop_all())
 
 

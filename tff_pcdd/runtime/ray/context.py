@@ -33,7 +33,7 @@ import tensorflow_federated as tff
 from tff_pcdd.errors import RuntimeStartError, SettingError
 from tff_pcdd.runtime import inprocess
 from tff_pcdd.runtime._computations import Computations
-from tff_pcdd.runtime.ray import startup, transport
+from tff_pcdd.runtime.ray import cluster, startup, transport
 from tff_pcdd.runtime.ray.actor import Source, Work
 from tff_pcdd.runtime.ray.shares import Actor, Actors, Share, explain
 from tff_pcdd.runtime.ray.sharing import Plan, compile_plan
@@ -164,6 +164,7 @@ class RayContext(tff.framework.SyncContext):
         from_server: Any = ()
         if plan.before is not None:
             from_server = self._local.evaluate(plan.before, server, 0)
+        cluster.check()
         shared = ray.put(from_server)
         clients = transport.map_leaves(self._names.named, clients)
         limits = ranges(num_clients, len(self.actors.all))

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import json
 import logging
 import os
 import pathlib
 import secrets
 import signal
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Collection, Iterable, Iterator, Mapping
@@ -23,6 +26,9 @@ _logger = logging.getLogger(__name__)
 # Ray replaces the handlers of these signals.
 _SIGNALS = (signal.SIGINT, signal.SIGTERM)
 _MOST_ATTEMPTS = 3
+
+# Of the process at the other end of a Unix socket: its id, its user and its group.
+_CREDENTIALS = struct.Struct("3i")
 
 
 def initialize(
@@ -92,8 +98,12 @@ def _token() -> str:
     return secrets.token_hex(32)
 
 
-def shut_down() -> None:
-    """Leaves the cluster. One of this process ends at once, because its results have arrived."""
+def shut_down(directory: pathlib.Path | None) -> None:
+    """Leaves the cluster. One of this process ends at once, because its results have arrived.
+
+    Args:
+        directory: the files of the cluster, if this process has started it.
+    """
     import ray
 
     internals: Any = ray
@@ -104,18 +114,14 @@ def shut_down() -> None:
             ray.shutdown(wait_for_processes=True)
             return
         module._global_node = None
-        started = _children_of_raylet(node)
+        # Those that compute, and others; they would notice the end of Ray seconds later.
+        raylets = node.all_processes.get("raylet", ())
+        started = _identities(pid for raylet in raylets for pid in children(raylet.process.pid))
         ray.shutdown()
         # An orderly end would take seconds.
         node.kill_all_processes(check_alive=False, allow_graceful=False)
-        for process in started:
+        for process in [*started, *watchdog.workers(str(directory))]:
             watchdog.kill(process)
-
-
-def _children_of_raylet(node: Any) -> list[str]:
-    """The processes that compute, and others; they would notice the end of Ray seconds later."""
-    raylets = node.all_processes.get("raylet", ())
-    return _identities(pid for raylet in raylets for pid in children(raylet.process.pid))
 
 
 def _identities(pids: Iterable[int]) -> list[str]:
@@ -127,34 +133,65 @@ def _identities(pids: Iterable[int]) -> list[str]:
     return found
 
 
-def give_up(others: Collection[int]) -> None:
+def give_up(directory: pathlib.Path | None, others: Collection[int]) -> None:
     """Ends a start or a connection that has been interrupted.
 
     Args:
+        directory: the files of the cluster, if this process was starting one.
         others: the descendants of this process that are not of the cluster.
     """
     ray: Any = sys.modules.get("ray")
     # Ray's threads would report the loss of their connections.
     if getattr(ray, "is_initialized", bool)():
-        shut_down()
+        shut_down(directory)
     for process in _identities(set(children(os.getpid())).difference(others)):
         watchdog.kill(process)
 
 
+def vital() -> dict[str, int]:
+    """The processes on this machine without which Ray computes nothing: their ids, by name.
+
+    Raises:
+        RuntimeStartError: Ray has ended.
+    """
+    internals: Any = sys.modules["ray"]
+    node = internals._private.worker._global_node
+    with socket.socket(socket.AF_UNIX) as connection:
+        try:
+            connection.connect(node.raylet_socket_name)
+        except OSError as error:
+            raise RuntimeStartError(f"Ray has ended at its start: {error}") from error
+        peer = connection.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    found = {"raylet": _CREDENTIALS.unpack(peer)[0]}
+    for server in node.all_processes.get("gcs_server", ()):
+        found["gcs_server"] = server.process.pid
+    # A process in another container has no id here.
+    return {name: pid for name, pid in found.items() if pid}
+
+
 @contextlib.contextmanager
-def guarded(directory: pathlib.Path, others: Collection[int]) -> Iterator[None]:
-    """Cleans up if this process is killed in the block; see `watchdog`.
+def guarded(
+    directory: pathlib.Path | None, logs: str, parts: Mapping[str, int], others: Collection[int]
+) -> Iterator[None]:
+    """Cleans up if this process is killed in the block, and says if Ray ends it; see `watchdog`.
 
     Args:
-        directory: the files of the cluster that this process has started.
+        directory: the files of the cluster, if this process has started it.
+        logs: where Ray's logs are.
+        parts: what `vital` has returned.
         others: the descendants of this process that are not of the cluster.
     """
-    started = _identities(set(children(os.getpid())).difference(others))
+    settings = {
+        "program": os.path.splitext(os.path.basename(sys.argv[0]))[0],
+        "logs": logs,
+        "directory": str(directory or ""),
+        "vital": dict(parts),
+        "started": _identities(set(children(os.getpid())).difference(others)),
+    }
     process = subprocess.Popen(
-        [sys.executable, "-I", "-S", watchdog.__file__, str(directory), *started],
+        [sys.executable, "-I", "-S", watchdog.__file__, json.dumps(settings)],
         stdin=subprocess.PIPE,
         stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
         # Ctrl-C must not end it.
         start_new_session=True,
     )

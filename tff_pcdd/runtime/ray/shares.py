@@ -101,8 +101,8 @@ class Actors:
             For each share, the actor that computed it and its result.
 
         Raises:
-            ActorsLostError: a share was lost with its actor three times, no actor is left, or one
-                asks for everything again and again.
+            ActorsLostError: a share was lost with its actor three times, no actor is left, one
+                asks for everything again and again, or Ray has ended.
             Exception: an error of the computation.
         """
         results: dict[int, tuple[Actor, Any]] = {}
@@ -112,6 +112,7 @@ class Actors:
         since = time.monotonic()
         try:
             while len(results) < len(shares):
+                cluster.check()
                 self._assign(waiting, shares)
                 if any(actor.result is not None for actor in self.all):
                     since = time.monotonic()

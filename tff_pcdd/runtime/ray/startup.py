@@ -52,7 +52,7 @@ def start(
 def end(handles: Iterable[Any]) -> None:
     """Ends actors, and disconnects from Ray, which ends if it was started for them."""
     try:
-        if ray.is_initialized():
+        if ray.is_initialized() and not cluster.is_lost():
             for handle in handles:
                 ray.kill(handle)
     finally:
@@ -108,10 +108,12 @@ def _wait_until_ready(group: Actors) -> None:
 
     Raises:
         RuntimeStartError: an actor cannot start, or has another version of this package.
+        ActorsLostError: Ray has ended.
     """
     waiting = {actor.handle.ping.remote(): actor for actor in group.all}
     deadline = time.monotonic() + _START_TIMEOUT
     while waiting:
+        cluster.check()
         ready, _ = ray.wait(list(waiting), timeout=0.5)
         for reference in ready:
             try:
