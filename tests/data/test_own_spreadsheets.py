@@ -429,6 +429,9 @@ def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):
     write_parquet(tmp_path / "train" / "0000.parquet", range(10))
     write_parquet(tmp_path / "test" / "0000.parquet", range(10, 14))
     assert (len(load(tmp_path, **options).train), len(load(tmp_path, **options).test)) == (10, 4)
+    write_parquet(tmp_path / "other" / "test" / "a.parquet", range(10))
+    chosen = load(tmp_path / "other" / "test", **options)
+    assert 0 < len(chosen.test) < 10
 
 
 def test_rows_without_an_image_are_named(tmp_path):

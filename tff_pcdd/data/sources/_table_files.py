@@ -245,7 +245,10 @@ def _read_parquet_files(folder: pathlib.Path) -> dict[str, list[Any]]:
     """
     paths = _parquet_files(folder)
     parts = [
-        part_of(re.split(r"[-_.]", path.name)[0]) or part_of(path.parent.name) for path in paths
+        part_of(re.split(r"[-_.]", path.name)[0])
+        # The folder itself may have any name.
+        or (part_of(path.parent.name) if path.parent != folder else None)
+        for path in paths
     ]
     tables = [_read_parquet(path) for path in paths]
     for path, part, table in zip(paths, parts, tables, strict=True):
