@@ -198,8 +198,12 @@ def workbook(monkeypatch, *sheets):
         def __init__(self, title, cells):
             self.title, self.cells = title, cells
 
+        def reset_dimensions(self):
+            self.whole = True
+
         def iter_rows(self, values_only):
             assert values_only
+            assert self.whole  # dimensions in the file may be wrong
             return iter(self.cells)
 
     def load_workbook(path, read_only, data_only):
@@ -223,7 +227,7 @@ def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
     path = archive(tmp_path / "a.xlsx")
     header = [*table.columns, None]
     cells = [(*row, None) for row in table.astype(object).itertuples(index=False)]
-    empty = (None,) * len(header)
+    empty = ()
     workbook(monkeypatch, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
     made = load(path)
     names = [int(n.removeprefix("row ")) for part in (made.train, made.test) for n in part.ids]
@@ -234,6 +238,12 @@ def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
     assert "the sheet 'Sheet1' is read, and not the 1 others" in warnings_again.text
     workbook(monkeypatch, [])
     with pytest.raises(DataError, match=r"a\.xlsx: the table is empty"):
+        load(path)
+    # Cells without a heading are not left out without a word.
+    workbook(monkeypatch, [header[:-2], *cells])
+    with pytest.raises(
+        DataError, match=r"a\.xlsx: column 'site' is missing, there are weight, in "
+    ):
         load(path)
 
 
