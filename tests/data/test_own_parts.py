@@ -77,6 +77,8 @@ def test_all_rows_of_a_group_are_in_one_part_of_one_site(visits, warnings_again)
     assert abs(len(made.test) - 40) <= visits["patient"].value_counts().max()
     assert set(made.class_names) == {made.class_names[label] for label in np.unique(made.train.y)}
     assert "of the same patient" not in warnings_again.text
+    every = data.from_dataframe(visits, features="all", group_column="patient")
+    np.testing.assert_array_equal(every.test.x, made.test.x)
 
 
 def test_the_choice_of_a_site_does_not_depend_on_other_sites(visits):

@@ -14,6 +14,7 @@ from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd.data import DataError
 from tff_pcdd.data.sources._leaf_formats import ALPHABET
+from tff_pcdd.data.sources._pickled import pickled_arrays
 
 
 def images(seed, number, *shape):
@@ -343,3 +344,22 @@ def test_faces_of_leaf(tmp_path):
     users["4"]["x"] = "abcd"
     leaf(root, users)
     refused("celeba", root, "user '4': the lists 'x' and 'y' are needed")
+
+
+def test_bytes_that_have_changed_are_refused_or_numbers(tmp_path):
+    """Whatever a file holds, it makes arrays or one line."""
+    whole = pickled({"x": np.zeros((4, 3)), "y": np.arange(4) % 2}, 4)
+    random = np.random.default_rng(0)
+    refusals = 0
+    for _ in range(400):
+        content = bytearray(whole)
+        for place in random.integers(0, len(whole), random.integers(1, 4)):
+            content[place] = random.integers(256)
+        try:
+            arrays = pickled_arrays(bytes(content), "0.npz")
+        except DataError as error:
+            refusals += 1
+            assert "\n" not in str(error)
+        else:
+            assert {type(array) for array in arrays.values()} == {np.ndarray}
+    assert refusals > 100

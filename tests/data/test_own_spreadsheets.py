@@ -198,8 +198,12 @@ def workbook(monkeypatch, *sheets):
         def __init__(self, title, cells):
             self.title, self.cells = title, cells
 
+        def reset_dimensions(self):
+            self.whole = True
+
         def iter_rows(self, values_only):
             assert values_only
+            assert self.whole  # dimensions in the file may be wrong
             return iter(self.cells)
 
     def load_workbook(path, read_only, data_only):
@@ -223,7 +227,7 @@ def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
     path = archive(tmp_path / "a.xlsx")
     header = [*table.columns, None]
     cells = [(*row, None) for row in table.astype(object).itertuples(index=False)]
-    empty = (None,) * len(header)
+    empty = ()
     workbook(monkeypatch, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
     made = load(path)
     names = [int(n.removeprefix("row ")) for part in (made.train, made.test) for n in part.ids]
@@ -234,6 +238,12 @@ def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
     assert "the sheet 'Sheet1' is read, and not the 1 others" in warnings_again.text
     workbook(monkeypatch, [])
     with pytest.raises(DataError, match=r"a\.xlsx: the table is empty"):
+        load(path)
+    # Cells without a heading are not left out without a word.
+    workbook(monkeypatch, [header[:-2], *cells])
+    with pytest.raises(
+        DataError, match=r"a\.xlsx: column 'site' is missing, there are weight, in "
+    ):
         load(path)
 
 
@@ -429,6 +439,9 @@ def test_a_folder_of_parquet_files_has_the_parts_of_their_names(tmp_path):
     write_parquet(tmp_path / "train" / "0000.parquet", range(10))
     write_parquet(tmp_path / "test" / "0000.parquet", range(10, 14))
     assert (len(load(tmp_path, **options).train), len(load(tmp_path, **options).test)) == (10, 4)
+    write_parquet(tmp_path / "other" / "test" / "a.parquet", range(10))
+    chosen = load(tmp_path / "other" / "test", **options)
+    assert 0 < len(chosen.test) < 10
 
 
 def test_rows_without_an_image_are_named(tmp_path):

@@ -160,6 +160,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
             raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
         book = openpyxl.load_workbook(path, read_only=True, data_only=True)
         sheets = book.worksheets
+        # Some programs write wrong dimensions, by which cells would be left out.
+        sheets[0].reset_dimensions()
         cells = list(sheets[0].iter_rows(values_only=True))
     except DataError:
         raise
@@ -169,8 +171,11 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         raise DataError(f"{path} cannot be read as an .xlsx file: {reason}") from error
     if len(sheets) > 1:
         warn(f"{path}: the sheet {sheets[0].title!r} is read, and not the {len(sheets) - 1} others")
+    width = max(map(len, cells), default=0)
     rows = {
-        number: row for number, row in enumerate(cells, 1) if any(cell is not None for cell in row)
+        number: [*row, *[None] * (width - len(row))]
+        for number, row in enumerate(cells, 1)
+        if any(cell is not None for cell in row)
     }
     if not rows:
         return Columns(str(path), {})
@@ -178,14 +183,10 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
     # Columns that are empty only have a format.
     used = [
         index
-        for index, name in enumerate(header)
-        if name is not None
-        or any(row[index] is not None for row in rows.values() if index < len(row))
+        for index in range(width)
+        if header[index] is not None or any(row[index] is not None for row in rows.values())
     ]
-    chosen = {
-        number: [row[index] if index < len(row) else None for index in used]
-        for number, row in rows.items()
-    }
+    chosen = {number: [row[index] for index in used] for number, row in rows.items()}
     return _columns(path, [header[index] for index in used], chosen)
 
 
@@ -245,7 +246,10 @@ def _read_parquet_files(folder: pathlib.Path) -> dict[str, list[Any]]:
     """
     paths = _parquet_files(folder)
     parts = [
-        part_of(re.split(r"[-_.]", path.name)[0]) or part_of(path.parent.name) for path in paths
+        part_of(re.split(r"[-_.]", path.name)[0])
+        # The folder itself may have any name.
+        or (part_of(path.parent.name) if path.parent != folder else None)
+        for path in paths
     ]
     tables = [_read_parquet(path) for path in paths]
     for path, part, table in zip(paths, parts, tables, strict=True):

@@ -119,7 +119,9 @@ def refuse_boxes(place: str, columns: Collection[str], paths: Sequence[str]) -> 
     Raises:
         DataError: if there are columns of boxes, and several rows of an image.
     """
-    boxes = [name for name in columns if re.sub(r"[\s_-]", "", name).casefold() in _BOX_COLUMNS]
+    boxes = [
+        name for name in columns if re.sub(r"[\s_-]", "", str(name)).casefold() in _BOX_COLUMNS
+    ]
     if boxes and len(set(paths)) < len(paths):
         raise DataError(
             f"{place}: several rows of an image and the column {boxes[0]!r} look like boxes; "
