@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -109,7 +110,11 @@ class OwnImages(OwnSource, ImageListSource):
             SettingError: if the images have different sizes and none is chosen.
             DataError: if a file is not an image; names it.
         """
-        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        with (
+            # Pillow warns of images whose pixels are counted here.
+            warnings.catch_warnings(action="ignore"),
+            concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
+        ):
             look = functools.partial(look_at, whole=self.skip_broken_images)
             found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
         rows = self._readable(place, found, shown)
@@ -337,9 +342,8 @@ class _Files:
                 if row is None:
                     raise DataError(broken) from None
                 raise DataError(
-                    f"{self.shown(row)}: is broken: TensorFlow cannot decode all of the "
-                    f"{self.headers[row].format} image; skip_broken_images leaves out what Pillow "
-                    "cannot decode either"
+                    f"{self.shown(row)}: is broken: not a whole {self.headers[row].format} image; "
+                    "skip_broken_images leaves such files out"
                 ) from None
         # Their EXIF orientation has been applied.
         upright = dataclasses.replace(spec, upright=False)
