@@ -304,9 +304,10 @@ class _Files:
             DataError: if they do not.
         """
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if size > max(memory // 2, _IN_MEMORY):
+        # Training and test samples are copied from them.
+        if size > max(memory // 3, _IN_MEMORY):
             raise DataError(
-                f"{place}: the pixels take {size / 1e9:.0f} GB, more than half of this machine's "
+                f"{place}: the pixels take {size / 1e9:.0f} GB, over a third of this machine's "
                 f"memory, and {len(self.converted)} files, such as {self.shown(self.converted[0])},"
                 " are not plain PNG or JPEG and have to stay in memory; convert these to PNG, or "
                 "choose a smaller image_size"
