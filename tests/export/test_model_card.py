@@ -1,9 +1,10 @@
-"""What model cards say about calibration."""
+"""What model cards say about calibration and image files."""
 
 import numpy as np
 import pytest
 
 from tests.markdown_tables import table_rows
+from tff_pcdd.data import InputSpec
 from tff_pcdd.evaluation.calibration import Calibration, Reliability
 from tff_pcdd.export import model_card
 
@@ -51,3 +52,16 @@ def test_without_test_samples():
     nothing = Reliability(np.array([0]), np.array([0.0]), np.array([0]))
     of = Calibration(nothing, nothing, float("nan"), 0)
     assert [*model_card._calibration(of, False)] == ["There are no test samples to measure it on."]
+
+
+def test_which_image_files_are_read():
+    read = "reads JPEG, PNG and BMP files"
+    for spec, says in (
+        (InputSpec("image", (8, 8, 1), scale=1 / 16), True),
+        (InputSpec("image_file", (8, 8, 3), "string"), True),
+        (InputSpec("image", (8, 8, 1), "float32", has_white=False), False),
+        (InputSpec("vector", (5,), "float32"), False),
+    ):
+        text = " ".join(model_card._normalization(spec))
+        assert (read in text) is says
+        assert ("turns photos upright as their EXIF orientation says" in text) is says

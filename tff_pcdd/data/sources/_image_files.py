@@ -10,6 +10,7 @@ import itertools
 import math
 import os
 import pathlib
+import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any
 
@@ -111,7 +112,11 @@ class OwnImages(OwnSource, ImageListSource):
             SettingError: if the images have different sizes and none is chosen.
             DataError: if a file is not an image; names it.
         """
-        with concurrent.futures.ThreadPoolExecutor(_THREADS) as pool:
+        with (
+            # Pillow warns of images whose pixels are counted here.
+            warnings.catch_warnings(action="ignore"),
+            concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
+        ):
             look = functools.partial(look_at, whole=self.skip_broken_images)
             found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
         rows = self._readable(place, found, shown)
@@ -316,9 +321,10 @@ class _Files:
             DataError: if they do not.
         """
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
-        if size > max(memory // 2, _IN_MEMORY):
+        # Training and test samples are copied from them.
+        if size > max(memory // 3, _IN_MEMORY):
             raise DataError(
-                f"{place}: the pixels take {size / 1e9:.0f} GB, more than half of this machine's "
+                f"{place}: the pixels take {size / 1e9:.0f} GB, over a third of this machine's "
                 f"memory, and {len(self.converted)} files, such as {self.shown(self.converted[0])},"
                 " are not plain PNG or JPEG and have to stay in memory; convert these to PNG, or "
                 "choose a smaller image_size"
@@ -354,9 +360,8 @@ class _Files:
                 if row is None:
                     raise DataError(broken) from None
                 raise DataError(
-                    f"{self.shown(row)}: is broken: TensorFlow cannot decode all of the "
-                    f"{self.headers[row].format} image; skip_broken_images leaves out what Pillow "
-                    "cannot decode either"
+                    f"{self.shown(row)}: is broken: not a whole {self.headers[row].format} image; "
+                    "skip_broken_images leaves such files out"
                 ) from None
         # Their EXIF orientation has been applied.
         upright = dataclasses.replace(spec, upright=False)

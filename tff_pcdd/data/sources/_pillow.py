@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+import functools
 import hashlib
 import io
 import os
 import pathlib
 import warnings
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from etils import epy
 
 from tff_pcdd.data import image_headers
+
+with epy.lazy_imports():
+    import tensorflow as tf
 
 # Formats that are read, by their names in Pillow, and what their names end with.
 _SUFFIXES = {
@@ -112,7 +119,7 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
 
     start = b""
     try:
-        with open(path, "rb") as file, warnings.catch_warnings(action="ignore"):
+        with open(path, "rb") as file:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
             start = file.read(512)
@@ -125,7 +132,7 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
         return f"has more pixels than max_image_pixels={max_pixels} allows"
     except OSError as error:
         return getattr(error, "strerror", None) or what_it_is(start, path)
-    # Pillow's decoders raise many kinds of errors for damaged headers.
+    # Decoders raise many kinds of errors for damaged files.
     except Exception:
         return what_it_is(start, path)
 
@@ -139,30 +146,36 @@ def _header(image, digest: str, start: bytes, path: str, *, whole: bool) -> Head
     """The header of an opened image."""
     # Pillow takes photos with a preview for a format of its own.
     kind = "JPEG" if image.format == "MPO" else image.format
-    size, mode = image.size, image.mode
+    (width, height), mode = image.size, image.mode
     # A TIFF image has its upright size from the start, and loses the orientation on loading.
-    number = image.getexif().get(image_headers.ORIENTATION, 1)
-    is_turned = noted = number in range(2, 9)
-    if noted and kind in _TENSORFLOW:
+    noted = image.getexif().get(image_headers.ORIENTATION, 1)
+    number = noted if noted in range(2, 9) else 1
+    if kind in _TENSORFLOW and (number > 1 or "exif" in image.info):
         # What exported models find too.
-        number = int(image_headers.orientation(pathlib.Path(path).read_bytes()))
-        is_turned = number > 1
-    if is_turned and number > 4 and kind != "TIFF":
-        size = size[::-1]
+        number = int(_orientation()(pathlib.Path(path).read_bytes()))
+    if number > 4 and kind != "TIFF":
+        width, height = height, width
     has_alpha = image.has_transparency_data
-    if whole or has_alpha or kind not in _TENSORFLOW:
+    if whole and kind in _TENSORFLOW:
+        tf.io.decode_image(pathlib.Path(path).read_bytes(), 3)
+    if has_alpha or kind not in _TENSORFLOW:
         image.load()
     return Header(
-        f"{digest} {number}" if is_turned else digest,
-        size[::-1],
+        f"{digest} {number}" if number > 1 else digest,
+        (height, width),
         kind,
         mode,
         mode in _DEEP or (kind == "PNG" and start[image_headers.BIT_DEPTH] == 16),
-        is_turned,
-        noted and not is_turned,
+        number > 1,
+        noted in range(2, 9) and number == 1,
         has_alpha and image.convert("RGBA").getchannel("A").getextrema()[0] < 255,
         image.format != "MPO" and getattr(image, "n_frames", 1) > 1,
     )
+
+
+@functools.cache
+def _orientation() -> Callable[[bytes], Any]:
+    return tf.function(image_headers.orientation, input_signature=[tf.TensorSpec([], tf.string)])
 
 
 def _refused(image) -> str | None:
