@@ -71,5 +71,5 @@ def test_a_sweep_that_chooses_nothing_says_so(call_here, monkeypatch, tmp_path):
     status, out, err = call_here("sweep", *given)
     assert status == 0, err
     last = f"nothing was chosen, because no run is usable; tables in {tmp_path}"
-    assert out.splitlines() == ["| no setting |", last]
+    assert out.splitlines() == ["| no setting |", "", last]
     assert "report" not in err

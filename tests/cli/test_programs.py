@@ -229,7 +229,7 @@ def test_compare(compared):
         table = list(csv.DictReader(file))
     assert [(row["algorithm"], int(row["seed"])) for row in table] == RUNS
     for row, folder in zip(table, folders.values(), strict=True):
-        for name, value in summary(folder, leave_out=()).items():
+        for name, value in summary(folder, leave_out=("findings",)).items():
             written = value if isinstance(value, (int, str)) else f"{value:.9g}"
             assert row[name] == str(written), name
         assert row["partition"] == "P5C2"

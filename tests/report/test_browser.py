@@ -139,6 +139,27 @@ def test_values_that_are_missing_stay_last(chromium, pages, tmp_path):
         assert column(page, place)[-1] == "–"
 
 
+def test_long_tables_can_be_filtered(chromium, pages):
+    page = chromium.open(pages["large"])
+    rows = "[...document.querySelector('#clients ~ .wide table').tBodies[0].rows]"
+    shown = (
+        f"{rows}.filter(row => row.offsetHeight).map(row => row.cells[0].innerText.split('\\n')[0])"
+    )
+    assert len(page.evaluate(shown)) == 50
+    page.evaluate(
+        "(() => { const field = document.querySelector('#clients ~ .filter input');"
+        "field.value = 'Client 4'; field.dispatchEvent(new Event('input')); })()"
+    )
+    assert sorted(page.evaluate(shown)) == sorted(
+        ["client 4", *(f"client 4{n}" for n in range(10))]
+    )
+    # All rows are printed.
+    page.call("Emulation.setEmulatedMedia", media="print")
+    assert len(page.evaluate(shown)) == 50
+    short = chromium.open(pages["run"])
+    assert short.evaluate("document.querySelectorAll('.filter').length") == 0
+
+
 def test_a_matrix_is_chosen(chromium, pages):
     page = chromium.open(pages["run"])
 

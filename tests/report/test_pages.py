@@ -206,6 +206,23 @@ def test_the_command_trains_with_the_settings_of_the_run(tmp_path):
     assert "'--dataset=x; rm -rf ~'" in hostile
 
 
+def test_the_command_of_a_comparison_has_what_its_runs_share(tmp_path):
+    make_comparison(tmp_path, algorithms=("fedavg", "fedgela"), client_learning_rate=0.05)
+    texts = page(comparison_dir=tmp_path).texts
+    [text] = [text for text in texts if text.startswith("python -m tasks.compare")]
+    flags = shlex.split(text)[3:]
+    assert flags[:2] == ["--algorithms=fedavg,fedgela", "--seeds=0,1"]
+    assert "--client_learning_rate=0.05" in flags
+    # Each method has its own width of the linear layer by default, and seeds are named above.
+    assert not [flag for flag in flags if re.match("--(projection_dim|seed|data_seed)=", flag)]
+    for name in ("comparison.csv", "clients.csv"):
+        path = tmp_path / name
+        header, *rows = path.read_text().splitlines()
+        rows += [row.replace("P3C2", "Dir(0.1)") for row in rows]
+        path.write_text("\n".join([header, *rows]) + "\n")
+    assert "tasks.compare" not in " ".join(page(comparison_dir=tmp_path).texts)
+
+
 def test_the_global_matrix_is_shown(run):
     tree = page(run_dir=run)
     with np.load(run / "confusion.npz") as arrays:

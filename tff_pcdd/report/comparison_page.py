@@ -79,6 +79,7 @@ def content(directory: Directory) -> dict[str, Any]:
         ],
         "answers": [(answer.partition, answer.sentences()) for answer in answered],
         "parts": parts,
+        "command": _command(found, partitions),
         "several_seeds": len({result.seed for result in results}) > 1,
         "has_local": any(result.method == ALONE for result in results),
         "runs": [_run(directory, result) for result in results],
@@ -89,6 +90,15 @@ def content(directory: Directory) -> dict[str, Any]:
         "more_cards": all_cards - len(exported),
         "problems": directory.problems,
     }
+
+
+def _command(runs: Sequence[tuple[Result, Mapping[str, Any]]], partitions: Sequence[str]) -> str:
+    """The command of the comparison; empty for several partitions, which have settings each."""
+    if not runs or len(partitions) > 1:
+        return ""
+    methods = list(dict.fromkeys(result.method for result, _ in runs))
+    seeds = list(dict.fromkeys(result.seed for result, _ in runs))
+    return settings_table.comparison_command([values for _, values in runs], methods, seeds)
 
 
 def _title(

@@ -78,17 +78,42 @@ def rows(settings: Mapping[str, Any]) -> list[Row]:
 
 def command(settings: Mapping[str, Any]) -> str:
     """The command that trains with the settings of a run; paths are left out, as in `rows`."""
-    flags = [f"--algorithm={settings.get('algorithm', '?')}"]
-    if isinstance(modules := settings.get(imports.KEY), dict):
+    flags = [f"--algorithm={settings.get('algorithm', '?')}", *_flags([settings])]
+    return _quoted("train", flags)
+
+
+def comparison_command(
+    runs: Sequence[Mapping[str, Any]], methods: Sequence[str], seeds: Sequence[str]
+) -> str:
+    """The command of a comparison on one partition; settings that differ are left out.
+
+    Args:
+        runs: the settings of its runs.
+        methods, seeds: what was compared.
+    """
+    flags = [f"--algorithms={','.join(methods)}", f"--seeds={','.join(seeds)}", *_flags(runs)]
+    return _quoted("compare", flags)
+
+
+def _quoted(program: str, flags: Sequence[str]) -> str:
+    quoted = [shlex.quote(shown(flag)) for flag in [*flags, "--output_dir=runs/again"]]
+    return " ".join([f"python -m tasks.{program}", *quoted])
+
+
+def _flags(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    """The chosen settings that all runs share, as flags; without method, and seed of several."""
+    first = runs[0]
+    left_out = {"algorithm", imports.KEY} | ({"seed", *SEEDS} if len(runs) > 1 else set())
+    flags = []
+    if isinstance(modules := first.get(imports.KEY), dict):
         flags += [f"--import={name}" for name in modules]
-    for row in rows(settings):
-        value = settings.get(row.name)
-        if row.chosen and row.name not in ("algorithm", imports.KEY) and value is not None:
+    for row in rows(first):
+        value = first.get(row.name)
+        shared = all(settings.get(row.name) == value for settings in runs)
+        if row.chosen and row.name not in left_out and value is not None and shared:
             flags.append(f"--{row.name}={value}")
     paths = [setting.name for setting in describe(ExperimentConfig) if setting.path]
-    flags += [f"--{name}=PATH" for name in paths if settings.get(name) is not None]
-    quoted = [shlex.quote(shown(flag)) for flag in [*flags, "--output_dir=runs/again"]]
-    return " ".join(["python -m tasks.train", *quoted])
+    return [*flags, *(f"--{name}=PATH" for name in paths if first.get(name) is not None)]
 
 
 def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:

@@ -17,8 +17,8 @@ from tff_pcdd.training.file_names import REPORT
 
 # The sections of the two pages: anchors and names.
 _RUN_SECTIONS = (
-    ("holdings", "Who holds what"),
     ("curves", "Learning curves"),
+    ("holdings", "Who holds what"),
     ("classes", "Classes"),
     ("clients", "Clients"),
     ("confusion", "Confusion"),

@@ -35,6 +35,23 @@ function sort(table, heading) {
   table.tBodies[0].append(...rows.map(([, row]) => row));
 }
 
+// Long tables: a field shows only the rows whose name has the text that is typed.
+for (const table of document.querySelectorAll("table.pinned")) {
+  if (table.tBodies[0].rows.length <= 15) continue;
+  const label = document.createElement("label");
+  const field = document.createElement("input");
+  field.type = "search";
+  label.append("Filter ", field);
+  label.className = "filter";
+  field.addEventListener("input", () => {
+    const wanted = field.value.trim().toLowerCase();
+    for (const row of table.tBodies[0].rows) {
+      row.hidden = !row.cells[0].textContent.toLowerCase().includes(wanted);
+    }
+  });
+  table.closest(".wide").before(label);
+}
+
 // Choices: of several parts, only the selected one is shown.
 for (const chooser of document.querySelectorAll(".chooser")) {
   const select = chooser.querySelector("select");
