@@ -381,6 +381,7 @@ def test_a_diverged_run(tmp_path):
     shown = " ".join(tree.texts)
     assert tree.texts[0].endswith("(diverged)")
     assert "The run has diverged" in shown
+    assert "has learned" not in shown
     assert "Lowest PA" not in shown
     assert "7 times, in 3 rounds" in shown
     assert "These rounds gave no usable model: 5." in shown

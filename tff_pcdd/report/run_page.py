@@ -63,7 +63,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings) + (" (diverged)" if diverged else ""),
         "sentence": _sentence(settings, summary, history, held),
         "figures": [] if diverged else _figures(summary, held),
-        "learned": findings.learned(answered),
+        "learned": "" if diverged or not summary else findings.learned(answered),
         "findings": [
             *_findings(settings, summary, history, answered),
             *(Finding("damaged", line) for line in directory.damaged()),
