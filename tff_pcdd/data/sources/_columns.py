@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd.data.checks import warn
-from tff_pcdd.data.sources._image_lists import read_text
+from tff_pcdd.data.sources._image_lists import TABLE_BYTES, read_text
 from tff_pcdd.data.sources._names import is_missing
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
@@ -23,6 +23,9 @@ CSV, PARQUET = ".csv", ".parquet"
 _FIRST_ROW = 2
 
 _DELIMITERS = ",;\t"
+# Of a parquet file: the most cells, and the rows that are unpacked at a time.
+_MOST_CELLS = 2**28
+_BATCH = 256
 
 
 class Columns:
@@ -158,10 +161,28 @@ def _read_parquet(path: pathlib.Path) -> tuple[dict[str, list[Any]], None]:
         import pyarrow.parquet
     except ImportError:
         raise DataError(f"{path}: reading parquet needs pyarrow, which is not installed") from None
+    found: dict[str, list[Any]] = {}
+    size = 0
     try:
-        table = pyarrow.parquet.read_table(path)
+        with pyarrow.parquet.ParquetFile(path) as file:
+            names = file.schema_arrow.names
+            repeated = [name for name in names if names.count(name) > 1]
+            if repeated:
+                raise ValueError(f"column {repeated[0]!r} occurs twice")
+            # A few bytes of a file may stand for any number of rows.
+            if file.metadata.num_rows * len(names) > _MOST_CELLS:
+                raise ValueError(f"it has more than {_MOST_CELLS} cells")
+            found = {name: [] for name in names}
+            for batch in file.iter_batches(_BATCH):
+                for name, column in zip(names, batch.columns, strict=True):
+                    if isinstance(column, pyarrow.DictionaryArray):
+                        column = column.dictionary_decode()
+                    size += column.nbytes
+                    if size > TABLE_BYTES:
+                        raise ValueError(f"it has more than {TABLE_BYTES} bytes in memory")
+                    found[name] += column.to_pylist()
     # Arrow raises its own errors and those of the system.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
-    return {name: table.column(name).to_pylist() for name in table.column_names}, None
+    return found, None

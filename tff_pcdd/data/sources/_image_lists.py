@@ -31,7 +31,7 @@ _SUFFIXES = (".jpg", ".jpeg", ".png")
 _BYTES_PER_PIXEL, _METADATA = 8, 2**24
 
 # The most bytes of a table.
-_TABLE = 2**30
+TABLE_BYTES = 2**30
 
 # Names of columns with the same meaning.
 _ALIASES = {"image": "image_id", "user": "user_id"}
@@ -212,7 +212,7 @@ def read_text(path: pathlib.Path) -> str:
     Raises:
         DataError: if it cannot be read; names the file.
     """
-    check_file(path, max_bytes=_TABLE, limit="the size of a table")
+    check_file(path, max_bytes=TABLE_BYTES, limit="the size of a table")
     try:
         content = path.read_bytes()
         return content.decode("utf-8-sig")

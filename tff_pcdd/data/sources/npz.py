@@ -19,6 +19,10 @@ from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.data.sources._places import check_data_file, check_file
 from tff_pcdd.errors import DataError
 
+# The most bytes of all arrays: so many, and so many times the size of the file.
+_MOST_BYTES = 1_000_000_000
+_MOST_COMPRESSED = 100
+
 _NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names")
 
 
@@ -57,6 +61,9 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
+            unpacked = sum(entry.file_size for entry in file.zip.infolist())
+            if unpacked > _MOST_BYTES + _MOST_COMPRESSED * path.stat().st_size:
+                raise ValueError(f"its arrays have {unpacked} bytes")
             arrays = {name: file[name] for name in (*_NEEDED, *_OPTIONAL) if name in there}
     # A damaged archive raises errors of the archive, of its compression, or of an array's header,
     # and of memory if the header states a huge array.
