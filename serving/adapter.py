@@ -48,6 +48,10 @@ class UnusableModelError(Exception):
 # What requests may still take when the server ends.
 _GRACE_SECONDS = 3
 
+# The most bytes of a message of protobuf's, and of a sites.json.
+_MOST_GRAPH = 2**31
+_MOST_SITES = 64_000_000
+
 # Samples that are computed at a time; between them, it is checked whether the answer is too late.
 _CHUNK = 64
 
@@ -85,6 +89,11 @@ class SavedModel(kserve.Model):
             UnusableModelError: files of the model are missing or damaged, or cannot be read.
         """
         try:
+            for file in self._path.rglob("*"):
+                if not (file.is_file() or file.is_dir()):
+                    raise OSError(f"{file.name} is not a regular file")
+            if (self._path / "saved_model.pb").stat().st_size > _MOST_GRAPH:
+                raise OSError("saved_model.pb is too large for a model")
             # Signatures do not keep their variables alive, but the model does.
             self._model = tf.saved_model.load(str(self._path))
         except _UNUSABLE as error:
@@ -338,8 +347,9 @@ def describe(names: Iterable[str], export_dir: Path) -> list[str]:
     """The names of the models, with the clients of those in sites.json, whose ids are others."""
     try:
         path = export_dir / "sites.json"
-        # A pipe would be waited for.
-        sites = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else {}
+        # A pipe would be waited for, and a file without data may have any size.
+        usable = path.is_file() and path.stat().st_size <= _MOST_SITES
+        sites = json.loads(path.read_text(encoding="utf-8")) if usable else {}
     except (OSError, ValueError, RecursionError):
         sites = {}
     clients = {name: sites.get(name) if isinstance(sites, dict) else None for name in names}

@@ -10,6 +10,7 @@ import concurrent.futures
 import contextlib
 import errno
 import fcntl
+import hashlib
 import io
 import itertools
 import json
@@ -28,6 +29,11 @@ _LOCK = ".lock"
 
 # The largest text file that is read; those of runs and studies have less than a tenth of it.
 MOST_TEXT = 64_000_000
+
+# Of a file whose checksum is computed: bytes that may have no place on the disk, and how many times
+# as large as its place on the disk the file may be besides.
+_MOST_WITHOUT_DATA = 1_000_000_000
+_MOST_COMPRESSED = 1000
 
 # How many files are waited for at a time.
 _SYNC_THREADS = 16
@@ -189,6 +195,21 @@ def read_bytes(path: str | os.PathLike, most_bytes: int = MOST_TEXT) -> bytes:
         if os.fstat(file.fileno()).st_size > most_bytes:
             raise OSError(errno.EFBIG, f"more than {most_bytes} bytes", os.fspath(path))
         return file.read(most_bytes)
+
+
+def sha256(path: str | os.PathLike) -> str:
+    """The SHA-256 of a file of unknown origin, as hexadecimal digits.
+
+    Raises:
+        OSError: it is no regular file, has hardly any data for its size, or cannot be read.
+    """
+    with open_regular(path) as file:
+        status = os.fstat(file.fileno())
+        # A file without data takes no space and any time. File systems that compress do not get
+        # files of numbers that small.
+        if status.st_size > _MOST_WITHOUT_DATA + _MOST_COMPRESSED * 512 * status.st_blocks:
+            raise OSError(errno.EFBIG, f"{status.st_size} bytes without data", os.fspath(path))
+        return hashlib.file_digest(file, "sha256").hexdigest()
 
 
 def read_json(path: Path, most_bytes: int = 10_000_000) -> dict[str, Any]:

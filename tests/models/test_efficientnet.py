@@ -1,7 +1,9 @@
 """EfficientNet-B0 of Keras without its input layers, with draws that follow from a seed."""
 
 import math
+import os
 
+import h5py
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -110,6 +112,23 @@ def test_files_that_do_not_fit(tmp_path, model):
         assert "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", ["link", "elsewhere", "huge", "text"])
+def test_weights_that_are_no_numbers_are_refused_before_a_network_is_made(tmp_path, kind):
+    path = tmp_path / "weights.h5"
+    with h5py.File(path, "w") as file:
+        if kind == "link":
+            file["stem/kernel:0"] = h5py.ExternalLink("/etc/passwd", "/")
+        elif kind == "elsewhere":
+            file.create_dataset("k", (9,), "u1", external=[("/etc/passwd", 0, h5py.h5f.UNLIMITED)])
+        elif kind == "huge":
+            file.create_dataset("kernel:0", (2**20, 2**20), "f4", chunks=(1, 1024))
+        else:
+            file["kernel:0"] = [b"text"]
+    backbone = models.create("efficientnet_b0", pretrained_weights=str(path))
+    with pytest.raises(SettingError, match=r"is a link|is no array of numbers|has the shape"):
+        backbone.initial_values(SHAPE)
+
+
 def test_a_missing_file_is_refused_before_a_network_is_made(tmp_path, monkeypatch):
     """A checkpoint of TensorFlow is there if its index is."""
 
@@ -122,6 +141,9 @@ def test_a_missing_file_is_refused_before_a_network_is_made(tmp_path, monkeypatc
     monkeypatch.setattr(models.get("efficientnet_b0"), "build", build)
     backbone = models.create("efficientnet_b0", pretrained_weights=str(tmp_path / "weights"))
     with pytest.raises(SettingError, match=r"not a readable file of weights .* No such file"):
+        backbone.initial_values(SHAPE)
+    os.mkfifo(tmp_path / "weights")
+    with pytest.raises(SettingError, match=r"not a readable file of weights .* regular file"):
         backbone.initial_values(SHAPE)
     (tmp_path / "weights.index").touch()
     with pytest.raises(Made):

@@ -1,5 +1,6 @@
 """Atomic writes, trees of arrays in files, locks, and checks of output directories."""
 
+import hashlib
 import os
 import pathlib
 import signal
@@ -283,6 +284,22 @@ def test_links_in_a_directory_of_results_are_refused(place, tmp_path, precious):
     # The directory itself may be one.
     (tmp_path / "latest").symlink_to(tmp_path / "run")
     files.refuse_links(tmp_path / "latest", ["plots"])
+
+
+@pytest.mark.parametrize("kind", ["pipe", "sparse", "file"])
+def test_checksums_are_those_of_files_with_data(tmp_path, kind):
+    path = tmp_path / "state.npz"
+    if kind == "pipe":
+        os.mkfifo(path)
+    else:
+        with open(path, "wb") as file:
+            file.write(b"arrays")
+            file.truncate(200_000_000_000 if kind == "sparse" else 5_000_000)
+    if kind == "file":
+        assert files.sha256(path) == hashlib.sha256(path.read_bytes()).hexdigest()
+    else:
+        with pytest.raises(OSError, match=r"without data|not a regular file"):
+            files.sha256(path)
 
 
 @pytest.mark.parametrize("kind", ["pipe", "device", "sparse"])

@@ -224,7 +224,7 @@ def _read(path: pathlib.Path | None, mask: np.ndarray) -> np.ndarray | None:
         return None
     try:
         psi = np.load(path, allow_pickle=False)
-    except (OSError, ValueError, EOFError) as error:
+    except (OSError, ValueError, EOFError, MemoryError) as error:
         _logger.warning("ignoring the unreadable cache file %s: %s", path, error)
         return None
     if psi.dtype == np.float32 and np.array_equal(psi != 0, mask) and np.isfinite(psi).all():

@@ -21,26 +21,36 @@ from __future__ import annotations
 import copy
 import dataclasses
 import functools
+import glob
+import io
 import os
+import stat
+import zipfile
 from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 from etils import epy
 
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
 from tff_pcdd.models.building import group_normalization, number_of_groups, project
 from tff_pcdd.models.precision import policy_name
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
+    import h5py
     import tensorflow as tf
 
     from tff_pcdd import layers
 
 # Layers of Keras' network that normalize its input.
 _INPUT_LAYERS = ("Rescaling", "Normalization")
+
+
+# The most that files of weights may hold; those of this network have 16 MB.
+_MOST_BYTES = 1_000_000_000
+_DEEPEST = 20
 
 
 @registry.register
@@ -76,7 +86,7 @@ class EfficientNetB0(NormalizationOption, ImageBackbone):
         """The pretrained weights, if there are any; see `Backbone.initial_values`."""
         if self.pretrained_weights is None:
             return None
-        _check_there(self.pretrained_weights)
+        _check_file(self.pretrained_weights)
         made: list[tf.Variable] = []
 
         def record(next_creator, **kwargs):
@@ -131,22 +141,73 @@ def _network_config(
     return config
 
 
-def _check_there(path: str) -> None:
-    """Refuses a missing file before any network is made, which takes seconds."""
+def _check_file(path: str) -> None:
+    """Refuses what is no file of weights before any network is made, which takes seconds.
+
+    Keras allocates what a file states, and follows the links in it.
+    """
     try:
-        os.stat(path)
-    except OSError as error:
         # TensorFlow's checkpoints are several files, whose names begin with the path.
-        if not os.path.exists(f"{path}.index"):
-            raise _refusal(path, error) from error
+        is_checkpoint = os.path.exists(f"{path}.index")
+        parts = glob.glob(f"{glob.escape(path)}.*") if is_checkpoint else [path]
+        for status in map(os.stat, parts):
+            if not stat.S_ISREG(status.st_mode):
+                raise OSError("not a regular file")
+            if status.st_size > _MOST_BYTES:
+                raise OSError(f"more than {_MOST_BYTES} bytes")
+        if path.endswith(".keras") and zipfile.is_zipfile(path):
+            _check_archive(path)
+        elif not is_checkpoint and h5py.is_hdf5(path):
+            _check_hdf5(path)
+    # The readers of the formats raise exceptions of many kinds.
+    except Exception as error:
+        raise _refusal(path, error) from error
+
+
+def _check_archive(path: str) -> None:
+    with zipfile.ZipFile(path) as archive:
+        if sum(entry.file_size for entry in archive.infolist()) > _MOST_BYTES:
+            raise ValueError(f"more than {_MOST_BYTES} bytes")
+        for name in archive.namelist():
+            if name.endswith(".h5"):
+                _check_hdf5(io.BytesIO(archive.read(name)))
+
+
+def _check_hdf5(file: Any) -> None:
+    size = 0
+
+    def check_link(name: str, link: Any) -> None:
+        if not isinstance(link, h5py.HardLink):
+            raise ValueError(f"{name} is a link")
+        # Opening what is nested takes the square of the depth.
+        if name.count("/") > _DEEPEST:
+            raise ValueError("groups are nested too deeply")
+
+    def check_item(name: str, item: Any) -> None:
+        nonlocal size
+        if isinstance(item, h5py.Dataset):
+            size += item.nbytes
+            if item.external or item.is_virtual or item.dtype.kind not in "fiu":
+                raise ValueError(f"{name} is no array of numbers")
+            if size > _MOST_BYTES:
+                raise ValueError(f"{name} has the shape {item.shape}")
+
+    with h5py.File(file, "r") as opened:
+        opened.visititems_links(check_link)
+        opened.visititems(check_item)
 
 
 def _load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str) -> None:
     """Loads weights of Keras' EfficientNetB0(include_top=False) into a model without projection."""
     original = _keras_network(input_shape)
     try:
-        original.load_weights(path)
-    except (OSError, ValueError, TypeError, KeyError, AttributeError, tf.errors.OpError) as error:
+        status = original.load_weights(path)
+        if status is not None:
+            # Of TensorFlow's checkpoints; otherwise, what is missing would stay random.
+            status.assert_existing_objects_matched()
+        if not all(np.isfinite(weights).all() for weights in original.get_weights()):
+            raise ValueError("not all weights are finite")
+    except Exception as error:
         raise _refusal(path, error) from error
     for layer in model.layers:
         if layer.weights:
@@ -156,6 +217,7 @@ def _load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str
 def _refusal(path: str, error: Exception) -> SettingError:
     cause = str(error).strip().splitlines()[0] if str(error).strip() else repr(error)
     reason = (
-        f"is not a readable file of weights of Keras' EfficientNetB0(include_top=False): {cause}"
+        "is not a readable file of weights of Keras' EfficientNetB0(include_top=False): "
+        f"{shown(cause, 200)}"
     )
     return SettingError("pretrained_weights", path, reason)

@@ -5,7 +5,6 @@ Nothing here imports a module: results may come from anyone.
 
 from __future__ import annotations
 
-import hashlib
 import itertools
 import logging
 import sys
@@ -86,8 +85,7 @@ def _digest(name: str) -> str | None:
     """Hash of the file of a module; None if it is not imported or has no file."""
     path = getattr(sys.modules.get(name), "__file__", None)
     try:
-        with open(path or "", "rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(path or "")
     except OSError:
         return None
 

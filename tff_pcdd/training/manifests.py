@@ -201,8 +201,7 @@ def check_file(path: Path, checksum: str) -> None:
     """
     check_is_file(path)
     try:
-        with files.open_regular(path) as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+        found = files.sha256(path)
     except PermissionError as error:
         raise DataError(f"{path} cannot be read: {error.strerror}") from None
     except OSError as error:
@@ -214,8 +213,7 @@ def check_file(path: Path, checksum: str) -> None:
 def checksum_of(path: Path) -> str | None:
     """The checksum of a file; None if it is missing or cannot be read."""
     try:
-        with files.open_regular(path) as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
+        return files.sha256(path)
     except OSError:
         return None
 

@@ -33,6 +33,10 @@ _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 # What may separate cells. Where several fit, the first one does it.
 _DELIMITERS = "\t;,"
 
+# Of a parquet file: the most cells, the rows that are unpacked at a time, and the most bytes in
+# memory, in times of its size, beside those of any table.
+_MOST_CELLS, _BATCH, _MOST_COMPRESSED = 2**28, 256, 100
+
 # Rows that a delimiter has to fit, and the most characters of them.
 _ROWS, _CHARACTERS = 100, 2**20
 
@@ -199,14 +203,31 @@ def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
         import pyarrow.parquet
     except ImportError:
         raise DataError(f"{path}: reading parquet needs pyarrow, which is not installed") from None
+    most = TABLE_BYTES + _MOST_COMPRESSED * path.stat().st_size
+    columns: dict[str, list[Any]] = {}
+    size = 0
     try:
-        table = pyarrow.parquet.read_table(path)
-        columns = {name: table.column(name).to_pylist() for name in table.column_names}
+        with pyarrow.parquet.ParquetFile(path) as file:
+            schema, names = file.schema_arrow, file.schema_arrow.names
+            if repeated := [name for name in names if names.count(name) > 1]:
+                raise ValueError(f"column {repeated[0]!r} occurs twice")
+            # A few bytes of a file may stand for any number of rows.
+            if file.metadata.num_rows * len(names) > _MOST_CELLS:
+                raise ValueError(f"it has more than {_MOST_CELLS} cells")
+            columns = {name: [] for name in names}
+            for batch in file.iter_batches(_BATCH):
+                for name, column in zip(names, batch.columns, strict=True):
+                    if isinstance(column, pyarrow.DictionaryArray):
+                        column = column.dictionary_decode()
+                    size += column.nbytes
+                    if size > most:
+                        raise ValueError(f"it has more than {most} bytes in memory")
+                    columns[name] += column.to_pylist()
     # Arrow raises its own errors and those of the system.
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
-    for name, names in _class_names(table.schema.metadata or {}).items():
+    for name, names in _class_names(schema.metadata or {}).items():
         if name in columns:
             columns[name] = [_named(value, names) for value in columns[name]]
     return columns

@@ -26,6 +26,10 @@ from tff_pcdd.data.sources._pickled import pickled_arrays
 from tff_pcdd.data.sources._places import check_data_file, check_file, is_within
 from tff_pcdd.errors import DataError
 
+# The most bytes of all arrays: so many, and so many times the size of the file.
+_MOST_BYTES = 1_000_000_000
+_MOST_COMPRESSED = 100
+
 _NEEDED, _OPTIONAL = ("x", "y", "site"), ("split", "class_names", "group")
 
 # The array of a client's file in PFLlib's layout: a pickled dictionary.
@@ -72,6 +76,9 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
     try:
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
+            unpacked = sum(entry.file_size for entry in file.zip.infolist())
+            if unpacked > _MOST_BYTES + _MOST_COMPRESSED * path.stat().st_size:
+                raise ValueError(f"its arrays have {unpacked} bytes")
             parts = _parts(there)
             wanted = parts or (*_NEEDED, *_OPTIONAL)
             arrays = {name: file[name] for name in wanted if name in there}
