@@ -39,7 +39,7 @@ _LAYERS = [
     {"files"},
     {"heavy"},
     {"stack"},
-    {"errors", "machine", "measures", "modules", "stages", "_version"},
+    {"draws", "errors", "machine", "measures", "modules", "stages", "_version"},
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

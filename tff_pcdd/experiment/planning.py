@@ -38,7 +38,7 @@ def training_spec(
 
     Raises:
         SettingError: the backbone does not accept the inputs, or has too few features; or a client
-            would take more steps in a round than can be counted.
+            would take more steps in a round than can be counted; or as `compute.compilation`.
     """
     compute = compute or ComputeOptions()
     _check_steps(config, federation)
@@ -54,7 +54,7 @@ def training_spec(
         input_spec=federation.input_spec,
         optimizer=config.training.optimizer,
         eval_batch_size=compute.eval_batch_size,
-        jit_compile=compute.jit_compile,
+        compile=compute.compilation(federation.input_spec),
         validation=any(client.validation.size for client in federation.clients),
         **_settings_of_training(config),
     )
