@@ -1,4 +1,4 @@
-"""Which precisions this machine computes fast in."""
+"""Whether this machine has a GPU, and which precisions it computes fast in."""
 
 from __future__ import annotations
 
@@ -37,6 +37,11 @@ def slow_bfloat16(*, gpus: bool = True) -> str | None:
     if bfloat16_instructions():
         return None
     return "the processor has neither AMX-BF16 nor AVX512-BF16"
+
+
+def has_gpu() -> bool:
+    """Whether TensorFlow uses a GPU; it is imported only where there may be one."""
+    return bool(_gpu_capabilities())
 
 
 def bfloat16_instructions() -> list[str]:

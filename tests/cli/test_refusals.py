@@ -84,6 +84,8 @@ TRAIN = [
     (["--nosuchthing=1"], "--nosuchthing: there is no such flag; --help lists them"),
     (["--num_client=3"], "--num_client: there is no such flag; did you mean --num_clients"),
     (["--num-clients=3"], "--num-clients: there is no such flag; did you mean --num_clients"),
+    (["--jit_compile"], "--jit_compile: there is no such flag; write --compile=step"),
+    (["--nojit_compile"], "--nojit_compile: there is no such flag; write --compile=off"),
     *(
         ([f"--{other}=1"], f"; did you mean --{flag}?")
         for other, flag in {

@@ -5,11 +5,10 @@ import pytest
 import tensorflow as tf
 
 from tests import support
-from tff_pcdd import losses, methods
+from tff_pcdd import draws, losses, methods
 from tff_pcdd.federated import build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.weights import assign
-from tff_pcdd.methods import fedgen
 from tff_pcdd.methods._shared.generator import adam_step
 
 BATCH = methods.Batch(
@@ -187,7 +186,7 @@ def test_fedgen_adds_generated_features_and_distillation():
     log_q = logits - np.log(np.exp(logits).sum(axis=1, keepdims=True))
     divergence = np.mean((np.exp(log_p) * (log_p - log_q)).sum(axis=1))
     seed = tf.random.experimental.stateless_split(BATCH.seed, 3)[0]
-    drawn = fedgen.draw_labels(server["labels"], len(logits), seed).numpy()
+    drawn = draws.indices(server["labels"], len(logits), seed).numpy()
     assert set(drawn) == {0, 2, 3}
     expected = entropy(logits) + 9.8 * np.mean(-log_p[drawn]) + 1.96 * divergence
     loss, _ = method.loss(net, BATCH, client(spec, server, 1))

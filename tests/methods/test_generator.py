@@ -6,9 +6,8 @@ import tensorflow as tf
 
 from tests import support
 from tests.methods.numpy_network import cross_entropy, gradient
-from tff_pcdd import losses, methods
+from tff_pcdd import draws, losses, methods
 from tff_pcdd.federated import state as states
-from tff_pcdd.methods import fedgen
 from tff_pcdd.methods._shared.generator import Generator
 
 NOISE, HIDDEN, BATCH, STEPS, WIDTH, CLASSES, COHORT = 3, 5, 7, 2, 6, 4, 3
@@ -78,7 +77,7 @@ def test_the_server_trains_the_generator(output):
         seed = tf.random.experimental.stateless_fold_in(server["seed"], step)
         seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
         noise = tf.random.stateless_uniform([BATCH, NOISE], seeds[0]).numpy()
-        labels = fedgen.draw_labels(tf.constant([1.0, 1, 1, 0]), BATCH, seeds[1]).numpy()
+        labels = draws.indices(tf.constant([1.0, 1, 1, 0]), BATCH, seeds[1]).numpy()
         assert 3 not in labels
 
         def loss(values, noise=noise, labels=labels):

@@ -158,15 +158,13 @@ def read_parallel_options(flags: Flags) -> ParallelOptions:
 
 
 def check_precision(flags: Flags, config: ExperimentConfig, options: RunOptions) -> None:
-    """Refuses a precision in which this machine is slow, if it is this process that trains.
+    """Refuses what this machine cannot compute, or not fast, if it is this process that trains.
 
     Raises:
-        SettingError: as `ComputeOptions.check_precision`.
+        SettingError: as `ComputeOptions.check`.
     """
     if "parallel_runs" not in flags or flags["parallel_runs"] == 1:
-        options.compute.check_precision(
-            config.model.precision, is_auto=config.model.precision_is_auto
-        )
+        options.compute.check(config)
 
 
 def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:

@@ -48,8 +48,11 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
 }
 
 
-# Flags that are now those of another program.
-MOVED = dict.fromkeys(
+# Flags that are now those of another program, or have another name.
+MOVED = {
+    "jit_compile": "write --compile=step",
+    "nojit_compile": "write --compile=off",
+} | dict.fromkeys(
     ("publish_dir", "add_methods"),
     "`python -m publication`, in a clone, makes the pages about published sweeps",
 )

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from etils import epy
 
+from tff_pcdd import draws
 from tff_pcdd.data import image_headers
 from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, VECTOR, InputSpec
 
@@ -17,6 +18,15 @@ with epy.lazy_imports():
     import tensorflow as tf
 
 _BROKEN = "image files are missing, broken or above max_image_pixels:"
+
+
+def not_compiled(spec: InputSpec) -> str | None:
+    """Why XLA cannot compile the augmentation and decoding of inputs; None if it can."""
+    if spec.kind == IMAGE_FILE:
+        return "image files are decoded for each batch, which XLA cannot compile"
+    if spec.rotation:
+        return "XLA has no operation that rotates images"
+    return None
 
 
 def normalize(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
@@ -75,11 +85,11 @@ def augment(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
     if spec.kind == TEXT or not spec.augments:
         return x
     x = _pixels(x, spec)
-    seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 3))
+    seeds = draws.split(seed, 3)
     if spec.crop_padding:
         x = _crop(x, spec, seeds[0])
     if spec.flip:
-        mirrored = tf.random.stateless_uniform([tf.shape(x)[0], 1, 1, 1], seeds[1]) < 0.5
+        mirrored = draws.uniform([tf.shape(x)[0], 1, 1, 1], seeds[1]) < 0.5
         x = tf.where(mirrored, x[:, :, ::-1], x)
     if spec.rotation:
         x = _rotate(x, spec.rotation, seeds[2])
@@ -185,9 +195,7 @@ def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
     pad = spec.crop_padding
     mode = {"zeros": "CONSTANT", "reflect": "REFLECT"}[spec.padding_mode]
     padded = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]], mode)
-    corner = tf.random.stateless_uniform(
-        [tf.shape(x)[0], 2], seed, maxval=2 * pad + 1, dtype=tf.int32
-    )
+    corner = draws.uniform([tf.shape(x)[0], 2], seed, maxval=2 * pad + 1, dtype=tf.int32)
     rows = corner[:, :1] + tf.range(height)
     columns = corner[:, 1:] + tf.range(width)
     padded = tf.gather(padded, rows, axis=1, batch_dims=1)
@@ -198,7 +206,7 @@ def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:
     """Rotates images about their centres, with nearest neighbors and zeros outside the image."""
     height, width = x.shape[1], x.shape[2]
     radians = degrees * 3.141592653589793 / 180
-    angle = tf.random.stateless_uniform([tf.shape(x)[0]], seed, -radians, radians)
+    angle = draws.uniform([tf.shape(x)[0]], seed, -radians, radians)
     cos, sin = tf.cos(angle), tf.sin(angle)
     middle_x, middle_y = (width - 1) / 2, (height - 1) / 2
     zero = tf.zeros_like(angle)

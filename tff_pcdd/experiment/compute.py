@@ -1,13 +1,17 @@
-"""Where an experiment is computed, and how it is compiled; nothing here changes its results."""
+"""Where an experiment is computed, and how it is compiled, which changes results by rounding."""
 
 from __future__ import annotations
 
 import dataclasses
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import runtime
+from tff_pcdd import data, runtime
+from tff_pcdd.data import transforms
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import check_options, choice, option
+
+if TYPE_CHECKING:
+    from tff_pcdd.experiment.config import ExperimentConfig
 
 
 @dataclasses.dataclass(frozen=True)
@@ -26,7 +30,14 @@ class ComputeOptions:
         "needs the extra `ray`).",
         group="Runtime",
     )
-    jit_compile: bool = option(False, "Compile the local step with XLA.", group="Runtime")
+    compile: str = option(
+        "auto",
+        "What XLA compiles of local training: client (the steps of a client as one program, which "
+        "clients of similar sizes share), step (each step), off, or auto (client if clients train "
+        "on GPUs, or step where the inputs do not permit that; otherwise off).",
+        choices=("auto", "off", "step", "client"),
+        group="Runtime",
+    )
     slow_bfloat16: bool = option(
         False,
         "Train with precision=bfloat16 even where that is slower than float32, because a machine "
@@ -39,6 +50,32 @@ class ComputeOptions:
 
     def __post_init__(self):
         check_options(self)
+
+    def compilation(self, input_spec: data.InputSpec) -> str:
+        """What XLA compiles: "off", "step" or "client".
+
+        Raises:
+            SettingError: `compile` is "client", and the inputs do not permit that.
+        """
+        if self.compile not in ("auto", "client"):
+            return self.compile
+        reason = transforms.not_compiled(input_spec)
+        if self.compile == "client":
+            if reason:
+                raise SettingError("compile", "client", f"{reason}; use step or off")
+            return "client"
+        if not self.runtime.uses_gpus():
+            return "off"
+        return "step" if reason else "client"
+
+    def check(self, config: ExperimentConfig) -> None:
+        """Checks before data are loaded what this machine can compute of an experiment.
+
+        Raises:
+            SettingError: as `check_precision` and `compilation`.
+        """
+        self.check_precision(config.model.precision, is_auto=config.model.precision_is_auto)
+        self.compilation(config.data.input_spec())
 
     def check_precision(
         self, precision: str, context: Any = None, *, is_auto: bool = False

@@ -39,7 +39,7 @@ def training_spec(
     Raises:
         SettingError: the backbone does not accept the inputs, or has too few features; or a client
             would take more steps in a round than can be counted; or runs shall stop early without
-            held-out samples.
+            held-out samples; or as `compute.compilation`.
     """
     compute = compute or ComputeOptions()
     validation = any(client.validation.size for client in federation.clients)
@@ -60,7 +60,7 @@ def training_spec(
         input_spec=federation.input_spec,
         optimizer=config.training.optimizer,
         eval_batch_size=compute.eval_batch_size,
-        jit_compile=compute.jit_compile,
+        compile=compute.compilation(federation.input_spec),
         validation=validation,
         **_settings_of_training(config),
     )

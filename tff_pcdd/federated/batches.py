@@ -7,6 +7,7 @@ from typing import Any
 
 import tensorflow as tf
 
+from tff_pcdd import draws
 from tff_pcdd.data import transforms
 from tff_pcdd.federated.training_spec import TrainingSpec
 
@@ -21,6 +22,16 @@ def steps_per_epoch(num_samples: tf.Tensor, batch_size: int) -> tf.Tensor:
     # tf.equal, because TFF traces in graphs where == between tensors compares Python objects.
     keep = tf.logical_or(rest > 1, tf.logical_and(tf.equal(rest, 1), tf.equal(full, 0)))
     return full + tf.cast(keep, num_samples.dtype)
+
+
+def pad_to_bucket(values: tf.Tensor, batch_size: int) -> tf.Tensor:
+    """Values [n, ...] with zeros behind them, up to a power of two of whole batches."""
+    num_batches = -(-tf.shape(values)[0] // batch_size)
+    powers = tf.constant([2**power for power in range(31)])
+    bucket = powers[tf.reduce_sum(tf.cast(powers < num_batches, tf.int32))]
+    rows = bucket * batch_size - tf.shape(values)[0]
+    padding = tf.zeros(tf.concat([[rows], tf.shape(values)[1:]], 0), values.dtype)
+    return tf.concat([values, padding], 0)
 
 
 def reduce_batches(
@@ -78,7 +89,7 @@ def map_batches(
 
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     """Derives a seed, int32 [2], from a seed and a number."""
-    return tf.random.experimental.stateless_fold_in(seed, number)
+    return draws.fold_in(seed, number)
 
 
 def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:

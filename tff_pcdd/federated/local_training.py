@@ -10,12 +10,12 @@ import tensorflow as tf
 
 from tff_pcdd import layers
 from tff_pcdd.data import transforms
-from tff_pcdd.federated.batches import count_classes, fold_in, steps_per_epoch
+from tff_pcdd.federated.batches import count_classes, fold_in, pad_to_bucket, steps_per_epoch
 from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.client_optimizers.sgd import SGD
 from tff_pcdd.federated.local_work import Draws
 from tff_pcdd.federated.records import ClientData, ClientState, Message
-from tff_pcdd.federated.tracing import function, repeat
+from tff_pcdd.federated.tracing import compiled, repeat
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods.network import Network
@@ -134,13 +134,16 @@ class LocalTraining:
             step = self._make_step(phase, client, returned)
             phase_seed = fold_in(seed, number)
             steps = steps_per_epoch(tf.size(examples["y"]), self._spec.batch_size)
-            epochs, limit = phase.epochs, None
-            if draws is not None:
-                limit = draws.steps([phase], steps)[0]
+            limit = None if draws is None else draws.steps([phase], steps)[0]
+            earlier = totals
+            if self._spec.compile == "client":
+                limit = steps * phase.epochs if limit is None else limit
+                totals = self._programs(step, examples, phase_seed, phase.epochs, limit, totals)
+            else:
                 # An epoch of a client without samples has no steps.
-                epochs = -(-limit // tf.maximum(steps, 1))
-            epoch = functools.partial(self._epoch, step, examples, phase_seed, limit)
-            earlier, totals = totals, repeat(epochs, epoch, totals)
+                epochs = phase.epochs if limit is None else -(-limit // tf.maximum(steps, 1))
+                epoch = functools.partial(self._epoch, step, examples, phase_seed, limit)
+                totals = repeat(epochs, epoch, totals)
             for name in metric_names:
                 if name in returned:
                     measured[name] += totals[-1] - earlier[-1]
@@ -175,6 +178,65 @@ class LocalTraining:
             steps = tf.minimum(steps, limit - epoch * steps)
         return repeat(steps, add_step, totals)
 
+    def _programs(
+        self,
+        step: Callable[[tf.Tensor, tf.Tensor, tf.Tensor], tf.Tensor],
+        examples: Mapping[str, tf.Tensor],
+        phase_seed: tf.Tensor,
+        epochs: int,
+        limit: tf.Tensor,
+        totals: tf.Tensor,
+    ) -> tf.Tensor:
+        """Takes up to `limit` steps of a phase, the same as `_epoch`, in programs of XLA.
+
+        A program has all batches of `batch_size` samples of the phase, or, if the epochs end with a
+        smaller one, of an epoch. The step on a smaller batch is not compiled: XLA would need a
+        program for each of its sizes. The samples are padded, so that clients of similar sizes
+        share a program; what is added is never part of a batch.
+        """
+        size = self._spec.batch_size
+        num_samples = tf.size(examples["y"])
+        full, steps = num_samples // size, steps_per_epoch(num_samples, size)
+        epochs_at_once = tf.where(steps > full, 1, epochs)
+        x, y = pad_to_bucket(examples["x"], size), pad_to_bucket(examples["y"], size)
+
+        def draw(epoch):
+            seed = fold_in(phase_seed, epoch)
+            order = tf.random.experimental.stateless_shuffle(tf.range(num_samples), seed=seed)
+            return pad_to_bucket(order, size), seed
+
+        def full_batches(x, y, orders, seeds, full, count, totals):
+            def add_step(number, totals):
+                epoch, number = number // full, number % full
+                index = tf.slice(orders, [epoch, number * size], [1, size])[0]
+                seed = fold_in(tf.gather(seeds, epoch), number)
+                return totals + step(tf.gather(x, index), tf.gather(y, index), seed)
+
+            return repeat(count, add_step, totals)
+
+        program = compiled(full_batches, self._net)
+
+        def train(call, totals):
+            numbers = call * epochs_at_once + tf.range(epochs_at_once)
+            orders, seeds = tf.map_fn(draw, numbers, fn_output_signature=(tf.int32, tf.int32))
+            left = limit - call * epochs_at_once * steps
+            count = tf.minimum(full * epochs_at_once, left)
+            totals = tf.cond(
+                count > 0,
+                lambda: program(x, y, orders, seeds, full, count, totals),
+                lambda: totals,
+            )
+
+            def last_step():
+                index = orders[0, full * size : num_samples]
+                seed = fold_in(seeds[0], full)
+                return totals + step(tf.gather(x, index), tf.gather(y, index), seed)
+
+            is_small = tf.logical_and(steps > full, left > full)
+            return tf.cond(is_small, last_step, lambda: totals)
+
+        return repeat(-(-limit // tf.maximum(steps * epochs_at_once, 1)), train, totals)
+
     def _optimizer_of(self, phase: Phase, client: Client) -> ClientOptimizer:
         """The optimizer of a phase, with the step size of the round."""
         optimizer, rate = self._spec.optimizer, client.optimizer.learning_rate
@@ -192,9 +254,9 @@ class LocalTraining:
         optimizer = self._optimizer_of(phase, client)
         groups = phase.groups
 
-        def step(x, y, seed):
+        def take(x, y, seed):
             """Takes a step; returns loss and metrics times samples, samples: float32 [m + 2]."""
-            x = transforms.normalize(transforms.augment(x, spec, seed), spec)
+            x = transforms.normalize(x, spec)
             with tf.GradientTape(watch_accessed_variables=False) as tape:
                 tape.watch(phase.variables)
                 with layers.dropout_seed(seed):
@@ -209,4 +271,6 @@ class LocalTraining:
             scalars = [loss, *(metrics.get(name, 0.0) for name in method.metric_names), 1.0]
             return tf.stack(scalars) * tf.cast(tf.size(y), tf.float32)
 
-        return function(step, net, jit_compile=True) if self._spec.jit_compile else step
+        if self._spec.compile == "step":
+            take = compiled(take, net)
+        return lambda x, y, seed: take(transforms.augment(x, spec, seed), y, seed)

@@ -7,6 +7,7 @@ from typing import Any, TypeVar
 
 import tensorflow as tf
 
+from tff_pcdd import draws
 from tff_pcdd.methods.network import Network
 
 T = TypeVar("T")
@@ -23,6 +24,18 @@ def function(
         **options: other options of `tf.function`.
     """
     return tf.function(python_function, autograph=net.autograph, **options)
+
+
+def compiled(
+    python_function: Callable[..., Any], net: Network
+) -> tf.types.experimental.GenericFunction:
+    """As `function`, compiled by XLA once for each shape of the arguments, with the same draws."""
+
+    def traced(*arguments: Any) -> Any:
+        with draws.compiled():
+            return python_function(*arguments)
+
+    return function(traced, net, jit_compile=True)
 
 
 def repeat(times: int | tf.Tensor, body: Callable[[tf.Tensor, T], T], initial: T) -> T:

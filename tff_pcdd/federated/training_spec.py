@@ -38,7 +38,8 @@ class TrainingSpec:
         local_epochs: passes over a client's samples per round.
         batch_size: samples per step.
         eval_batch_size: samples per forward pass in evaluation.
-        jit_compile: whether the local step is compiled with XLA.
+        compile: what XLA compiles of local training: "off", "step" or "client", as in
+            `tff_pcdd.experiment.compute.ComputeOptions`.
         validation: whether personal models are also evaluated on their clients' validation samples.
         schedule: the factor of the clients' step size in each round.
         num_rounds: planned rounds, if the schedule depends on them; else None.
@@ -53,7 +54,7 @@ class TrainingSpec:
     local_epochs: int = 5
     batch_size: int = 32
     eval_batch_size: int = 512
-    jit_compile: bool = False
+    compile: str = "off"
     validation: bool = False
     schedule: Schedule = dataclasses.field(default_factory=Constant)
     num_rounds: int | None = None

@@ -20,6 +20,8 @@ from collections.abc import Iterator
 
 import tensorflow as tf
 
+from tff_pcdd import draws
+
 _REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 # Folded into the seed first, so that other uses of the same seed make independent draws.
@@ -34,9 +36,8 @@ class _Draws:
         self._count = 0
 
     def next(self) -> tf.Tensor:
-        fold_in = tf.random.experimental.stateless_fold_in
         self._count += 1
-        return fold_in(fold_in(self._seed, _SALT), self._count)
+        return draws.fold_in(draws.fold_in(self._seed, _SALT), self._count)
 
 
 _draws: contextvars.ContextVar[_Draws | None] = contextvars.ContextVar("draws", default=None)
@@ -101,8 +102,8 @@ class StatelessDropout(tf.keras.layers.Layer):
         """
         if not training or not self.rate:
             return tf.identity(inputs)
-        draws = _draws.get()
-        if draws is None:
+        seeds = _draws.get()
+        if seeds is None:
             raise RuntimeError(
                 f"{self.name}: training must run inside `with tff_pcdd.layers.dropout_seed(seed):`"
             )
@@ -110,7 +111,7 @@ class StatelessDropout(tf.keras.layers.Layer):
         shape = sizes
         if self.noise_shape is not None:
             shape = [sizes[i] if n is None else n for i, n in enumerate(self.noise_shape)]
-        kept = tf.random.stateless_uniform(shape, draws.next()) >= self.rate
+        kept = draws.uniform(shape, seeds.next()) >= self.rate
         return inputs * tf.cast(kept, inputs.dtype) / (1.0 - self.rate)
 
     def compute_output_shape(self, input_shape):

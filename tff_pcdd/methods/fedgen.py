@@ -37,6 +37,7 @@ from typing import ClassVar
 
 from etils import epy
 
+from tff_pcdd import draws
 from tff_pcdd.methods._shared.generator import Generator
 from tff_pcdd.methods._shared.rows import in_own_row
 from tff_pcdd.methods.contract import Method, register
@@ -94,7 +95,7 @@ class FedGen(Method):
 
     def _imagine(self, client, labels, seed):
         """Features for labels [n] from the generator that the server sent."""
-        noise = tf.random.stateless_uniform([tf.size(labels), self.noise_dim], seed)
+        noise = draws.uniform([tf.size(labels), self.noise_dim], seed)
         num_classes = client.class_counts.shape[0]
         return self._generator.infer(client.server["generator"], noise, labels, num_classes)
 
@@ -103,9 +104,9 @@ class FedGen(Method):
         loss = cross_entropy(batch.y, logits)
         fade = tf.pow(_FADE, tf.cast(client.round, tf.float32))
         known = tf.cast(tf.reduce_any(client.server["labels"] > 0), tf.float32)
-        seeds = tf.unstack(tf.random.experimental.stateless_split(batch.seed, 3))
+        seeds = draws.split(batch.seed, 3)
         if self.generative:
-            labels = draw_labels(client.server["labels"], tf.size(batch.y), seeds[0])
+            labels = draws.indices(client.server["labels"], tf.size(batch.y), seeds[0])
             imagined = net["head"](self._imagine(client, labels, seeds[1]))
             weight = tf.maximum(_FLOOR, self.generative * fade)
             loss += known * weight * cross_entropy(labels, imagined)
@@ -159,7 +160,7 @@ class FedGen(Method):
         if self.generative or self.distillation:
 
             def learn(step, state):
-                seed = tf.random.experimental.stateless_fold_in(server["seed"], step)
+                seed = draws.fold_in(server["seed"], step)
                 done = rounds * self.generator_steps + step
                 batch = self._draw(labels, seed)
                 return step + 1, self._generator.train(*state, sums, shares, batch, done, rate)
@@ -181,12 +182,6 @@ class FedGen(Method):
     def _draw(self, labels, seed):
         """Noise and labels of a training step of the generator."""
         size = self.generator_batch
-        seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
-        noise = tf.random.stateless_uniform([size, self.noise_dim], seeds[0])
-        return noise, draw_labels(labels, size, seeds[1])
-
-
-def draw_labels(available: tf.Tensor, count: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
-    """Labels [count], uniform over the classes whose entry in `available` [C] is above 0."""
-    logits = losses.mask_logits(tf.zeros_like(available)[None], available)
-    return tf.random.stateless_categorical(logits, count, seed, dtype=tf.int32)[0]
+        seeds = draws.split(seed, 2)
+        noise = draws.uniform([size, self.noise_dim], seeds[0])
+        return noise, draws.indices(labels, size, seeds[1])

@@ -43,6 +43,10 @@ class RuntimeConfig(Component):
         """
         return machine.slow_bfloat16()
 
+    def uses_gpus(self) -> bool:
+        """Whether clients train on GPUs, as far as that is known before the runtime starts."""
+        return machine.has_gpu()
+
 
 registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backends")
 

@@ -62,9 +62,7 @@ def run_experiment(
     )
     if summary is None:
         warm_start.check([(config, directory)], overwrite=overwrite)
-        (options or RunOptions()).compute.check_precision(
-            config.model.precision, is_auto=config.model.precision_is_auto
-        )
+        (options or RunOptions()).compute.check(config)
         files.check_writable(directory)
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.

@@ -45,8 +45,14 @@ class InProcess(RuntimeConfig):
         super().__post_init__()
 
     def slow_bfloat16(self) -> str | None:
+        return machine.slow_bfloat16(gpus=self._may_use_gpus())
+
+    def uses_gpus(self) -> bool:
+        return self._may_use_gpus() and machine.has_gpu()
+
+    def _may_use_gpus(self) -> bool:
         devices = split_names(self.devices)
-        return machine.slow_bfloat16(gpus=not devices or any("GPU" in name for name in devices))
+        return not devices or any("GPU" in name for name in devices)
 
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import inprocess

@@ -75,6 +75,9 @@ class Ray(RuntimeConfig):
     def slow_bfloat16(self) -> str | None:
         return None  # The actors know.
 
+    def uses_gpus(self) -> bool:
+        return self.ray_gpus > 0
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime.ray import context
 

@@ -31,6 +31,9 @@ class LocalWorker(RuntimeConfig):
     def slow_bfloat16(self) -> str | None:
         return machine.slow_bfloat16(gpus=False)
 
+    def uses_gpus(self) -> bool:
+        return False
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import worker
 
