@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tff_pcdd.data import encoding
 from tff_pcdd.errors import DataError
 
 IMAGE, IMAGE_FILE, TEXT, VECTOR = "image", "image_file", "text", "vector"
@@ -50,6 +51,8 @@ class InputSpec:
             None for files of 8 bits.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
+        columns: for vectors, the columns of the table that they were encoded from; None for vectors
+            of other origin.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.
@@ -75,6 +78,7 @@ class InputSpec:
     max_pixels: int = MAX_PIXELS
     pixel_range: tuple[int, int] | None = None
     has_white: bool = True
+    columns: tuple[encoding.Column, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in _DTYPES:
@@ -115,6 +119,10 @@ class InputSpec:
             low, high = self.pixel_range
             if not 0 <= low < high < 2**16:
                 raise DataError(f"pixel_range={self.pixel_range}: must be within 0 to 65535")
+        if self.columns is not None:
+            number = len(encoding.features(self.columns))
+            if self.kind != VECTOR or self.shape != (number,):
+                raise DataError(f"columns: are encoded to vectors of {number} numbers")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
 

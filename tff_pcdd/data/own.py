@@ -54,7 +54,8 @@ def from_arrays(
             are given.
         sites: name or number of each sample's site, [n].
         split: "train" or "test" for each sample, [n]; by default, test samples are chosen.
-        class_names: a name for each label from 0.
+        class_names: a name for each label from 0; a class's number is its label, also if some
+            classes have no samples.
         name: name of the federation.
         test_fraction: share of each site's samples to keep for testing; 0.2 by default.
         test_seed: seed of the choice of test samples.

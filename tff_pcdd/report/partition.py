@@ -121,6 +121,14 @@ def _cell(name: str) -> str:
     return tables.escape(name if name.strip() else repr(name))
 
 
+def _note(name: str) -> str:
+    """What a count of the federation's notes is about."""
+    text = name.replace("_", " ")
+    if name.startswith("duplicates_") or name.endswith("_replaced"):
+        return text
+    return f"{text.removesuffix(' left out')} were left out"
+
+
 def _warnings(federation, counts, tests, held_out) -> list[str]:
     """Clients and classes without samples, and what was left out, as a list."""
     found = {
@@ -130,10 +138,7 @@ def _warnings(federation, counts, tests, held_out) -> list[str]:
         "classes have no held-out samples and do not count in va_balanced": (
             (held_out == 0).sum() if held_out.any() else 0
         ),
-        **{
-            f"{name.replace('_', ' ').removesuffix(' left out')} were left out": number
-            for name, number in federation.notes.items()
-        },
+        **{_note(name): number for name, number in federation.notes.items()},
     }
     lines = [f"- {number} {text}" for text, number in found.items() if number]
     return ["", *lines] if lines else []

@@ -11,7 +11,6 @@ from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._image_lists import read_text
 from tff_pcdd.data.sources._names import is_missing
 from tff_pcdd.data.sources._places import check_file
@@ -78,11 +77,16 @@ class Columns:
             )
         return self._columns[name]
 
-    def numbers(self, name: str, setting: str) -> np.ndarray:
-        """The values of a column as float32.
+    def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:
+        """The values of a column as float64.
+
+        Args:
+            name: its name.
+            setting: the setting that names it, for the message.
+            missing: where a value is missing, bool [n]; NaN takes its place.
 
         Raises:
-            DataError: if there is no such column, or a value is not a finite number.
+            DataError: if there is no such column, or a value is not a finite number in float32.
         """
         values = self.values(name, setting)
         exact = np.empty(len(values), np.float64)
@@ -92,20 +96,20 @@ class Columns:
             except (TypeError, ValueError):
                 exact[index] = np.nan
         with np.errstate(over="ignore"):
-            column = exact.astype(np.float32)
-        for index, (row, value) in enumerate(zip(self.rows, values, strict=True)):
-            if not np.isfinite(column[index]):
-                hint = "; missing=drop leaves such rows out" if is_missing(value) else ""
-                raise DataError(
-                    f"{self.place}, row {row}: {str(value)!r:.40} in column {name!r} is not a "
-                    f"finite number{hint}"
-                )
-        if len(np.unique(column)) < len(np.unique(exact)):
-            warn(
-                f"{self.place}: the {len(np.unique(exact))} different numbers of column {name!r} "
-                f"become {len(np.unique(column))} in float32; subtract {exact.min():.17g} from them"
+            wrong = ~np.isfinite(exact.astype(np.float32))
+        if missing is not None:
+            wrong &= ~missing
+            exact[missing] = np.nan
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            hint = "categorical_columns can name a column of texts"
+            if is_missing(values[index]):
+                hint = "missing=drop leaves such rows out, and impute=median replaces the values"
+            raise DataError(
+                f"{self.place}, row {self.rows[index]}: {str(values[index])!r:.40} in column "
+                f"{name!r} is not a finite number; {hint}"
             )
-        return column
+        return exact
 
     def take(self, positions: np.ndarray) -> Columns:
         """The rows at some positions."""

@@ -71,6 +71,8 @@ class OwnSamples:
         hashes: hash of each sample's stored bytes, [n].
         shown: the name of a sample, for messages.
         notes: counts of what was left out.
+        class_names: the classes in the order of their numbers, also those without samples; None
+            for those of the labels, in their order.
     """
 
     place: str
@@ -81,6 +83,7 @@ class OwnSamples:
     hashes: np.ndarray
     shown: Callable[[int], str]
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
+    class_names: Sequence[str] | None = None
 
 
 @dataclasses.dataclass(frozen=True)
@@ -104,6 +107,10 @@ class MissingValues:
         implied=True,
     )
 
+    def markers(self) -> list[str]:
+        """The texts of `missing_markers`."""
+        return [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+
     def complete_rows(
         self, place: str, columns: Mapping[str, Sequence[Any]], rows: Sequence[int] | None
     ) -> tuple[np.ndarray, dict[str, int]]:
@@ -123,7 +130,7 @@ class MissingValues:
         count = len(next(iter(columns.values()), ()))
         if self.missing == "keep":
             return np.arange(count), {}
-        markers = [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+        markers = self.markers()
         lacking = np.zeros(count, bool)
         parts = []
         for what, values in columns.items():
@@ -187,6 +194,7 @@ class OwnSource(DataSource):
         samples: OwnSamples,
         request: LoadRequest,
         describe: Callable[[np.ndarray], InputSpec],
+        encode: Callable[[InputSpec], np.ndarray] | None = None,
     ) -> PooledData:
         """Makes a data set of samples: chooses test parts, and checks and numbers everything.
 
@@ -194,6 +202,7 @@ class OwnSource(DataSource):
             samples: the samples.
             request: which sites to keep.
             describe: the input spec, from the inputs of the training samples.
+            encode: the inputs of all samples by this spec, if `samples` have others.
 
         Raises:
             DataError: if there are fewer than two classes, or no training or no test samples.
@@ -202,10 +211,11 @@ class OwnSource(DataSource):
             samples = dataclasses.replace(
                 samples, labels=joined(samples.labels), sites=joined(samples.sites)
             )
-        place, class_names = samples.place, in_order(samples.labels)
-        if len(class_names) < 2:
-            found = f"only the class {class_names[0]}" if class_names else "no samples"
+        place, used = samples.place, in_order(samples.labels)
+        if len(used) < 2:
+            found = f"only the class {used[0]}" if used else "no samples"
             raise DataError(f"{place}: holds {found}; at least two classes are needed")
+        class_names = used if samples.class_names is None else list(samples.class_names)
         number = {name: index for index, name in enumerate(class_names)}
         y = np.array([number[label] for label in samples.labels], np.int32)
         sites = np.array(samples.sites)
@@ -227,11 +237,12 @@ class OwnSource(DataSource):
         _warn_of_gaps(place, class_names, y, sites, in_test)
         train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
         spec = describe(samples.x[train])
+        x = samples.x if encode is None else encode(spec)
         ids = np.array([samples.shown(row) for row in range(len(y))])
         users: tuple[ClientIndices, ...] = by_user(sites[train].tolist(), sites[test].tolist())
         kept_train, kept_test, users = choose_users(
-            Examples(samples.x[train], y[train], ids[train]),
-            Examples(samples.x[test], y[test], ids[test]),
+            Examples(x[train], y[train], ids[train]),
+            Examples(x[test], y[test], ids[test]),
             users,
             request.max_clients,
             request.seed,
@@ -299,7 +310,8 @@ def _warn_of_gaps(
             if lacking := sorted(set(known) - set(owners[chosen].tolist())):
                 has = "has" if len(lacking) == 1 else "have"
                 warn(f"{place}: {listed(kind, lacking)} {has} no {part} samples")
-    for kind, meant, known in (("sites", "clients", names), ("classes", "classes", class_names)):
+    used = [name for index, name in enumerate(class_names) if (y == index).any()]
+    for kind, meant, known in (("sites", "clients", names), ("classes", "classes", used)):
         for one, other in similar(known):
             warn(
                 f"{place}: {kind} {one!r} and {other!r} differ only in case, blanks or the like; "
