@@ -93,10 +93,11 @@ def from_dataframe(
     Args:
         table: a pandas data frame, or any mapping from column names to values.
         folder: the folder that paths of images are relative to, and stay in.
-        features: columns of numbers that are the inputs instead of images, or "all".
+        features: columns that are the inputs instead of images, or "all".
         name: name of the federation.
         **options: other settings of the data set `table`, such as `label_column="diagnosis"`,
-            `site_column`, `path_column`, `split_column`, `image_size` and `test_fraction`.
+            `site_column`, `path_column`, `split_column`, `image_size`, `test_fraction`, `missing`,
+            `impute="median"` and `categorical_columns="pain,ward"`.
 
     Raises:
         SettingError: if an option is out of bounds or does not fit the data.

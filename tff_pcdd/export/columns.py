@@ -31,7 +31,7 @@ from tff_pcdd.export.slugs import without_accents
 FILE = "columns.json"
 
 # The most columns of which a signature has an input for each.
-_MOST = 1000
+_MOST = 256
 
 
 def by_input(spec: InputSpec) -> dict[str, Column]:

@@ -109,6 +109,8 @@ def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
     # Python's numbers take the type of the tensors, also in the file of a Keras model, which does
     # not keep the type of a constant.
     values = values[:, None]
+    if column.is_plain:
+        return [values]
     is_missing = tf.not_equal(values, values)
     for code in column.missing_codes:
         is_missing |= tf.equal(values, code)

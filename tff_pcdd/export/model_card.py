@@ -272,7 +272,7 @@ def _row(column: Mapping[str, Any]) -> tuple[str, ...]:
 def _example(column: Mapping[str, Any]) -> Any:
     """A plausible value of a column."""
     if column["type"] == "number":
-        return float(f"{column['mean']:.6g}")
+        return column.get("replacement", float(f"{column['mean']:.6g}"))
     first = column["categories"][0]
     return first["code"] if first["name"] == str(first["code"]) else first["name"]
 
