@@ -53,7 +53,7 @@ class Column:
         Raises:
             WrongRow: the value is none of this column.
         """
-        text, shown = _text(value), f"{str(value)!r:.60}"
+        text = _text(value)
         if value is None or text in self._missing or (self._codes is not None and not text):
             if not self._may_be_missing:
                 raise WrongRow(f"{place}: {self.name!r} is missing")
@@ -61,16 +61,14 @@ class Column:
         if self._codes is not None:
             if text not in self._codes:
                 known = _listed(self._codes)
-                raise WrongRow(f"{place}: {self.name!r} is {shown}, not one of {known}")
+                raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not one of {known}")
             return self._codes[text]
         number = math.nan
         if isinstance(value, int | float) and not isinstance(value, bool):
             number = float(text)
         if not abs(number) <= largest:
-            null = " or null" if self._may_be_missing else ""
-            raise WrongRow(
-                f"{place}: {self.name!r} is {shown}, not a number of at most {largest:.2g}{null}"
-            )
+            wanted = f"a number of at most {largest:.2g}{' or null' * self._may_be_missing}"
+            raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not {wanted}")
         return number
 
 
@@ -168,7 +166,13 @@ def _text(value: Any) -> str:
     """A value as a text, the same for 1, 1.0 and "1"."""
     if isinstance(value, float) and value.is_integer():
         return str(int(value))
-    return str(value).strip()
+    # The text of lists within lists may need more stack than there is.
+    return "a list or object" if isinstance(value, list | dict) else str(value).strip()
+
+
+def _shown(value: Any) -> str:
+    """A value for a message."""
+    return f"{value if isinstance(value, str | int | float) else _text(value)!r:.60}"
 
 
 def _listed(names: Any) -> str:

@@ -190,6 +190,16 @@ def test_missing_features_are_refused_or_left_out_without_impute(gaps):
     assert made.input_spec.columns[3].categories == ("3", "n/a")
 
 
+def test_rows_without_a_label_are_left_out_beside_impute(gaps):
+    gaps.loc[[2, 21], "label"] = "?"
+    with pytest.raises(DataError, match="row 2: the label is missing"):
+        data.from_dataframe(gaps, features=FEATURES, **FILLING)
+    made = data.from_dataframe(gaps, features=FEATURES, **FILLING, missing="drop")
+    assert len(made.train) + len(made.test) == 58
+    # Row 2 lacked its pulse, too.
+    assert (made.notes["rows_left_out"], made.notes["missing_values_replaced"]) == (2, 6)
+
+
 def test_a_category_of_the_test_part_only(gaps, warnings_again):
     gaps.loc[3, "pain"] = "burning"
     made = data.from_dataframe(gaps, features=FEATURES, **FILLING)

@@ -163,7 +163,7 @@ def test_the_server_takes_rows_by_name_and_in_order(heart, table, federation):
         assert answer["predictions"][0]["label"] in federation.class_names
         status, answer = client.predict("global", {"instances": [{**rows[0], "cp": 9}]})
         assert (status, answer) == (
-            400, {"error": "row 0: 'cp' is '9', not one of '1', '2', '3', '4'"}
+            400, {"error": "row 0: 'cp' is 9, not one of '1', '2', '3', '4'"}
         )  # fmt: skip
         status, answer = client.predict("global", {"instances": []})
         assert (status, answer) == (200, {"predictions": []})

@@ -153,7 +153,7 @@ def _refusal(column: encoding.Column) -> str:
     if column.categories is not None:
         known = ", ".join(column.categories[:_SHOWN]) + ", …" * (len(column.categories) > _SHOWN)
         wrong = f"not one of the categories {known}"
-    return f"{column.name}: a value is {wrong};"
+    return f"{' '.join(column.name.split())}: a value is {wrong};"
 
 
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
