@@ -28,6 +28,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 # Kernels of oneDNN keep state between calls, which is not safe for concurrent requests.
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 
+import columns
 import connections
 import images
 import kserve
@@ -62,8 +63,13 @@ _URL_SAFE = str.maketrans("-_", "+/")
 _UNUSABLE = (OSError, LookupError, ValueError, AssertionError, tf.errors.OpError)
 
 
+# The signatures of a table's model: with one input, and with one for each column.
+_BY_NAME = "serving_columns"
+_OF_TABLES = ("serving_default", _BY_NAME)
+
+
 class SavedModel(kserve.Model):
-    """A SavedModel whose signatures have a single, batched input.
+    """A SavedModel whose signatures have a single, batched input, or the columns of a table.
 
     Args:
         name: name of the model in the URL.
@@ -96,6 +102,9 @@ class SavedModel(kserve.Model):
                 raise OSError("saved_model.pb is too large for a model")
             # Signatures do not keep their variables alive, but the model does.
             self._model = tf.saved_model.load(str(self._path))
+            described = self._path / columns.FILE
+            is_table = described.is_file() or _BY_NAME in self._model.signatures
+            self._columns = columns.Columns(described) if is_table else None
         except _UNUSABLE as error:
             reason = str(error).strip().partition("\n")[0].rstrip(".")
             raise UnusableModelError(f"{self._path} cannot be loaded: {reason}") from None
@@ -121,20 +130,20 @@ class SavedModel(kserve.Model):
         if signature_name not in list(self._model.signatures):
             known = ", ".join(sorted(self._model.signatures))
             raise InvalidInput(f"signature_name {signature_name!r} is not one of {known}")
-        signature = self._model.signatures[signature_name]
+        table = self._columns if signature_name in _OF_TABLES else None
+        # Values by name become a row, for which the signature with one input is enough.
+        signature = self._model.signatures["serving_default" if table else signature_name]
         ((name, spec),) = signature.structured_input_signature[1].items()
-        samples = read_batch(request, name)
-        if len(samples) > self._limits.samples:
-            raise InvalidInput(
-                f"{name}: has {len(samples)} samples; a request may have {self._limits.samples}"
-            )
-        batch = to_tensor(samples, name, spec) if samples else tf.zeros([0], spec.dtype)
+        try:
+            batch = self._batch(request, name, spec, table)
+        except columns.WrongRow as error:
+            raise InvalidInput(str(error)) from None
         if name == "image_bytes":
             self._limits.check_images(batch.numpy())
         outputs: dict[str, list] = {key: [] for key in signature.structured_outputs}
         try:
             # A whole request of small images may need a thousand times its own memory.
-            for start in range(0, len(samples), _CHUNK):
+            for start in range(0, len(batch), _CHUNK):
                 check()
                 part = batch[start : start + _CHUNK]
                 if name == "image_bytes":
@@ -150,6 +159,27 @@ class SavedModel(kserve.Model):
             return {"outputs": outputs}
         rows = zip(*outputs.values(), strict=True)
         return {"predictions": [dict(zip(outputs, row, strict=True)) for row in rows]}
+
+    def _batch(
+        self,
+        request: Mapping[str, Any],
+        name: str,
+        spec: tf.TensorSpec,
+        table: columns.Columns | None,
+    ) -> tf.Tensor:
+        """The input of a signature for the samples of a request.
+
+        Raises:
+            InvalidInput, WrongRow: the request does not fit the model, or has too many samples.
+        """
+        samples = table.rows(request, name) if table else read_batch(request, name)
+        if len(samples) > self._limits.samples:
+            raise InvalidInput(
+                f"{name}: has {len(samples)} samples; a request may have {self._limits.samples}"
+            )
+        if table:
+            return tf.constant(table.batch(samples, spec.dtype.max), spec.dtype)
+        return to_tensor(samples, name, spec) if samples else tf.zeros([0], spec.dtype)
 
     def _readable(self, files: Sequence[bytes], first: int) -> tf.Tensor:
         """Image files that the model reads, a string tensor.

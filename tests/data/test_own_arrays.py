@@ -86,7 +86,7 @@ def test_channels_that_may_come_first_are_named(warnings_again):
     )
 
 
-@pytest.mark.parametrize("shape", [(9, 9, 103), (4, 4, 9), (30, 20, 7), (13, 13, 13), (5, 3, 4)])
+@pytest.mark.parametrize("shape", [(9, 9, 103), (4, 4, 9), (30, 20, 7), (5, 3, 4)])
 def test_channels_that_come_last(shape, warnings_again):
     assert data.from_arrays(images(*shape), Y, SITES).input_spec.shape == shape
     assert warnings_again.text == ""
@@ -130,7 +130,20 @@ def test_labels_are_names_or_whole_numbers(labels, names):
 
 def test_labels_with_names():
     made = data.from_arrays(X, np.arange(N) % 2, SITES, class_names=["no", "yes", "perhaps"])
-    assert made.class_names == ("no", "yes")
+    assert made.class_names == ("no", "yes", "perhaps")
+    labels = np.resize([2, 0, 5], N)
+    made = data.from_arrays(X, labels, SITES, class_names=["zebra", "cat", "ant", "x", "y", "bee"])
+    assert made.class_names == ("zebra", "cat", "ant", "x", "y", "bee")
+    for part in (made.train, made.test):
+        rows = [int(name.removeprefix("sample ")) for name in part.ids]
+        assert part.y.tolist() == labels[rows].tolist()
+    # A name that is joined with another stays, so that the others keep their numbers.
+    names = ["b", "B", "a"]
+    made = data.from_arrays(X, np.arange(N) % 3, SITES, class_names=names, join_names=True)
+    assert made.class_names == ("b", "B", "a")
+    assert set(made.train.y.tolist()) == {1, 2}
+    refused("class name 'b' occurs twice", X, labels % 2, SITES, class_names=["b", "a", " b"])
+    refused("holds only the class a", X, labels * 0, SITES, class_names=["a", "b"])
     refused(
         "label 2 of sample 1 is not within 0 to 1; subtract 1, because labels count from 0",
         X,

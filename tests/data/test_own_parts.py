@@ -29,7 +29,7 @@ def visits():
     """200 visits of 40 patients, each of one hospital and, as a rule, of one diagnosis."""
     generator = np.random.default_rng(7)
     patient = np.sort(generator.integers(0, 40, 200))
-    diagnosis = np.array(["ill", "well"])[patient % 3 % 2]
+    diagnosis = np.array(["ill", "well"], object)[patient % 3 % 2]
     diagnosis[generator.random(200) < 0.1] = "unclear"
     return pd.DataFrame(
         {
@@ -357,6 +357,58 @@ def test_small_sites_are_left_out_by_name(visits, warnings_again):
         load(visits, min_site_samples=500)
     with refuses("min_site_samples", "must be at least 1"):
         load(visits, min_site_samples=0)
+
+
+def test_what_replaces_missing_values_comes_from_the_training_part_alone(visits, warnings_again):
+    """Not from validation samples, nor from sites that are left out."""
+    generator = np.random.default_rng(2)
+    visits["ward"] = np.array(["A", "B", "C"])[generator.integers(0, 3, 200)]
+    number = visits["patient"].str[1:].astype(int)
+    visits["split"] = np.select([number % 5 == 3, number % 5 == 4], ["val", "test"], "train")
+    visits.loc[visits["split"] == "val", "pulse"] += 1000
+    visits.loc[::7, "pulse"] = np.nan
+    # A small site; its patient is also at another one.
+    visits.loc[[0, 1], ["site", "ward", "pulse"]] = ["Bregenz", "E", 5000.0]
+    only_val = int(visits.index[visits["split"] == "val"][0])
+    visits.loc[only_val, "ward"] = "D"
+    made = data.from_dataframe(
+        visits,
+        features=["pulse", "ward"],
+        categorical_columns="ward",
+        impute="mean",
+        group_column="patient",
+        min_site_samples=3,
+    )
+    kept = visits.drop([0, 1])
+    train = kept[kept["split"] == "train"]
+    expected = pd.DataFrame(
+        {
+            "pulse": kept["pulse"].fillna(train["pulse"].mean()),
+            "pulse is missing": kept["pulse"].isna(),
+            **{f"ward = {ward}": kept["ward"] == ward for ward in "ABC"},
+        }
+    )
+    assert data.encoding.features(made.input_spec.columns) == list(expected)
+    for part, names in (("train", ("train", "val")), ("test", ("test",))):
+        rows = rows_of(made, slice(None), part)
+        assert sorted(rows) == sorted(kept.index[kept["split"].isin(names)])
+        found = expected.loc[rows].astype(np.float64).to_numpy()
+        np.testing.assert_allclose(getattr(made, part).x, found, rtol=1e-6)
+    text = "1 validation or test samples have categories of column 'ward' that no training sample"
+    assert f"{text} has, such as 'D' in row {only_val}; they are" in warnings_again.text
+
+
+def test_classes_keep_their_numbers_without_their_small_site(visits):
+    x, names = visits[["pulse", "pressure"]].to_numpy(), ["well", "unclear", "ill", "none"]
+    labels = visits["label"].map(names.index).to_numpy()
+    sites = np.where(visits["label"] == "unclear", "Bregenz", visits["site"])
+    options = {"class_names": names, "min_site_samples": 1 + (labels == 1).sum()}
+    made = data.from_arrays(x, labels, sites, groups=[*range(200)], **options)
+    assert made.class_names == tuple(names)
+    for part in (made.train, made.test):
+        rows = [int(name.removeprefix("sample ")) for name in part.ids]
+        assert part.y.tolist() == labels[rows].tolist()
+        assert 1 not in part.y
 
 
 def test_data_without_sites_need_a_partition(visits, tmp_path):

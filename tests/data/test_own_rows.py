@@ -104,6 +104,155 @@ def test_missing_labels_of_arrays():
     )
 
 
+# What replaces missing features, and categories.
+
+
+def rows_of(part):
+    """The rows of the samples in a data frame."""
+    return [int(name.removeprefix("row ")) for name in part.ids]
+
+
+@pytest.fixture
+def gaps(table):
+    """A table with missing numbers and categories, whose test part is given."""
+    generator = np.random.default_rng(5)
+    table["pulse"] = table["pulse"].round(1).astype(object)
+    table["pain"] = np.array(["none", "dull", "sharp"])[generator.integers(0, 3, 60)].astype(object)
+    table["stage"] = generator.integers(1, 12, 60).astype(object)
+    table["split"] = np.where(np.arange(60) % 4 == 3, "test", "train")
+    table.loc[[2, 3, 17], "pulse"] = ["?", -9, "-9.0"]
+    table.loc[[4, 7], "pain"] = ["NA", ""]
+    table.loc[[11, 15], "stage"] = "?"  # of the test part
+    return table
+
+
+FEATURES = ["pressure", "pulse", "pain", "stage"]
+FILLING = {"categorical_columns": "pain, stage", "missing_markers": "-9", "impute": "median"}
+
+
+@pytest.mark.parametrize("impute", ["median", "mean"])
+@pytest.mark.parametrize("kind", [".csv", ".parquet", "frame"])
+def test_missing_numbers_and_categories(impute, kind, gaps, tmp_path, warnings_again):
+    """Against pandas: medians, means and categories are those of the training part."""
+    options, first = {**FILLING, "impute": impute}, 0
+    if kind == "frame":
+        made = data.from_dataframe(gaps, features=FEATURES, **options)
+    else:
+        first = 2 if kind == ".csv" else 0
+        table = gaps.astype(dict.fromkeys(("pulse", "stage"), str))
+        made = loaded_file(table, tmp_path / f"a{kind}", features=",".join(FEATURES), **options)
+    train = gaps["split"] == "train"
+    pulse = pd.to_numeric(gaps["pulse"], errors="coerce").replace(-9, np.nan)
+    fill = getattr(pulse[train], impute)()
+    pain = gaps["pain"].replace({"NA": None, "": None})
+    stage = pd.to_numeric(gaps["stage"], errors="coerce")
+    stages = sorted(stage[train].dropna().unique())
+    expected = {
+        "pressure": gaps["pressure"],
+        "pulse": pulse.fillna(fill),
+        "pulse is missing": pulse.isna(),
+        **{f"pain = {name}": pain == name for name in ("dull", "none", "sharp")},
+        "pain is missing": pain.isna(),
+        # No training sample lacks it.
+        **{f"stage = {number:.0f}": stage == number for number in stages},
+    }
+    for part in (made.train, made.test):
+        rows = [row - first for row in rows_of(part)]
+        found = pd.DataFrame(expected).iloc[rows].astype(np.float32)
+        np.testing.assert_array_equal(part.x, found.to_numpy())
+    assert data.encoding.features(made.input_spec.columns) == list(expected)
+    assert made.input_spec.columns[1].fill == pytest.approx(fill)
+    assert made.notes["missing_values_replaced"] == 7
+    text = "column 'pulse' in 3, column 'pain' in 2, column 'stage' in 2; "
+    assert f"missing: {text}impute={impute} replaces the values" in warnings_again.text
+
+
+def test_missing_features_are_refused_or_left_out_without_impute(gaps):
+    options = {"features": FEATURES, "categorical_columns": "pain,stage"}
+    with pytest.raises(DataError, match=r"row 2: '\?' in column 'pulse' is not a finite number"):
+        data.from_dataframe(gaps, **options)
+    numbers = {"features": ["pulse"], "missing_markers": "-9"}
+    gaps.loc[2, "pulse"] = 70
+    with pytest.raises(DataError, match=r"row 3: column 'pulse' is missing \(it is '-9', and in 1"):
+        data.from_dataframe(gaps, **numbers)
+    gaps.loc[[3, 17], "pulse"] = 70
+    with pytest.raises(DataError, match=r"row 4: column 'pain' is missing .*impute=median repl"):
+        data.from_dataframe(gaps, **options)
+    made = data.from_dataframe(gaps, **options, missing="drop")
+    assert len(made.train) + len(made.test) == 56
+    # Texts for missing values are names then.
+    gaps.loc[7, "pain"] = "NA"
+    gaps.loc[8, "pain"] = "?"
+    gaps["stage"] = "n/a"
+    gaps.loc[0, "stage"] = "3"
+    made = data.from_dataframe(gaps, **options, missing="keep")
+    assert made.input_spec.columns[2].categories == ("?", "NA", "dull", "none", "sharp")
+    assert made.input_spec.columns[3].categories == ("3", "n/a")
+
+
+def test_rows_without_a_label_are_left_out_beside_impute(gaps):
+    gaps.loc[[2, 21], "label"] = "?"
+    with pytest.raises(DataError, match="row 2: the label is missing"):
+        data.from_dataframe(gaps, features=FEATURES, **FILLING)
+    made = data.from_dataframe(gaps, features=FEATURES, **FILLING, missing="drop")
+    assert len(made.train) + len(made.test) == 58
+    # Row 2 lacked its pulse, too.
+    assert (made.notes["rows_left_out"], made.notes["missing_values_replaced"]) == (2, 6)
+
+
+def test_a_category_of_the_test_part_only(gaps, warnings_again):
+    gaps.loc[3, "pain"] = "burning"
+    made = data.from_dataframe(gaps, features=FEATURES, **FILLING)
+    text = (
+        "1 validation or test samples have categories of column 'pain' that no training sample has"
+    )
+    assert f"{text}, such as 'burning' in row 3; they are taken for missing" in warnings_again.text
+    row = rows_of(made.test).index(3)
+    names = data.encoding.features(made.input_spec.columns)
+    assert made.test.x[row, names.index("pain is missing")] == 1
+    assert not made.test.x[row, [name.startswith("pain =") for name in names]].any()
+    options = {"features": ["pain"], "categorical_columns": "pain"}
+    with pytest.raises(DataError, match=r"row 3: 'burning' in column 'pain' is a category of no"):
+        data.from_dataframe(gaps, **options, missing="drop")
+
+
+def test_columns_that_cannot_be_encoded(gaps):
+    with pytest.raises(DataError, match=r"row 0: '.*' in column 'pain' .*categorical_columns can"):
+        data.from_dataframe(gaps, features=["pain"], impute="median")
+    gaps["empty"] = [None, None, None, 1.0] * 15
+    with pytest.raises(DataError, match="'empty' has no value in any training sample; leave it"):
+        data.from_dataframe(
+            gaps, features=["empty", "pulse"], **FILLING | {"categorical_columns": None}
+        )
+    many = pd.DataFrame({"id": np.arange(1500), "label": [0, 1] * 750, "site": 0})
+    with pytest.raises(DataError, match="'id' has 1200 categories, more than 1000; leave it out"):
+        data.from_dataframe(many, features=["id"], categorical_columns="id", impute="median")
+    for setting, options, reason in (
+        ("impute", {"impute": "median"}, "needs feature_columns"),
+        ("categorical_columns", {"categorical_columns": "pain"}, "needs feature_columns"),
+        ("impute", {"impute": "guess", "features": "pulse"}, "choose one of median, mean"),
+        (
+            "categorical_columns",
+            {"features": "pulse", "categorical_columns": "pain"},
+            "'pain' is not one of feature_columns",
+        ),
+        (
+            "categorical_columns",
+            {"features": "all", "categorical_columns": "label"},
+            "'label' is not one of feature_columns",
+        ),
+    ):
+        with refuses(setting, reason):
+            data.from_dataframe(gaps, **options)
+
+
+def test_plain_tables_have_the_same_hashes_whatever_is_declared_missing(table):
+    """So that runs of before are continued."""
+    made = load(table)
+    assert load(table, missing="drop", missing_markers="-9").fingerprint == made.fingerprint
+    assert load(table, impute="median").fingerprint != made.fingerprint
+
+
 # Names.
 
 
@@ -176,11 +325,42 @@ def test_a_column_that_gives_the_answer_away_is_named(table, warnings_again):
 def test_numbers_that_float32_does_not_tell_apart(table, warnings_again):
     """Unix seconds of a few minutes."""
     table["pulse"] = 1_700_000_000 + np.arange(60) * 3.0
-    load(table)
-    exact, rounded = 60, len(np.unique(table["pulse"].astype(np.float32)))
+    made = load(table)
+    rounded = len(np.unique(table["pulse"].astype(np.float32)))
     assert rounded < 5
-    assert f"the {exact} different numbers of column 'pulse' become {rounded} in float32; subtract "
-    assert "subtract 1700000000 from them" in warnings_again.text
+    text = f"the 60 different numbers of column 'pulse' become {rounded} in float32; their mean is"
+    assert f"dataframe: {text} subtracted before" in warnings_again.text
+    train, test = (table.iloc[rows_of(part)]["pulse"] for part in (made.train, made.test))
+    for part, expected in ((made.train, train), (made.test, test)):
+        offset = made.input_spec.columns[1].offset
+        np.testing.assert_allclose(part.x[:, 1] + np.float64(offset), expected, rtol=0, atol=1e-4)
+    assert made.input_spec.mean[1] == pytest.approx(train.mean() - offset, abs=0.1)
+    assert abs(made.input_spec.mean[1]) < 0.1
+    assert made.input_spec.std[1] == pytest.approx(train.std(ddof=0), rel=1e-3)
+
+
+def test_numbers_of_arrays_that_float32_does_not_tell_apart(table, warnings_again):
+    table["pulse"] = 20_261_126_000 + np.arange(60)
+    x = table[["pressure", "pulse"]].to_numpy()
+    data.from_arrays(x, table["label"], table["site"])
+    rounded = len(np.unique(x[:, 1].astype(np.float32)))
+    text = f"the 60 different values of feature 1 become {rounded} in float32; subtract 20261126029"
+    assert text in warnings_again.text
+    assert "feature 0" not in warnings_again.text
+
+
+def test_a_category_that_gives_the_answer_away_is_named(table, warnings_again):
+    """Its codes are no intervals of the classes; nor is a treatment that only the ill have."""
+    table["code"] = [1, 2, 4] * 20
+    table["dose"] = np.where(table["label"] == "ill", table["pulse"], np.nan)
+    options = {"features": ["pressure", "code", "dose"], "impute": "median"}
+    data.from_dataframe(table, **options)
+    data.from_dataframe(table, **options, categorical_columns="code", name="again")
+    for place in ("dataframe", "again"):
+        for name in ("code", "dose"):
+            text = f"{place}: the class of every sample follows from column '{name}' alone"
+            assert text in warnings_again.text
+    assert "'pressure'" not in warnings_again.text
 
 
 # Parts.

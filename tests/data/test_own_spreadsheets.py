@@ -173,6 +173,93 @@ def test_booleans_are_numbers(words, table, tmp_path):
         load(tmp_path / "a.csv")
 
 
+def filled(table, train, features):
+    """The inputs of all rows, with medians and categories of those for training, by pandas."""
+    known, expected = table.loc[train], {}
+    for name in features:
+        if table[name].dtype == object:
+            expected |= {
+                (name, value): table[name] == value
+                for value in sorted(known[name].dropna().unique())
+            }
+        else:
+            expected[name] = table[name].fillna(known[name].median())
+        if known[name].isna().any():
+            expected[name, None] = table[name].isna()
+    return pd.DataFrame(list(expected.values())).T.to_numpy(np.float64).astype(np.float32)
+
+
+def test_decimal_commas_gaps_categories_and_patients_of_one_table(tmp_path):
+    """Against pandas. A column with gaps is one of floats there, in which the stage 2 is 2,0."""
+    generator, patient = np.random.default_rng(4), np.repeat(np.arange(20), 3)
+    table = pd.DataFrame(
+        {
+            "weight": generator.normal(70, 9, 60).round(1),
+            "stage": generator.integers(1, 4, 60).astype(float),
+            "smoker": generator.random(60) < 0.5,
+            "patient": [f"P{number}" for number in patient],
+            "label": np.array(["ill", "well"])[patient % 2],
+            "site": np.array(["Basel", "Bern"])[patient // 10],
+        }
+    ).astype({"smoker": object})
+    table.loc[[4, 23, 41], "stage"] = np.nan
+    table.loc[[1, 8, 30], "weight"] = np.nan
+    written = table.copy()
+    written.loc[[2, 31], "weight"] = -9
+    written.loc[[7, 50], "smoker"] = "unknown"
+    path = tmp_path / "a.csv"
+    written.to_csv(path, sep=";", decimal=",", index=False)
+    assert "-9,0;" in path.read_text()
+    options = {"categorical_columns": "stage", "group_column": "patient"}
+    options["missing_markers"] = "-9, unknown"
+    made = load(path, "weight,stage,smoker", impute="median", **options)
+    train = [int(name.removeprefix("row ")) - 2 for name in made.train.ids]
+    test = sorted({*range(60)} - {*train})
+    assert set(table["patient"][train]).isdisjoint(table["patient"][test])
+    table.loc[[2, 31], "weight"] = np.nan
+    table.loc[[7, 50], "smoker"] = None
+    table = table.astype({"stage": object, "smoker": float})
+    expected = filled(table, train, ["weight", "stage", "smoker"])
+    np.testing.assert_array_equal(rows(made), expected)
+    assert made.input_spec.columns[1].categories == ("1", "2", "3")
+    assert made.notes["missing_values_replaced"] == 10
+    complete = load(path, "weight,stage,smoker", missing="drop", **options)
+    found = np.concatenate([complete.train.ids, complete.test.ids]).tolist()
+    whole = table.dropna().index
+    assert sorted(found) == sorted(f"row {row + 2}" for row in whole)
+
+
+def test_gaps_and_categories_of_an_excel_table(tmp_path, monkeypatch):
+    table = pd.DataFrame(
+        {
+            "smoker": ([True, False, False, None] * 6)[:N],
+            "stage": ([1.0, 2.0, None] * 8)[:N],
+            "consent": ([False, True, True, None, True] * 5)[:N],
+            "label": ["ill", "well"] * (N // 2),
+            "site": "Bern",
+            "split": ["train"] * (N - 6) + ["test"] * 6,
+        },
+        dtype=object,
+    )
+    path = archive(tmp_path / "a.xlsx")
+    workbook(monkeypatch, [tuple(table), *table.itertuples(index=False, name=None)])
+    features = ["smoker", "stage", "consent"]
+    made = load(
+        path,
+        ",".join(features),
+        categorical_columns="stage,consent",
+        impute="median",
+        missing="keep",
+    )
+    expected = filled(table.astype({"smoker": float}), range(N - 6), features)
+    np.testing.assert_array_equal(rows(made), expected)
+    assert [column.categories for column in made.input_spec.columns] == [
+        None,
+        ("1", "2"),
+        ("False", "True"),
+    ]
+
+
 def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
     path = tmp_path / "a.csv.gz"
     content = gzip.compress(table.to_csv(index=False).encode())

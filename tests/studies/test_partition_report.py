@@ -77,7 +77,12 @@ def test_summary_of_a_federation_with_gaps(federation):
             data.ClientIndices("none", np.empty(0, np.int64), np.empty(0, np.int64)),
         ),
         class_names=("\n", "a|b", *federation.class_names[2:]),
-        notes={"empty_users": 4, "duplicates_in_both_parts": 3, "sites_left_out": 1},
+        notes={
+            "empty_users": 4,
+            "rows_left_out": 2,
+            "duplicates_at_several_sites": 3,
+            "missing_values_replaced": 5,
+        },
     )
     absent = (gaps.class_counts().sum(axis=0) == 0).sum()
     assert absent
@@ -86,9 +91,10 @@ def test_summary_of_a_federation_with_gaps(federation):
         "- 1 clients have no training samples",
         "- 1 clients have no test samples and do not count in PA",
         f"- {absent} classes have no training samples",
-        "- 4 empty users were left out",
-        "- 3 duplicates in both parts",
-        "- 1 sites were left out",
+        "- 4 empty users were left out\n",
+        "- 2 rows were left out\n",
+        "- 3 duplicates at several sites\n",
+        "- 5 missing values replaced\n",
     ):
         assert line in report
     table = table_rows(report)

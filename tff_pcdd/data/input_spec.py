@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
+from tff_pcdd.data import encoding
 from tff_pcdd.errors import DataError
 
 IMAGE, IMAGE_FILE, TEXT, VECTOR = "image", "image_file", "text", "vector"
@@ -51,6 +52,8 @@ class InputSpec:
         upright: for image files, whether photos are turned as their EXIF orientation says.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
+        columns: for vectors, the columns of the table that they were encoded from; None for vectors
+            of other origin.
 
     Raises:
         DataError: if a field is out of bounds or does not fit the others.
@@ -77,6 +80,7 @@ class InputSpec:
     pixel_range: tuple[int, int] | None = None
     upright: bool = False
     has_white: bool = True
+    columns: tuple[encoding.Column, ...] | None = None
 
     def __post_init__(self) -> None:
         if self.kind not in _DTYPES:
@@ -117,6 +121,10 @@ class InputSpec:
             low, high = self.pixel_range
             if not 0 <= low < high < 2**16:
                 raise DataError(f"pixel_range={self.pixel_range}: must be within 0 to 65535")
+        if self.columns is not None:
+            number = len(encoding.features(self.columns))
+            if self.kind != VECTOR or self.shape != (number,):
+                raise DataError(f"columns: are encoded to vectors of {number} numbers")
         if self.kind == TEXT and not self.vocabulary:
             raise DataError("text inputs need a vocabulary")
 

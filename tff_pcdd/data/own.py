@@ -56,7 +56,8 @@ def from_arrays(
         sites: name or number of each sample's site, [n].
         split: "train", "val" or "test" for each sample, [n]; by default, test samples are chosen.
         groups: the patient, video or the like of each sample, [n], whose samples stay in one part.
-        class_names: a name for each label from 0.
+        class_names: a name for each label from 0; a class's number is its label, also if some
+            classes have no samples.
         name: name of the federation.
         test_fraction: share of each site's samples to keep for testing; 0.2 by default.
         test_seed: seed of the choice of test samples.
@@ -96,10 +97,11 @@ def from_dataframe(
     Args:
         table: a pandas data frame, or any mapping from column names to values.
         folder: the folder that paths of images are relative to, and stay in.
-        features: columns of numbers that are the inputs instead of images, or "all".
+        features: columns that are the inputs instead of images, or "all".
         name: name of the federation.
         **options: other settings of the data set `table`, such as `label_column="diagnosis"`,
-            `site_column`, `path_column`, `split_column`, `image_size` and `test_fraction`.
+            `site_column`, `path_column`, `split_column`, `image_size`, `test_fraction`, `missing`,
+            `impute="median"` and `categorical_columns="pain,ward"`.
 
     Raises:
         SettingError: if an option is out of bounds or does not fit the data.

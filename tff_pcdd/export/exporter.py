@@ -17,7 +17,7 @@ import tensorflow as tf
 
 from tff_pcdd import data, files
 from tff_pcdd.errors import DataError, SettingError
-from tff_pcdd.export import keras_file, layout, lite, model_card, saved_model
+from tff_pcdd.export import columns, keras_file, layout, lite, model_card, saved_model
 from tff_pcdd.export.checks import check_choice, check_formats, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
@@ -107,6 +107,7 @@ def export_run(
         directory.check([layout.GLOBAL] * has_global + list(folders.values()), settings)
         _check_usable(run, newest=round_number is None)
         _check_temperature(run, options)
+        _check_lite(run, options)
         stack.pop_all()
     return _export(run, directory, folders, options, settings)
 
@@ -138,6 +139,22 @@ def _check_temperature(run: Run, options: ExportOptions) -> None:
     if options.temperature == "fitted" and not run.simulation.spec.validation:
         reason = "the run held no samples out; train with validation_fraction above 0"
         raise SettingError("temperature", options.temperature, reason)
+
+
+def _check_lite(run: Run, options: ExportOptions) -> None:
+    """Checks that TensorFlow Lite can compute with the numbers of all columns.
+
+    Raises:
+        SettingError: float32 would round those of a column before their mean is subtracted.
+    """
+    for column in run.simulation.spec.input_spec.columns or ():
+        if column.offset and "tflite" in options.formats():
+            reason = (
+                f"TensorFlow Lite computes in float32, which is too coarse for column "
+                f"{column.name!r}; choose saved_model or keras, or subtract {column.offset:g} from "
+                "the column before training"
+            )
+            raise SettingError("format", options.format, reason)
 
 
 def _export(
@@ -226,6 +243,8 @@ def _write(
                     lost,
                     lite.FLOAT,
                 )
+        if model.input_spec.columns is not None:
+            columns.write(model.input_spec, path)
         card = model_card.text(
             run,
             accuracies,

@@ -1,50 +1,159 @@
-"""Conversion of pixels, image files and texts to model inputs."""
+"""Conversion of pixels, image files, texts and the columns of tables to model inputs."""
 
 from __future__ import annotations
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 import tensorflow as tf
 
-from tff_pcdd.data import InputSpec, image_headers, transforms
+from tff_pcdd.data import InputSpec, encoding, image_headers, transforms
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, TEXT, VECTOR
 
 # Texts that are too short are padded with it at the start.
 _FILLER = " "
+
+# The most categories that a message lists.
+_SHOWN = 10
 
 # What the stored inputs of a kind are called.
 _NAMES = {IMAGE: "images", IMAGE_FILE: "images", TEXT: "ids", VECTOR: "features"}
 
 
 def raw_spec(spec: InputSpec, batch: int | None = None) -> tf.TensorSpec:
-    """Shape, type and name (`images`, `ids` or `features`) of a batch of stored inputs.
+    """Shape, type and name (`images`, `ids` or `features`) of a batch of inputs.
 
-    For image files, these are the decoded and cropped images.
+    For image files, these are the decoded and cropped images. For the columns of a table, these are
+    its numbers; a category is given by its code (`encoding.Column.codes`).
     """
-    dtype = "uint8" if spec.dtype == "string" else spec.dtype
-    return tf.TensorSpec([batch, *spec.shape], dtype, name=_NAMES[spec.kind])
+    dtype, shape = spec.dtype, spec.shape
+    if dtype == "string":
+        dtype = "uint8"
+    if spec.columns is not None:
+        shape = (len(spec.columns),)
+        if any(column_type(column) == tf.float64 for column in spec.columns):
+            dtype = "float64"
+    return tf.TensorSpec([batch, *shape], dtype, name=_NAMES[spec.kind])
 
 
-def checked(stored: tf.Tensor, spec: InputSpec) -> tf.Tensor:
-    """A batch of stored inputs, if it is one.
+def column_type(column: encoding.Column) -> tf.DType:
+    """The type of a column that is given by its name."""
+    if column.is_text:
+        return tf.string
+    # float32 would round numbers before their offset is subtracted.
+    return tf.float64 if column.offset else tf.float32
+
+
+def raw_examples(x: np.ndarray, spec: InputSpec) -> np.ndarray:
+    """Stored inputs, as they are given to an exported model."""
+    if encoding.is_plain(spec.columns):
+        return x
+    cells = encoding.decode(x, spec.columns or ())
+    return cells.astype(raw_spec(spec).dtype.as_numpy_dtype)
+
+
+def model_inputs(raw: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """A batch of inputs, checked, and as the network takes it.
 
     What has another shape would be broadcast, such as a grey image to a model of color images, or
     end the process in the middle of a graph.
 
     Args:
-        stored: what a caller of an exported model passes.
+        raw: what a caller of an exported model passes, as described by `raw_spec`.
         spec: specification of the stored inputs.
 
     Returns:
-        The same, with the shape and the values checked when the graph runs.
+        Normalized inputs, [batch, *spec.shape], with the shape and the values of `raw` checked when
+        the graph runs.
     """
-    raw = raw_spec(spec)
-    stored = tf.ensure_shape(stored, raw.shape, name=f"{raw.name}_of_shape")
-    if raw.dtype.is_floating:
-        stored = tf.debugging.check_numerics(stored, f"{raw.name}: a value is NaN or infinite;")
-    return stored
+    expected = raw_spec(spec)
+    raw = tf.ensure_shape(raw, expected.shape, name=f"{expected.name}_of_shape")
+    if not encoding.is_plain(spec.columns):
+        return from_columns(tf.unstack(raw, axis=1), spec)
+    if expected.dtype.is_floating:
+        raw = tf.debugging.check_numerics(raw, f"{expected.name}: a value is NaN or infinite;")
+    return transforms.normalize(raw, spec)
+
+
+def from_columns(columns: Sequence[tf.Tensor], spec: InputSpec) -> tf.Tensor:
+    """Converts the columns of a table to model inputs.
+
+    Args:
+        columns: for each column, its numbers or the codes of its categories, [batch]; NaN where a
+            value is missing.
+        spec: specification of the stored inputs, with columns.
+
+    Returns:
+        float32 [batch, *spec.shape]; refuses values when the graph runs.
+    """
+    blocks = [
+        tf.debugging.check_numerics(block, _refusal(column))
+        for values, column in zip(columns, spec.columns or (), strict=True)
+        for block in encoded(values, column)
+    ]
+    return transforms.normalize(tf.concat(blocks, axis=1), spec)
+
+
+def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
+    """The numbers of a vector that a column becomes.
+
+    Args:
+        values: its numbers or the codes of its categories, [batch]; NaN where one is missing.
+        column: the column.
+
+    Returns:
+        The number or those of the categories, NaN or infinite where a value is refused, and the
+        indicator if there is one; float32 [batch, …].
+    """
+    # Python's numbers take the type of the tensors, also in the file of a Keras model, which does
+    # not keep the type of a constant.
+    values = values[:, None]
+    if column.is_plain:
+        return [values]
+    is_missing = tf.not_equal(values, values)
+    for code in column.missing_codes:
+        is_missing |= tf.equal(values, code)
+    indicator = [tf.cast(is_missing, tf.float32)] if column.has_indicator else []
+    if column.categories is not None:
+        is_one = tf.equal(values, [column.codes])
+        is_accepted = tf.reduce_any(is_one, axis=1, keepdims=True)
+        if column.fill is not None:
+            is_accepted |= is_missing
+        # 0/0 is NaN. A constant NaN would be rounded in an int8 model.
+        return [tf.cast(is_one, tf.float32) / tf.cast(is_accepted, tf.float32), *indicator]
+    if column.fill is not None:
+        values = tf.where(is_missing, tf.zeros_like(values) + column.fill, values)
+    elif column.missing_codes:
+        values /= tf.cast(~is_missing, values.dtype)
+    return [tf.cast(values - column.offset if column.offset else values, tf.float32), *indicator]
+
+
+def codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:
+    """The codes of categories that are given by texts.
+
+    Args:
+        texts: UTF-8 strings, [batch].
+        column: the column.
+
+    Returns:
+        float32 [batch]: NaN for a text that stands for a missing value, -1 for an unknown one.
+    """
+    known = [*(column.categories or ()), *column.missing]
+    numbers = [*column.codes, *[np.nan] * len(column.missing)]
+    matches = tf.equal(tf.strings.strip(texts)[:, None], tf.constant([known]))
+    found = tf.where(tf.reduce_any(matches, axis=1), tf.argmax(matches, axis=1), len(known))
+    return tf.gather(tf.constant([*numbers, -1], tf.float32), found)
+
+
+def _refusal(column: encoding.Column) -> str:
+    """The message about a value that is refused."""
+    wrong = "NaN or infinite" if column.fill is None else "infinite"
+    if column.categories is not None:
+        known = ", ".join(column.categories[:_SHOWN]) + ", …" * (len(column.categories) > _SHOWN)
+        wrong = f"not one of the categories {known}"
+    return f"{' '.join(column.name.split())}: a value is {wrong};"
 
 
 def from_image_files(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import platform
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from tff_pcdd import data, measures, stack, tables
 from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE
 from tff_pcdd.evaluation.calibration import Calibration
-from tff_pcdd.export import layout
+from tff_pcdd.export import columns, layout
 from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, Run
 from tff_pcdd.training.run_directory import read_summary
@@ -20,6 +21,9 @@ _PACKAGES = ("tff_pcdd", "tensorflow", "tensorflow-federated", "tf-keras", "nump
 
 # The most channels, or numbers of a vector, whose statistics are listed.
 _CHANNELS = 8
+
+# The most columns of a table, and categories of a column, that are listed.
+_COLUMNS = 100
 
 _GLOBAL = """\
 The global model, which is the same for all clients; GA is its accuracy on the whole test set.
@@ -101,6 +105,7 @@ def text(
         _table(*_classes(federation, client)),
         "",
         *_normalization(federation.input_spec),
+        *_inputs(federation.input_spec),
         "## Made with",
         "",
         _table(("", "version"), _versions()),
@@ -209,6 +214,8 @@ def _normalization(spec: data.InputSpec) -> Iterator[str]:
         low, high = spec.pixel_range
         yield f"Image files are PNGs of 16 bits per channel; {low} becomes 0, and {high} 255."
         yield ""
+    if spec.columns is not None:
+        return
     if spec.mean is not None and spec.std is not None and len(spec.mean) <= _CHANNELS:
         mean, std = (
             ", ".join(f"{value:g}" for value in values) for values in (spec.mean, spec.std)
@@ -216,6 +223,64 @@ def _normalization(spec: data.InputSpec) -> Iterator[str]:
         yield f"The model multiplies stored inputs by {spec.scale:.6g}, then subtracts {mean} and"
         yield f"divides by {std}."
         yield ""
+
+
+def _inputs(spec: data.InputSpec) -> Iterator[str]:
+    """The columns of a table that the model takes, and how they are given."""
+    described = columns.described(spec)
+    if not described:
+        return
+    yield "## Inputs"
+    yield ""
+    yield "The columns of the table in the order of `features`, in the table's units. Means and"
+    yield "deviations are those of the training samples of all sites, after missing numbers were"
+    yield f"replaced. Programs find the same in `{columns.FILE}`."
+    yield ""
+    names = ("column", "input", "values", "mean", "standard deviation", "if missing")
+    yield _table(names, map(_row, described[:_COLUMNS]))
+    if len(described) > _COLUMNS:
+        yield ""
+        yield f"{len(described) - _COLUMNS} further columns are in `{columns.FILE}`."
+    yield ""
+    if any(column.is_text for column in spec.columns or ()):
+        yield "In `features`, the code in parentheses stands for a category."
+        yield ""
+    if described[0]["input"] is not None:
+        yield "The signature `serving_columns` has an input for each column, under the name in the"
+        yield "second column of the table."
+        yield ""
+    if len(described) <= _COLUMNS:
+        yield "`make serve` takes rows with the values of the table, by name or in their order:"
+        yield ""
+        example = {column["name"]: _example(column) for column in described}
+        yield f"    {json.dumps({'instances': [example]}, ensure_ascii=False)}"
+        yield ""
+
+
+def _row(column: Mapping[str, Any]) -> tuple[str, ...]:
+    """The line of a column in the table of inputs."""
+    name, value = column["name"], "numbers"
+    if column["type"] == "category":
+        has_codes = any(
+            category["name"] != str(category["code"]) for category in column["categories"]
+        )
+        value = ", ".join(
+            f"{category['name']} ({category['code']})" if has_codes else category["name"]
+            for category in column["categories"][:_COLUMNS]
+        )
+    missing = "refused"
+    if column["may_be_missing"]:
+        missing = f"{column['replacement']:.6g}" if "replacement" in column else "no category"
+    statistics = [f"{column[key]:.6g}" if key in column else "" for key in ("mean", "std")]
+    return name, column["input"] or "", value, *statistics, missing
+
+
+def _example(column: Mapping[str, Any]) -> Any:
+    """A plausible value of a column."""
+    if column["type"] == "number":
+        return column.get("replacement", float(f"{column['mean']:.6g}"))
+    first = column["categories"][0]
+    return first["code"] if first["name"] == str(first["code"]) else first["name"]
 
 
 def _classes(

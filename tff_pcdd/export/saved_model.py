@@ -3,14 +3,18 @@
 | signature | input | shape and type |
 |---|---|---|
 | `serving_default` | `images` | [batch, height, width, channels], pixels as stored |
-| | `features` (for vectors) | [batch, numbers], as stored |
+| | `features` (for vectors) | [batch, numbers]; of a table [batch, columns] |
 | | `texts` (for text models) | [batch], UTF-8 strings |
+| `serving_columns` | each column of a table by its name | [batch], numbers or UTF-8 strings |
 | `serving_bytes` | `image_bytes` | [batch], contents of image files: JPEG, PNG or BMP |
 
 Photos are turned upright, as their EXIF orientation says. Other files, PNGs of 16 bits where the
 training images had 8, and the reverse, are refused by what they are.
 
-A batch of another shape, and numbers that are NaN or infinite, are refused when the graph runs.
+A batch of another shape, and numbers that are NaN or infinite, are refused when the graph runs, and
+so are unknown categories. Categories are given as in the table, but as numbers in `features`: the
+codes in columns.json stand for texts. In columns whose missing values are replaced, NaN stands for
+a missing number, and the empty text for a missing text.
 
 The outputs are those of `TrainedModel.answer`, plus the class names as `label` and `own_label`.
 """
@@ -23,9 +27,8 @@ from pathlib import Path
 import tensorflow as tf
 
 from tff_pcdd import files
-from tff_pcdd.data import transforms
 from tff_pcdd.data.input_spec import TEXT, VECTOR
-from tff_pcdd.export import inputs
+from tff_pcdd.export import columns, inputs
 from tff_pcdd.export.trained import TrainedModel
 
 
@@ -66,7 +69,24 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     @traced(input_signature=[inputs.raw_spec(spec)])
     def of_stored(stored):
-        return answer(transforms.normalize(inputs.checked(stored, spec), spec))
+        return answer(inputs.model_inputs(stored, spec))
+
+    by_input = columns.by_input(spec)
+
+    @traced(
+        input_signature=[
+            {
+                name: tf.TensorSpec([None], inputs.column_type(column), name=name)
+                for name, column in by_input.items()
+            }
+        ]
+    )
+    def of_columns(given):
+        values = [
+            inputs.codes(given[name], column) if column.is_text else given[name]
+            for name, column in by_input.items()
+        ]
+        return answer(inputs.from_columns(values, spec))
 
     @traced(input_signature=[tf.TensorSpec([None], tf.string, name="image_bytes")])
     def of_files(image_bytes):
@@ -74,6 +94,8 @@ def _signatures(model: TrainedModel) -> dict[str, tf.types.experimental.GenericF
 
     if spec.kind == TEXT:
         return {"serving_default": of_texts}
+    if by_input:
+        return {"serving_default": of_stored, "serving_columns": of_columns}
     if spec.kind == VECTOR or not spec.has_white:
         return {"serving_default": of_stored}
     return {"serving_default": of_stored, "serving_bytes": of_files}

@@ -40,12 +40,16 @@ def slugs(client_ids: Sequence[str]) -> list[str]:
     return chosen
 
 
+def without_accents(text: str) -> str:
+    """Text in which ASCII letters replace those that differ from them by an accent or the like."""
+    decomposed = unicodedata.normalize("NFKD", text.translate(_LETTERS))
+    return "".join(c for c in decomposed if not unicodedata.combining(c))
+
+
 def _slug(client_id: str) -> str:
     if re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9._-]{0,99}", client_id):
         return client_id
-    plain = unicodedata.normalize("NFKD", client_id.translate(_LETTERS))
-    ascii_only = "".join(c for c in plain if not unicodedata.combining(c))
-    words = re.findall(r"[a-z0-9]+", ascii_only.lower())
+    words = re.findall(r"[a-z0-9]+", without_accents(client_id).lower())
     # Names in other scripts have no letters left that could tell them apart.
     digest = hashlib.sha256(client_id.encode(errors="surrogatepass")).hexdigest()[:8]
     return "-".join(words)[:60].strip("-") or f"client-{digest}"

@@ -144,6 +144,8 @@ def _noted(name: str) -> str:
         ('sites were left out', 'hidden files were left out', 'photos turned upright')
     """
     text = name.replace("_", " ")
-    if text.startswith("duplicates") or text.endswith((" read", " as stored", " upright")):
+    if text.startswith("duplicates") or text.endswith(
+        (" read", " as stored", " upright", " replaced")
+    ):
         return text
     return f"{text.removesuffix(' left out')} were left out"

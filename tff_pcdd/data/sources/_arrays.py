@@ -12,6 +12,7 @@ import numpy as np
 from tff_pcdd.data.checks import first_outside, to_float32, warn
 from tff_pcdd.data.input_spec import IMAGE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, ImageSource, LoadRequest, PooledData
+from tff_pcdd.data.sources._cells import is_far, num_different, num_rounded
 from tff_pcdd.data.sources._names import as_names, check_vector
 from tff_pcdd.data.sources._own import MissingValues, OwnSamples, OwnSource, check_parts, pick
 from tff_pcdd.data.sources._statistics import in_parts, measure
@@ -44,7 +45,8 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             sites: names or whole numbers, [n]; None if there are no sites.
             parts: "train", "val" or "test", [n]; None to choose test samples.
             request: which sites to keep.
-            class_names: a name for each label from 0.
+            class_names: a name for each label from 0; they keep their order, and those without
+                samples stay, so that a class's number is its label.
             groups: names or whole numbers of patients or the like, [n]; None if there are none.
 
         Raises:
@@ -52,6 +54,8 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
         """
         inputs = as_inputs(x, place)
         number = len(inputs)
+        if inputs.ndim == 2:
+            _warn_of_merged(place, np.asarray(x))
         given = {"label": labels, "site": sites, "group": groups}
         columns = {
             what: check_vector(values, number, what, place)
@@ -72,16 +76,18 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             for what, values in columns.items()
             if what != "label"
         }
+        known = None if class_names is None else _known(class_names, place)
         samples = OwnSamples(
             place,
             inputs,
-            _labels(columns["label"], class_names, place, rows),
+            _labels(columns["label"], known, place, rows),
             names.get("site"),
             pick(parts, rows),
             row_hashes(inputs),
             lambda row: f"sample {rows[row]}",
             notes,
             names.get("group"),
+            class_names=known,
         )
         return self.pool(samples, request, lambda train: self._describe(place, inputs, train))
 
@@ -164,6 +170,19 @@ def _check_channels_last(shape: tuple[int, ...], place: str) -> None:
         warn(f"{place}: {read}; if the second axis holds the channels: {way_on}")
 
 
+def _warn_of_merged(place: str, x: np.ndarray) -> None:
+    """Warns of numbers so far from 0 that several become one in float32, [n, numbers]."""
+    if x.dtype.itemsize <= np.dtype(np.float32).itemsize:
+        return
+    for index in np.flatnonzero(is_far(x)).tolist():
+        column = x[:, index].astype(np.float64)
+        if num_rounded(column) < num_different(column):
+            warn(
+                f"{place}: the {num_different(column)} different values of feature {index} become "
+                f"{num_rounded(column)} in float32; subtract {column.mean():.17g} from them"
+            )
+
+
 def white_of(x: np.ndarray) -> float:
     """The value of a white pixel: 255 for pixels from 0 to 255, else 1.
 
@@ -190,12 +209,29 @@ def row_hashes(x: np.ndarray) -> np.ndarray:
     return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
 
 
-def _labels(
-    given: np.ndarray, class_names: Iterable[Any] | None, place: str, rows: Sequence[int]
-) -> list[str]:
-    if class_names is None:
-        return as_names(given, "label", place, rows)
+def _known(class_names: Iterable[Any], place: str) -> list[str]:
+    """The names of the classes, in their order.
+
+    Raises:
+        DataError: if one is missing or occurs twice.
+    """
     known = as_names(list(class_names), "class name", place)
+    for index, name in enumerate(known):
+        if name in known[:index]:
+            raise DataError(f"{place}: class name {name!r:.80} occurs twice")
+    return known
+
+
+def _labels(
+    given: np.ndarray, known: Sequence[str] | None, place: str, rows: Sequence[int]
+) -> list[str]:
+    """The name of each sample's class; labels are indices into the known names, if there are any.
+
+    Raises:
+        DataError: if a label is missing, or is no such index.
+    """
+    if known is None:
+        return as_names(given, "label", place, rows)
     if given.dtype.kind not in "iu":
         raise DataError(f"{place}: labels are {given.dtype}; with class names they are 0, 1, …")
     row = first_outside(given, len(known))

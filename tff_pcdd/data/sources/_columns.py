@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import functools
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 
-from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._names import is_missing
-from tff_pcdd.data.sources._numerals import has_decimal_commas, plain_numbers
+from tff_pcdd.data.sources._numerals import has_decimal_commas, plain_numbers, with_points
 from tff_pcdd.data.sources._tasks import one_hot_hint
 from tff_pcdd.errors import DataError
 
@@ -24,6 +23,7 @@ class Columns:
         columns: the values of each column, by its name.
         rows: the number of each row in messages; counted from 0 by default.
         delimiter: what separated the cells in a file; beside a comma, there are no decimal commas.
+        markers: texts that stand for a missing value, besides the usual ones.
 
     Attributes:
         place: as given.
@@ -39,6 +39,7 @@ class Columns:
         columns: Mapping[str, Any],
         rows: Sequence[int] | None = None,
         delimiter: str = ",",
+        markers: Collection[str] = (),
     ):
         lengths = {len(column): name for name, column in columns.items()}
         if len(lengths) > 1:
@@ -50,6 +51,7 @@ class Columns:
         self.rows = range(max(lengths, default=0)) if rows is None else rows
         self._columns = columns
         self._delimiter = delimiter
+        self._markers = markers
 
     @property
     def names(self) -> list[str]:
@@ -81,39 +83,62 @@ class Columns:
     def _has_commas(self) -> bool:
         """Whether numbers are written with decimal commas."""
         return self._delimiter != "," and any(
-            has_decimal_commas(column, self._delimiter) for column in self._columns.values()
+            has_decimal_commas(column, self._delimiter, self._markers)
+            for column in self._columns.values()
         )
 
-    def numbers(self, name: str, setting: str) -> np.ndarray:
-        """The values of a column as float32.
+    def plain_numbers(self, name: str, setting: str) -> Sequence[Any]:
+        """The values of a column of numbers as `float` reads them, and others as they are.
 
         Raises:
-            DataError: if there is no such column, or a value is not a finite number, or nobody
-                knows which one it is.
+            DataError: if there is no such column, or nobody knows which number a value is.
+        """
+        where = f"{self.place}: column {name!r}"
+        return plain_numbers(self.values(name, setting), self._has_commas, where, self._markers)
+
+    def categories(self, name: str, setting: str) -> Sequence[Any]:
+        """The values of a column of categories, with points in place of decimal commas.
+
+        Raises:
+            DataError: if there is no such column.
         """
         values = self.values(name, setting)
-        plain = plain_numbers(values, self._has_commas, f"{self.place}: column {name!r}")
+        return with_points(values, self._markers) if self._has_commas else values
+
+    def numbers(self, name: str, setting: str, missing: np.ndarray | None = None) -> np.ndarray:
+        """The values of a column as float64.
+
+        Args:
+            name: its name.
+            setting: the setting that names it, for the message.
+            missing: where a value is missing, bool [n]; NaN takes its place.
+
+        Raises:
+            DataError: if there is no such column, or a value is not a finite number in float32, or
+                nobody knows which one it is.
+        """
+        values = self.values(name, setting)
         exact = np.empty(len(values), np.float64)
-        for index, value in enumerate(plain):
+        for index, value in enumerate(self.plain_numbers(name, setting)):
             try:
                 exact[index] = value
             except (TypeError, ValueError):
                 exact[index] = np.nan
         with np.errstate(over="ignore"):
-            column = exact.astype(np.float32)
-        for index, (row, value) in enumerate(zip(self.rows, values, strict=True)):
-            if not np.isfinite(column[index]):
-                hint = "; missing=drop leaves such rows out" if is_missing(value) else ""
-                raise DataError(
-                    f"{self.place}, row {row}: {str(value)!r:.40} in column {name!r} is not a "
-                    f"finite number{hint}"
-                )
-        if len(np.unique(column)) < len(np.unique(exact)):
-            warn(
-                f"{self.place}: the {len(np.unique(exact))} different numbers of column {name!r} "
-                f"become {len(np.unique(column))} in float32; subtract {exact.min():.17g} from them"
+            wrong = ~np.isfinite(exact.astype(np.float32))
+        if missing is not None:
+            wrong &= ~missing
+            exact[missing] = np.nan
+        if wrong.any():
+            index = int(np.argmax(wrong))
+            hint = "categorical_columns can name a column of texts"
+            if is_missing(values[index]):
+                hint = "missing=drop leaves such rows out, and impute=median replaces the values"
+            raise DataError(
+                f"{self.place}, row {self.rows[index]}: {str(values[index])!r:.40} in column "
+                f"{name!r} is not a finite number; {hint}"
             )
-        return column
+        return exact
 
     def take(self, positions: np.ndarray) -> Columns:
         """The rows at some positions."""
@@ -122,4 +147,8 @@ class Columns:
             name: [values[index] for index in chosen] for name, values in self._columns.items()
         }
         rows = [self.rows[index] for index in chosen]
-        return Columns(self.place, columns, rows, self._delimiter)
+        return Columns(self.place, columns, rows, self._delimiter, self._markers)
+
+    def with_markers(self, markers: Collection[str]) -> Columns:
+        """The same columns, in which further texts stand for a missing value."""
+        return Columns(self.place, self._columns, self.rows, self._delimiter, markers)

@@ -16,12 +16,12 @@ from tff_pcdd.errors import DataError
 _T = TypeVar("_T")
 
 # What tables write for a missing value, and can mean nothing else.
-_MISSING = ("", "nan", "NaN", "<NA>")
+MISSING = ("", "nan", "NaN", "<NA>")
 
 # What pandas, R, SQL, spreadsheets, and the tables of UCI write for it. It may be a name, too.
-_MARKERS = frozenset(
+MARKERS = frozenset(
     (
-        *_MISSING,
+        *MISSING,
         *("NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None", "?", "-nan"),
         *("-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "#DIV/0!", "#VALUE!", "#REF!"),
         *("#NULL!", "#NUM!", "#NAME?", ".", "\\N"),
@@ -86,19 +86,22 @@ def as_names(
     return [str(int(number)) for number in numbers]
 
 
-def is_missing(value: Any, markers: Collection[str] = ()) -> bool:
+def is_missing(
+    value: Any, markers: Collection[str] = (), common: Collection[str] = MARKERS
+) -> bool:
     """Whether a cell says that its value is missing.
 
     Args:
         value: the cell.
         markers: further texts that say so, such as "-9"; a number is one with any decimals.
+        common: the texts that always say so.
 
     Example:
         >>> [is_missing(value, ["-9"]) for value in (None, " ? ", "NA", -9.0, "n", 0)]
         [True, True, True, True, False, False]
     """
     text = (_text(value) or "").strip()
-    if text in _MARKERS or text in markers:
+    if text in common or text in markers:
         return True
     number = _number(text) if markers else None
     return number is not None and any(number == _number(marker) for marker in markers)
@@ -121,7 +124,7 @@ def as_texts(
             hint = f"; {MULTI_LABEL}" if what == "label" else ""
             raise DataError(f"{where}, row {row}: the {what} is a {type(value).__name__}{hint}")
         text = (_text(value) or "").strip()
-        if text in _MISSING:
+        if text in MISSING:
             raise DataError(f"{where}, row {row}: the {what} is missing")
         texts.append(text)
     return texts

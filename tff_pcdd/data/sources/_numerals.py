@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Any
 
 from tff_pcdd.data.sources._names import is_missing
@@ -17,26 +17,48 @@ _THOUSANDS = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+
 _BOOLEANS = {"true": 1.0, "false": 0.0}
 
 
-def has_decimal_commas(values: Iterable[Any], delimiter: str) -> bool:
+def has_decimal_commas(
+    values: Iterable[Any], delimiter: str, markers: Collection[str] = ()
+) -> bool:
     """Whether the cells of a column are numbers with decimal commas.
 
     Args:
         values: the cells; those that are missing do not count.
         delimiter: what separates the cells of the table. Programs that write decimal commas write
             semicolons. Beside tabs, 1,234 may be either number, and is not taken for one.
+        markers: texts that stand for a missing value, besides the usual ones.
 
     Example:
         >>> has_decimal_commas(["1,5", "20", ""], ";"), has_decimal_commas(["1,234", "2"], "\\t")
         (True, False)
     """
-    texts = _texts(values)
+    texts = _texts(values, markers)
     commas = [text for text in texts if "," in text]
     if delimiter == "\t":
         commas = [text for text in commas if not _THOUSANDS[","].fullmatch(text)]
     return bool(commas) and all(map(_WITH_COMMA.fullmatch, texts))
 
 
-def plain_numbers(values: Sequence[Any], commas: bool, where: str) -> Sequence[Any]:
+def with_points(values: Sequence[Any], markers: Collection[str] = ()) -> Sequence[Any]:
+    """Cells of a column with points in place of decimal commas, if all of them are such numbers.
+
+    Example:
+        >>> with_points(["1.234,5", "?"]), with_points(["1,5", "a"])
+        (['1234.5', '?'], ['1,5', 'a'])
+    """
+    if not has_decimal_commas(values, ";", markers):
+        return values
+    return [
+        value
+        if not isinstance(value, str) or is_missing(value, markers)
+        else value.replace(".", "").replace(",", ".")
+        for value in values
+    ]
+
+
+def plain_numbers(
+    values: Sequence[Any], commas: bool, where: str, markers: Collection[str] = ()
+) -> Sequence[Any]:
     """Cells of a column as `float` reads them: true is 1, false is 0, and 1.234,5 is 1234.5.
 
     Cells that are no such numbers stay as they are.
@@ -45,6 +67,7 @@ def plain_numbers(values: Sequence[Any], commas: bool, where: str) -> Sequence[A
         values: the cells.
         commas: whether the table has decimal commas.
         where: the column, for messages.
+        markers: texts that stand for a missing value, besides the usual ones.
 
     Raises:
         DataError: if the table has decimal commas, and points that may separate thousands.
@@ -53,7 +76,7 @@ def plain_numbers(values: Sequence[Any], commas: bool, where: str) -> Sequence[A
         >>> plain_numbers(["TRUE", "", "false"], False, "column smoker")
         [1.0, '', 0.0]
     """
-    texts = _texts(values)
+    texts = _texts(values, markers)
     if texts and all(text.lower() in _BOOLEANS for text in texts):
         return [
             _BOOLEANS.get(value.strip().lower(), value) if isinstance(value, str) else value
@@ -61,11 +84,8 @@ def plain_numbers(values: Sequence[Any], commas: bool, where: str) -> Sequence[A
         ]
     if not commas:
         return values
-    if has_decimal_commas(values, ";"):
-        return [
-            value.replace(".", "").replace(",", ".") if isinstance(value, str) else value
-            for value in values
-        ]
+    if has_decimal_commas(values, ";", markers):
+        return with_points(values, markers)
     doubtful = next((text for text in texts if _THOUSANDS["."].fullmatch(text)), None)
     if doubtful is not None:
         raise DataError(
@@ -75,6 +95,7 @@ def plain_numbers(values: Sequence[Any], commas: bool, where: str) -> Sequence[A
     return values
 
 
-def _texts(values: Iterable[Any]) -> list[str]:
+def _texts(values: Iterable[Any], markers: Collection[str]) -> list[str]:
     """The cells that are texts, without those that are missing."""
-    return [value.strip() for value in values if isinstance(value, str) and not is_missing(value)]
+    texts = (value.strip() for value in values if isinstance(value, str))
+    return [text for text in texts if not is_missing(text, markers)]

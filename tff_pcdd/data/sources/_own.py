@@ -71,6 +71,8 @@ class OwnSamples:
         groups: the patient, video or the like of each sample; None if each stands for itself.
         likely_groups: values that look like those of patients, with the way to say so: for what
             the message calls them, the values and the advice.
+        class_names: the classes in the order of their numbers, also those without samples; None
+            for those of the labels, in their order.
     """
 
     place: str
@@ -83,6 +85,7 @@ class OwnSamples:
     notes: dict[str, int] = dataclasses.field(default_factory=dict)
     groups: Sequence[str] | None = None
     likely_groups: Mapping[str, tuple[Sequence[str], str]] = dataclasses.field(default_factory=dict)
+    class_names: Sequence[str] | None = None
 
     def take(self, rows: Sequence[int]) -> OwnSamples:
         """The samples at some positions."""
@@ -129,6 +132,10 @@ class MissingValues:
         implied=True,
     )
 
+    def markers(self) -> list[str]:
+        """The texts of `missing_markers`."""
+        return [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+
     def complete_rows(
         self, place: str, columns: Mapping[str, Sequence[Any]], rows: Sequence[int] | None
     ) -> tuple[np.ndarray, dict[str, int]]:
@@ -148,7 +155,7 @@ class MissingValues:
         count = len(next(iter(columns.values()), ()))
         if self.missing == "keep":
             return np.arange(count), {}
-        markers = [text.strip() for text in (self.missing_markers or "").split(",") if text.strip()]
+        markers = self.markers()
         lacking = np.zeros(count, bool)
         parts = []
         for what, values in columns.items():
@@ -223,6 +230,7 @@ class OwnSource(DataSource):
         samples: OwnSamples,
         request: LoadRequest,
         describe: Callable[[np.ndarray], InputSpec],
+        encode: Callable[[OwnSamples, InputSpec], np.ndarray] | None = None,
     ) -> PooledData:
         """Makes a data set of samples: chooses test parts, and checks and numbers everything.
 
@@ -230,6 +238,7 @@ class OwnSource(DataSource):
             samples: the samples.
             request: which sites to keep.
             describe: the input spec, from the inputs of the training samples.
+            encode: the inputs of samples by this spec; None if `samples` already have them.
 
         Raises:
             DataError: if there are fewer than two classes, or no training or no test samples.
@@ -242,10 +251,11 @@ class OwnSource(DataSource):
             )
         refuse_labels(samples.place, samples.labels)
         samples = self._without_small_sites(samples)
-        place, class_names = samples.place, in_order(samples.labels)
-        if len(class_names) < 2:
-            found = f"only the class {class_names[0]}" if class_names else "no samples"
+        place, used = samples.place, in_order(samples.labels)
+        if len(used) < 2:
+            found = f"only the class {used[0]}" if used else "no samples"
             raise DataError(f"{place}: holds {found}; at least two classes are needed")
+        class_names = used if samples.class_names is None else list(samples.class_names)
         number = {name: index for index, name in enumerate(class_names)}
         y = np.array([number[label] for label in samples.labels], np.int32)
         sites = np.array(samples.sites or [""] * len(y))
@@ -273,8 +283,9 @@ class OwnSource(DataSource):
         _warn_of_likely_groups(samples, parts)
         train, test = np.flatnonzero(~in_test), np.flatnonzero(in_test)
         spec = describe(samples.x[parts == "train"])
+        x = samples.x if encode is None else encode(samples, spec)
         ids = np.array([samples.shown(row) for row in range(len(y))])
-        whole = Examples(samples.x, y, ids, groups, held_out if held_out.any() else None)
+        whole = Examples(x, y, ids, groups, held_out if held_out.any() else None)
         kept_train, kept_test = whole.take(train), whole.take(test)
         users: tuple[ClientIndices, ...] | None = None
         if samples.sites is not None:
@@ -420,7 +431,8 @@ def _warn_of_gaps(
             if lacking := sorted(set(known) - set(owners[parts == part].tolist())):
                 has = "has" if len(lacking) == 1 else "have"
                 warn(f"{place}: {listed(kind, lacking)} {has} no {_WORDS[part]} samples")
-    for kind, meant, known in (("sites", "clients", names), ("classes", "classes", class_names)):
+    used = [name for index, name in enumerate(class_names) if (y == index).any()]
+    for kind, meant, known in (("sites", "clients", names), ("classes", "classes", used)):
         for one, other in similar(known):
             warn(
                 f"{place}: {kind} {one!r} and {other!r} differ only in case, blanks or the like; "

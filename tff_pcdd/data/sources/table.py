@@ -11,18 +11,36 @@ import hashlib
 import os
 import pathlib
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 
+from tff_pcdd.data import encoding
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
+from tff_pcdd.data.sources._cells import (
+    MEAN,
+    MEDIAN,
+    Cells,
+    is_far,
+    num_different,
+    num_rounded,
+)
 from tff_pcdd.data.sources._columns import Columns
 from tff_pcdd.data.sources._image_files import OwnImages
 from tff_pcdd.data.sources._listed_images import StoredImages, find_images, holds_images
-from tff_pcdd.data.sources._names import as_names, as_texts, is_missing, numbered
+from tff_pcdd.data.sources._names import (
+    MARKERS,
+    MISSING,
+    as_names,
+    as_texts,
+    in_order,
+    is_missing,
+    numbered,
+)
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
@@ -99,15 +117,38 @@ class Table(OwnImages, MissingValues):
         type=str,
         group="Data",
     )
+    categorical_columns: str | None = option(
+        None,
+        "Those of feature_columns that hold categories, names or whole numbers, separated by "
+        "commas. Each category of the training samples becomes an input that is 0 or 1.",
+        type=str,
+        group="Data",
+        implied=True,
+    )
+    impute: str | None = option(
+        None,
+        "What replaces missing values of feature_columns: the median or the mean of the training "
+        "samples of all sites; a missing category is no category. If training samples lack values "
+        "of a column, a further input says where. By default, missing decides.",
+        choices=(MEDIAN, MEAN),
+        type=str,
+        group="Data",
+        implied=True,
+    )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if self.feature_columns is None:
+            for name in ("categorical_columns", "impute"):
+                if getattr(self, name) is not None:
+                    raise SettingError(name, getattr(self, name), "needs feature_columns")
             return
         if not all(self._features()):
             raise SettingError(
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
+        if self._features() != [_ALL]:
+            self._check_categorical(self._features())
         for name, plain in (
             ("path_pattern", None),
             ("image_size", None),
@@ -158,15 +199,16 @@ class Table(OwnImages, MissingValues):
             DataError: if a column or a value is missing or cannot be used.
         """
         place = columns.place
+        columns = columns.with_markers(self._further_markers())
         needed = {"the label": columns.values(self.label_column, "label_column")}
         if self.has_users:
             needed["the site"] = columns.values(self.site_column, "site_column")
         for name in self._group_columns():
             needed[f"the group's {name}"] = columns.values(name, "group_column")
-        # Otherwise, a number that is missing is refused like one that is none.
-        if self.feature_columns is not None and self.missing == "drop":
+        # Otherwise, what is missing is refused when it is read.
+        if self.feature_columns is not None and self.impute is None and self.missing == "drop":
             for name in self._chosen_features(columns):
-                needed[f"column {name!r}"] = columns.values(name, "feature_columns")
+                needed[f"column {name!r}"] = self._values(columns, name)
         kept, notes = self.complete_rows(place, needed, columns.rows)
         if notes:
             columns = columns.take(kept)
@@ -205,28 +247,124 @@ class Table(OwnImages, MissingValues):
             if stored is not None and pooled.train.x.ndim > 1:
                 stored.remove()
             return pooled
-        chosen = self._chosen_features(columns)
-        features = [columns.numbers(name, "feature_columns") for name in chosen]
-        if self._features() == [_ALL]:
-            chosen, features = _informative(place, chosen, features)
-        x = np.stack(features, axis=1)
-        _warn_of_answers(place, chosen, x, labels)
-        content = hashlib.sha256(repr(chosen).encode()).hexdigest()
-        hashes = row_hashes(x)
+        cells, count = self._cells(columns)
+        if count:
+            notes = {**notes, "missing_values_replaced": count}
+        _warn_of_answers(place, cells, labels)
+        shifted = _far_numbers(place, cells)
+        changed = self.impute is not None or shifted or any(cells.categories)
+        content = repr((cells.names, cells.categories) if changed else cells.names)
+        x = cells.x if changed else cells.x.astype(np.float32)
+
+        def describe(train: np.ndarray) -> InputSpec:
+            fitted = cells.fit(
+                place,
+                train,
+                self.impute,
+                shifted,
+                [number for text in self._further_markers() if (number := _number(text))],
+                sorted({*self._common(True), *self._further_markers()}) if self.impute else (),
+            )
+            spec = vector_spec(place, cells.encode(train, fitted), encoding.features(fitted))
+            return dataclasses.replace(spec, columns=fitted)
+
+        def encode(kept: OwnSamples, spec: InputSpec) -> np.ndarray:
+            _check_categories(cells, kept, spec.columns or ())
+            return cells.encode(kept.x, spec.columns or ())
+
         samples = OwnSamples(
             place,
             x,
             labels,
             sites,
             parts,
-            hashes,
+            row_hashes(x),
             lambda index: f"row {rows[index]}",
             notes,
             groups,
             likely,
         )
-        pooled = self.pool(samples, request, lambda train: vector_spec(place, train, chosen))
-        return dataclasses.replace(pooled, fingerprint=pooled.fingerprint + content)
+        pooled = self.pool(samples, request, describe, encode)
+        fingerprint = pooled.fingerprint + hashlib.sha256(content.encode()).hexdigest()
+        return dataclasses.replace(pooled, fingerprint=fingerprint)
+
+    def _cells(self, columns: Columns) -> tuple[Cells, int]:
+        """The columns that are inputs, and how many of their values are missing.
+
+        Raises:
+            SettingError: if a column does not exist or has another role.
+            DataError: if a value cannot be used, or is missing and nothing replaces it.
+        """
+        place = columns.place
+        names = self._chosen_features(columns)
+        self._check_categorical(names)
+        categorical, found, known, missing = self._categorical(), [], [], {}
+        for name in names:
+            lacking = self._lacking(columns, name)
+            if lacking.any():
+                missing[name] = int(lacking.sum())
+            if name in categorical:
+                read, categories = _read_categories(columns, name, lacking)
+            else:
+                read, categories = columns.numbers(name, "feature_columns", lacking), None
+            found.append(read)
+            known.append(categories)
+        if missing:
+            counts = ", ".join(f"column {name!r} in {count}" for name, count in missing.items())
+            warn(f"{place}: missing: {counts}; impute={self.impute} replaces the values")
+        kept = list(range(len(names)))
+        if self._features() == [_ALL]:
+            kept = _informative(place, names, found, categorical)
+        cells = Cells(
+            np.stack([found[index] for index in kept], axis=1),
+            [names[index] for index in kept],
+            [known[index] for index in kept],
+        )
+        return cells, sum(missing.get(name, 0) for name in cells.names)
+
+    def _lacking(self, columns: Columns, name: str) -> np.ndarray:
+        """Where the value of an input is missing, bool [n].
+
+        Raises:
+            DataError: if one is, and nothing replaces it. Without further markers, the column of
+                numbers itself says so.
+        """
+        values, is_category = self._values(columns, name), name in self._categorical()
+        if self.impute is None and not is_category and not self.missing_markers:
+            return np.zeros(len(values), bool)
+        markers, common = self._further_markers(), self._common(is_category)
+        lacking = np.array([is_missing(value, markers, common) for value in values], bool)
+        if self.impute is None and lacking.any():
+            index, others = int(np.argmax(lacking)), int(lacking.sum()) - 1
+            raise DataError(
+                f"{columns.place}, row {columns.rows[index]}: column {name!r} is missing (it is "
+                f"{str(values[index])!r:.40}{f', and in {others} others' if others else ''}); "
+                "missing=drop leaves such rows out, and impute=median replaces the values"
+            )
+        return lacking
+
+    def _values(self, columns: Columns, name: str) -> Sequence[Any]:
+        """The values of an input, with decimal points; true and false are numbers 1 and 0."""
+        if name in self._categorical():
+            return columns.categories(name, "categorical_columns")
+        return columns.plain_numbers(name, "feature_columns")
+
+    def _further_markers(self) -> list[str]:
+        return [] if self.missing == "keep" else self.markers()
+
+    def _common(self, is_category: bool) -> Collection[str]:
+        """The texts that always stand for a missing value."""
+        return MISSING if self.missing == "keep" and is_category else MARKERS
+
+    def _categorical(self) -> list[str]:
+        return [name.strip() for name in (self.categorical_columns or "").split(",") if name]
+
+    def _check_categorical(self, features: Sequence[str]) -> None:
+        """Refuses columns of categories that are no inputs."""
+        for name in self._categorical():
+            if name not in features:
+                reason = f"{name!r} is not one of feature_columns"
+                raise SettingError("categorical_columns", self.categorical_columns, reason)
 
     def _split_role(self) -> str:
         """The column of the parts, also if they are not used."""
@@ -334,10 +472,26 @@ class Table(OwnImages, MissingValues):
 _FEWEST = 10
 
 
+def _read_categories(
+    columns: Columns, name: str, missing: np.ndarray
+) -> tuple[np.ndarray, list[str]]:
+    """The position of each sample's category, float64 [n], NaN where missing; all categories."""
+    values = columns.categories(name, "categorical_columns")
+    there = np.flatnonzero(~missing).tolist()
+    rows = [columns.rows[index] for index in there]
+    what = f"category of column {name!r}"
+    names = as_names([values[index] for index in there], what, columns.place, rows)
+    known = in_order(names)
+    position = {category: number for number, category in enumerate(known)}
+    read = np.full(len(values), np.nan)
+    read[there] = [position[category] for category in names]
+    return read, known
+
+
 def _informative(
-    place: str, names: list[str], features: list[np.ndarray]
-) -> tuple[list[str], list[np.ndarray]]:
-    """Leaves out columns that say nothing of a sample, and warns of them.
+    place: str, names: Sequence[str], columns: Sequence[np.ndarray], categorical: Sequence[str]
+) -> list[int]:
+    """The positions of columns that say something of a sample; warns of the others.
 
     These are constants and running numbers, such as the index that pandas writes.
 
@@ -346,37 +500,100 @@ def _informative(
     """
     reasons: dict[str, list[str]] = {}
     kept = []
-    for name, column in zip(names, features, strict=True):
-        if np.ptp(column) == 0:
+    for index, (name, column) in enumerate(zip(names, columns, strict=True)):
+        if len(np.unique(column)) <= 1:
             reasons.setdefault("constant", []).append(name)
-        elif _numbers_rows(column) or name == "" or name.startswith("Unnamed: "):
+        elif name == "" or name.startswith("Unnamed: ") or _numbers_rows(name, column, categorical):
             reasons.setdefault("running numbers of the rows", []).append(name or "without a name")
         else:
-            kept.append((name, column))
+            kept.append(index)
     for reason, left_out in reasons.items():
         has = "is" if len(left_out) == 1 else "are"
         warn(f"{place}: {listed('column', left_out)} {has} left out: {reason}")
     if not kept:
         raise DataError(f"{place}: no column is left that tells samples apart")
-    return [name for name, _ in kept], [column for _, column in kept]
+    return kept
 
 
-def _numbers_rows(column: np.ndarray) -> bool:
+def _numbers_rows(name: str, column: np.ndarray, categorical: Sequence[str]) -> bool:
     """Whether a column holds consecutive whole numbers, each of them once, in any order."""
-    ordered = np.sort(column.astype(np.float64))
-    return len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
+    ordered = np.sort(column)
+    is_run = len(ordered) >= _FEWEST and bool((np.diff(ordered) == 1).all())
+    return is_run and name not in categorical
 
 
-def _warn_of_answers(place: str, names: list[str], x: np.ndarray, labels: Sequence[str]) -> None:
-    """Warns of columns from which alone the class of each sample follows."""
+def _far_numbers(place: str, cells: Cells) -> list[str]:
+    """Columns of which different numbers become one in float32, unless their mean is subtracted.
+
+    Warns of all columns with such numbers.
+    """
+    far = []
+    for name, column, known in zip(cells.names, cells.x.T, cells.categories, strict=True):
+        if known is not None or num_rounded(column) == num_different(column):
+            continue
+        text = (
+            f"{place}: the {num_different(column)} different numbers of column {name!r} become "
+            f"{num_rounded(column)} in float32"
+        )
+        if is_far(column):
+            far.append(name)
+            text += "; their mean is subtracted before, also in exported models"
+        warn(text)
+    return far
+
+
+def _number(text: str) -> str:
+    """A number as it is usually written; empty if the text is none."""
+    try:
+        number = float(text)
+    except ValueError:
+        return ""
+    return str(int(number)) if number.is_integer() else str(number) * np.isfinite(number)
+
+
+def _check_categories(
+    cells: Cells, samples: OwnSamples, columns: Sequence[encoding.Column]
+) -> None:
+    """Warns of categories without training samples, which are taken for missing.
+
+    Raises:
+        DataError: if a category must not be missing.
+    """
+    for column, positions, x, known in zip(
+        columns, cells.unknown(samples.x, columns), samples.x.T, cells.categories, strict=True
+    ):
+        if not len(positions) or known is None:
+            continue
+        first = int(positions[0])
+        category = known[int(x[first])]
+        if column.fill is None:
+            raise DataError(
+                f"{samples.place}, {samples.shown(first)}: {category!r:.40} in column "
+                f"{column.name!r} is a category of no training sample; impute=median takes it for "
+                "missing"
+            )
+        warn(
+            f"{samples.place}: {len(positions)} validation or test samples have categories of "
+            f"column {column.name!r} that no training sample has, such as {category!r:.40} in "
+            f"{samples.shown(first)}; they are taken for missing"
+        )
+
+
+def _warn_of_answers(place: str, cells: Cells, labels: Sequence[str]) -> None:
+    """Warns of columns from which alone the class of each sample follows.
+
+    Their values, missing ones included, are as many intervals as there are classes, or few in view
+    of the number of samples; otherwise, it may be by accident.
+    """
     classes = np.unique(labels, return_inverse=True)[1]
     if len(labels) < _FEWEST or classes.max(initial=0) == 0:
         return
-    for index, name in enumerate(names):
-        order = np.lexsort((classes, x[:, index]))
-        values, found = x[order, index], classes[order]
-        changes = np.flatnonzero(found[1:] != found[:-1])
-        if len(changes) == classes.max() and (values[changes] != values[changes + 1]).all():
+    for name, column in zip(cells.names, cells.x.T, strict=True):
+        different, values = np.unique(column, return_inverse=True)
+        order = np.lexsort((classes, values))
+        changes = np.flatnonzero(np.diff(classes[order]))
+        follows = bool(np.diff(values[order])[changes].all())
+        if follows and (len(changes) == classes.max() or len(different) ** 2 <= len(labels)):
             warn(
                 f"{place}: the class of every sample follows from column {name!r} alone; is it a "
                 "result of the label, which will not be known later?"

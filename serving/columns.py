@@ -1,0 +1,180 @@
+"""The columns of a table's model: columns.json of an export, and the rows of a request.
+
+A row is an object of values by the names of the columns, or a list of values in their order.
+"""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+FILE = "columns.json"
+
+# The most names that a message lists.
+_SHOWN = 20
+
+
+class WrongRow(ValueError):
+    """A row of a request does not fit the columns."""
+
+
+class Column:
+    """A column, as columns.json describes it.
+
+    Args:
+        described: its entry.
+
+    Raises:
+        LookupError, TypeError, ValueError: the entry lacks something.
+    """
+
+    def __init__(self, described: Mapping[str, Any]):
+        self.name = str(described["name"])
+        self._may_be_missing = bool(described["may_be_missing"])
+        self._missing = {_text(value) for value in described["missing_values"]}
+        self._codes: dict[str, float] | None = None
+        if described["type"] == "category":
+            given = described["categories"]
+            self._codes = {_text(category["name"]): float(category["code"]) for category in given}
+
+    def number(self, value: Any, largest: float, place: str) -> float:
+        """The number that stands for a value in `features`; NaN if it is missing.
+
+        Args:
+            value: a value as in the table, from JSON; null for one that is missing.
+            largest: the largest magnitude of a number.
+            place: the row, for messages.
+
+        Raises:
+            WrongRow: the value is none of this column.
+        """
+        text = _text(value)
+        if value is None or text in self._missing or (self._codes is not None and not text):
+            if not self._may_be_missing:
+                raise WrongRow(f"{place}: {self.name!r} is missing")
+            return math.nan
+        if self._codes is not None:
+            if text not in self._codes:
+                known = _listed(self._codes)
+                raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not one of {known}")
+            return self._codes[text]
+        number = math.nan
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            number = float(text)
+        if not abs(number) <= largest:
+            wanted = f"a number of at most {largest:.2g}{' or null' * self._may_be_missing}"
+            raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not {wanted}")
+        return number
+
+
+class Columns:
+    """The columns of a model, in their order.
+
+    Args:
+        path: columns.json.
+
+    Raises:
+        OSError: the file cannot be read.
+        ValueError: it is damaged.
+    """
+
+    def __init__(self, path: Path):
+        try:
+            described = json.loads(path.read_text(encoding="utf-8"))
+            self._columns = {column.name: column for column in map(Column, described["columns"])}
+        except (LookupError, TypeError, ValueError, RecursionError):
+            raise ValueError(f"{path.name} is damaged") from None
+
+    def rows(self, request: Mapping[str, Any], name: str) -> list[Any]:
+        """The rows of a request, in row format (`instances`) or in columnar format (`inputs`).
+
+        Args:
+            request: the request.
+            name: the name of the input that takes whole rows, which a request may give.
+
+        Raises:
+            WrongRow: the request has both keys or neither, or other columns.
+        """
+        given = [key for key in ("instances", "inputs") if key in request]
+        if len(given) != 1:
+            raise WrongRow("the request must contain either instances or inputs")
+        (key,) = given
+        rows = request[key]
+        if key == "inputs" and isinstance(rows, dict):
+            rows = rows[name] if set(rows) == {name} else self._transposed(rows)
+        if not isinstance(rows, list):
+            raise WrongRow(f"{key}: must be a list of rows")
+        return [
+            row[name] if isinstance(row, dict) and self._is_input(row, name) else row
+            for row in rows
+        ]
+
+    def _is_input(self, row: Mapping[str, Any], name: str) -> bool:
+        """Whether an object names the input of the signature, and not a column of that name."""
+        return set(row) == {name} and isinstance(row[name], list)
+
+    def _transposed(self, columns: Mapping[str, Any]) -> list[list]:
+        """The rows of columns that are given by their names."""
+        self._check_names(columns, "inputs")
+        values = [columns[name] for name in self._columns]
+        if not all(isinstance(column, list) for column in values):
+            raise WrongRow("inputs: each column must be a list")
+        if len({len(column) for column in values}) > 1:
+            raise WrongRow("inputs: the columns have different lengths")
+        return [list(row) for row in zip(*values, strict=True)]
+
+    def _check_names(self, values: Mapping[str, Any], place: str) -> None:
+        if unknown := [name for name in values if name not in self._columns]:
+            raise WrongRow(
+                f"{place}: {unknown[0]!r:.60} is not one of the columns {_listed(self._columns)}"
+            )
+        if lacking := [name for name in self._columns if name not in values]:
+            raise WrongRow(f"{place}: lacks {_listed(lacking)}; null stands for a missing value")
+
+    def batch(self, rows: list[Any], largest: float) -> np.ndarray:
+        """The input `features` for rows, float64 [rows, columns].
+
+        Args:
+            rows: from `rows`.
+            largest: the largest magnitude of a number.
+
+        Raises:
+            WrongRow: a row has other columns, or a value is none of its column.
+        """
+        batch = np.empty((len(rows), len(self._columns)))
+        for index, row in enumerate(rows):
+            place = f"row {index}"
+            if isinstance(row, dict):
+                self._check_names(row, place)
+                row = [row[name] for name in self._columns]
+            if not isinstance(row, list) or len(row) != len(self._columns):
+                has = f"has {len(row)} values" if isinstance(row, list) else "is no list or object"
+                raise WrongRow(f"{place}: {has}; the columns are {_listed(self._columns)}")
+            batch[index] = [
+                column.number(value, largest, place)
+                for column, value in zip(self._columns.values(), row, strict=True)
+            ]
+        return batch
+
+
+def _text(value: Any) -> str:
+    """A value as a text, the same for 1, 1.0 and "1"."""
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    # The text of lists within lists may need more stack than there is.
+    return "a list or object" if isinstance(value, list | dict) else str(value).strip()
+
+
+def _shown(value: Any) -> str:
+    """A value for a message."""
+    return f"{value if isinstance(value, str | int | float) else _text(value)!r:.60}"
+
+
+def _listed(names: Any) -> str:
+    names = [f"{name!r:.60}" for name in names]
+    return ", ".join(names[:_SHOWN]) + ", …" * (len(names) > _SHOWN)

@@ -1,0 +1,377 @@
+"""Exported models of tables take the table's own values, by name or in order, in every format."""
+
+import importlib.util
+import json
+import types
+
+import numpy as np
+import pandas as pd
+import pytest
+import tensorflow as tf
+
+from benchmarks.processes import ROOT
+from tests.data.refusals import refuses
+from tests.markdown_tables import table_rows
+from tff_pcdd import data, models
+from tff_pcdd.export import (
+    ExportOptions,
+    columns,
+    exporter,
+    global_model,
+    inputs,
+    keras_file,
+    lite,
+    model_card,
+    saved_model,
+)
+from tff_pcdd.training import ExperimentConfig, Simulation
+
+pytestmark = pytest.mark.integration
+
+N = 80
+# The names are no identifiers, or mean something to TensorFlow or Python.
+NUMBERS = ["blood pressure", "Größe", "self", "class"]
+ENCODED = [*NUMBERS, "pain", "stage"]
+FAR = ["time", *ENCODED]
+FEATURES = {"plain": NUMBERS, "encoded": ENCODED, "far": FAR}
+
+
+def table():
+    generator = np.random.default_rng(2)
+    made = pd.DataFrame(generator.normal(100, 9, (N, 4)).round(1), columns=NUMBERS)
+    made["pain"] = np.array(["dull", "none at all", "scharf 😖"])[np.arange(N) % 3]
+    made["stage"] = generator.integers(-1, 3, N)
+    made["time"] = 1_790_000_000.0 + 7 * np.arange(N)
+    made["label"] = generator.integers(0, 2, N)
+    made["site"] = generator.integers(0, 2, N)
+    return made
+
+
+def with_gaps():
+    made = table().astype(object)
+    made.loc[::7, "blood pressure"] = None
+    made.loc[3::9, "blood pressure"] = -9
+    made.loc[::11, "pain"] = ""
+    made.loc[5::13, "stage"] = None
+    return made
+
+
+def backbone(shape):
+    given = tf.keras.Input(shape)
+    return tf.keras.Model(given, tf.keras.layers.Dense(5)(given))
+
+
+@pytest.fixture(scope="module", params=list(FEATURES))
+def written(request, tmp_path_factory):
+    """The rows of the test part, the network's answers, and the model in all formats."""
+    kind, directory = request.param, tmp_path_factory.mktemp(request.param)
+    options = {"features": FEATURES[kind]}
+    if kind != "plain":
+        options |= {"categorical_columns": "pain,stage", "impute": "median"}
+        options["missing_markers"] = "-9"
+    rows = table() if kind == "plain" else with_gaps()
+    federation = data.from_dataframe(rows, name=kind, **options)
+    config = ExperimentConfig(model=models.ModelConfig(models.KerasBackbone(backbone)))
+    with Simulation(config, federation) as simulation:
+        model = global_model(simulation)
+    spec, test = federation.input_spec, federation.test
+    answers = model.answer(data.normalize(test.x, spec))["probabilities"].numpy()
+    saved_model.write(model, directory / "saved")
+    keras_file.write(model, directory)
+    columns.write(spec, directory)
+    if kind != "far":
+        lite.write(model, directory, federation.train.x)
+    numbers = [int(name.removeprefix("row ")) for name in test.ids]
+    return types.SimpleNamespace(
+        kind=kind,
+        directory=directory,
+        spec=spec,
+        rows=rows.iloc[numbers][FEATURES[kind]],
+        train=rows.drop(index=numbers)[FEATURES[kind]],
+        test=test,
+        answers=answers,
+    )
+
+
+def numbers_of(values):
+    return pd.to_numeric(values, errors="coerce").to_numpy(np.float64)
+
+
+def by_name(written, names=None):
+    """The rows as inputs by name, as a person takes them from the table."""
+    found = {}
+    for name, values in written.rows.items():
+        if name == "pain":
+            found[name] = tf.constant(values.tolist())
+        else:
+            dtype = tf.float64 if name == "time" else tf.float32
+            found[name] = tf.constant(numbers_of(values), dtype)
+    return {(names or {}).get(name, name): values for name, values in found.items()}
+
+
+def in_order(written):
+    """The rows as `features`, in which a text is its code in columns.json."""
+    read = json.loads((written.directory / columns.FILE).read_text(encoding="utf-8"))
+    made = []
+    for column in read["columns"]:
+        values = written.rows[column["name"]]
+        if column["name"] == "pain":
+            codes = {category["name"]: category["code"] for category in column["categories"]}
+            values = values.map(codes)
+        made.append(numbers_of(values))
+    dtype = np.float64 if written.kind == "far" else np.float32
+    return np.stack(made, axis=1).astype(dtype)
+
+
+INPUTS = {
+    "time": "time",
+    "blood pressure": "blood_pressure",
+    "Größe": "Grosse",
+    "self": "column_self",
+    "class": "column_class",
+    "pain": "pain",
+    "stage": "stage",
+}
+
+
+def test_saved_models_take_columns_by_name_and_in_order(written):
+    signatures = tf.saved_model.load(str(written.directory / "saved")).signatures
+    given = by_name(written, INPUTS)
+    named = signatures["serving_columns"]
+    assert {name: spec.dtype for name, spec in named.structured_input_signature[1].items()} == {
+        name: values.dtype for name, values in given.items()
+    }
+    for answers in (
+        named(**given),
+        signatures["serving_default"](tf.constant(in_order(written))),
+    ):
+        np.testing.assert_allclose(answers["probabilities"], written.answers, atol=1e-6)
+        assert answers["label"].numpy().tolist() == [
+            str(number).encode() for number in answers["class_id"].numpy()
+        ]
+    empty = {name: values[:0] for name, values in given.items()}
+    assert named(**empty)["probabilities"].shape == (0, 2)
+    one = {**given, "blood_pressure": given["blood_pressure"][:1]}
+    with pytest.raises(tf.errors.InvalidArgumentError):
+        named(**one)
+
+
+def test_keras_files_take_columns_too(written):
+    model = tf.keras.models.load_model(written.directory / keras_file.FILE)
+    given = in_order(written) if written.kind == "plain" else by_name(written)
+    for answers in (model(given), model.predict(given, verbose=0)):
+        np.testing.assert_allclose(answers["probabilities"], written.answers, atol=1e-6)
+    if written.kind == "encoded":
+        unknown = {**given, "pain": tf.constant(["Dull"] * len(written.rows))}
+        with pytest.raises(tf.errors.InvalidArgumentError, match="pain: a value is not one of"):
+            model(unknown)
+
+
+@pytest.mark.parametrize("written", ["plain", "encoded"], indirect=True)
+def test_lite_files_take_codes(written):
+    features = in_order(written)
+    for file, tolerance in ((lite.FLOAT, 1e-5), (lite.INT8, 0.1)):
+        run = tf.lite.Interpreter(str(written.directory / file)).get_signature_runner()
+        found = [run(features=row[None])["probabilities"][0] for row in features]
+        np.testing.assert_allclose(found, written.answers, atol=tolerance)
+        right = 100 * np.mean(np.argmax(found, axis=1) == written.test.y)
+        assert lite.accuracy(written.directory / file, written.test, written.spec) == right
+        # What other formats refuse has no answer.
+        refused = {"plain": [(1, np.nan)], "encoded": [(5, 3.5), (4, 3)]}[written.kind]
+        for column, value in (*refused, (2, np.inf), (3, -np.inf)):
+            wrong = features[:1].copy()
+            wrong[0, column] = value
+            answer = run(features=wrong)
+            assert np.isnan(answer["probabilities"]).all(), (file, column)
+            assert answer["class_id"].tolist() == [-1]
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "message"),
+    [
+        ("pain", "Dull", "pain: a value is not one of the categories dull, none at all, scharf"),
+        ("stage", 7, "stage: a value is not one of the categories -1, 0, 1, 2;"),
+        ("stage", 0.5, "stage: a value is not one of"),
+        ("Grosse", np.inf, "Größe: a value is infinite;"),
+    ],
+)
+@pytest.mark.parametrize("written", ["encoded"], indirect=True)
+def test_values_that_the_table_does_not_have_are_refused(name, value, message, written):
+    named = tf.saved_model.load(str(written.directory / "saved")).signatures["serving_columns"]
+    given = by_name(written, INPUTS)
+    values = given[name].numpy()
+    values[1] = value
+    with pytest.raises(tf.errors.InvalidArgumentError) as caught:
+        named(**{**given, name: tf.constant(values)})
+    assert message in caught.value.message
+
+
+@pytest.mark.parametrize("value", [np.nan, np.inf, -9])
+def test_missing_numbers_are_refused_where_none_was_missing(value):
+    """-9 stands for one, as in the table."""
+    spec = data.from_dataframe(table(), features=NUMBERS, missing_markers="-9").input_spec
+    batch = np.full((2, 4), 100, np.float32)
+    inputs.model_inputs(tf.constant(batch), spec)
+    batch[1, 1] = value
+    with pytest.raises(tf.errors.InvalidArgumentError, match="Größe: a value is NaN or infinite"):
+        inputs.model_inputs(tf.constant(batch), spec)
+
+
+def test_columns_are_described(written):
+    read = json.loads((written.directory / columns.FILE).read_text(encoding="utf-8"))["columns"]
+    assert [column["name"] for column in read] == FEATURES[written.kind]
+    assert [column["input"] for column in read] == [INPUTS[column["name"]] for column in read]
+    for column in read:
+        values = written.train[column["name"]]
+        if column["type"] == "number":
+            numbers = pd.Series(numbers_of(values)).replace(-9, np.nan)
+            if written.kind != "plain":
+                assert column["replacement"] == pytest.approx(numbers.median())
+                numbers = numbers.fillna(numbers.median())
+            std = numbers.std(ddof=0)
+            assert column["mean"] == pytest.approx(numbers.mean(), abs=std / 1000)
+            assert column["std"] == pytest.approx(std, rel=1e-3)
+        else:
+            there = values.replace("", None).dropna()
+            shares = (there.value_counts() / len(values)).to_dict()
+            found = {category["name"]: category["share"] for category in column["categories"]}
+            assert found == pytest.approx({str(n): share for n, share in shares.items()}, abs=1e-3)
+        assert column["may_be_missing"] == (written.kind != "plain")
+    card = "\n".join(model_card._inputs(written.spec))
+    lines = {row[0]: row[1:] for row in table_rows(card)}
+    assert list(lines)[1:] == FEATURES[written.kind]
+    assert lines["blood pressure"][:2] == ["blood_pressure", "numbers"]
+    if written.kind == "encoded":
+        assert lines["pain"][1] == "dull (0), none at all (1), scharf 😖 (2)"
+        assert lines["stage"][1] == "-1, 0, 1, 2"
+        assert lines["stage"][-1] == "no category"
+    example = json.loads(next(line for line in card.splitlines() if line.startswith("    {")))
+    assert list(example["instances"][0]) == FEATURES[written.kind]
+
+
+def test_lite_refuses_numbers_that_need_more_digits(written):
+    run = types.SimpleNamespace(
+        simulation=types.SimpleNamespace(spec=types.SimpleNamespace(input_spec=written.spec))
+    )
+    exporter._check_lite(run, ExportOptions(format="saved_model,keras"))
+    if written.kind != "far":
+        return exporter._check_lite(run, ExportOptions(format="tflite"))
+    with refuses("format", "too coarse for column 'time'; choose saved_model or keras, or"):
+        exporter._check_lite(run, ExportOptions(format="tflite"))
+
+
+def test_names_of_inputs_differ():
+    def of(*names):
+        found = tuple(data.encoding.Column(name) for name in names)
+        return [
+            *columns.by_input(data.InputSpec("vector", (len(names),), "float32", columns=found))
+        ]
+
+    assert of("a b", "a_b", "a-b", "") == ["a_b_2", "a_b", "a_b_3", "column"]
+    assert of("1st", "年", "if", "x.y") == ["column_1st", "column", "column_if", "x_y"]
+    assert of(*map(str, range(257))) == []
+
+
+# The rows of requests.
+
+
+@pytest.fixture(scope="module")
+def serving():
+    """The module of the server, which its own environment imports."""
+    place = importlib.util.spec_from_file_location("columns", ROOT / "serving" / "columns.py")
+    module = importlib.util.module_from_spec(place)
+    place.loader.exec_module(module)
+    return module
+
+
+def as_json(written):
+    """The rows of the table in JSON."""
+    return json.loads(written.rows.to_json(orient="records"))
+
+
+def test_requests_give_rows_by_name_or_in_order(written, serving):
+    read = serving.Columns(written.directory / columns.FILE)
+    expected = in_order(written).astype(np.float64)
+    if written.kind != "plain":
+        expected[expected == -9] = np.nan
+    records = as_json(written)
+    lists = [list(record.values()) for record in records]
+    shuffled = [dict(reversed(record.items())) for record in records]
+    turned = {name: [record[name] for record in records] for name in records[0]}
+    for request in (
+        {"instances": records},
+        {"instances": shuffled},
+        {"instances": lists},
+        {"instances": [{"features": row} for row in lists]},
+        {"inputs": lists},
+        {"inputs": {"features": lists}},
+        {"inputs": turned},
+    ):
+        made = read.batch(read.rows(request, "features"), 1e38)
+        np.testing.assert_allclose(made, expected, rtol=1e-7)
+    assert read.batch(read.rows({"instances": []}, "features"), 1e38).shape == (
+        0, len(FEATURES[written.kind])
+    )  # fmt: skip
+
+
+GOOD = {"blood pressure": 1, "Größe": 2, "self": 3, "class": 4.5, "pain": "dull", "stage": 1}
+
+
+@pytest.mark.parametrize(
+    ("request_", "reason"),
+    [
+        ({}, "must contain either instances or inputs"),
+        ({"instances": [], "inputs": []}, "must contain either instances or inputs"),
+        ({"instances": 5}, "instances: must be a list of rows"),
+        ({"instances": [GOOD, 5]}, "row 1: is no list or object; the columns are 'blood pressure'"),
+        ({"instances": [[1, 2]]}, "row 0: has 2 values; the columns are 'blood pressure', 'Größe'"),
+        ({"instances": [{**GOOD, "age": 3}]}, "row 0: 'age' is not one of the columns 'blood"),
+        ({"instances": [{"pain": "dull"}]}, "row 0: lacks 'blood pressure', 'Größe', 'self', "),
+        ({"instances": [{**GOOD, "pain": "Dull"}]}, "row 0: 'pain' is 'Dull', not one of 'dull'"),
+        (
+            {"instances": [{**GOOD, "stage": True}]},
+            "row 0: 'stage' is True, not one of '-1', '0'",
+        ),
+        (
+            {"instances": [{**GOOD, "stage": [1]}]},
+            "row 0: 'stage' is 'a list or object', not one of '-1', '0'",
+        ),
+        ({"instances": [{**GOOD, "self": "3"}]}, "row 0: 'self' is '3', not a number of at most"),
+        ({"instances": [{**GOOD, "self": True}]}, "row 0: 'self' is True, not a number of"),
+        (
+            {"instances": [{**GOOD, "self": 1e39}]},
+            "'self' is 1e+39, not a number of at most 1e+38",
+        ),
+        ({"instances": [{**GOOD, "self": np.nan}]}, "row 0: 'self' is nan, not a number"),
+        ({"inputs": {"pain": ["dull"]}}, "inputs: lacks 'blood pressure', 'Größe'"),
+        ({"inputs": {name: [1] for name in GOOD} | {"stage": [1, 2]}}, "have different lengths"),
+        ({"inputs": dict.fromkeys(GOOD, 1)}, "inputs: each column must be a list"),
+    ],
+)
+@pytest.mark.parametrize("written", ["encoded"], indirect=True)
+def test_rows_that_are_refused(request_, reason, written, serving):
+    read = serving.Columns(written.directory / columns.FILE)
+    with pytest.raises(serving.WrongRow) as caught:
+        read.batch(read.rows(request_, "features"), 1e38)
+    assert reason in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_values_are_missing_only_where_the_model_replaces_them(written, serving):
+    read = serving.Columns(written.directory / columns.FILE)
+    row = as_json(written)[0]
+    for name, values in (("blood pressure", (None, -9, -9.0)), ("pain", (None, "", " NA "))):
+        for value in values if name in row else ():
+            if written.kind != "plain":
+                made = read.batch([{**row, name: value}], 1e38)
+                assert np.isnan(made[0, list(row).index(name)])
+            elif value is None:
+                with pytest.raises(serving.WrongRow, match=f"row 0: '{name}' is missing"):
+                    read.batch([{**row, name: value}], 1e38)
+
+
+@pytest.mark.parametrize("text", ["", "[]", "{}", '{"columns": [{"name": "a"}]}', "[" * 100_000])
+def test_a_damaged_description_is_named(text, serving, tmp_path):
+    (tmp_path / columns.FILE).write_text(text)
+    with pytest.raises(ValueError, match=r"^columns\.json is damaged$"):
+        serving.Columns(tmp_path / columns.FILE)

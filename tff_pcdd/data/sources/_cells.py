@@ -1,0 +1,160 @@
+"""The cells of a table's columns, and the vectors that they are encoded to.
+
+What the encoding needs, such as medians and categories, comes from the samples for training alone.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Collection, Sequence
+
+import numpy as np
+
+from tff_pcdd.data.encoding import Column
+from tff_pcdd.data.sources._statistics import measure
+from tff_pcdd.errors import DataError
+
+MEDIAN, MEAN = "median", "mean"
+
+# More categories than these are most likely the numbers or names of single samples.
+_MOST = 1000
+
+# By how many standard deviations the mean of such numbers differs from 0.
+_FAR = 16
+
+
+@dataclasses.dataclass(frozen=True)
+class Cells:
+    """Columns of a table as they are read.
+
+    Attributes:
+        x: float64 [n, columns]: numbers, or the positions of categories; NaN where one is missing.
+        names: the names of the columns.
+        categories: for each column, the categories of all samples; None for numbers.
+    """
+
+    x: np.ndarray
+    names: Sequence[str]
+    categories: Sequence[Sequence[str] | None]
+
+    def fit(
+        self,
+        place: str,
+        train: np.ndarray,
+        impute: str | None,
+        shifted: Collection[str],
+        markers: Sequence[str],
+        texts: Sequence[str],
+    ) -> tuple[Column, ...]:
+        """How the cells are encoded, from the samples for training.
+
+        Args:
+            place: the table, for messages.
+            train: their cells, float64 [n, columns].
+            impute: MEDIAN or MEAN of what replaces missing numbers; None if nothing is missing.
+            shifted: the columns of numbers from which their mean is subtracted.
+            markers: numbers that stand for a missing value.
+            texts: texts that stand for a missing value.
+
+        Raises:
+            DataError: if a column has no value, or too many categories.
+        """
+        columns = []
+        for name, cells, known in zip(self.names, train.T, self.categories, strict=True):
+            is_missing = np.isnan(cells)
+            there = cells[~is_missing]
+            if not there.size:
+                raise DataError(
+                    f"{place}: column {name!r} has no value in any training sample; leave it out"
+                )
+            column = Column(name, has_indicator=bool(is_missing.any()), missing=tuple(markers))
+            if known is not None:
+                found = tuple(known[position] for position in np.unique(there).astype(int))
+                if len(found) > _MOST:
+                    raise DataError(
+                        f"{place}: column {name!r} has {len(found)} categories, more than {_MOST}; "
+                        "leave it out, or join rare ones"
+                    )
+                column = dataclasses.replace(
+                    column, categories=found, fill=None if impute is None else 0.0
+                )
+                if column.is_text:
+                    column = dataclasses.replace(column, missing=tuple(texts))
+            else:
+                if impute is not None:
+                    fill = float(np.median(there) if impute == MEDIAN else there.mean())
+                    column = dataclasses.replace(column, fill=fill)
+                if name in shifted:
+                    column = dataclasses.replace(column, offset=_middle(there))
+            columns.append(column)
+        return tuple(columns)
+
+    def unknown(self, x: np.ndarray, columns: Sequence[Column]) -> list[np.ndarray]:
+        """For each column, the positions of the samples whose category is not one of its own.
+
+        Args:
+            x: the cells of the samples, float64 [n, columns].
+            columns: the columns.
+        """
+        return [
+            np.flatnonzero(
+                (column.categories is not None)
+                & ~np.isnan(cells)
+                & ~np.isin(cells, self._positions(index, column))
+            )
+            for index, (column, cells) in enumerate(zip(columns, x.T, strict=True))
+        ]
+
+    def encode(self, x: np.ndarray, columns: Sequence[Column]) -> np.ndarray:
+        """The vectors of samples.
+
+        Args:
+            x: their cells, float64 [n, columns].
+            columns: how they are encoded. An unknown category is like a missing one.
+
+        Returns:
+            float32 [n, numbers], in the order of `features(columns)`.
+        """
+        blocks = []
+        for index, column in enumerate(columns):
+            cells = x[:, index, None]
+            is_missing = np.isnan(cells)
+            if column.categories is None:
+                filled = cells if column.fill is None else np.where(is_missing, column.fill, cells)
+                blocks.append(filled - column.offset)
+            else:
+                known = self._positions(index, column)
+                blocks.append(cells == known)
+                is_missing = ~np.isin(cells, known)
+            if column.has_indicator:
+                blocks.append(is_missing)
+        return np.concatenate([block.astype(np.float32) for block in blocks], axis=1)
+
+    def _positions(self, index: int, column: Column) -> list[int]:
+        """The positions of a column's categories among those of all samples."""
+        known = {name: code for code, name in enumerate(self.categories[index] or ())}
+        return [known[name] for name in column.categories or ()]
+
+
+def is_far(numbers: np.ndarray) -> np.ndarray:
+    """Whether numbers, [n, ...], are so far from 0 that without their mean, float32 holds more of
+    their digits; bool [...].
+    """
+    return np.abs(np.nanmean(numbers, axis=0)) > _FAR * np.nanstd(numbers, axis=0)
+
+
+def num_different(numbers: np.ndarray) -> int:
+    """How many different numbers there are, without NaN."""
+    return len(np.unique(numbers[~np.isnan(numbers)]))
+
+
+def num_rounded(numbers: np.ndarray) -> int:
+    """How many of them are different in float32."""
+    return num_different(numbers.astype(np.float32))
+
+
+def _middle(numbers: np.ndarray) -> float:
+    """Their mean, with four digits of their standard deviation."""
+    # Around one of them, as squares of large numbers would leave no digit of the deviation.
+    (mean,), _ = measure([(numbers - numbers[0])[:, None]], 1.0)
+    return float(numbers[0] + mean)

@@ -1,0 +1,104 @@
+"""The columns that the model of a table takes: columns.json, for programs, and the model card.
+
+columns.json is an object with the list `columns`, in the order of `features`. Each of them has
+
+    name          as in the table
+    input         its name in the SavedModel's signature `serving_columns`
+    type          number, or category
+    mean, std     of a number in the training samples, in the unit of the table, after missing
+                  ones have been replaced
+    categories    with the `code` that stands for it in `features`, and its `share` of the
+                  training samples
+    may_be_missing    whether NaN (null in JSON) or, for texts, the empty text is accepted
+    replacement   what replaces a missing number
+    missing_values    further values that are taken for missing
+"""
+
+from __future__ import annotations
+
+import json
+import keyword
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import files
+from tff_pcdd.data import InputSpec
+from tff_pcdd.data.encoding import Column
+from tff_pcdd.export.slugs import without_accents
+
+FILE = "columns.json"
+
+# The most columns of which a signature has an input for each.
+_MOST = 256
+
+
+def by_input(spec: InputSpec) -> dict[str, Column]:
+    """The columns in their order, by the names of their inputs in a signature.
+
+    These are identifiers of ASCII letters; names that are identifiers are kept. Empty if there are
+    no columns, or too many.
+    """
+    columns = spec.columns or ()
+    if len(columns) > _MOST:
+        return {}
+    kept = {column.name for column in columns if _identifier(column.name) == column.name}
+    found: dict[str, Column] = {}
+    for column in columns:
+        name, number = _identifier(column.name), 1
+        while name in found or (name in kept and name != column.name):
+            number += 1
+            name = f"{_identifier(column.name)}_{number}"
+        found[name] = column
+    return found
+
+
+def _identifier(name: str) -> str:
+    text = re.sub(r"[^A-Za-z0-9_]+", "_", without_accents(name)).strip("_")
+    # TensorFlow passes the inputs to a Python method.
+    if not re.match("[A-Za-z]", text) or keyword.iskeyword(text) or text == "self":
+        return f"column_{text}".rstrip("_")
+    return text
+
+
+def described(spec: InputSpec) -> list[dict[str, Any]]:
+    """The columns, as in columns.json."""
+    return list(_described(spec))
+
+
+def _described(spec: InputSpec) -> Iterator[dict[str, Any]]:
+    columns = spec.columns or ()
+    names: list[str | None] = [*by_input(spec)] or [None] * len(columns)
+    mean, std = spec.mean or (0.0,) * spec.shape[0], spec.std or (1.0,) * spec.shape[0]
+    start = 0
+    for column, name in zip(columns, names, strict=True):
+        values: dict[str, Any] = {"name": column.name, "input": name}
+        if column.categories is None:
+            values |= {"type": "number", "mean": mean[start] + column.offset, "std": std[start]}
+        else:
+            shares = mean[start : start + len(column.categories)]
+            values |= {
+                "type": "category",
+                "categories": [
+                    {"name": category, "code": int(code), "share": share}
+                    for category, code, share in zip(
+                        column.categories, column.codes, shares, strict=True
+                    )
+                ],
+            }
+        values["may_be_missing"] = column.fill is not None
+        if column.categories is None and column.fill is not None:
+            values["replacement"] = column.fill
+        yield {**values, "missing_values": list(column.missing)}
+        start += len(column.features)
+
+
+def write(spec: InputSpec, directory: Path) -> None:
+    """Writes columns.json.
+
+    Raises:
+        WriteError: it cannot be written.
+    """
+    text = json.dumps({"columns": described(spec)}, indent=2, ensure_ascii=False)
+    files.write_text(directory / FILE, text + "\n")
