@@ -244,10 +244,10 @@ def _archives() -> dict[str, Callable[[Path], Any]]:
                     archive.writestr(f"{name}.npy", text.getvalue())
             with archive.open("x.npy", "w", force_zip64=True) as file:
                 np.lib.format.write_array_header_1_0(
-                    file, {"descr": "|u1", "fortran_order": False, "shape": (_ROWS, 2 * 10**7)}
+                    file, {"descr": "|u1", "fortran_order": False, "shape": (_ROWS, 5 * 10**7)}
                 )
                 for _ in range(_ROWS):
-                    file.write(bytes(2 * 10**7))
+                    file.write(bytes(5 * 10**7))
 
     return {
         **{f"{number} in x": value(number) for number in (np.nan, np.inf, -np.inf, 1e39, -1e308)},
