@@ -70,6 +70,10 @@ class LockedError(SettingError):
     """A directory to which another process is writing."""
 
 
+class UnwritableError(SettingError):
+    """A directory in which no file can be created."""
+
+
 class DataError(ValueError):
     """Data that cannot be used; the message is one line that says what is expected."""
 

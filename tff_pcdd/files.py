@@ -23,7 +23,13 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from tff_pcdd.errors import DamagedFileError, LockedError, SettingError, WriteError
+from tff_pcdd.errors import (
+    DamagedFileError,
+    LockedError,
+    SettingError,
+    UnwritableError,
+    WriteError,
+)
 
 _LOCK = ".lock"
 
@@ -487,7 +493,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
         setting: the setting that names the directory, for the error.
 
     Raises:
-        SettingError: no file can be created.
+        UnwritableError: no file can be created.
     """
     nearest = nearest_directory(directory)
     try:
@@ -496,7 +502,7 @@ def check_writable(directory: Path, setting: str = "output_dir") -> None:
             file.flush()
             os.fsync(file.fileno())
     except OSError as error:
-        raise SettingError(
+        raise UnwritableError(
             setting,
             str(directory),
             f"cannot write to {nearest}: {error.strerror}; change that, or choose another "

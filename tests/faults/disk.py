@@ -13,8 +13,6 @@ import pytest
 
 # Kinds of operations.
 CREATE, WRITE, SYNC, RENAME, MAKE, DELETE = "create", "write", "sync", "rename", "make", "delete"
-# Not a change, and announced on request only.
-READ = "read"
 
 # What is asked before an operation: its kind and the path. It may raise an OSError.
 Before = Callable[[str, str], None]
@@ -33,9 +31,8 @@ class _Raw(io.FileIO):
 
 
 class _Interception:
-    def __init__(self, directory: Path, before: Before, reads: bool):
+    def __init__(self, directory: Path, before: Before):
         self._directory = os.path.realpath(directory)
-        self._reads = reads
         self._before = before
         self._inside = False
 
@@ -57,8 +54,6 @@ class _Interception:
     def open(self, file, mode="r", buffering=-1, encoding=None, errors=None, newline=None, **rest):
         """Replaces `open`: announces that a file is created, and each write to it."""
         if isinstance(file, int) or not set(mode) & set("wax+"):
-            if self._reads and not isinstance(file, int):
-                self.announce(READ, file)
             return _open(file, mode, buffering, encoding, errors, newline, **rest)
         if rest.get("opener") is None:
             self.announce(CREATE, file)
@@ -72,8 +67,6 @@ class _Interception:
     def os_open(self, path, flags, *arguments, **rest):
         if flags & os.O_CREAT or flags & os.O_TMPFILE == os.O_TMPFILE:
             self.announce(CREATE, path)
-        elif self._reads and not flags & os.O_DIRECTORY:
-            self.announce(READ, path)
         return _os_open(path, flags, *arguments, **rest)
 
     def fsync(self, descriptor):
@@ -91,15 +84,9 @@ class _Interception:
 
 
 @contextlib.contextmanager
-def intercepted(directory: Path, before: Before, *, reads: bool = False) -> Iterator[None]:
-    """Calls `before(kind, path)` before each operation that changes something in a directory.
-
-    Args:
-        directory: the directory.
-        before: see above.
-        reads: whether to call it before files are opened for reading, too.
-    """
-    interception = _Interception(directory, before, reads)
+def intercepted(directory: Path, before: Before) -> Iterator[None]:
+    """Calls `before(kind, path)` before each operation that changes something in a directory."""
+    interception = _Interception(directory, before)
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(builtins, "open", interception.open)
         patch.setattr(io, "open", interception.open)

@@ -17,7 +17,7 @@ from typing import NamedTuple
 
 from tests.faults import disk, programs
 from tests.faults.case import SAME, Case
-from tests.faults.disk import CREATE, DELETE, MAKE, READ, RENAME, SYNC, WRITE
+from tests.faults.disk import CREATE, DELETE, MAKE, RENAME, SYNC, WRITE
 from tests.faults.programs import Program, Programs
 
 
@@ -40,7 +40,6 @@ _FAULTS = (
     _Fault(errno.EIO, (*_CHANGES_NAMES, WRITE, SYNC), False, "input/output error"),
     # The disk has space, but no entry for a further file.
     _Fault(errno.ENOSPC, (CREATE, MAKE), True, "no inode left"),
-    _Fault(errno.EIO, (READ,), False, "input/output error while reading"),
 )
 
 # How many operations of each program fail, one in each case.
@@ -67,7 +66,7 @@ def cases(directory: Path) -> Iterator[Case]:
         kinds: list[str] = []
         where = Path(tempfile.mkdtemp(dir=directory))
         called.prepare(program, where)
-        with disk.intercepted(where, lambda kind, _: kinds.append(kind), reads=True):
+        with disk.intercepted(where, lambda kind, _: kinds.append(kind)):
             called.succeed(program, where)
         return kinds
 
@@ -94,7 +93,7 @@ def _check(called: Programs, program: Program, fault: _Fault, share, operations,
                 raise OSError(fault.number, os.strerror(fault.number), path)
 
     called.prepare(program, directory)
-    with disk.intercepted(directory, before, reads=True):
+    with disk.intercepted(directory, before):
         failed = called.call(program, directory)
     assert seen > first, "the fault did not happen"
     if failed.status == 0:

@@ -20,7 +20,7 @@ from typing import Any, NamedTuple, Protocol
 
 from tff_pcdd import files, findings, heavy, stages
 from tff_pcdd.data import cache
-from tff_pcdd.errors import DataError, LockedError, SettingError, WriteError
+from tff_pcdd.errors import DataError, LockedError, SettingError, UnwritableError, WriteError
 from tff_pcdd.experiment import planning
 from tff_pcdd.experiment.history import csv_text
 from tff_pcdd.results import evidence
@@ -289,7 +289,7 @@ def _is_done(run: StudyRun) -> bool:
 
 def _raise_if_general(number: int, failure: Failure) -> None:
     """Raises the error of a run again if it most likely affects all runs."""
-    general: tuple[type[Exception], ...] = (LockedError, WriteError)
+    general: tuple[type[Exception], ...] = (LockedError, UnwritableError, WriteError)
     if number == 0:
         general += (SettingError, DataError, RuntimeStartError)
     if isinstance(failure.error, general):
