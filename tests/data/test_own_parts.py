@@ -402,7 +402,7 @@ def test_classes_keep_their_numbers_without_their_small_site(visits):
     x, names = visits[["pulse", "pressure"]].to_numpy(), ["well", "unclear", "ill", "none"]
     labels = visits["label"].map(names.index).to_numpy()
     sites = np.where(visits["label"] == "unclear", "Bregenz", visits["site"])
-    options = {"class_names": names, "min_site_samples": 1 + (labels == 1).sum()}
+    options = {"class_names": names, "min_site_samples": int((labels == 1).sum()) + 1}
     made = data.from_arrays(x, labels, sites, groups=[*range(200)], **options)
     assert made.class_names == tuple(names)
     for part in (made.train, made.test):

@@ -243,8 +243,8 @@ def _write(
                     lost,
                     lite.FLOAT,
                 )
-        if model.input_spec.columns is not None:
-            columns.write(model.input_spec, path)
+        if simulation.federation.input_spec.columns is not None:
+            columns.write(simulation.federation.input_spec, path)
         card = model_card.text(
             run,
             accuracies,
