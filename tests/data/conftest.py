@@ -1,5 +1,6 @@
 """Fixtures that find real data and undo registrations."""
 
+import logging
 import os
 import pathlib
 
@@ -35,8 +36,9 @@ def own_components(monkeypatch):
         monkeypatch.setattr(registry, "_classes", registry.classes())
 
 
-@pytest.fixture
+@pytest.fixture(autouse=True)
 def warnings_again(caplog):
-    """The log, with warnings that other tests have seen already."""
+    """The log, with warnings that other tests have seen already: a process shows each once."""
     checks.warn.cache_clear()
+    caplog.set_level(logging.WARNING)
     return caplog

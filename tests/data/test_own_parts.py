@@ -1,6 +1,5 @@
 """Parts of data of your own: groups that stay together, parts that are given, sites left out."""
 
-import logging
 import re
 
 import numpy as np
@@ -11,17 +10,10 @@ from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd import settings as flat
-from tff_pcdd.data import DataConfig, DataError, checks, holdout, partitions, sources
+from tff_pcdd.data import DataConfig, DataError, holdout, partitions, sources
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.studies.sweeps import check_held_out
-
-
-@pytest.fixture(autouse=True)
-def warnings_again(caplog):
-    checks.warn.cache_clear()
-    caplog.set_level(logging.WARNING)
-    return caplog
 
 
 @pytest.fixture

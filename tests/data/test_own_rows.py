@@ -1,23 +1,12 @@
 """Rows, names and columns as people bring them: what is missing, alike, or no input."""
 
-import logging
-
 import numpy as np
 import pandas as pd
 import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
-from tff_pcdd.data import checks
 from tff_pcdd.errors import DataError
-
-
-@pytest.fixture(autouse=True)
-def warnings_again(caplog):
-    """Each test sees its warnings, which a process shows once."""
-    checks.warn.cache_clear()
-    caplog.set_level(logging.WARNING)
-    return caplog
 
 
 @pytest.fixture

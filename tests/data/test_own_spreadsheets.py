@@ -4,7 +4,6 @@ import contextlib
 import gzip
 import io
 import json
-import logging
 import sys
 import types
 import zipfile
@@ -17,16 +16,9 @@ from PIL import Image
 from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
-from tff_pcdd.data import DataError, checks
+from tff_pcdd.data import DataError
 
 N = 24
-
-
-@pytest.fixture(autouse=True)
-def warnings_again(caplog):
-    checks.warn.cache_clear()
-    caplog.set_level(logging.WARNING)
-    return caplog
 
 
 @pytest.fixture
