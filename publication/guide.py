@@ -6,7 +6,6 @@ import statistics
 from collections.abc import Callable, Sequence
 from typing import NamedTuple
 
-from publication import overview
 from publication.federation_tables import SAME_TAIL, has_long_tail
 from publication.published import Published
 from tff_pcdd import tables
@@ -39,7 +38,7 @@ def _few_classes(published: Published) -> bool:
 
 # FedBN's global model is that of FedAvg with equal weights: the network has no normalization.
 _EQUAL = "equal weights (`--client_weighting=uniform`): {gain}"
-_AFTER = "FedAvg's, after local training"
+_AFTER = "FedAvg's after local training"
 _LIGHT = Gain("**FedDecorr**: {gain}", "feddecorr", "ga_final", lambda _: True, averaged=True)
 _ANY = Gain("**CCVR**: {gain}", "ccvr", "ga_final", lambda _: True, averaged=True)
 ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
@@ -49,7 +48,7 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
         [
             _AFTER,
             Gain(
-                "without it **CCVR**'s that answers with own classes only: {gain}",
+                "before it **CCVR**'s, own classes only: {gain}",
                 "ccvr",
                 "pa_before_masked_final",
                 _few_classes,
@@ -57,7 +56,7 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
         ],
     ),
     (
-        "share a long tail, and all classes matter",
+        "share a long tail; all classes matter",
         [
             Gain("**CCVR**: {gain}", "ccvr", "ga_final", has_long_tail),
             Gain("without extra traffic **FedETF**: {gain}", "fedetf", "ga_final", has_long_tail),
@@ -65,7 +64,7 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
         ],
         [
             Gain(
-                "**FedRoD**'s, without local training: {gain}",
+                "**FedRoD**'s before local training: {gain}",
                 "fedrod",
                 "pa_before_final",
                 has_long_tail,
@@ -74,12 +73,12 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
         ],
     ),
     (
-        "share a long tail, as new data do",
-        [Gain(_EQUAL, "fedbn", SAME_TAIL, has_long_tail)],
-        ["**FedRoD**'s"],
+        "share a long tail; so do new data",
+        [Gain("equal weights: {gain}", "fedbn", SAME_TAIL, has_long_tail)],
+        ["**FedRoD**'s, as above"],
     ),
-    ("may send nothing but weights", [_LIGHT], [_AFTER]),
-    ("are of unknown kind", [_ANY], [_AFTER]),
+    ("may send nothing but weights", [_LIGHT, "with a long tail **FedETF**"], [_AFTER]),
+    ("are of any other kind", [_ANY], [_AFTER]),
 )
 
 
@@ -87,8 +86,7 @@ def table(published: Sequence[Published]) -> str:
     """What to take for which clients, in Markdown.
 
     Args:
-        published: the federations of the comparison; averages are over those on which most methods
-            were compared.
+        published: the federations of the comparison.
     """
     lines = [["your clients", "one model for all", "a model for each client"]]
     for clients, *answers in ROWS:
@@ -102,8 +100,7 @@ def _answer(parts: Sequence[Gain | str], published: Sequence[Published]) -> str:
 
 
 def _filled(gain: Gain, published: Sequence[Published]) -> str:
-    among = overview.complete(published) if gain.averaged else published
-    found = [gains(one, gain) for one in among if gain.fits(one)]
+    found = [gains(one, gain) for one in published if gain.fits(one)]
     means = [statistics.fmean(values) for values in found if values]
     if not means:
         return gain.text.format(gain=tables.NO_VALUE)
