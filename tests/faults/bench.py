@@ -15,8 +15,8 @@ from pathlib import Path
 from typing import Any
 from unittest import mock
 
+from tests import support
 from tests.faults.case import REPAIRED, SAME, SilentDifference
-from tests.matrix import bench
 from tests.training.runs import SharedRuntime, sharing_computations
 from tff_pcdd import data, files, runtime
 from tff_pcdd.training import (
@@ -67,7 +67,7 @@ def options(store: str = "memory") -> RunOptions:
 @functools.cache
 def federation() -> data.Federation:
     """The clients of the matrix of combinations."""
-    return bench.federation()
+    return support.federation()
 
 
 @contextlib.contextmanager

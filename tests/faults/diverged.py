@@ -23,7 +23,7 @@ import tensorflow as tf
 
 from tests import support
 from tests.faults.case import MARKED, REFUSED, Case, SilentDifference, one_line
-from tests.matrix.bench import federation
+from tests.support import federation
 from tests.training.runs import SharedRuntime
 from tff_pcdd import data, export, methods, runtime
 from tff_pcdd.errors import DataError

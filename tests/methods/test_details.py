@@ -83,7 +83,7 @@ def test_fedntd_distills_the_model_that_the_round_began_with():
         return powers / powers.sum(axis=1, keepdims=True)
 
     gaps = np.log(shares(before), where=wrong) - np.log(shares(after), where=wrong)
-    expected = np.where(wrong, shares(before) * gaps, 0).sum(axis=1).mean()
+    expected = 2**2 * np.where(wrong, shares(before) * gaps, 0).sum(axis=1).mean()
     _, metrics = spec.method.loss(net, batch, None)
     assert float(metrics["distillation"]) == pytest.approx(expected, rel=1e-4)
 
