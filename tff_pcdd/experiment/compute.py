@@ -32,16 +32,14 @@ class ComputeOptions:
     )
     compile: str = option(
         "auto",
-        "What XLA compiles of local training: client (the steps of a client as one program, which "
-        "clients of similar sizes share), step (each step), off, or auto (client if clients train "
-        "on GPUs, or step where the inputs do not permit that; otherwise off).",
+        "What XLA compiles: all steps of a client as one program, each step, nothing, or auto "
+        "(client on GPUs, otherwise off).",
         choices=("auto", "off", "step", "client"),
         group="Runtime",
     )
     slow_bfloat16: bool = option(
         False,
-        "Train with precision=bfloat16 even where that is slower than float32, because a machine "
-        "has no instructions for it.",
+        "Train with precision=bfloat16 even where a machine is slow in it.",
         group="Runtime",
     )
     eval_batch_size: int = option(
