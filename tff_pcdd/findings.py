@@ -464,7 +464,8 @@ def counts(own: float | None, other: float | None, samples: int) -> bool:
     """Whether two accuracies on the same test samples of a client differ by more than chance.
 
     Args:
-        own, other: accuracies in percent; None where not defined.
+        own: an accuracy in percent; None where not defined.
+        other: another one.
         samples: number of test samples.
 
     Example:

@@ -113,7 +113,8 @@ def accuracy_interval(own: float, other: float, samples: int) -> tuple[float, fl
     intervals of both. Both models answer the same samples, which makes it wider than it has to be.
 
     Args:
-        own, other: accuracies in percent.
+        own: an accuracy in percent.
+        other: the one that is subtracted from it.
         samples: number of test samples, at least 1.
 
     Returns:

@@ -176,25 +176,26 @@ def _check_archive(path: str) -> None:
 def _check_hdf5(file: Any) -> None:
     size = 0
 
-    def check_link(name: str, link: Any) -> None:
+    # What is returned ends the visit; h5py would lose some exceptions.
+    def check_link(name: str, link: Any) -> str | None:
         if not isinstance(link, h5py.HardLink):
-            raise ValueError(f"{name} is a link")
+            return f"{name} is a link"
         # Opening what is nested takes the square of the depth.
-        if name.count("/") > _DEEPEST:
-            raise ValueError("groups are nested too deeply")
+        return "groups are nested too deeply" if name.count("/") > _DEEPEST else None
 
-    def check_item(name: str, item: Any) -> None:
+    def check_item(name: str, item: Any) -> str | None:
         nonlocal size
-        if isinstance(item, h5py.Dataset):
-            size += item.nbytes
-            if item.external or item.is_virtual or item.dtype.kind not in "fiu":
-                raise ValueError(f"{name} is no array of numbers")
-            if size > _MOST_BYTES:
-                raise ValueError(f"{name} has the shape {item.shape}")
+        if not isinstance(item, h5py.Dataset):
+            return None
+        size += item.nbytes
+        if item.external or item.is_virtual or item.dtype.kind not in "fiu":
+            return f"{name} is no array of numbers"
+        return f"{name} has the shape {item.shape}" if size > _MOST_BYTES else None
 
     with h5py.File(file, "r") as opened:
-        opened.visititems_links(check_link)
-        opened.visititems(check_item)
+        wrong = opened.visititems_links(check_link) or opened.visititems(check_item)
+    if wrong:
+        raise ValueError(wrong)
 
 
 def _load_weights(model: tf.keras.Model, input_shape: tuple[int, ...], path: str) -> None:
