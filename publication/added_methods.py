@@ -9,9 +9,10 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from publication.published import RECORD, TUNING, learning_rates, read_files, settings_of
+from publication.published import RECORD, TUNING, learning_rates, read_files
 from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
+from tff_pcdd.findings import read_point
 from tff_pcdd.settings import flat_name, option_fields
 
 # What the records of two sweeps must have in common for their methods to be compared.
@@ -81,7 +82,7 @@ def _own_settings(tables: Mapping[str, Table]) -> set[str]:
     """The settings of methods' own: the methods, what was tuned, and all options but the common."""
     names = {"algorithm"}
     for row in tables[TUNING]:
-        names.update(settings_of(row["settings"]))
+        names.update(read_point(row["settings"]))
         if row["algorithm"] in methods.names():
             cls = methods.get(row["algorithm"])
             names.update(flat_name(cls, field) for field in option_fields(cls))

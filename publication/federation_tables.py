@@ -6,8 +6,9 @@ import math
 import statistics
 from collections.abc import Callable, Mapping, Sequence
 
-from publication.published import Published, settings_of
+from publication.published import Published
 from tff_pcdd import tables
+from tff_pcdd.findings import read_point
 from tff_pcdd.measures import headings
 from tff_pcdd.report.rankings import Federation
 from tff_pcdd.results.runs import Results
@@ -128,8 +129,8 @@ def _shown(trial: Mapping[str, str]) -> str:
 def _at_the_edge(chosen: Mapping[str, str], trials: Sequence[Mapping[str, str]]) -> list[str]:
     """The settings whose chosen value is the least or the greatest of several numbers."""
     found = []
-    values = [settings_of(trial["settings"]) for trial in trials]
-    for name, text in settings_of(chosen["settings"]).items():
+    values = [read_point(trial["settings"]) for trial in trials]
+    for name, text in read_point(chosen["settings"]).items():
         try:
             tried = sorted({float(point[name]) for point in values if name in point})
         except ValueError:
@@ -147,13 +148,13 @@ def _is_without_effect(
 
     Points that were stopped earlier do not count: which of several equal ones goes on is arbitrary.
     """
-    own = settings_of(chosen["settings"])
+    own = read_point(chosen["settings"])
     others = [
         trial["va"]
         for trial in trials
         if trial is not chosen
         and trial["rounds"] == chosen["rounds"]
-        and {**settings_of(trial["settings"]), name: own[name]} == own
+        and {**read_point(trial["settings"]), name: own[name]} == own
     ]
     return bool(others) and {*others} == {chosen["va"]}
 

@@ -27,6 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.errors import DamagedFileError, SettingError
+from tff_pcdd.findings import read_point
 from tff_pcdd.results.reading import Directory, number
 from tff_pcdd.results.runs import Result, Results
 
@@ -250,19 +251,9 @@ def rows(header: Sequence[str], rows: Sequence[Sequence[str]]) -> list[dict[str,
     return [dict(zip(header, row, strict=True)) for row in rows]
 
 
-def settings_of(text: str) -> dict[str, str]:
-    """The settings of a point of a grid, from its name in a table.
-
-    Example:
-        >>> settings_of("client_learning_rate=0.1,fedmr_mu1=1e-05")
-        {'client_learning_rate': '0.1', 'fedmr_mu1': '1e-05'}
-    """
-    return dict(part.split("=", 1) for part in text.split(",") if "=" in part)
-
-
 def learning_rates(trials: Sequence[Mapping[str, Any]]) -> set[str]:
     """The learning rates among the points of grids, the rows of a table."""
-    tried = (settings_of(trial["settings"]).get("client_learning_rate") for trial in trials)
+    tried = (read_point(trial["settings"]).get("client_learning_rate") for trial in trials)
     return {text for text in tried if text}
 
 

@@ -227,12 +227,9 @@ def read_batch(request: Mapping[str, Any], name: str) -> list:
         JSON values, one per sample.
 
     Raises:
-        InvalidInput: the request has both keys or neither, or another input.
+        InvalidInput, WrongRow: the request has both keys or neither, or another input.
     """
-    given = [key for key in ("instances", "inputs") if key in request]
-    if len(given) != 1:
-        raise InvalidInput("the request must contain either instances or inputs")
-    (key,) = given
+    key = columns.format_of(request)
     batch = request[key] if key == "instances" else unwrap(request[key], name, key)
     if not isinstance(batch, list):
         raise InvalidInput(f"{key}: must be a list of {name}")

@@ -20,7 +20,19 @@ _SHOWN = 20
 
 
 class WrongRow(ValueError):
-    """A row of a request does not fit the columns."""
+    """A request does not fit the columns, or has no rows."""
+
+
+def format_of(request: Mapping[str, Any]) -> str:
+    """The format of a request: by rows (`instances`), or by columns (`inputs`).
+
+    Raises:
+        WrongRow: the request has both keys or neither.
+    """
+    given = [key for key in ("instances", "inputs") if key in request]
+    if len(given) != 1:
+        raise WrongRow("the request must contain either instances or inputs")
+    return given[0]
 
 
 class Column:
@@ -100,10 +112,7 @@ class Columns:
         Raises:
             WrongRow: the request has both keys or neither, or other columns.
         """
-        given = [key for key in ("instances", "inputs") if key in request]
-        if len(given) != 1:
-            raise WrongRow("the request must contain either instances or inputs")
-        (key,) = given
+        key = format_of(request)
         rows = request[key]
         if key == "inputs" and isinstance(rows, dict):
             rows = rows[name] if set(rows) == {name} else self._transposed(rows)

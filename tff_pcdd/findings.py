@@ -20,7 +20,7 @@ import numpy as np
 
 from tff_pcdd import measures, tables, text
 from tff_pcdd.errors import SettingError, shown
-from tff_pcdd.evaluation import accuracy_interval
+from tff_pcdd.evaluation import accuracy_interval, balanced_accuracy
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 
@@ -360,9 +360,7 @@ class _Chance(NamedTuple):
 
 def _recall(matrix: np.ndarray) -> float:
     """The mean recall over the classes with samples, in percent."""
-    samples = matrix.sum(axis=1)
-    held = samples > 0
-    return float(100 * np.mean(matrix.diagonal()[held] / samples[held]))
+    return balanced_accuracy(matrix.diagonal(), matrix.sum(axis=1))
 
 
 def _never_predicted(evidence: Evidence, advice: _Advice, kinds: Set[str]) -> Iterator[Finding]:

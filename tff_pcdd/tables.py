@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import measures
-
-NO_VALUE = "–"
+from tff_pcdd.text import NO_VALUE
 
 # Characters in a line of what programs print.
 WIDTH = 80

@@ -34,6 +34,16 @@ def flipped(number: int) -> Damage:
     return edits(change)
 
 
+def instead(make: Callable[[Path], object]) -> Damage:
+    """Makes something else in its place."""
+
+    def damage(path: Path) -> None:
+        path.unlink()
+        make(path)
+
+    return damage
+
+
 def replaced_by(other: Path) -> Damage:
     """Puts another file or directory in its place."""
 

@@ -24,6 +24,7 @@ import numpy as np
 import tensorflow as tf
 
 from benchmarks import processes
+from tests.faults import damage
 from tests.faults.case import SAME, Case, SilentDifference, one_line
 from tests.faults.hostile_files import in_time
 from tests.faults.mutations import mutate
@@ -191,13 +192,6 @@ def _attacks() -> dict[str, Callable[[Path], Any]]:
 
         return apply
 
-    def instead(make: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def apply(path: Path) -> None:
-            path.unlink()
-            make(path)
-
-        return apply
-
     def sparse(path: Path) -> None:
         with open(path, "r+b") as file:
             file.truncate(200_000_000_000)
@@ -250,17 +244,17 @@ def _attacks() -> dict[str, Callable[[Path], Any]]:
         "weights of another layer": attribute("weight_names", [b"/top/top/kernel:0"] * 2),
         "a name that is no text": attribute("weight_names", [b"\xff\xfe", b"stem/bias:0"]),
         "a long name": attribute("weight_names", [b"a" * 50_000]),
-        "a pipe": instead(os.mkfifo),
-        "a folder": instead(os.mkdir),
-        "a device": instead(lambda path: path.symlink_to("/dev/zero")),
-        "a link to the file itself": instead(lambda path: path.symlink_to(path)),
-        "no file": instead(lambda path: None),
-        "an empty file": instead(lambda path: path.write_bytes(b"")),
+        "a pipe": damage.instead(os.mkfifo),
+        "a folder": damage.instead(os.mkdir),
+        "a device": damage.instead(lambda path: path.symlink_to("/dev/zero")),
+        "a link to the file itself": damage.instead(lambda path: path.symlink_to(path)),
+        "no file": damage.instead(lambda path: None),
+        "an empty file": damage.instead(lambda path: path.write_bytes(b"")),
         "a sparse file": sparse,
-        "an archive of pickles": instead(
+        "an archive of pickles": damage.instead(
             lambda path: path.write_bytes(b"PK\3\4" + b"cos\nsystem\n(S'true'\ntR." * 10)
         ),
-        "text": instead(lambda path: path.write_text("weights")),
+        "text": damage.instead(lambda path: path.write_text("weights")),
     }
 
 

@@ -21,6 +21,7 @@ import pyarrow as pa
 import pyarrow.parquet
 
 from tests.faults.case import SAME, Case, SilentDifference
+from tests.faults.damage import instead
 from tests.faults.hostile_files import in_time
 from tests.faults.mutations import mutate, refusals
 from tff_pcdd import data
@@ -159,13 +160,6 @@ def _tables() -> dict[str, Callable[[Path], Any]]:
         names = ("a", "b", "c", "label")
         table = pa.table({**dict.fromkeys(names, numbers), "site": text})
         pyarrow.parquet.write_table(table, path)
-
-    def instead(make: Callable[[Path], Any]) -> Callable[[Path], Any]:
-        def apply(path: Path) -> None:
-            path.unlink()
-            make(path)
-
-        return apply
 
     def sparse(path: Path) -> None:
         with open(path, "wb") as file:

@@ -256,7 +256,7 @@ def _heat(points: Sequence[Point]) -> Heat | None:
         for column in values[1]:
             point = by_place.get((row, column))
             if point is None or point.score is None:
-                cells.append(("–", "chance", False))
+                cells.append((text.NO_VALUE, "chance", False))
                 continue
             share = np.array([(point.score - min(known)) / width])
             level = int(shades.of_shares(share)[0])
