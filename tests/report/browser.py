@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from typing import Any
 
 _NAMES = ("chromium", "chromium-browser", "google-chrome")
-_KEYS = {"Enter": (13, "\r"), "Tab": (9, "")}
+_KEYS = {"Enter": (13, "\r"), "Tab": (9, ""), "ArrowLeft": (37, ""), "ArrowRight": (39, "")}
 
 PROGRAM = next(filter(None, map(shutil.which, _NAMES)), None)
 
@@ -88,14 +88,20 @@ class Page:
 
     def click(self, selector: str) -> None:
         """Clicks on the middle of an element with the mouse."""
+        x, y = self.hover(selector)
+        for kind in ("mousePressed", "mouseReleased"):
+            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+
+    def hover(self, selector: str, share: float = 0.5) -> tuple[float, float]:
+        """Moves the pointer onto an element, to a share of its width; returns its place."""
         x, y = self.evaluate(
             f"(() => {{ const e = document.querySelector({json.dumps(selector)});"
             "e.scrollIntoView({block: 'center', behavior: 'instant'});"
             "const r = e.getBoundingClientRect();"
-            "return [r.x + r.width / 2, r.y + r.height / 2]; })()"
+            f"return [r.x + r.width * {share}, r.y + r.height / 2]; }})()"
         )
-        for kind in ("mousePressed", "mouseReleased"):
-            self.call("Input.dispatchMouseEvent", type=kind, x=x, y=y, button="left", clickCount=1)
+        self.call("Input.dispatchMouseEvent", type="mouseMoved", x=x, y=y)
+        return x, y
 
     def reload_without_scripts(self) -> None:
         """Loads the page again, as in a browser that runs no scripts of pages."""

@@ -1,6 +1,9 @@
 """The pages in a real browser; without one, these tests are skipped and say so."""
 
+import csv
+import io
 import re
+from xml.etree import ElementTree
 
 import pytest
 
@@ -218,6 +221,83 @@ def test_a_dark_page_has_dark_boxes_and_tables(chromium, pages):
     assert not light & dark
     brightest = max(int(part) for color in dark for part in re.findall(r"\d+", color))
     assert brightest < 80
+
+
+def legend(page):
+    """Names and values below the first chart."""
+    return dict(
+        page.evaluate(
+            "[...document.querySelectorAll('.chart')[0].querySelectorAll('.legend li')]"
+            ".map(e => ['bdi', '.number'].map(part => e.querySelector(part).textContent))"
+        )
+    )
+
+
+@pytest.fixture(scope="module")
+def measured(pages):
+    """Rounds and GA of the run, from its metrics.csv."""
+    with (pages["run"].parent / "metrics.csv").open(newline="") as file:
+        rows = [*csv.DictReader(file)]
+    return {row["round"]: float(row["ga"]) for row in rows if row["ga"]}
+
+
+def test_the_legend_shows_the_values_beside_the_pointer(chromium, pages, measured):
+    page = chromium.open(pages["run"])
+    first, *_, last = (f"{value:.1f}" for value in measured.values())
+    [name] = [key for key, value in legend(page).items() if key.startswith("GA")]
+    assert legend(page)[name] == last
+    page.hover(".chart .plot > svg", 0.01)
+    assert legend(page)[name] == first
+    assert page.evaluate("document.querySelector('.round').textContent") == (
+        f"round {next(iter(measured))}"
+    )
+    page.hover("h1")
+    assert legend(page)[name] == last
+
+
+def test_the_values_are_reached_by_keyboard(chromium, pages, measured):
+    page = chromium.open(pages["run"])
+    page.evaluate("document.querySelector('.chart .plot').focus()")
+    for _ in range(2):
+        page.press("ArrowLeft")
+    [name] = [key for key in legend(page) if key.startswith("GA")]
+    assert legend(page)[name] == f"{[*measured.values()][-2]:.1f}"
+
+
+def saved(page, label):
+    """The text of the file that a button saves."""
+    page.evaluate(
+        "URL.createObjectURL = blob => { blob.text().then(text => { window.text = text; });"
+        " return '#'; }"
+    )
+    page.click(f"button[aria-label='{label}']")
+    while (text := page.evaluate("window.text")) is None:
+        pass
+    return text
+
+
+def test_a_chart_is_saved_as_a_table_and_as_a_picture(chromium, pages, measured):
+    page = chromium.open(pages["run"])
+    rows = [*csv.DictReader(io.StringIO(saved(page, "Save Accuracy (%) as CSV")))]
+    [name] = [key for key in rows[0] if key.startswith("GA")]
+    assert {row["round"]: float(row[name]) for row in rows} == pytest.approx(measured, abs=0.05)
+    page = chromium.open(pages["run"])
+    picture = ElementTree.fromstring(saved(page, "Save Accuracy (%) as SVG"))
+    texts = [element.text for element in picture.iter("{http://www.w3.org/2000/svg}text")]
+    assert texts[0] == "Accuracy (%)"
+    assert any(text.startswith(name) for text in texts)
+    strokes = {
+        element.get("stroke") for element in picture.iter("{http://www.w3.org/2000/svg}path")
+    }
+    assert {"rgb(0, 0, 0)", "rgb(11, 107, 200)"} <= strokes
+
+
+def test_a_table_is_saved_as_it_is_sorted(chromium, pages):
+    page = chromium.open(pages["run"])
+    page.click("table.sortable thead th:nth-child(1) button")
+    rows = [*csv.DictReader(io.StringIO(saved(page, "Save Clients as CSV")))]
+    assert {row["client"] for row in rows} == {name.strip() for name in _NAMES}
+    assert all(float(row["train"]) > 0 for row in rows)
 
 
 def test_the_answer_of_a_comparison_is_on_the_first_screen(chromium, pages):

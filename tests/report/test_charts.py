@@ -7,6 +7,7 @@ import pytest
 
 from tff_pcdd.report import charts
 from tff_pcdd.report.charts import Line
+from tff_pcdd.training import colors
 
 
 def places(path):
@@ -55,14 +56,17 @@ def test_a_band_is_the_mean_plus_and_minus_the_deviation():
 
 
 def test_many_curves_have_no_bands():
-    lines = [Line(f"{i}", [(1, 1.0), (2, 2.0)], spread=[1.0, 1.0], style=i) for i in range(7)]
+    lines = [
+        Line(f"{i}", [(1, 1.0), (2, 2.0)], spread=[1.0, 1.0], style=colors.numbered(i))
+        for i in range(7)
+    ]
     chart = charts.chart("GA", lines, percent=True)
     assert not any(line.band for line in chart.lines)
 
 
 def test_curves_differ_in_color_or_dashes():
     lines = [Line("0", [(1, 1.0), (2, 2.0)])]
-    lines += [Line(f"{i}", [(1, 1.0), (2, 2.0)], style=i) for i in range(25)]
+    lines += [Line(f"{i}", [(1, 1.0), (2, 2.0)], style=colors.numbered(i)) for i in range(25)]
     drawn = charts.chart("GA", lines, percent=True).lines
     assert len({(line.color, line.dashes) for line in drawn}) == 26
     assert (drawn[0].color, drawn[0].dashes) == ("#000000", "")

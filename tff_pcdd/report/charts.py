@@ -11,7 +11,7 @@ import math
 import statistics
 from collections.abc import Sequence
 
-from tff_pcdd.report import shades
+from tff_pcdd.training.colors import BLACK, Style
 
 # Width and height of the square.
 SIZE = 1000
@@ -28,6 +28,7 @@ _TICKS = 6
 _OUTLIER = 20
 
 Points = Sequence[tuple[float, float]]
+_PLAIN = Style(BLACK)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -38,14 +39,13 @@ class Line:
         name: the text of the legend.
         points: pairs of round and value.
         spread: standard deviation at each point; empty if there is none.
-        style: number of its color and dashes; None for the black curve with which the others are
-            compared.
+        style: its color and dashes.
     """
 
     name: str
     points: Points
     spread: Sequence[float] = ()
-    style: int | None = None
+    style: Style = _PLAIN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,6 +59,7 @@ class Drawn:
         band: the data of a closed path, the standard deviation; empty if there is none.
         color, dashes: the style of the stroke.
         last: the last value.
+        values: rounds and values, as `1,50.5 2,60`, to be shown beside a pointer.
     """
 
     name: str
@@ -68,6 +69,7 @@ class Drawn:
     color: str
     dashes: str
     last: float
+    values: str
 
 
 @dataclasses.dataclass(frozen=True)
@@ -130,8 +132,8 @@ def chart(
 
     drawn = []
     for line in lines:
-        color, dashes = _style(line.style)
-        places = place(_thinned(line.points))
+        thinned = _thinned(line.points)
+        places = place(thinned)
         banded = line.spread and len(lines) <= _MAX_BANDS
         drawn.append(
             Drawn(
@@ -139,9 +141,10 @@ def chart(
                 _path(places),
                 _dots(places) if len(places) <= _MAX_DOTS else "",
                 _band(line, place) if banded else "",
-                color,
-                dashes,
+                line.style.color,
+                " ".join(map(str, line.style.dashes)),
                 line.points[-1][1],
+                " ".join(f"{number:g},{value:.4g}" for number, value in thinned),
             )
         )
     y_ticks = ticks(low, high)
@@ -207,14 +210,6 @@ def _thinned(points: Points) -> Points:
     """Every n-th point, so that the path is not longer than what can be seen; also the last one."""
     every = -(-len(points) // _MAX_POINTS)
     return points if every == 1 else [*points[:-1:every], points[-1]]
-
-
-def _style(number: int | None) -> tuple[str, str]:
-    """Color and dashes of a curve."""
-    if number is None:
-        return shades.BASELINE, ""
-    pattern, color = divmod(number, len(shades.CURVES))
-    return shades.CURVES[color], shades.DASHES[pattern % len(shades.DASHES)]
 
 
 def _number(value: float) -> str:

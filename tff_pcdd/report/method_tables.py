@@ -13,6 +13,7 @@ from tff_pcdd.results import answers, by_client
 from tff_pcdd.results.by_client import Site
 from tff_pcdd.results.runs import ALONE, Results
 from tff_pcdd.tables import BASELINE
+from tff_pcdd.training import colors
 
 
 def _mean(values: Sequence[float]) -> float | None:
@@ -114,13 +115,9 @@ def costs(results: Results) -> Table:
 def curves(results: Results) -> list[charts.Chart]:
     """GA and PA over the rounds, averaged over seeds; the legend is sorted by the last value."""
     methods = results.by_method()
-    others = [method for method in methods if method != BASELINE]
     drawn = []
     for column, title in (("ga", "GA (%): global model"), ("pa", "PA (%): personal models")):
-        lines = [
-            _line(method, runs, column, others.index(method) if method in others else None)
-            for method, runs in methods.items()
-        ]
+        lines = [_line(method, runs, column) for method, runs in methods.items()]
         lines = [line for line in lines if line.points]
         lines.sort(key=lambda line: -line.points[-1][1])
         if chart := charts.chart(title, lines, percent=True):
@@ -128,9 +125,9 @@ def curves(results: Results) -> list[charts.Chart]:
     return drawn
 
 
-def _line(method: str, runs: Results, column: str, style: int | None) -> charts.Line:
+def _line(method: str, runs: Results, column: str) -> charts.Line:
     """The mean curve of a method."""
     common = runs.curve(column)
     points = [(number, statistics.fmean(values)) for number, values in common]
     spread = [statistics.stdev(values) for _, values in common if len(values) > 1]
-    return charts.Line(method, points, spread, style)
+    return charts.Line(method, points, spread, colors.of_method(method))

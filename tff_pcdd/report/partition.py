@@ -46,7 +46,7 @@ def write(
         writer.writerow([tables.inert(client_id), *row])
     files.write_text(directory / "partition.csv", text.getvalue())
     setting = config.describe()
-    figure, _ = plots.class_counts(counts, federation.class_names, setting)
+    figure, _ = plots.class_counts(counts, federation.class_names, setting, federation.client_ids)
     plots.save(figure, directory / "clients.png")
     report = summarize(setting, federation)
     files.write_text(directory / "partition.md", report)

@@ -18,6 +18,7 @@ from tff_pcdd.results.by_client import Sites
 from tff_pcdd.results.reading import Directory, numbers
 from tff_pcdd.settings import describe
 from tff_pcdd.text import name_of
+from tff_pcdd.training import colors
 from tff_pcdd.training.file_names import (
     CLIENTS,
     COMPARISON_TABLE,
@@ -184,10 +185,12 @@ def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
         drawn = [measures.without_global_model(measure) for measure in drawn]
     lost = [row["round"] for row in history if is_lost(row)]
     accuracies = [
-        charts.Line(each.label, history.points(each.name), style=number - 1 if number else None)
-        for number, each in enumerate(drawn)
+        charts.Line(each.label, history.points(each.name), style=colors.of_measure(each.name))
+        for each in drawn
     ]
-    losses = [charts.Line("mean over clients", history.points("train_loss"), style=0)]
+    losses = [
+        charts.Line("mean over clients", history.points("train_loss"), style=colors.numbered(0))
+    ]
     further = [measures.of(name) for name in history.columns]
     metrics = [measure for measure in further if measure.group == measures.METRIC]
     heads = _heads(history.columns)
@@ -209,7 +212,9 @@ def _curves(history: History, held: Sites | None) -> list[charts.Chart]:
     ]
     for title, names, percent in more:
         lines = [
-            charts.Line(measures.of(name).heading, history.points(name), style=number)
+            charts.Line(
+                measures.of(name).heading, history.points(name), (), colors.numbered(number)
+            )
             for number, name in enumerate(names)
         ]
         pictures.append(charts.chart(title, lines, percent=percent, marked=lost))

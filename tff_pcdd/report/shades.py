@@ -1,7 +1,6 @@
-"""Colors: shades for tables and pictures of numbers, and the colors of curves.
+"""Shades for tables and pictures of numbers.
 
-All of them are told apart by readers with any kind of color blindness: shades by their lightness,
-curves also by the pattern of their dashes.
+Readers with any kind of color blindness tell them apart by their lightness.
 """
 
 from __future__ import annotations
@@ -22,21 +21,6 @@ _GAIN, _LOSS = "#2b7bba", "#d9711c"
 
 # Counts get logarithmic shades if the largest exceeds the median by more than this factor.
 _WIDE = 8
-
-# Each has a contrast of at least 3 on white, and the first ones differ for all readers.
-CURVES = (
-    "#0072b2",
-    "#c4500a",
-    "#2a9d8f",
-    "#7a1f4b",
-    "#00798c",
-    "#3b2f8f",
-    "#d1495b",
-    "#6b5b00",
-)
-BASELINE = "#000000"
-# Lengths of dashes and gaps in pixels; the same color returns with another pattern.
-DASHES = ("", "7 4", "2 4", "10 3 2 3")
 
 
 def color(level: int) -> str:

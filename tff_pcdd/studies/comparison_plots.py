@@ -11,7 +11,6 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-import matplotlib
 import numpy as np
 from matplotlib.figure import Figure
 
@@ -19,7 +18,7 @@ from tff_pcdd import measures
 from tff_pcdd.diagnostics import pruning
 from tff_pcdd.experiment.history import in_common
 from tff_pcdd.tables import BASELINE, deviation
-from tff_pcdd.training import History, plots
+from tff_pcdd.training import History, colors, plots
 
 Results = Mapping[str, Mapping[str, Sequence[History]]]
 
@@ -97,11 +96,7 @@ def bars(results: Results, title: str, diverged: Results | None = None):
     """
     names = _methods(results)
     figure, panels = _panels(results, width=6.0, height=max(2.6, 0.42 * len(names) + 1.0))
-    shades = matplotlib.colormaps["cividis"]
-    shown: dict[str, tuple[str, float, dict[str, Any]]] = {
-        "ga": (measures.of("ga").heading, -0.2, {"color": shades(0.25)}),
-        "pa": (measures.of("pa").heading, 0.2, {"color": shades(0.85)}),
-    }
+    shown = {"ga": -0.2, "pa": 0.2}
     marks: dict[str, tuple[str, dict[str, Any]]] = {
         # The circle is wide enough to be seen around the diamond where both are equal.
         "pa_before": (
@@ -115,12 +110,13 @@ def bars(results: Results, title: str, diverged: Results | None = None):
     }
     for axes, (partition, methods) in zip(panels, results.items(), strict=True):
         positions = np.arange(len(methods))
-        for column, (label, shift, style) in shown.items():
+        for column, shift in shown.items():
             mean, spread = _finals(methods, column)
             whiskers: dict[str, Any] = {"capsize": 2, "error_kw": {"elinewidth": 0.8}}
             if np.any(np.array(spread) > 0):
                 whiskers["xerr"] = spread
-            axes.barh(positions + shift, mean, 0.4, label=label, **style, **whiskers)
+            label, color = measures.of(column).heading, colors.of_measure(column).color
+            axes.barh(positions + shift, mean, 0.4, label=label, color=color, **whiskers)
         for column, (label, style) in marks.items():
             mean, _ = _finals(methods, column)
             axes.plot(
@@ -193,17 +189,10 @@ def _methods(results: Results) -> list[str]:
 
 
 def _styles(names: Sequence[str]) -> dict[str, dict]:
-    """A color and line style for each method, the same in every panel."""
-    styles = {}
-    others = [name for name in names if name != BASELINE]
-    for number, name in enumerate(others):
-        # There are ten colors; every ten methods, they repeat with another line style.
-        styles[name] = {
-            "color": f"C{number % 10}",
-            "linestyle": ("-", "--", ":", "-.")[number // 10 % 4],
-            "linewidth": 1.5,
-        }
-    styles[BASELINE] = {"color": "black", "linestyle": "-", "linewidth": 2.2, "zorder": 3}
+    """A color and line style for each method."""
+    styles = {name: {**colors.of_method(name).of_line(), "linewidth": 1.5} for name in names}
+    if BASELINE in styles:
+        styles[BASELINE] |= {"linewidth": 2.2, "zorder": 3}
     return styles
 
 

@@ -207,7 +207,10 @@ class Pictures(Callback):
         )
         plots.save(figure, folder / "accuracy.png")
         figure, _ = plots.class_counts(
-            federation.class_counts(), federation.class_names, config.data.describe()
+            federation.class_counts(),
+            federation.class_names,
+            config.data.describe(),
+            federation.client_ids,
         )
         plots.save(figure, folder / "clients.png")
         if run.diagnostics is not None:

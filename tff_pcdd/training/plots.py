@@ -15,6 +15,7 @@ from matplotlib.ticker import LogLocator
 from tff_pcdd import files, measures
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.training import colors
 
 if TYPE_CHECKING:
     from tff_pcdd.evaluation.calibration import Calibration
@@ -24,6 +25,9 @@ _CURVES = ("ga", "pa", "pa_before", "pa_before_masked")
 
 # A heat map has room for this many clients, with one or two rows of pixels each.
 _MAX_LINES = 500
+
+# The characters of a client's name.
+_LONGEST = 28
 
 # Colors become logarithmic if the largest count exceeds the median by more than this factor.
 _WIDE = 8
@@ -59,8 +63,8 @@ def accuracy_curves(history: History, title: str, *, has_global_model: bool = Tr
             measure = measures.without_global_model(measure)
         points = history.points(measure.name)
         if points:
-            style = "--" if measure.name.endswith("masked") else "-"
-            axes.plot(*zip(*points, strict=True), style, marker=".", label=measure.label)
+            style = colors.of_measure(measure.name).of_line()
+            axes.plot(*zip(*points, strict=True), marker=".", label=measure.label, **style)
     if lost := [row["round"] for row in history if is_lost(row)]:
         label = "round without a usable model"
         axes.plot(lost, [0] * len(lost), "x", color="red", clip_on=False, label=label)
@@ -100,13 +104,25 @@ def reliability(models: Mapping[str, Calibration], title: str):
     return figure, all_axes
 
 
-def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
+def class_counts(
+    counts: np.ndarray,
+    class_names: Sequence[str],
+    title: str,
+    client_names: Sequence[str] | None = None,
+):
     """A heat map of the numbers of training samples by client and class, [K, C].
 
     Small maps also show the numbers in their cells. If there are more clients than rows in the
     picture, they are sorted by their largest class, and only every second, third, … is shown. If
     the counts differ widely, the color scale is logarithmic; otherwise all but the largest counts
     would look the same.
+
+    Args:
+        counts: the numbers.
+        class_names: the names of the classes.
+        title: the title of the figure.
+        client_names: the names of the clients; by default, their numbers from 0 on. More than 40
+            are not shown.
     """
     every = -(-len(counts) // _MAX_LINES)
     all_clients = len(counts)
@@ -115,12 +131,12 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     num_clients, num_classes = counts.shape
     figure = Figure(figsize=(min(2.5 + 0.5 * num_classes, 14), min(2.0 + 0.32 * num_clients, 12)))
     axes = figure.subplots()
-    shown = np.ma.masked_equal(counts, 0)
-    norm = _color_norm(shown)
+    held = np.ma.masked_equal(counts, 0)
+    norm = _color_norm(held)
     # Darker means more. The light end is yellow, which differs from the grey of empty cells.
     colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
-        shown,
+        held,
         aspect="auto",
         cmap=colors,
         norm=norm,
@@ -142,9 +158,10 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
     if num_classes <= 30:
         rotation = 45 if max(map(len, class_names)) > 3 else 0
         alignment = "right" if rotation else "center"
-        axes.set_xticks(range(num_classes), class_names, rotation=rotation, ha=alignment)
+        shown = [*map(_short, class_names)]
+        axes.set_xticks(range(num_classes), shown, rotation=rotation, ha=alignment)
     if num_clients <= 40:
-        axes.set_yticks(range(num_clients))
+        axes.set_yticks(range(num_clients), [*map(_short, client_names or range(num_clients))])
     if num_clients * num_classes <= 400 and num_clients <= 30:
         for client, label in np.argwhere(counts > 0):
             axes.text(
@@ -157,6 +174,12 @@ def class_counts(counts: np.ndarray, class_names: Sequence[str], title: str):
                 color="white" if norm(counts[client, label]) > 0.5 else "black",
             )
     return figure, axes
+
+
+def _short(name: object) -> str:
+    """A name that leaves room for the picture, without what matplotlib takes for a formula."""
+    shortened = str(name) if len(str(name)) <= _LONGEST else f"{str(name)[: _LONGEST - 1]}…"
+    return shortened.replace("$", r"\$")
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:

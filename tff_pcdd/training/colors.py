@@ -1,0 +1,84 @@
+"""Colors and dashes of curves, the same in all pictures and pages.
+
+Each method and each measure has a style of its own. Any two of `CURVES`, and black, differ by at
+least 20 in CIE L*a*b* for readers with all kinds of cones and for those who lack one, on a white
+page and, inverted, on a dark one. After eight curves, dashes are the second key.
+"""
+
+from __future__ import annotations
+
+import zlib
+from typing import NamedTuple
+
+from tff_pcdd import methods
+from tff_pcdd.tables import BASELINE
+
+BLACK = "#000000"
+# Blue, orange, green, purple, maroon, pink, brown, navy.
+CURVES = (
+    "#0b6bc8",
+    "#e05a00",
+    "#78965a",
+    "#9669a5",
+    "#873c4b",
+    "#d27896",
+    "#4b3c00",
+    "#0f2d69",
+)
+# Lengths of dashes and gaps in pixels; the colors return with the next pattern.
+DASHES = ((), (7, 4), (2, 4), (10, 3, 2, 3), (5, 2), (10, 3, 2, 3, 2, 3))
+
+# These have solid curves, because they are drawn most often.
+_FIRST = ("fedgela", "fedmr", "fedloge", "local", "ccvr", "fedrod", "fedge", "fedper")
+_MEASURES = ("ga", "pa", "pa_before", "pa_before_masked", "va")
+
+
+class Style(NamedTuple):
+    """How a curve is drawn.
+
+    Attributes:
+        color: hexadecimal.
+        dashes: lengths of dashes and gaps in pixels; empty for a solid curve.
+    """
+
+    color: str
+    dashes: tuple[int, ...] = ()
+
+    def of_line(self) -> dict[str, object]:
+        """The arguments of matplotlib's `plot`."""
+        # Matplotlib multiplies these lengths by the width of the line.
+        scaled = tuple(length / 2 for length in self.dashes)
+        return {"color": self.color, "linestyle": (0, scaled) if scaled else "-"}
+
+
+def numbered(number: int) -> Style:
+    """The style of the curve with a number, from 0 on; after 48, they repeat.
+
+    Example:
+        >>> numbered(1), numbered(9)
+        (Style(color='#e05a00', dashes=()), Style(color='#e05a00', dashes=(7, 4)))
+    """
+    pattern, color = divmod(number, len(CURVES))
+    return Style(CURVES[color], DASHES[pattern % len(DASHES)])
+
+
+def of_method(name: str) -> Style:
+    """The style of a method; FedAvg's is solid black.
+
+    A method that is not registered, such as one of an imported module in the results of another
+    user, has a style that depends on its name.
+    """
+    if name == BASELINE:
+        return Style(BLACK)
+    known = methods.registry.classes()
+    # Methods of users come last, so that they change the style of no other.
+    order = sorted(known, key=lambda each: not known[each].__module__.startswith("tff_pcdd."))
+    order = [*_FIRST, *(each for each in order if each not in (*_FIRST, BASELINE))]
+    number = order.index(name) if name in order else len(_FIRST) + zlib.crc32(name.encode()) % 40
+    return numbered(number)
+
+
+def of_measure(name: str) -> Style:
+    """The style of one of the accuracies over the rounds; GA is black."""
+    number = _MEASURES.index(name)
+    return numbered(number - 1) if number else Style(BLACK)
