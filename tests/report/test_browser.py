@@ -10,7 +10,7 @@ import pytest
 from tests.report import browser
 from tests.report.directories import make_comparison, make_run
 from tests.report.test_sweep_page import make_sweep
-from tff_pcdd.report import write_report
+from tff_pcdd.report import write_index, write_report
 
 pytestmark = [
     pytest.mark.integration,
@@ -30,7 +30,7 @@ def chromium():
 
 @pytest.fixture(scope="module")
 def pages(tmp_path_factory):
-    """The reports of a run, of a large run, of a comparison, and of a sweep."""
+    """The reports of a run, of a large run, of a comparison, of a sweep, and of all of them."""
     root = tmp_path_factory.mktemp("reports")
     make_run(root / "run", clients=_NAMES, over_local=-1.0, algorithm="fedgela")
     clients = [f"client {i}" for i in range(50)]
@@ -40,11 +40,12 @@ def pages(tmp_path_factory):
     (root / "sweep").mkdir()
     make_sweep(root / "sweep")
     found["sweep"] = write_report(sweep_dir=root / "sweep").path
-    return found | {"comparison": write_report(comparison_dir=root / "comparison").path}
+    found["comparison"] = write_report(comparison_dir=root / "comparison").path
+    return found | {"index": write_index(root).path}
 
 
 @pytest.mark.parametrize("width", [400, 1400])
-@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep"])
+@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep", "index"])
 def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
     page = chromium.open(pages[name], width)
     inside, outside = page.evaluate(
@@ -63,7 +64,7 @@ def test_nothing_is_wider_than_the_window(chromium, pages, name, width):
     ) >= 11  # fmt: skip
 
 
-@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep"])
+@pytest.mark.parametrize("name", ["run", "large", "comparison", "sweep", "index"])
 def test_nothing_is_complained_about_or_fetched(chromium, pages, name):
     page = chromium.open(pages[name])
     page.evaluate("document.querySelectorAll('details').forEach(part => { part.open = true; })")
@@ -314,6 +315,27 @@ def test_the_map_of_gains_sorts(chromium, pages):
     gains = page.evaluate(read)
     assert gains == sorted(gains)
     assert len(gains) == len(_NAMES)
+
+
+def test_boxes_choose_the_curves_of_all_runs(chromium, pages):
+    page = chromium.open(pages["index"])
+    visible = (
+        "[...document.querySelectorAll('.overlay .legend li')].filter(e => !e.hidden)"
+        ".map(e => e.querySelector('bdi').textContent)"
+    )
+    drawn = (
+        "[...document.querySelectorAll('.overlay .line')]"
+        ".filter(e => getComputedStyle(e).display !== 'none').length"
+    )
+    before = page.evaluate(visible)
+    assert {"run", "large"} <= set(before)
+    assert page.evaluate(drawn) == len(before)
+    page.evaluate(
+        "[...document.querySelectorAll('tr[data-row]')]"
+        ".find(e => e.cells[0].textContent.trim() === 'large').querySelector('input').click()"
+    )
+    assert page.evaluate(visible) == [name for name in before if name != "large"]
+    assert page.evaluate(drawn) == len(before) - 1
 
 
 def test_an_injected_script_would_not_run(chromium, pages, tmp_path):

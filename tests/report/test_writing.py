@@ -7,6 +7,7 @@ import json
 import os
 import pathlib
 import random
+import shutil
 import subprocess
 import sys
 import time
@@ -18,7 +19,7 @@ from tests.report.directories import make_comparison, make_run
 from tff_pcdd import files, studies, training
 from tff_pcdd.cli import compare, report, signals, train
 from tff_pcdd.errors import DataError, SettingError
-from tff_pcdd.report import write_report
+from tff_pcdd.report import LiveReport, write_report
 from tff_pcdd.training import manifests
 
 
@@ -204,7 +205,7 @@ def test_a_report_takes_less_than_two_seconds(tmp_path):
 def finished(monkeypatch):
     """Runs finish at once."""
 
-    def run_experiment(config, output_dir, options, *, overwrite):
+    def run_experiment(config, output_dir, options, *, callbacks, overwrite):
         summary = make_run(pathlib.Path(output_dir), algorithm=config.algorithm)
         return {**summary, "ga_best": 90.0}
 
@@ -289,3 +290,27 @@ def test_the_program_refuses(flags, capsys, tmp_path, monkeypatch):
     assert call(report, *flags) == 2
     (line,) = capsys.readouterr().err.splitlines()
     assert line.startswith("report: error: --run_dir")
+
+
+def test_a_report_is_written_while_the_run_is_computed(tmp_path):
+    """A browser loads it again; the report of the finished run stays as it is."""
+
+    class Run:
+        directory = tmp_path
+        finished = False
+
+        def is_due(self, every):
+            return every == 2
+
+    make_run(tmp_path)
+    (tmp_path / "summary.json").unlink()
+    LiveReport(3).on_round(Run(), {})
+    assert not (tmp_path / "report.html").exists()
+    LiveReport(2).on_round(Run(), {})
+    page = (tmp_path / "report.html").read_text()
+    assert '<meta http-equiv="refresh"' in page
+    assert "The run is in progress" in page
+    assert '<meta http-equiv="refresh"' not in write_report(run_dir=tmp_path).path.read_text()
+    shutil.rmtree(tmp_path / "plots", ignore_errors=True)
+    (tmp_path / "config.json").write_text("damaged")
+    LiveReport(2).on_round(Run(), {})  # ends no run

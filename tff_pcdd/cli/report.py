@@ -24,6 +24,8 @@ from absl import flags as absl_flags
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.file_names import REPORT
 
 _GROUP, _SUMMARY = "Report", "Summary of several comparisons"
 
@@ -56,6 +58,29 @@ def define(flags: Flags) -> None:
 def define_automatic(flags: Flags) -> None:
     """Defines the flag of programs that make a report when they have finished."""
     flags.add(bool, "report", True, "Write report.html when everything is finished.")
+
+
+def define_live(flags: Flags) -> None:
+    """Defines the flag of a program whose run can be watched."""
+    text = "Rounds after which report.html is written again while the run is computed; 0 for never."
+    flags.add(int, "report_every", 0, text)
+
+
+def live(flags: Flags, output_dir: str) -> list[Callback]:
+    """What writes the report of a run while it is computed; empty if the flags ask for none.
+
+    Raises:
+        SettingError: the number of rounds is negative.
+    """
+    every = flags["report_every"]
+    if every < 0:
+        raise SettingError("report_every", every, "must be at least 0")
+    if not every:
+        return []
+    from tff_pcdd.report import LiveReport
+
+    print(f"while the run is computed: {Path(output_dir) / REPORT}", file=sys.stderr)
+    return [LiveReport(every)]
 
 
 def write_automatically(flags: Flags, **directory: str) -> Path | None:

@@ -22,6 +22,7 @@ def define(flags: Flags) -> None:
     """Defines the program's flags."""
     experiments.define_output(flags)
     report.define_automatic(flags)
+    report.define_live(flags)
     experiments.define_experiment(flags)
 
 
@@ -38,7 +39,8 @@ def main(flags: Flags) -> None:
 
     from tff_pcdd.training import run_experiment
 
-    summary = run_experiment(config, output_dir, options, overwrite=overwrite)
+    callbacks = report.live(flags, output_dir)
+    summary = run_experiment(config, output_dir, options, callbacks=callbacks, overwrite=overwrite)
     page = report.write_automatically(flags, run_dir=output_dir)
     names = ("ga_final", "ga_best", "pa_final", "pa_before_final")
     ga, best, pa, before = (tables.percent(summary[name]) for name in names)

@@ -18,12 +18,13 @@ from tff_pcdd.report import shades
 _FOLDER = Path(__file__).with_name("templates")
 
 
-def render(template: str, values: Mapping[str, Any]) -> str:
+def render(template: str, values: Mapping[str, Any], *, refresh: int = 0) -> str:
     """The text of a page.
 
     Args:
         template: the file name of the template.
         values: what it shows. All of it is escaped.
+        refresh: seconds after which a browser loads the page again; 0 for never.
     """
     environment = jinja2.Environment(
         loader=jinja2.FileSystemLoader(_FOLDER),
@@ -33,7 +34,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    environment.globals.update(percent=text.percent, whole=text.whole)
+    environment.globals.update(percent=text.percent, whole=text.whole, duration=text.seconds)
     style = (_FOLDER / "style.css").read_text(encoding="utf-8") + shades.css()
     script = _without_blank_lines((_FOLDER / "script.js").read_text(encoding="utf-8"))
     digest = hashlib.sha256(script.encode()).digest()
@@ -44,6 +45,7 @@ def render(template: str, values: Mapping[str, Any]) -> str:
         script=markupsafe.Markup(script),
         script_hash=base64.b64encode(digest).decode(),
         version=_version.__version__,
+        refresh=refresh,
     )
     return _without_blank_lines(page) + "\n"
 

@@ -1,8 +1,9 @@
-"""Writes report.html."""
+"""Writes report.html and index.html."""
 
 from __future__ import annotations
 
 import contextlib
+import functools
 import os
 import stat
 from pathlib import Path
@@ -10,10 +11,18 @@ from typing import Any, NamedTuple
 
 from tff_pcdd import files
 from tff_pcdd.errors import DataError, SettingError, WriteError, shown
-from tff_pcdd.report import comparison_page, pages, run_page, sweep_page
+from tff_pcdd.report import comparison_page, index_page, pages, run_page, sweep_page
 from tff_pcdd.results import comparison
 from tff_pcdd.results.reading import Directory
+from tff_pcdd.training.callbacks import Callback
 from tff_pcdd.training.file_names import REPORT
+
+INDEX = "index.html"
+# In every page, so that no other file of that name is replaced.
+_MARK = b"Made by tff_pcdd"
+
+# Seconds after which a browser loads the report of a run in progress again.
+_REFRESH = 15
 
 # The sections of the two pages: anchors and names.
 _RUN_SECTIONS = (
@@ -46,6 +55,7 @@ def write_report(
     sweep_dir: str | os.PathLike | None = None,
     output_file: str | os.PathLike | None = None,
     compare_checkpoints: bool = True,
+    in_progress: bool = False,
 ) -> Report:
     """Writes the report of a run, of a comparison and its runs, or of a sweep.
 
@@ -60,6 +70,7 @@ def write_report(
         output_file: the path of the report; by default report.html in the directory.
         compare_checkpoints: compare the measurements of runs with their copies in checkpoints, and
             use these if they differ. It takes as long as reading the checkpoints.
+        in_progress: the run is being computed: a browser loads the page again and again.
 
     Raises:
         SettingError: the directory holds no run, no comparison or no sweep, or the path of the
@@ -67,7 +78,12 @@ def write_report(
         DataError: its config.json, comparison.csv or sweep.csv is damaged.
         WriteError: the report cannot be written.
     """
-    makers = ((run_dir, _run), (comparison_dir, _comparison), (sweep_dir, _sweep))
+    refresh = _REFRESH if in_progress else 0
+    makers = (
+        (run_dir, functools.partial(_run, refresh=refresh)),
+        (comparison_dir, _comparison),
+        (sweep_dir, _sweep),
+    )
     given = [(path, make) for path, make in makers if path is not None]
     if len(given) != 1:
         reason = "give either this setting, comparison_dir or sweep_dir"
@@ -86,13 +102,74 @@ def write_report(
     # Values that no program has written, such as a text in the place of a number.
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{directory.path} cannot be shown ({shown(error)})") from error
+    _write(path, html)
+    return Report(path, list(directory.problems.values()))
+
+
+def _write(path: Path, html: str) -> None:
+    """Writes a page, unless the file has this content already."""
     content = html.encode()
     if not path.is_file() or path.read_bytes() != content:
         files.make_directory(path.parent)
         # Of a process that was killed.
-        files.remove_leftovers(path.parent, f".{REPORT}.*.tmp")
+        files.remove_leftovers(path.parent, f".{path.name}.*.tmp")
         files.write_atomically(path, lambda file: file.write(content))
-    return Report(path, list(directory.problems.values()))
+
+
+class Index(NamedTuple):
+    """What was written about all runs below a directory.
+
+    Attributes:
+        path: the file.
+        table: the newest of them, as a table for the terminal.
+        left_out: for each that cannot be shown one line that says why.
+    """
+
+    path: Path
+    table: str
+    left_out: list[str]
+
+
+def write_index(runs_dir: str | os.PathLike, output_file: str | os.PathLike | None = None) -> Index:
+    """Writes a page about all runs, comparisons and sweeps below a directory.
+
+    Args:
+        runs_dir: the directory.
+        output_file: the path of the page; by default index.html in the directory.
+
+    Raises:
+        SettingError: there is nothing to show, or the path of the page is that of something that is
+            not such a page.
+        WriteError: the page cannot be written.
+    """
+    root = Path(runs_dir)
+    if not root.is_dir():
+        raise SettingError("runs_dir", root, "is not a directory")
+    path = Path(output_file) if output_file else root / INDEX
+    _check_output(path)
+    if path.is_file() and _MARK not in path.read_bytes():
+        raise SettingError("output_file", path, "is no page of tff_pcdd; name another file")
+    values = index_page.content(root)
+    sections = [("overlay", "Learning curves"), ("runs", "Runs, comparisons and sweeps")]
+    _write(path, pages.render("index.html", {**values, "sections": sections}))
+    return Index(path, index_page.printed(values["entries"]), values["problems"])
+
+
+class LiveReport(Callback):
+    """Writes the report of a run while it is computed.
+
+    Args:
+        every: number of rounds between two reports.
+
+    A report that cannot be written ends no run.
+    """
+
+    def __init__(self, every: int):
+        self._every = every
+
+    def on_round(self, run, row):
+        if run.is_due(self._every) and not run.finished:
+            write_automatically(run_dir=run.directory, in_progress=True)
 
 
 def write_automatically(**directory: Any) -> tuple[Path | None, str]:
@@ -136,11 +213,11 @@ def _check_output(path: Path) -> None:
         raise SettingError("output_file", path, "is not the path of a file")
 
 
-def _run(directory: Directory) -> str:
+def _run(directory: Directory, refresh: int = 0) -> str:
     values = run_page.content(directory)
     sections = [pair for pair in _RUN_SECTIONS if pair[0] != "classes" or values["recalls"]]
     sections = [*sections, *([("cards", "Model cards")] if values["cards"] else ())]
-    return pages.render("run.html", {**values, "sections": sections})
+    return pages.render("run.html", {**values, "sections": sections}, refresh=refresh)
 
 
 def _comparison(directory: Directory) -> str:

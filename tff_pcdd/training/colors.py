@@ -8,7 +8,7 @@ page and, inverted, on a dark one. After eight curves, dashes are the second key
 from __future__ import annotations
 
 import zlib
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.tables import BASELINE
@@ -44,7 +44,7 @@ class Style(NamedTuple):
     color: str
     dashes: tuple[int, ...] = ()
 
-    def of_line(self) -> dict[str, object]:
+    def of_line(self) -> dict[str, Any]:
         """The arguments of matplotlib's `plot`."""
         # Matplotlib multiplies these lengths by the width of the line.
         scaled = tuple(length / 2 for length in self.dashes)

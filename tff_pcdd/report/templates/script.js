@@ -99,6 +99,34 @@ function legend(chart) {
   return [...chart.querySelectorAll(".legend bdi")].map((each) => each.textContent);
 }
 
+// Several runs: boxes in the table choose whose curves are drawn, the newest ones at first.
+for (const overlay of document.querySelectorAll(".overlay")) {
+  const owners = overlay.dataset.owners.split(" ");
+  const [items, plot] = [overlay.querySelectorAll(".legend li"), overlay.querySelector(".plot svg")];
+  // The first curve is drawn last.
+  const curves = [...plot.querySelectorAll(".line")].reverse();
+  const show = (owner, shown) => owners.forEach((each, index) => {
+    if (each !== owner) return;
+    items[index].hidden = !shown;
+    for (const part of [curves[index], curves[index].nextElementSibling]) {
+      if (part === curves[index] || part?.matches(".dots")) part.style.display = shown ? "" : "none";
+    }
+  });
+  const boxes = [];
+  for (const line of document.querySelectorAll("tr[data-row]")) {
+    if (!owners.includes(line.dataset.row)) continue;
+    const box = document.createElement("input");
+    box.type = "checkbox";
+    box.className = "box";
+    box.setAttribute("aria-label", "Draw the curves");
+    box.addEventListener("change", () => show(line.dataset.row, box.checked));
+    line.cells[0].prepend(box, " ");
+    boxes.push(box);
+    box.checked = boxes.length <= 5;
+    show(line.dataset.row, box.checked);
+  }
+}
+
 // A line of a CSV file. Spreadsheets calculate what begins with these characters.
 function row(cells) {
   return `${cells.map((cell) => {
@@ -148,6 +176,7 @@ function drawing(chart, name) {
   });
   for (const path of chart.querySelectorAll(".plot path:not(.pointer)")) {
     const style = getComputedStyle(path);
+    if (style.display === "none") continue;
     const copy = add(area, "path", { d: path.getAttribute("d"), "vector-effect": "non-scaling-stroke" });
     for (const key of ["fill", "stroke", "stroke-width", "stroke-dasharray", "stroke-linecap", "opacity"]) {
       copy.setAttribute(key, style.getPropertyValue(key));
@@ -162,7 +191,7 @@ function drawing(chart, name) {
     add(picture, "text", { x, y: top + height + 18, "text-anchor": "middle" }, each.textContent);
   }
   add(picture, "text", { x: left + width / 2, y: top + height + 34, "text-anchor": "middle" }, "round");
-  lines.forEach((item, index) => {
+  lines.filter((item) => !item.hidden).forEach((item, index) => {
     const y = top + height + 56 + line * index;
     const style = getComputedStyle(item.querySelector("path"));
     const key = add(picture, "path", { d: `M${left} ${y - 4}h32`, "stroke-width": 2.5 });

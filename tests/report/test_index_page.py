@@ -1,0 +1,109 @@
+"""The page about all runs, comparisons and sweeps below a directory."""
+
+import json
+import os
+import re
+
+import pytest
+
+from tests.report.directories import make_comparison, make_run
+from tests.report.test_sweep_page import make_sweep
+from tff_pcdd.errors import SettingError
+from tff_pcdd.report import index_page, write_index
+
+
+@pytest.fixture(scope="module")
+def root(tmp_path_factory):
+    root = tmp_path_factory.mktemp("results")
+    make_run(root / "north" / "first", algorithm="fedgela")
+    make_run(root / "second <i>")
+    make_comparison(root / "compared")
+    (root / "swept").mkdir()
+    make_sweep(root / "swept")
+    folders = ("north/first", "second <i>", "compared", "swept")
+    for number, folder in enumerate(folders):
+        newest = {"compared": "comparison.csv", "swept": "sweep.csv"}.get(folder, "summary.json")
+        os.utime(root / folder / newest, (number, number))
+    return root
+
+
+def test_all_kinds_are_listed_newest_first(root):
+    entries = index_page.content(root)["entries"]
+    assert [(entry.folder, entry.kind) for entry in entries] == [
+        ("swept", "sweep"),
+        ("compared", "comparison"),
+        ("second <i>", "run"),
+        ("north/first", "run"),
+    ]
+    summary = json.loads((root / "north/first/summary.json").read_text())
+    assert (entries[3].ga, entries[3].pa) == (summary["ga_final"], summary["pa_final"])
+    assert entries[3].what == "fedgela"
+
+
+def test_runs_of_a_comparison_are_on_its_own_page(root):
+    assert (root / "compared/fedavg/seed_0/config.json").is_file()
+    assert not any("seed_0" in entry.folder for entry in index_page.content(root)["entries"])
+
+
+def test_settings_that_differ_are_named(tmp_path):
+    make_run(tmp_path / "a", client_learning_rate=0.25)
+    make_run(tmp_path / "b", seed=3)
+    entries = {entry.folder: entry for entry in index_page.content(tmp_path)["entries"]}
+    assert "client_learning_rate=0.25" in entries["a"].differing
+    assert "seed=3" in entries["b"].differing
+    assert "batch_size" not in entries["a"].differing + entries["b"].differing
+
+
+def test_the_curves_belong_to_their_lines(root):
+    values = index_page.content(root)
+    owners = [values["entries"][number].folder for number in values["owners"]]
+    drawn = [line.name for line in values["chart"].lines]
+    assert len(owners) == len(drawn)
+    assert all(folder in name for folder, name in zip(owners, drawn, strict=True))
+
+
+def test_what_cannot_be_read_is_named_and_the_others_are_shown(tmp_path):
+    make_run(tmp_path / "good")
+    for name, content in (("text", "no json"), ("number", "5"), ("deep", "[" * 100_000)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "config.json").write_text(content)
+    (tmp_path / "table").mkdir()
+    (tmp_path / "table" / "comparison.csv").write_text("a,b\n1\n")
+    written = write_index(tmp_path)
+    assert len(written.left_out) == 4
+    assert all(str(tmp_path) in line for line in written.left_out)
+    assert "good" in written.path.read_text()
+
+
+def test_links_are_not_followed(tmp_path, root):
+    make_run(tmp_path / "own")
+    (tmp_path / "linked").symlink_to(root)
+    assert [entry.folder for entry in index_page.content(tmp_path)["entries"]] == ["own"]
+
+
+def test_the_table_for_the_terminal_is_narrow(root):
+    lines = write_index(root).table.splitlines()
+    assert max(map(len, lines)) <= 80
+    assert re.search(r"compared +\| .*1970-01-01", "\n".join(lines))
+
+
+@pytest.mark.parametrize("kind", ["missing", "empty", "file"])
+def test_a_directory_without_results_is_refused(tmp_path, kind):
+    path = tmp_path / kind
+    if kind == "empty":
+        path.mkdir()
+    elif kind == "file":
+        path.write_text("")
+    with pytest.raises(SettingError, match="runs_dir="):
+        write_index(path)
+
+
+def test_another_page_is_not_replaced(tmp_path):
+    make_run(tmp_path / "own")
+    (tmp_path / "index.html").write_text("<p>my own page</p>")
+    with pytest.raises(SettingError, match="is no page of tff_pcdd"):
+        write_index(tmp_path)
+    assert (tmp_path / "index.html").read_text() == "<p>my own page</p>"
+    path = write_index(tmp_path, tmp_path / "other.html").path
+    first = path.read_bytes()
+    assert write_index(tmp_path, path).path.read_bytes() == first

@@ -1,0 +1,256 @@
+"""What the page about all runs, comparisons and sweeps below a directory shows."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime
+import os
+import urllib.parse
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from tff_pcdd import tables, text
+from tff_pcdd.errors import SettingError
+from tff_pcdd.report import charts, settings_table, sweep_page
+from tff_pcdd.results import answers, comparison
+from tff_pcdd.results.reading import Directory, numbers
+from tff_pcdd.text import name_of
+from tff_pcdd.training import colors
+from tff_pcdd.training.file_names import (
+    COMPARISON_TABLE,
+    CONFIG,
+    METRICS,
+    REPORT,
+    SUMMARY,
+    SWEEP_TABLE,
+)
+
+# The most that a page shows, and the folders in which it looks for them.
+_MOST, _MOST_FOLDERS = 1000, 100_000
+# The most curves, settings of a line, and methods of a comparison that are drawn.
+_CURVES, _SETTINGS, _METHODS = 200, 6, 8
+
+
+@dataclasses.dataclass
+class Entry:
+    """A run, a comparison or a sweep.
+
+    Attributes:
+        folder: its path below the directory.
+        kind: "run", "comparison" or "sweep".
+        link: the address of its report, relative to the page; None if there is none.
+        what: the method, or the methods.
+        data: the data set and its partition.
+        state: "finished", "unfinished" or "diverged".
+        ga, pa: accuracies in percent, of the best method of a comparison; None if unknown.
+        seconds: time of training; None if unknown.
+        finished: when its newest results were written, as seconds since 1970.
+        settings: of a run; those that differ between runs are shown.
+        curves: names and pairs of round and GA.
+        differing: the settings that differ between the runs of the page, as one line.
+    """
+
+    folder: str
+    kind: str
+    link: str | None
+    what: str
+    data: str
+    state: str = "finished"
+    ga: float | None = None
+    pa: float | None = None
+    seconds: float | None = None
+    finished: float = 0.0
+    settings: Mapping[str, settings_table.Row] = dataclasses.field(default_factory=dict)
+    curves: Sequence[tuple[str, charts.Points]] = ()
+    differing: str = ""
+
+    @property
+    def date(self) -> str:
+        """When it was finished, in the time of this machine."""
+        return datetime.datetime.fromtimestamp(self.finished).strftime("%Y-%m-%d %H:%M")
+
+
+def content(root: Path) -> dict[str, Any]:
+    """The values of the template index.html.
+
+    Args:
+        root: the directory. Runs of a comparison or a sweep belong to it and are not listed.
+
+    Raises:
+        SettingError: there is nothing in it.
+    """
+    found, problems = [], []
+    for kind, folder in _folders(root):
+        directory = Directory(folder, compared=False)
+        try:
+            found.append(_READ[kind](root, directory))
+        # Whatever was written there by whom: the other ones are still shown.
+        except (OSError, ArithmeticError, LookupError, ValueError) as error:
+            problems.append(" ".join(str(error).split()))
+        if len(found) == _MOST:
+            break
+    if not found and not problems:
+        raise SettingError("runs_dir", root, "holds no run, comparison or sweep")
+    found.sort(key=lambda entry: -entry.finished)
+    _compare(found)
+    counts = {kind: sum(entry.kind == kind for entry in found) for kind in _READ}
+    parts = [text.plural(number, kind) for kind, number in counts.items() if number]
+    lines: list[charts.Line] = []
+    owners: list[int] = []
+    for row, entry in enumerate(found):
+        for name, points in entry.curves:
+            style = colors.numbered(len(lines))
+            lines.append(charts.Line(name, points, style=style))
+            owners.append(row)
+    chart = charts.chart("GA (%)", lines[:_CURVES], percent=True)
+    return {
+        "title": f"All runs in {root.resolve().name}",
+        "sentence": f"{text.listed(parts) or 'Nothing'} below this directory, the newest first.",
+        "entries": found,
+        "chart": chart,
+        "owners": _owners(chart, lines, owners),
+        "problems": problems,
+    }
+
+
+def _owners(
+    chart: charts.Chart | None, lines: Sequence[charts.Line], owners: Sequence[int]
+) -> list[int]:
+    """For each curve that is drawn the number of its entry."""
+    drawn = [owner for line, owner in zip(lines, owners, strict=True) if line.points]
+    return drawn[: len(chart.lines)] if chart else []
+
+
+def printed(entries: Sequence[Entry], most: int = 20) -> str:
+    """The newest entries as a table for the terminal."""
+    lines = [["directory", "what", "GA", "PA", "date"]]
+    for entry in entries[:most]:
+        cells = (tables.percent(value) for value in (entry.ga, entry.pa))
+        state = "" if entry.state == "finished" else f" ({entry.state})"
+        folder, what = tables.escape(entry.folder), tables.escape(entry.what)
+        lines.append([folder + state, _cut(what), *cells, entry.date])
+    table = tables.narrow(lines, dropped=(4, 1))
+    more = len(entries) - most
+    return f"{table}\n… and {more} older ones" if more > 0 else table
+
+
+def _cut(what: str, most: int = 20) -> str:
+    return what if len(what) <= most else f"{what[: most - 1]}…"
+
+
+def _folders(root: Path) -> Iterator[tuple[str, Path]]:
+    """The folders of results, without those within them; links are not followed."""
+    marks = {SWEEP_TABLE: "sweep", COMPARISON_TABLE: "comparison", CONFIG: "run"}
+    for visited, (folder, below, names) in enumerate(os.walk(root)):
+        below.sort()
+        kind = next((kind for name, kind in marks.items() if name in names), None)
+        if kind:
+            below.clear()
+            yield kind, Path(folder)
+        if visited == _MOST_FOLDERS:
+            return
+
+
+def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entry:
+    """An entry with what all kinds have; `newest` is the file that is written last."""
+    folder = directory.path.relative_to(root).as_posix()
+    link = f"./{urllib.parse.quote(folder)}/{REPORT}"
+    has_report = (directory.path / REPORT).is_file()
+    return Entry(
+        folder=folder,
+        link=link if has_report else None,
+        finished=directory.locate(newest).stat().st_mtime,
+        **values,
+    )
+
+
+def _data(settings: Mapping[str, Any], several: bool = False) -> str:
+    """The data set of a run, and its partition unless there are several."""
+    config = settings_table.configuration(settings)
+    if config is None:
+        return name_of(settings.get("dataset", "?"))
+    return config.data.describe_dataset() if several else config.data.describe()
+
+
+def _of_run(root: Path, directory: Directory) -> Entry:
+    settings = directory.json(CONFIG)
+    summary = numbers(directory.attempt(SUMMARY, directory.json, SUMMARY) or {})
+    history = directory.attempt(METRICS, directory.history) or ()
+    points = [(row["round"], row["ga"]) for row in history if row.get("ga") is not None]
+    times = [row["seconds"] for row in history if row.get("seconds") is not None]
+    state = "diverged" if summary.get("diverged") else "finished" if summary else "unfinished"
+    latest = next(name for name in (SUMMARY, METRICS, CONFIG) if (directory.path / name).is_file())
+    entry = _entry(
+        root,
+        directory,
+        latest,
+        kind="run",
+        what=name_of(settings.get("algorithm", "?")),
+        data=_data(settings),
+        state=state,
+        ga=summary.get("ga_final"),
+        pa=summary.get("pa_final"),
+        seconds=sum(times) if times else None,
+        settings={row.name: row for row in settings_table.rows(settings)},
+    )
+    entry.curves = [(entry.folder, points)]
+    return entry
+
+
+def _of_comparison(root: Path, directory: Directory) -> Entry:
+    results = comparison.read(directory)
+    order = [name for name in answers.ordered(results) if results.of(method=name).usable]
+    known = comparison.settings(directory, [r for r in results if r.folder is not None][:1])
+    several = len(results.partitions) > 1
+    best = results.of(method=order[0]) if order and not several else None
+    times = [value for result in results for value in _seconds(result.history)]
+    entry = _entry(
+        root,
+        directory,
+        COMPARISON_TABLE,
+        kind="comparison",
+        what=text.listed(order) or "no usable run",
+        data=_data(known[0][1], several) if known else "",
+        ga=best.mean("ga_final") if best else None,
+        pa=best.mean("pa_final") if best else None,
+        seconds=sum(times) if times else None,
+    )
+    if best:
+        curves = ((name, results.of(method=name).mean_curve("ga")) for name in order[:_METHODS])
+        entry.curves = [(f"{name} in {entry.folder}", [*curve.items()]) for name, curve in curves]
+    return entry
+
+
+def _seconds(history: Any) -> list[float]:
+    return [row["seconds"] for row in history or () if row.get("seconds") is not None]
+
+
+def _of_sweep(root: Path, directory: Directory) -> Entry:
+    title, _, data = sweep_page.content(directory)["title"].partition(" on ")
+    return _entry(root, directory, SWEEP_TABLE, kind="sweep", what=title, data=data)
+
+
+_READ = {"run": _of_run, "comparison": _of_comparison, "sweep": _of_sweep}
+
+
+def _compare(entries: Sequence[Entry]) -> None:
+    """Fills in the chosen settings that differ between runs."""
+    runs = [entry for entry in entries if entry.kind == "run"]
+    # Methods and data sets have columns of their own.
+    names = dict.fromkeys(
+        name
+        for entry in runs
+        for name, row in entry.settings.items()
+        if row.chosen and name not in ("algorithm", "dataset")
+    )
+    values = {
+        name: [entry.settings[name].value if name in entry.settings else None for entry in runs]
+        for name in names
+    }
+    varied = [name for name in names if len(set(values[name])) > 1]
+    for entry in runs:
+        known = entry.settings
+        pairs = [f"{name}={known[name].value}" for name in varied if name in known]
+        more = len(pairs) - _SETTINGS
+        entry.differing = ", ".join(pairs[:_SETTINGS]) + (f" and {more} more" if more > 0 else "")
