@@ -29,8 +29,7 @@ CURVES = (
 DASHES = ((), (7, 4), (2, 4), (10, 3, 2, 3), (5, 2), (10, 3, 2, 3, 2, 3))
 
 # These have solid curves, because they are drawn most often.
-_FIRST = ("fedgela", "fedmr", "fedloge", "local", "ccvr", "fedrod", "fedge", "fedper")
-_MEASURES = ("ga", "pa", "pa_before", "pa_before_masked", "va")
+_FIRST = ("fedgela", "fedge", "fedloge", "fedmr", "ccvr", "fedrod", "local", "fedper")
 
 
 class Style(NamedTuple):
@@ -49,6 +48,16 @@ class Style(NamedTuple):
         # Matplotlib multiplies these lengths by the width of the line.
         scaled = tuple(length / 2 for length in self.dashes)
         return {"color": self.color, "linestyle": (0, scaled) if scaled else "-"}
+
+
+_MEASURES = {
+    "ga": Style(BLACK),
+    "pa": Style(CURVES[0]),
+    "pa_before": Style(CURVES[1]),
+    # Often equal to the one before.
+    "pa_before_masked": Style(CURVES[2], DASHES[1]),
+    "va": Style(CURVES[3]),
+}
 
 
 def numbered(number: int) -> Style:
@@ -80,5 +89,4 @@ def of_method(name: str) -> Style:
 
 def of_measure(name: str) -> Style:
     """The style of one of the accuracies over the rounds; GA is black."""
-    number = _MEASURES.index(name)
-    return numbered(number - 1) if number else Style(BLACK)
+    return _MEASURES[name]

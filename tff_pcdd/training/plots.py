@@ -71,7 +71,7 @@ def accuracy_curves(history: History, title: str, *, has_global_model: bool = Tr
     percent_axis(axes)
     axes.set_title(title)
     # Below the axes, because a legend inside them could hide a curve.
-    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14), ncol=2)
+    axes.legend(fontsize=8, loc="upper center", bbox_to_anchor=(0.5, -0.14))
     return figure, axes
 
 
