@@ -5,6 +5,7 @@ import itertools
 import numpy as np
 import pytest
 
+from tff_pcdd import methods as registered
 from tff_pcdd.studies import comparison_plots
 from tff_pcdd.training import History
 
@@ -22,7 +23,7 @@ FINAL = {"pa": 90, "pa_before": 50, "pa_before_masked": 70}
 
 def results(methods, partitions=1, seeds=(0, 2)):
     """Method number i has a GA of i + 1 on average, on every partition."""
-    names = ["fedavg", *(f"method{index}" for index in range(1, methods))]
+    names = ["fedavg", *(name for name in registered.names() if name != "fedavg")][:methods]
     return {
         f"partition {number}": {
             name: [history(4, ga=index + seed, **FINAL) for seed in seeds]
@@ -51,6 +52,14 @@ def check_layout(figure, panels):
         assert not any(a.overlaps(b) for a, b in itertools.pairwise(names))
 
 
+def styles(axes):
+    """The color and the dashes of each curve."""
+    return {
+        line.get_label(): (line.get_color(), repr(line._unscaled_dash_pattern))
+        for line in axes.lines
+    }
+
+
 SIZES = [(1, 1), (3, 1), (23, 1), (7, 2), (23, 3), (5, 4)]
 
 
@@ -59,11 +68,9 @@ def test_curves(methods, partitions):
     figure, panels = comparison_plots.curves(results(methods, partitions), "digits, simple_cnn")
     assert len(panels) == partitions
     for axes in panels:
-        styles = {line.get_label(): (line.get_color(), line.get_linestyle()) for line in axes.lines}
-        assert len(styles) == len(set(styles.values())) == methods
-        assert styles == {
-            line.get_label(): (line.get_color(), line.get_linestyle()) for line in panels[0].lines
-        }
+        drawn = styles(axes)
+        assert len(drawn) == len(set(drawn.values())) == methods
+        assert drawn == styles(panels[0])
         for index, line in enumerate(axes.lines):
             np.testing.assert_allclose(line.get_ydata(), index + 1)
     check_layout(figure, panels)

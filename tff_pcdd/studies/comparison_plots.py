@@ -112,7 +112,11 @@ def bars(results: Results, title: str, diverged: Results | None = None):
         positions = np.arange(len(methods))
         for column, shift in shown.items():
             mean, spread = _finals(methods, column)
-            whiskers: dict[str, Any] = {"capsize": 2, "ecolor": "#808080", "error_kw": {"elinewidth": 1.2}}
+            whiskers: dict[str, Any] = {
+                "capsize": 2,
+                "ecolor": "#808080",
+                "error_kw": {"elinewidth": 1.2},
+            }
             if np.any(np.array(spread) > 0):
                 whiskers["xerr"] = spread
             label, color = measures.of(column).heading, colors.of_measure(column).color
