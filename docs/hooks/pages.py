@@ -6,10 +6,12 @@ tutorial, and a link to another file of the clone becomes one to a copy of it in
 
 from __future__ import annotations
 
+import ast
 import functools
 import pathlib
 import posixpath
 import re
+import urllib.parse
 
 import griffe
 import griffe_settings
@@ -28,6 +30,14 @@ _PAGES = {
     "changelog.md": "CHANGELOG.md",
     "contributing.md": "CONTRIBUTING.md",
     "security.md": "SECURITY.md",
+}
+
+_ROW = re.compile(r"^\|.*$", re.MULTILINE)
+
+# How much a page counts in the search, by the beginning of its path.
+_BOOSTS = {
+    **dict.fromkeys(("how-to/", "get_started.md", "index.md", "settings.md", "methods.md"), 3),
+    **dict.fromkeys(("api/", "changelog.md", "licences.md", "comparison/", "files/"), 0.3),
 }
 
 # The target of a Markdown link without its fragment: no address, not within the page.
@@ -79,8 +89,16 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
 def on_page_markdown(markdown: str, page: Page, config: MkDocsConfig, files: Files) -> str:
     """Rewrites links to files outside of docs/."""
     uri = page.file.src_uri
+    boost = next((boost for start, boost in _BOOSTS.items() if uri.startswith(start)), 1)
+    page.meta.setdefault("search", {"boost": boost})
     if uri.startswith(f"api/{_PACKAGE}"):
         return markdown
+    # A table cell such as 73.8 ± 1.1 stays on one line.
+    markdown = _ROW.sub(lambda row: row[0].replace(" ± ", "\u00a0±\u00a0"), markdown)
+    heading = "## Chosen settings"
+    markdown = markdown.replace(f"{heading}\n", f"{heading} {{: data-search-exclude }}\n")
+    if uri == "methods.md":
+        markdown += _papers()
     notebooks = {_tutorial_page(path): f"colab/{path.name}" for path in _notebooks()}
     origin = {**_PAGES, **notebooks}.get(uri, f"docs/{uri}")
 
@@ -132,7 +150,37 @@ def _tutorial(notebook: pathlib.Path, page: str) -> dict[str, str | bytes]:
     resources = {"unique_key": name, "output_files_dir": f"{name}_files"}
     text, resources = nbconvert.MarkdownExporter().from_notebook_node(content, resources)
     pictures = {f"tutorials/{path}": data for path, data in resources["outputs"].items()}
-    return {page: text, **pictures}
+    return {page: _described(text), **pictures}
+
+
+def _described(text: str) -> str:
+    """A notebook's page whose pictures are named by the heading above them."""
+    heading, lines = "", []
+    for line in text.split("\n"):
+        if line.startswith("#"):
+            heading = line.strip("# ")
+        lines.append(line.replace("![png](", f"![Picture: {heading}]("))
+    return "\n".join(lines)
+
+
+# Methods
+
+
+def _papers() -> str:
+    """A table of the papers of all methods, from the docstrings of their modules."""
+    lines = ["\n## Papers\n", "| method | paper | where |", "|---|---|---|"]
+    for path in sorted((_ROOT / _PACKAGE / "methods").glob("*.py")):
+        text = ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+        cited = " ".join(text.split("\n\n")[1:2]).replace("\n", " ").split("; ")
+        if len(cited) < 3 or not re.search(r"\b20\d\d\b", cited[2]):
+            continue
+        title, authors, where = cited[0], cited[1], cited[2].partition(". ")[0].rstrip(".")
+        query = urllib.parse.quote_plus(title)
+        link = f"https://arxiv.org/search/?query={query}&searchtype=title"
+        first = authors.split(",")[0] + (" et al." if "," in authors else "")
+        name = text.split(":")[0].split("\n")[0].rstrip(".")
+        lines.append(f"| {name} | [{title}]({link}); {first} | {where} |")
+    return "\n".join(lines) + "\n"
 
 
 # API reference

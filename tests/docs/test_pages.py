@@ -12,11 +12,12 @@ import sys
 
 import pytest
 
+from publication import settings_page
 from tests.markdown_tables import table_rows
 from tests.methods.refusing import SENDS
 from tff_pcdd import methods
 from tff_pcdd.registry import Registry
-from tff_pcdd.settings import registries
+from tff_pcdd.settings import describe, registries
 from tff_pcdd.training import ExperimentConfig
 
 _ROOT = pathlib.Path(__file__).resolve().parents[2]
@@ -166,3 +167,11 @@ def test_the_licences_of_all_locked_packages_are_listed():
         locked = re.findall(r"^([\w.-]+)(?:\[[^]]*\])?==[^\s;]+ *\\?$", text, re.M)
         assert locked
         assert {re.sub(r"[-_.]+", "-", name).lower() for name in locked} <= listed
+
+
+def test_the_page_of_settings_has_all_of_them():
+    """`python -m publication.settings_page` writes it again."""
+    assert settings_page.PAGE.read_text(encoding="utf-8") == settings_page.page()
+    names = re.findall(r"^\| `(\w+)` ", settings_page.page(), re.M)
+    assert {setting.name for setting in describe(ExperimentConfig)} <= set(names)
+    assert len(names) == len(set(names))
