@@ -7,6 +7,7 @@ import threading
 import numpy as np
 import pytest
 import tensorflow as tf
+import tensorflow_federated as tff
 from tensorflow.keras.layers import Dense, Flatten
 
 from tests.data.refusals import refuses
@@ -180,7 +181,7 @@ def test_auto_is_replaced_by_what_the_machine_is_fast_in(kind, resolved, request
 
 
 def test_unknown_precisions_are_refused():
-    with refuses("precision", "choose one of float32, bfloat16, auto"):
+    with refuses("precision", "choose one of float32, tf32, bfloat16, auto"):
         ModelConfig(precision="float16")
 
 
@@ -196,6 +197,25 @@ def test_runs_from_before_the_setting_are_the_same_experiments(tmp_path):
     check_directory(tmp_path, config, overwrite=False)
     with refuses("output_dir", r"precision \(there float32, here bfloat16\)"):
         check_directory(tmp_path, other, overwrite=False)
+
+
+def test_gpus_compute_in_tf32_only_if_it_was_chosen():
+    """TensorFlow's flag is one of the process, in which runtimes may take turns."""
+    allowed = tf.config.experimental.tensor_float_32_execution_enabled
+    contexts = {name: ComputeOptions().create_context(name) for name in ("float32", "tf32")}
+    seen = []
+
+    @tff.tensorflow.computation
+    def nothing():
+        return tf.constant(1)
+
+    for name in ("tf32", "float32", "tf32"):
+        with tff.framework.get_context_stack().install(contexts[name]):
+            nothing()
+        seen.append(allowed())
+    assert seen == [True, False, True]
+    for context in contexts.values():
+        context.close()
 
 
 @pytest.mark.usefixtures("slow")

@@ -113,4 +113,7 @@ class ComputeOptions:
         except BaseException:
             context.close()
             raise
+        # TensorFlow's own default is TF32 wherever a GPU has it.
+        if hasattr(context, "tensor_float_32"):
+            context.tensor_float_32 = precision == "tf32"
         return context

@@ -81,7 +81,7 @@ def build(
         normalization: "batch" or "group", for backbones with normalization layers; None for the
             backbone's default.
         weights: initial values of the backbone's variables, see `Backbone.build`.
-        precision: "float32" or "bfloat16", which the backbone computes in.
+        precision: "float32", "tf32" or "bfloat16", which the backbone computes in.
 
     Returns:
         A Keras model from float32 images or int32 ids [batch, *input_shape] to features, float32

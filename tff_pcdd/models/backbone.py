@@ -47,7 +47,7 @@ class Backbone(Component):
             vocabulary_size: number of different ids in text; None for images.
             weights: initial values of the first variables that are made, from `initial_values`;
                 the others, such as those of a projection, keep their own initializers.
-            precision: "float32" or "bfloat16", which the layers compute in. Variables, the
+            precision: "float32", "tf32" or "bfloat16", which the layers compute in. Variables, the
                 projection and the features are float32 in either case.
 
         Returns:

@@ -20,8 +20,8 @@ class ModelConfig:
         projection_dim: width of a linear layer between backbone and head; None for the method's
             default.
         bn: what happens to the clients' batch normalization.
-        precision: "float32" or "bfloat16", which the backbone computes in. "auto" is replaced by
-            one of them, so that a run goes on in the precision in which it was started.
+        precision: "float32", "tf32" or "bfloat16", which the backbone computes in. "auto" is
+            replaced by one of them, so that a run goes on in the precision in which it was started.
         seed: seed of the initial weights; None for the common seed.
         chosen_precision: what `precision` was replaced by if "auto" was given, else None. It is not
             a setting and is not compared.
@@ -49,7 +49,9 @@ class ModelConfig:
     )
     precision: str = option(
         "float32",
-        "What the backbone computes in: float32; bfloat16 (weights, projection, heads, losses and "
+        "What the backbone computes in: float32; tf32 (float32 whose matrix products and "
+        "convolutions NVIDIA GPUs from compute capability 8.0 on compute with fewer bits, for all "
+        "layers; elsewhere the same as float32); bfloat16 (weights, projection, heads, losses and "
         "statistics stay float32); or auto (bfloat16 if this machine computes fast in it, or else "
         "float32; config.json says which).",
         choices=(*PRECISIONS, "auto"),

@@ -19,7 +19,8 @@ with epy.lazy_imports():
 
     from tff_pcdd.models import convolution_gradients
 
-PRECISIONS = ("float32", "bfloat16")
+# tf32 is float32 whose products GPUs compute with 10 bits of the factors' fractions.
+PRECISIONS = ("float32", "tf32", "bfloat16")
 
 # The name of the layer that converts features to float32.
 CAST = "to_float32"
@@ -34,7 +35,7 @@ def scope(precision: str) -> Iterator[None]:
     """Layers that are made inside compute in this precision, with float32 weights.
 
     Args:
-        precision: one of `PRECISIONS`. With "float32", Keras' policy is left as it is.
+        precision: one of `PRECISIONS`. Except with "bfloat16", Keras' policy is left as it is.
     """
     with _lock:
         token = _current.set(precision)

@@ -93,7 +93,13 @@ def create_context(
 
 
 class InProcessContext(tff.framework.SyncContext):
-    """An execution context that can be interrupted and closed."""
+    """An execution context that can be interrupted and closed.
+
+    Attributes:
+        tensor_float_32: whether GPUs may compute float32 products in TF32.
+    """
+
+    tensor_float_32 = False
 
     def __init__(self, workers: "_Workers", default_num_clients: int):
         self._workers = workers
@@ -143,6 +149,8 @@ class InProcessContext(tff.framework.SyncContext):
         cancel: "_graphs.Cancellation",
     ) -> Any:
         """The result, as `_values` describes it."""
+        # Of the whole process, in which another context may have another value.
+        tf.config.experimental.enable_tensor_float_32_execution(self.tensor_float_32)
         run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
         self._running.add(cancel)
         try:

@@ -35,6 +35,7 @@ class Work:
         clients: `Plan.client_argument` of the clients of the share, with `Named` arrays.
         kept_arguments: see `Plan`; the actor drops them, because new values replace them.
         kept_results: see `Plan`; the actor keeps them.
+        tensor_float_32: see `inprocess.InProcessContext`.
     """
 
     computation: bytes
@@ -44,6 +45,7 @@ class Work:
     clients: list
     kept_arguments: Sequence[int]
     kept_results: Sequence[int]
+    tensor_float_32: bool = False
 
 
 class ShareActor:
@@ -122,6 +124,7 @@ class ShareActor:
             clients = transport.map_leaves(self._resolve, work.clients)
         except KeyError:
             return None
+        self._context.tensor_float_32 = work.tensor_float_32
         try:
             sums, results = self._context.evaluate(
                 computation, (from_server, clients), work.end - work.begin

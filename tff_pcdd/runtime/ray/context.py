@@ -91,6 +91,15 @@ class RayContext(tff.framework.SyncContext):
         # Nothing is left behind, even if the context is not closed.
         atexit.register(self.close)
 
+    @property
+    def tensor_float_32(self) -> bool:
+        """Whether GPUs, of the actors as well, may compute float32 products in TF32."""
+        return self._local.tensor_float_32
+
+    @tensor_float_32.setter
+    def tensor_float_32(self, value: bool) -> None:
+        self._local.tensor_float_32 = value
+
     def close(self) -> None:
         """Ends the actors, and Ray if it was started for them. May be called more than once."""
         atexit.unregister(self.close)
@@ -202,7 +211,14 @@ class RayContext(tff.framework.SyncContext):
             self.sent_bytes["clients"] += transport.num_bytes(sent)
             actor.held |= _names_in(part) | {name}
             work = Work(
-                name, begin, end, len(clients[0]), sent, plan.kept_arguments, plan.kept_results
+                name,
+                begin,
+                end,
+                len(clients[0]),
+                sent,
+                plan.kept_arguments,
+                plan.kept_results,
+                self._local.tensor_float_32,
             )
             return actor.handle.compute.remote(work, shared)
 
