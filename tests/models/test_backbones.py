@@ -189,7 +189,10 @@ def test_options_belong_to_the_backbones_that_have_them():
             settings.build(models.ModelConfig, values)
         return error.value.setting, error.value.reason
 
-    with_norm = "efficientnet_b0|resnet18|resnet34|resnet50|resnet8|wide_resnet"
+    with_norm = (
+        "efficientnet_b0|resnet18|resnet18_imagenet|resnet34|resnet50|resnet8|simple_cnn_bn|"
+        "wide_resnet"
+    )
     assert refuse(model="mlp", normalization="group") == (
         "normalization",
         f"applies only with model={with_norm}",

@@ -1,6 +1,7 @@
 """Backbones: sizes, shapes, projections, and the residual block against golden numbers."""
 
 import math
+import re
 
 import numpy as np
 import pytest
@@ -21,7 +22,15 @@ def trainable(model) -> int:
     return sum(math.prod(weight.shape) for weight in model.trainable_weights)
 
 
-@pytest.mark.parametrize(("name", "size"), [("resnet18", 11_168_832), ("resnet34", 21_276_992)])
+@pytest.mark.parametrize(
+    ("name", "size"),
+    [
+        ("resnet18", 11_168_832),
+        # torchvision's resnet18 has 11,689,512 with its head of 512·1000 + 1000.
+        ("resnet18_imagenet", 11_689_512 - 513_000),
+        ("resnet34", 21_276_992),
+    ],
+)
 def test_resnet_sizes(name, size):
     model = build(name, (32, 32, 3))
     assert trainable(model) == size
@@ -94,6 +103,81 @@ def test_simple_cnn_is_the_network_it_says():
     for kernel, bias in (values[4:6], values[6:8]):
         h = np.maximum(h @ kernel + bias, 0)
     np.testing.assert_allclose(model(x).numpy(), h, rtol=1e-4, atol=1e-6)
+
+
+def windows(x, size, stride):
+    """Patches of an image batch: [batch, height, width, channels, size, size]."""
+    found = np.lib.stride_tricks.sliding_window_view(x, (size, size), axis=(1, 2))
+    return found[:, ::stride, ::stride]
+
+
+def filled(model, seed=0):
+    """The layers of a model in the order in which they were made, with other statistics and scales.
+
+    Statistics of normalization layers start at 0 and 1, which would hide what they do.
+    """
+    generator = np.random.default_rng(seed)
+    for layer in model.layers:
+        if isinstance(layer, tf.keras.layers.BatchNormalization):
+            shape = layer.gamma.shape
+            layer.set_weights([generator.uniform(0.5, 1.5, shape) for _ in range(4)])
+    kinds = (tf.keras.layers.Conv2D, tf.keras.layers.Dense, tf.keras.layers.BatchNormalization)
+
+    def number(layer):
+        return int((re.findall(r"_(\d+)$", layer.name) or ["0"])[0])
+
+    return [
+        iter(sorted((each for each in model.layers if isinstance(each, kind)), key=number))
+        for kind in kinds
+    ]
+
+
+def normalized(h, layer):
+    gamma, beta, mean, variance = (w.astype(np.float64) for w in layer.get_weights())
+    return gamma * (h - mean) / np.sqrt(variance + 1e-5) + beta
+
+
+def test_simple_cnn_with_normalization_is_the_network_it_says():
+    model = models.build("simple_cnn_bn", (16, 16, 2))
+    convolutions, dense, norms = filled(model)
+    x = h = np.random.default_rng(1).normal(size=(3, 16, 16, 2))
+    for layer in convolutions:
+        (kernel,) = layer.get_weights()
+        h = np.einsum("nhwcij,ijco->nhwo", windows(h, 5, 1), kernel.astype(np.float64))
+        h = np.maximum(normalized(h, next(norms)), 0)
+        h = windows(h, 2, 2).max(axis=(-2, -1))
+    h = h.reshape(3, -1)
+    for layer in dense:
+        (kernel,) = layer.get_weights()
+        h = np.maximum(normalized(h @ kernel.astype(np.float64), next(norms)), 0)
+    assert h.shape == (3, 84)
+    np.testing.assert_allclose(model(x.astype(np.float32)).numpy(), h, rtol=1e-4, atol=1e-5)
+
+
+def test_resnet18_for_imagenet_is_the_network_it_says():
+    """Against NumPy: what torchvision's `resnet18` computes before its head, on one image."""
+    model = models.build("resnet18_imagenet", (32, 32, 3))
+    convolutions, _, norms = filled(model)
+    x = h = np.random.default_rng(1).normal(size=(1, 32, 32, 3))
+
+    def convolved(h, stride=1):
+        (kernel,) = next(convolutions).get_weights()
+        size = len(kernel)
+        border = size // 2
+        padded = np.pad(h, [(0, 0), (border, border), (border, border), (0, 0)])
+        found = np.tensordot(windows(padded, size, stride), kernel, ((3, 4, 5), (2, 0, 1)))
+        return normalized(found.astype(np.float64), next(norms))
+
+    h = np.maximum(convolved(h, 2), 0)
+    h = windows(np.pad(h, [(0, 0), (1, 1), (1, 1), (0, 0)]), 3, 2).max(axis=(-2, -1))
+    for width in (64, 128, 256, 512):
+        for block in range(2):
+            stride = 2 if width > 64 and block == 0 else 1
+            inner = convolved(np.maximum(convolved(h, stride), 0))
+            h = np.maximum(inner + (convolved(h, stride) if stride == 2 else h), 0)
+    h = h.mean(axis=(1, 2))
+    assert h.shape == (1, 512)
+    np.testing.assert_allclose(model(x.astype(np.float32)).numpy(), h, rtol=1e-3, atol=1e-4)
 
 
 @pytest.mark.parametrize("name", ["simple_cnn", "resnet18"])

@@ -4,9 +4,10 @@ Deep Residual Learning for Image Recognition; K. He, X. Zhang, S. Ren, J. Sun; C
 form that the FedGELA, FedMR and FedLoGe experiments use for 32×32 images: a 3×3 stem with stride 1
 and no pooling, stages of 64, 128, 256, 512 channels, 1×1 projection shortcuts, convolutions without
 bias, global average pooling, d = 512. The stages of ResNet50 end four times as wide, d = 2048; its
-blocks have their stride in the 3×3 convolution. ResNet8 is the smallest of the paper's networks for
-CIFAR and cheap enough for studies on a CPU: one block in each of three stages of 16, 32, 64
-channels, d = 64; its shortcuts are projected, whereas the paper pads with zeros.
+blocks have their stride in the 3×3 convolution. `resnet18_imagenet` has the stem for ImageNet.
+ResNet8 is the smallest of the paper's networks for CIFAR and cheap enough for studies on a CPU: one
+block in each of three stages of 16, 32, 64 channels, d = 64; its shortcuts are projected, whereas
+the paper pads with zeros.
 
 Padding is one pixel on every side. It is explicit with stride 2: "same" padding would pad on the
 right and at the bottom only, which would shift the features relative to the reference networks.
@@ -105,9 +106,13 @@ class ResNet(NormalizationOption, ImageBackbone):
     width: ClassVar[int] = 64
     min_side = 8
 
+    def stem(self, x: tf.Tensor) -> tf.Tensor:
+        """What comes before the first stage."""
+        return _relu(normalize(_conv3(x, self.width), self.normalization))
+
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         inputs = tf.keras.Input(input_shape)
-        h = _relu(normalize(_conv3(inputs, self.width), self.normalization))
+        h = self.stem(inputs)
         for stage, count in enumerate(self.counts):
             for number in range(count):
                 stride = 2 if stage > 0 and number == 0 else 1
@@ -132,6 +137,24 @@ class ResNet18(ResNet):
 
     name = "resnet18"
     counts = (2, 2, 2, 2)
+
+
+@registry.register
+@dataclasses.dataclass(frozen=True)
+class ResNet18ImageNet(ResNet18):
+    """ResNet18 in the form for ImageNet, as in torchvision: 11,176,512 trainable parameters.
+
+    Its stem, a 7×7 convolution and a 3×3 maximum with stride 2 each, leaves a sixteenth of the
+    positions of `resnet18` to the stages.
+    """
+
+    name = "resnet18_imagenet"
+
+    def stem(self, x: tf.Tensor) -> tf.Tensor:
+        h = _conv(self.width, 7, 2)(tf.keras.layers.ZeroPadding2D(3)(x))
+        h = _relu(normalize(h, self.normalization))
+        # What is padded is never larger than what a ReLU returns.
+        return tf.keras.layers.MaxPool2D(3, 2)(tf.keras.layers.ZeroPadding2D(1)(h))
 
 
 @registry.register
