@@ -406,9 +406,8 @@ def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         bounds: the type of the setting (`type`), what it may be (`choices`), and its bounds
             (`above`, `minimum`, `maximum`), each None if there is none.
     """
-    accepted, description = _TYPES.get(bounds["type"], (object, ""))
-    if not isinstance(value, accepted) or isinstance(value, bool) != (bounds["type"] is bool):
-        return f"must be {description}"
+    if reason := objection_to_type(value, bounds["type"]):
+        return reason
     if bounds["choices"] and value not in bounds["choices"]:
         return one_of(value, bounds["choices"])
     if isinstance(value, float) and not math.isfinite(value):
@@ -426,3 +425,11 @@ def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
     if bounds["maximum"] is not None and value > bounds["maximum"]:
         return f"must be at most {bounds['maximum']}"
     return None
+
+
+def objection_to_type(value: Any, kind: type) -> str | None:
+    """As `objection`, for a setting of this type that may have any value."""
+    accepted, description = _TYPES.get(kind, (object, ""))
+    if isinstance(value, accepted) and isinstance(value, bool) == (kind is bool):
+        return None
+    return f"must be {description}"

@@ -55,7 +55,10 @@ _COMPONENTS = {
     "runtime": "runtimes",
 }
 
-_SYNTAX = "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file."
+_SYNTAX = (
+    "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file, and\n"
+    "--config=PATH settings from TOML or JSON, such as the config.json of a run."
+)
 _WIDTH = 96
 # Lines of a text that fits two screens.
 _TWO_SCREENS = 100

@@ -98,8 +98,9 @@ def _run(
             absl_flags.DEFINE_multi_string,
             flagfiles.TRUST,
             None,
-            "A flagfile that you have read and trust; once, so that it may do more than name plain "
-            "settings of methods, data and training. It is known by its contents.",
+            "A flagfile or configuration that you have read and trust; once, so that it may do "
+            "more than name plain settings of methods, data and training. It is known by its "
+            "contents.",
             "Program",
         )
         flags.add(

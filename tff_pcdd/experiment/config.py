@@ -322,6 +322,11 @@ class ExperimentConfig:
         schedule = self.training.schedule
         return f"schedule={schedule.name}" if schedule.needs_rounds else None
 
+    @property
+    def derived(self) -> frozenset[str]:
+        """The names of the flat settings that were derived from others."""
+        return self._derived
+
     def _default_projection(self) -> int:
         """The width of the projection where none is given; 0 for none."""
         if not self.method.projection_dim:
