@@ -260,6 +260,20 @@ class Flags:
         # If a flag can be repeated, absl appends a semicolon and a line that says so to its help.
         return self._values[name].help.splitlines()[0].removesuffix(";")
 
+    def choices(self, name: str) -> list[str]:
+        """The values of a flag that has a fixed set of them; empty for others."""
+        parser = self._values[name].parser
+        if isinstance(parser, absl_flags.BooleanParser):
+            return ["true", "false"]
+        return list(getattr(parser, "enum_values", ()))
+
+    def usage(self, name: str) -> str:
+        """How a flag is given: `--rounds=`, `--overwrite`, or `--noreport` if it is on."""
+        flag = self._values[name]
+        if flag.flag_type() != "bool":
+            return f"--{name}="
+        return f"--no{name}" if flag.default else f"--{name}"
+
     def default(self, name: str) -> str:
         """The default of a flag as text; empty if there is none."""
         flag = self._values[name]

@@ -18,7 +18,17 @@ from tff_pcdd._version import __version__
 from tff_pcdd.cli import calls
 from tff_pcdd.errors import one_of, shown
 
-PROGRAMS = ("train", "compare", "sweep", "evaluate", "export", "report", "partition", "doctor")
+PROGRAMS = (
+    "train",
+    "compare",
+    "sweep",
+    "evaluate",
+    "export",
+    "report",
+    "partition",
+    "doctor",
+    "completion",
+)
 
 
 def run(argv: Sequence[str] | None = None) -> None:
