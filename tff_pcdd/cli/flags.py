@@ -7,8 +7,8 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from tff_pcdd import methods
-from tff_pcdd.cli import flagfiles, other_names
+from tff_pcdd import methods, other_names
+from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import Setting, describe, objection_to_type
 
@@ -36,6 +36,15 @@ class _Truth(absl_flags.BooleanParser):
         except (ValueError, TypeError):
             raise ValueError("must be true or false") from None
 
+
+# Flags that are now those of another program, or have another name.
+_MOVED = {
+    "jit_compile": "write --compile=step",
+    "nojit_compile": "write --compile=off",
+} | dict.fromkeys(
+    ("publish_dir", "add_methods"),
+    "`python -m publication`, in a clone, makes the pages about published sweeps",
+)
 
 # The types of flags as absl calls them; all others are texts.
 _KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
@@ -157,7 +166,7 @@ class Flags:
     def _unknown(self, name: str) -> str:
         """The error about an unknown flag: who has it, and what may be meant."""
         reason = "there is no such flag"
-        if moved := other_names.MOVED.get(name):
+        if moved := _MOVED.get(name):
             return f"{reason}; {moved}"
         # Not at the top, because the programs import this module.
         from tff_pcdd.cli import other_programs

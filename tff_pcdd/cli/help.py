@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tff_pcdd.cli import other_names
+from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
