@@ -109,7 +109,7 @@ def _export(directory: Path) -> Path:
     config = _WORKLOAD.config(rounds=1)
     run_dir, export_dir = directory / "run", directory / "exported"
     run_experiment(config, run_dir, RunOptions(progress=False, tensorboard=False))
-    list(export.export_run(config, run_dir, export_dir, export.ExportOptions(clients="none")))
+    export.export_run(run_dir, export_dir, export.ExportOptions(clients="none"), config=config)
     return export_dir
 
 

@@ -41,7 +41,17 @@ _LAYERS = [
     {"heavy"},
     {"stack"},
     {"text"},
-    {"draws", "errors", "machine", "measures", "modules", "stages", "_version"},
+    {
+        "draws",
+        "errors",
+        "machine",
+        "measures",
+        "modules",
+        "other_names",
+        "stages",
+        "views",
+        "_version",
+    },
 ]
 _RANK = {part: rank for rank, parts in enumerate(_LAYERS) for part in parts}
 

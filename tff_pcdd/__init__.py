@@ -9,6 +9,7 @@ FedGELA, FedMR, FedLoGe and their rivals on TensorFlow Federated:
         for _ in range(10):
             simulation.next_round()
         print(simulation.evaluate()["ga"])
+        model = simulation.keras_model(client="3")
 
 Importing the package is cheap: whatever needs TensorFlow is loaded when it is first used. The
 import lets TFF be imported beside current versions of TensorFlow, and says on standard error if a
@@ -26,11 +27,21 @@ if getattr(sys, "argv", [""])[:1] == ["-m"] and not getattr(sys.flags, "safe_pat
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import stack
+from tff_pcdd import stack, views
 from tff_pcdd._version import __version__
 
 if (_problem := stack.prepare()) is not None:
     print(f"tff_pcdd: {_problem}", file=sys.stderr)
+
+views.provide(
+    {
+        "clients": "tff_pcdd.training.clients_table.of",
+        "keras_model": "tff_pcdd.export.live.keras_model",
+        "predict": "tff_pcdd.export.live.predict",
+        "federation_html": "tff_pcdd.report.notebook.federation",
+        "run_html": "tff_pcdd.report.notebook.run",
+    }
+)
 
 if TYPE_CHECKING:
     from tff_pcdd import (

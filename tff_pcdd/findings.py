@@ -622,8 +622,9 @@ def _allows(config: ExperimentConfig | None, name: str, value: float) -> bool:
     """Whether a setting can have a value."""
     if config is None:
         return True
+    setting: dict[str, Any] = {name: value}
     try:
-        config.with_settings(**{name: value})
+        config.with_settings(**setting)
     except SettingError:
         return False
     return True

@@ -21,6 +21,7 @@ import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
+from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError, one_of
 
 if TYPE_CHECKING:
@@ -192,9 +193,19 @@ def flat_name(cls: type, field: dataclasses.Field) -> str:
 def check_options(instance: Any) -> None:
     """Checks the options of a dataclass instance against their types and bounds.
 
+    Components that are given by their names are created, with their default settings.
+
     Raises:
-        SettingError: the first option whose value is of the wrong type or out of bounds.
+        SettingError: the first option whose value is of the wrong type or out of bounds, or a name
+            that no component has.
     """
+    for field in dataclasses.fields(instance):
+        kind, value = field.metadata.get("kind"), getattr(instance, field.name)
+        if kind == "choice" and not hasattr(value, "name"):
+            object.__setattr__(instance, field.name, field.metadata["registry"].create(value))
+        elif kind == "selection" and any(isinstance(each, str) for each in value):
+            created = _create_selection(field.metadata["registry"], value)
+            object.__setattr__(instance, field.name, created)
     for field in option_fields(type(instance)):
         value = getattr(instance, field.name)
         reason = None if value is None else objection(value, field.metadata)
@@ -319,7 +330,9 @@ def build(cls: type[T], values: Mapping[str, Any]) -> T:
     remaining = {name: value for name, value in values.items() if value is not None}
     instance = _take(cls, remaining)
     for name, value in remaining.items():
-        raise SettingError(name, value, "there is no such setting")
+        known = [setting.name for setting in describe(cls)]
+        meant = other_names.question(other_names.similar(name, known))
+        raise SettingError(name, value, f"there is no such setting{meant}")
     return instance
 
 
@@ -350,10 +363,17 @@ def _take_selection(registry: Registry, values: dict[str, Any]) -> tuple[Any, ..
     if not isinstance(given, str):
         reason = "must be a string of names, separated by commas"
         raise SettingError(registry.setting, given, reason)
-    names = [name.strip() for name in given.split(",") if name.strip()]
-    if len(set(names)) < len(names):
+    return _create_selection(registry, given)
+
+
+def _create_selection(registry: Registry, given: str | Sequence[Any]) -> tuple[Any, ...]:
+    """The components that a string of names, or a sequence with names, stands for."""
+    several = given.split(",") if isinstance(given, str) else given
+    names = [each.strip() if isinstance(each, str) else each for each in several]
+    made = [registry.create(each) if isinstance(each, str) else each for each in names if each]
+    if len({each.name for each in made}) < len(made):
         raise SettingError(registry.setting, given, "name each once")
-    return tuple(map(registry.create, names))
+    return tuple(made)
 
 
 def _take_component(registry: Registry, default: str, values: dict[str, Any]) -> Any:
@@ -369,21 +389,31 @@ def _take_component(registry: Registry, default: str, values: dict[str, Any]) ->
     return component
 
 
-def flatten(instance: Any) -> dict[str, Any]:
-    """The flat settings of a dataclass instance: those that apply, by name."""
+def flatten(instance: Any, *, changed: bool = False) -> dict[str, Any]:
+    """The flat settings of a dataclass instance: those that apply, by name.
+
+    Args:
+        instance: its fields are made by the functions of this module.
+        changed: leave out those that have their defaults.
+    """
     values: dict[str, Any] = {}
     for field in dataclasses.fields(instance):
         data, value = field.metadata, getattr(instance, field.name)
         kind = data.get("kind")
-        if kind == "option":
-            values[flat_name(type(instance), field)] = value
-        elif kind == "part":
-            values |= flatten(value)
+        default = data.get("default") if changed else dataclasses.MISSING
+        if kind == "part":
+            values |= flatten(value, changed=changed)
+        elif kind == "option":
+            if value != default:
+                values[flat_name(type(instance), field)] = value
         elif kind == "choice":
-            values[data["registry"].setting] = value.name
-            values |= flatten(value)
+            if value.name != default:
+                values[data["registry"].setting] = value.name
+            values |= flatten(value, changed=changed)
         elif kind == "selection":
-            values[data["registry"].setting] = ",".join(each.name for each in value) or None
+            names = ",".join(each.name for each in value) or None
+            if names != default:
+                values[data["registry"].setting] = names
     return values
 
 
@@ -406,9 +436,8 @@ def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
         bounds: the type of the setting (`type`), what it may be (`choices`), and its bounds
             (`above`, `minimum`, `maximum`), each None if there is none.
     """
-    accepted, description = _TYPES.get(bounds["type"], (object, ""))
-    if not isinstance(value, accepted) or isinstance(value, bool) != (bounds["type"] is bool):
-        return f"must be {description}"
+    if reason := objection_to_type(value, bounds["type"]):
+        return reason
     if bounds["choices"] and value not in bounds["choices"]:
         return one_of(value, bounds["choices"])
     if isinstance(value, float) and not math.isfinite(value):
@@ -426,3 +455,11 @@ def objection(value: Any, bounds: Mapping[str, Any]) -> str | None:
     if bounds["maximum"] is not None and value > bounds["maximum"]:
         return f"must be at most {bounds['maximum']}"
     return None
+
+
+def objection_to_type(value: Any, kind: type) -> str | None:
+    """As `objection`, for a setting of this type that may have any value."""
+    accepted, description = _TYPES.get(kind, (object, ""))
+    if isinstance(value, accepted) and isinstance(value, bool) == (kind is bool):
+        return None
+    return f"must be {description}"

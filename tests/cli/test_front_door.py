@@ -3,11 +3,13 @@
 import platform
 import re
 import socket
+import subprocess
+import sys
 
 import pytest
 
-from tff_pcdd import __version__, machine, stack
-from tff_pcdd.cli import doctor, front_door
+from tff_pcdd import __version__, machine, methods, stack
+from tff_pcdd.cli import completion, doctor, front_door
 from tff_pcdd.runtime import launcher
 
 
@@ -132,3 +134,78 @@ def test_it_has_help_and_no_flags(capsys):
     assert "tff-pcdd doctor" in out
     expected = (2, "", "doctor: error: --fast: there are no flags but --help\n")
     assert diagnosed(capsys, "--fast") == expected
+
+
+# What a shell has cut a line into, and what it is completed to.
+COMPLETED = [
+    ("tff-pcdd tr", "train "),
+    ("tff-pcdd com", "compare completion "),
+    ("tff-pcdd train --local_ep", "--local_epochs="),
+    ("tff-pcdd train --overw", "--overwrite "),
+    ("tff-pcdd train --norepo", "--noreport "),
+    ("tff-pcdd train --algorithms", ""),
+    ("tff-pcdd compare --algorithm", "--algorithms="),
+    ("tff-pcdd evaluate --run_d", "--run_dir="),
+    ("tff-pcdd evaluate --rounds", ""),
+    ("tff-pcdd train --dataset = dig", "digits "),
+    ("tff-pcdd train --algorithm = fedgel", "fedgela "),
+    ("tff-pcdd train --algorithm=fedgel", "--algorithm=fedgela "),
+    ("tff-pcdd compare --algorithms = fedavg,fedgel", "fedavg,fedgela "),
+    ("tff-pcdd train --join_names =", "true false "),
+    ("tff-pcdd train --cohort_sampling = rou", "round_robin "),
+    ("tff-pcdd train --rounds =", ""),
+    ("tff-pcdd train --flagfile = mi", "mine.flags"),
+    ("tff-pcdd train --output_dir = ru", "runs"),
+    ("tff-pcdd doctor -", ""),
+]
+
+
+def test_bash_completes_programs_flags_and_values(tmp_path):
+    (tmp_path / "script.bash").write_text(completion.script("bash"))
+    (tmp_path / "mine.flags").touch()
+    (tmp_path / "runs").mkdir()
+    lines = ["source ./script.bash", "complete -p tff-pcdd"]
+    for line, _ in COMPLETED:
+        words = line.split(" ")
+        lines += [
+            f"COMP_WORDS=({' '.join(map(repr, words))}) COMP_CWORD={len(words) - 1} COMPREPLY=()",
+            '_tff_pcdd; printf "%s" "${COMPREPLY[@]}"; echo',
+        ]
+    ran = subprocess.run(
+        ["bash", "--norc", "-u"],
+        input="\n".join(lines),
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert ran.stderr == ""
+    first, *found = ran.stdout.splitlines()
+    assert first == "complete -o nospace -F _tff_pcdd tff-pcdd"
+    assert found == [completed for _, completed in COMPLETED]
+
+
+def test_zsh_has_the_same_words():
+    """Its own commands take them; zsh is not on every machine that runs the tests."""
+    bash, zsh = (completion.script(shell) for shell in ("bash", "zsh"))
+    words = re.compile(r"_tff_pcdd_programs.*?(?=\n_tff_pcdd\(\) )", re.DOTALL)
+    assert words.search(bash)[0] == words.search(zsh)[0]
+    assert zsh.startswith("#compdef tff-pcdd\n")
+    assert re.search(rf"^    algorithm\) echo {' '.join(methods.names())} ;;$", zsh, re.M)
+
+
+def test_completion_needs_no_tensorflow_and_names_its_shells(capsys):
+    code = (
+        "import sys; from tff_pcdd.cli import front_door\n"
+        "front_door.run(['tff-pcdd', 'completion', 'zsh']); assert 'tensorflow' not in sys.modules"
+    )
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert "_tff_pcdd_values()" in ran.stdout
+    for arguments in ((), ("fish",), ("bash", "zsh")):
+        with pytest.raises(SystemExit):
+            completion.run(["completion", *arguments])
+        out, err = capsys.readouterr()
+        assert out == ""
+        assert err == f"completion: error: {' '.join(arguments)}: choose one of bash, zsh\n"
+    completion.run(["completion", "--help"])
+    assert "tff-pcdd completion bash >" in capsys.readouterr().out

@@ -1,13 +1,15 @@
-"""Flagfiles: those that name others, and which of them are trusted."""
+"""Flagfiles and configurations: those that name others, and which of them are trusted."""
 
+import json
 import os
 import pathlib
 
 import pytest
 
-from tff_pcdd.cli import flagfiles, partition
+from tff_pcdd.cli import compare, experiments, flagfiles, partition, sweep, train
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
+from tff_pcdd.training import ExperimentConfig, signature
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 
@@ -150,3 +152,192 @@ def test_without_a_place_for_the_secret_nothing_can_be_signed(folder, monkeypatc
     (folder / "mine.flags").write_text("--overwrite\n")
     with pytest.raises(SettingError, match="cannot be signed: there is no place for a secret"):
         flagfiles.expand(["--trust_flagfile=presets/mine.flags"])
+
+
+# Configurations, in the place of flagfiles.
+
+
+def write(folder, name, text):
+    (folder / name).write_text(text)
+    return f"--config=presets/{name}"
+
+
+def parsed(program, *arguments):
+    flags = Flags(["program", *arguments])
+    program.define(flags)
+    flags.parse()
+    return flags
+
+
+TOML = """\
+algorithm = "fedgela"
+metrics = ["balanced", "worst_class"]
+[data]
+partition = "dirichlet"
+join_names = false
+[training.clients]
+client_learning_rate = 0.05
+rounds = 7
+"""
+
+
+def test_a_configuration_in_toml_names_settings_and_tables_group_them(folder):
+    argument = write(folder, "run.toml", TOML)
+    flags = parsed(train, argument, "--rounds=8")
+    assert (flags["rounds"], flags["client_learning_rate"]) == (8, 0.05)
+    assert flags["metrics"] == "balanced,worst_class"
+    assert flags["join_names"] is False
+    assert flags.is_typed("rounds")
+    assert not flags.is_typed("partition")
+    # The later one wins, as with flagfiles.
+    assert parsed(train, "--rounds=8", argument)["rounds"] == 7
+    (folder / "more.flags").write_text("--config=run.toml\n--rounds=9\n")
+    assert parsed(train, "--flagfile=presets/more.flags")["rounds"] == 9
+    both = write(folder, "both.toml", 'flagfile = "more.flags"\nseed = 4\n')
+    assert parsed(train, both)["seed"] == 4
+    assert parsed(train, both)["rounds"] == 9
+
+
+def test_the_config_json_of_a_run_gives_its_settings(folder):
+    config = ExperimentConfig.from_settings(algorithm="fedgela", rounds=3, seed=5, model_seed=9)
+    text = json.dumps(config.to_settings())
+    again = experiments.read_config(parsed(train, write(folder, "config.json", text)))
+    assert again == config
+    # A seed that was derived is derived again.
+    other = experiments.read_config(parsed(train, "--config=presets/config.json", "--seed=6"))
+    assert other == config.with_settings(seed=6)
+    assert other.seeds == (6, 9, 6, 6)
+
+
+def test_a_study_takes_the_method_and_the_seed_of_a_run(folder):
+    settings = ExperimentConfig.from_settings(algorithm="fedgela", rounds=3, seed=5).to_settings()
+    argument = write(folder, "config.json", json.dumps(settings))
+    flags = parsed(compare, argument)
+    assert (flags["algorithms"], flags["seeds"], flags["rounds"]) == (["fedgela"], ["5"], 3)
+    flags = parsed(compare, argument, "--algorithms=fedavg,fedetf", "--seeds=0,1")
+    ((_, configs),) = compare.read_configs(flags).items()
+    expected = [
+        ExperimentConfig.from_settings(algorithm=name, rounds=3, seed=seed)
+        for name in ("fedavg", "fedetf")
+        for seed in (0, 1)
+    ]
+    # FedGELA's width of the projection was derived from the method.
+    assert configs == expected
+    flags = parsed(sweep, argument)
+    assert (flags["algorithm"], flags["seeds"], flags["rounds"]) == ("fedgela", ["5"], 3)
+
+
+@pytest.mark.parametrize(
+    ("text", "reason"),
+    [
+        ('rounds = "x"', "rounds=x: must be a whole number"),
+        ("rounds = 1.5", "rounds=1.5: must be a whole number"),
+        ("rounds = true", "rounds=True: must be a whole number"),
+        ("join_names = 1", "join_names=1: must be true or false"),
+        ("dataset = 3", "dataset=3: must be a string"),
+        ('dataset = ["a"]', None),
+        ("rounds = [1]", r"rounds=\[1\]: must be a whole number"),
+        ("metrics = [[1]]", "must be a text, a number, true or false, or a list of them"),
+        ("rounds = 2024-01-01", "must be a text, a number, true or false, or a list of them"),
+        ("rond = 1", "rond=1: there is no such flag; did you mean --rounds\\?"),
+        ("lr = 1", "lr=1: there is no such flag; did you mean --client_learning_rate\\?"),
+        ("[a]\nrounds = 1\n[b]\nrounds = 2", "cannot be read: rounds is there twice"),
+        ('"rounds=2 --seed" = 1', "cannot be read: 'rounds=2 --seed' is not the name of a setting"),
+        ("rounds", "cannot be read: Expected '='"),
+        (f"rounds = {'[' * 5000}", "cannot be read: "),
+        ('output_dir = "/x"', "names output_dir=/x, which is not followed"),
+        ('import = ["evil"]', "names import=evil, which is not followed"),
+        ('data_dir = "/x"', "names data_dir=/x, which is not followed"),
+    ],
+)
+def test_a_configuration_that_cannot_be_used_is_refused_in_one_line(text, reason, folder):
+    argument = write(folder, "run.toml", text)
+    if reason is None:
+        assert parsed(train, argument)["dataset"] == "a"
+        return
+    # Flags of every program are known to it.
+    flags = Flags(["train", argument])
+    train.define(flags)
+    flags.add(str, "import", None, "")
+    with pytest.raises(SettingError, match=reason) as caught:
+        flags.parse()
+    assert caught.value.reason.startswith("--config=presets/run.toml: ")
+    assert "\n" not in caught.value.reason
+
+
+@pytest.mark.parametrize(
+    ("name", "text", "reason"),
+    [
+        ("run.json", '{"rounds": 1, "rounds": 2}', "a name is there twice"),
+        ("run.json", '["rounds"]', "not a JSON object"),
+        ("run.json", '{"rounds": 1', "Expecting ',' delimiter"),
+        ("run.yaml", "rounds: 1", r"its name must end in \.toml or \.json"),
+    ],
+)
+def test_what_is_no_configuration(name, text, reason, folder):
+    with pytest.raises(SettingError, match=f"^config=presets/{name}: cannot be read: {reason}"):
+        flagfiles.expand([write(folder, name, text)])
+
+
+@pytest.mark.parametrize("kind", ["missing", "pipe", "large"])
+def test_files_that_are_not_read(kind, folder):
+    path = folder / "run.toml"
+    if kind == "pipe":
+        os.mkfifo(path)
+    elif kind == "large":
+        with open(path, "wb") as file:
+            file.truncate(200_000_000_000)
+    with pytest.raises(SettingError, match=r"config=presets/run\.toml: cannot be read: "):
+        flagfiles.expand(["--config=presets/run.toml"])
+
+
+def test_a_signed_configuration_may_name_any_flag(folder):
+    argument = write(folder, "run.toml", 'import = ["one", "two"]\noutput_dir = "a"\n')
+    assert flagfiles.expand([argument], only_trusted=True) == []
+    flagfiles.expand(["--trust_flagfile=presets/run.toml"])
+    assert flagfiles.expand([argument], only_trusted=True) == [
+        "--import=one",
+        "--import=two",
+        "--output_dir=a",
+    ]
+
+
+def test_paths_of_a_run_are_followed_if_its_user_trained_it(folder):
+    """As where a run is restored; its modules are not imported."""
+    settings = {"rounds": 2, "data_dir": "/x", "import": {"no_such_module": "0"}}
+    argument = write(folder, "config.json", json.dumps(settings))
+    with pytest.raises(SettingError, match="names data_dir=/x, which is not followed"):
+        flagfiles.expand([argument])
+    signature.sign(folder, {"data_dir": "/x"})
+    assert flagfiles.expand([argument]) == ["--rounds=2", "--data_dir=/x"]
+    assert flagfiles.expand([argument], only_trusted=True) == []
+    write(folder, "config.json", json.dumps({**settings, "data_dir": "/y"}))
+    with pytest.raises(SettingError, match="names data_dir=/y, which is not followed"):
+        flagfiles.expand([argument])
+
+
+@pytest.mark.parametrize(
+    ("line", "now"),
+    [
+        ("--jit_compile", "step"),
+        ("--jit_compile=True", "step"),
+        ("--jit_compile=false", "off"),
+        ("--nojit_compile", "off"),
+    ],
+)
+def test_the_flag_of_an_old_flagfile_is_read_with_a_note(line, now, folder, caplog):
+    (folder / "old.flags").write_text(f"--rounds=2\n{line}\n")
+    assert parsed(train, "--flagfile=presets/old.flags")["compile"] == now
+    note = f"flagfile=presets/old.flags: {line} is read as compile={now}"
+    assert caplog.messages == [note]
+    parsed(train, write(folder, "old.toml", "jit_compile = true"))
+    assert caplog.messages[1:] == [
+        "config=presets/old.toml: --jit_compile=true is read as compile=step"
+    ]
+
+
+def test_a_typing_error_in_a_flagfile_of_others_is_one(folder):
+    (folder / "mine.flags").write_text("--rond=3\n")
+    reason = r"flagfile=presets/mine\.flags: rond=3: there is no such flag; did you mean --rounds\?"
+    with pytest.raises(SettingError, match=reason):
+        parsed(train, "--flagfile=presets/mine.flags")

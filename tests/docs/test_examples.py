@@ -13,7 +13,7 @@ _GUIDES = pathlib.Path(__file__).resolve().parents[2] / "docs" / "how-to"
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("guide", ["own_data", "own_method"])
+@pytest.mark.parametrize("guide", ["own_data", "own_method", "python"])
 def test_guide_runs(guide, tmp_path, monkeypatch, capsys):
     monkeypatch.chdir(tmp_path)
     module = types.ModuleType(guide)

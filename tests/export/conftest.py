@@ -4,7 +4,6 @@ import pytest
 
 from tff_pcdd import export, runtime
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_experiment
-from tff_pcdd.training.run_directory import read_config
 
 # One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
@@ -41,5 +40,5 @@ def exported(runs, options, tmp_path_factory):
     root = tmp_path_factory.mktemp("exported")
     for algorithm, run in runs.items():
         formats = export.ExportOptions(format="saved_model,tflite,keras")
-        list(export.export_run(read_config(run), run, root / algorithm, formats, options))
+        export.export_run(run, root / algorithm, formats, options)
     return {algorithm: root / algorithm for algorithm in METHODS}

@@ -109,8 +109,7 @@ def test_outputs(runs, answers):
 
 def test_personal_models_before_the_local_epochs(runs, options, tmp_path):
     run = runs["fedgela"]
-    models = export.export_run(
-        read_config(run),
+    models = export.iter_export(
         run,
         tmp_path / "out",
         export.ExportOptions(personal_model="before"),
@@ -126,11 +125,7 @@ def test_chosen_clients_a_new_version_and_an_earlier_round(runs, options, tmp_pa
     """A second export adds to the first; an earlier round has the accuracy of that round."""
     run, out = runs["fedmr"], tmp_path / "out"
     config = read_config(run)
-    first = list(
-        export.export_run(
-            config, run, out, export.ExportOptions(clients="3"), options, round_number=1
-        )
-    )
+    first = export.export_run(run, out, export.ExportOptions(clients="3"), options, round_number=1)
     assert [model.folder for model in first] == ["global", "personal/3"]
     rows = (run / "metrics.csv").read_text().splitlines()
     ga = float(rows[1].split(",")[rows[0].split(",").index("ga")])
@@ -140,7 +135,7 @@ def test_chosen_clients_a_new_version_and_an_earlier_round(runs, options, tmp_pa
     assert "whole run" not in card
 
     newer = export.ExportOptions(clients="4, 0", model_version=2)
-    second = list(export.export_run(config, run, out, newer, options))
+    second = export.export_run(run, out, newer, options, config=config)
     assert [model.folder for model in second] == ["global", "personal/0", "personal/4"]
     assert sorted(p.relative_to(out).as_posix() for p in out.glob("**/saved_model.pb")) == [
         "global/1/saved_model.pb",
@@ -201,11 +196,11 @@ def test_a_method_without_global_model(runs, tmp_path, monkeypatch):
     run = runs["fedmr"]
     config = read_config(run)
     monkeypatch.setattr(type(config.method), "has_global_model", False)
-    models = export.export_run(config, run, tmp_path / "out", export.ExportOptions(clients="1"))
+    models = export.export_run(run, tmp_path / "out", export.ExportOptions(clients="1"))
     assert [model.folder for model in models] == ["personal/1"]
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["models.config", "personal"]
     with pytest.raises(SettingError) as caught:
-        export.export_run(config, run, tmp_path / "none", export.ExportOptions(clients="none"))
+        export.export_run(run, tmp_path / "none", export.ExportOptions(clients="none"))
     assert (caught.value.setting, caught.value.value) == ("clients", "none")
     assert "nothing to export: fedmr has no global model" in caught.value.reason
     assert not (tmp_path / "none").exists()
@@ -216,9 +211,7 @@ def test_a_refused_export_releases_the_runtime(runs, tmp_path, monkeypatch):
     monkeypatch.setattr(Simulation, "close", lambda simulation: closed.append(simulation))
     run = runs["fedmr"]
     with pytest.raises(SettingError) as caught:
-        export.export_run(
-            read_config(run), run, tmp_path / "out", export.ExportOptions(clients="7")
-        )
+        export.export_run(run, tmp_path / "out", export.ExportOptions(clients="7"))
     assert caught.value.setting == "clients"
     assert len(closed) == 1
 

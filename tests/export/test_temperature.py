@@ -14,8 +14,7 @@ def exported(run, directory, options, **chosen):
     """The answers to the test samples, and the card, of the global model and of client 1."""
     config = read_config(run)
     choice = ExportOptions(clients="1", **chosen)
-    for _ in export_run(config, run, directory, choice, options):
-        pass
+    export_run(run, directory, choice, options)
     test = config.data.build().test
     found = []
     for folder in (directory / "global" / "1", directory / "personal" / "1" / "1"):
@@ -53,10 +52,8 @@ def test_exports_carry_a_temperature(options, tmp_path):
 
 @pytest.mark.integration
 def test_a_run_without_held_out_samples(runs, options, tmp_path):
-    config = read_config(runs["fedgela"])
     with refuses("temperature", "held no samples out; train with validation_fraction above 0"):
         export_run(
-            config,
             runs["fedgela"],
             tmp_path / "out",
             ExportOptions(temperature="fitted"),

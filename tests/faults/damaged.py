@@ -237,17 +237,14 @@ def _export(run: Path, store: str, expected: _Expected, messages: list[str]) -> 
 def _exported(run: Path, out: Path, store: str, number: int | None = None) -> dict:
     """The accuracy and the weights of the exported global model."""
     with bench.cheap():
-        models = [
-            *export_run(
-                read_config(run),
-                run,
-                out,
-                ExportOptions(clients="none"),
-                bench.options(store),
-                round_number=number,
-                federation=bench.federation(),
-            )
-        ]
+        models = export_run(
+            run,
+            out,
+            ExportOptions(clients="none"),
+            bench.options(store),
+            round_number=number,
+            federation=bench.federation(),
+        )
     (card,) = out.rglob("*.md")
     (index,) = out.rglob("variables.index")
     reader = tf.train.load_checkpoint(str(index.with_suffix("")))

@@ -273,10 +273,13 @@ def _judge(config, directory, options, faulty, summary, fault) -> str:
     clients = "none" if config.method.has_global_model else "all"
     chosen = export.ExportOptions(clients=clients)
     try:
-        list(
-            export.export_run(
-                config, directory / "run", directory / "out", chosen, options, federation=faulty
-            )
+        export.export_run(
+            directory / "run",
+            directory / "out",
+            chosen,
+            options,
+            config=config,
+            federation=faulty,
         )
     except DataError as error:
         assert one_line(error, "diverged") == REFUSED

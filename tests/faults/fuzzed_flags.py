@@ -86,8 +86,8 @@ VALUES = {
 # Flags that take seconds for each value, because a network is built to read the file.
 _SLOW = {"pretrained_weights": ("NUL", "lone surrogate", "root", "long")}
 
-# Flags that absl itself defines.
-_SPECIAL = ("flagfile", "undefok")
+# Flags that are not among those of a program.
+_SPECIAL = ("flagfile", "config", "undefok")
 
 # Where settings are components of something that needs more flags.
 _OWNERS = {
@@ -160,7 +160,7 @@ def nothing_is_computed() -> Iterator[None]:
         "tff_pcdd.studies.sweep": lambda *_, **__: ("table", None, []),
         "tff_pcdd.studies.sweep_methods": lambda *_, **__: ("tables", {}, []),
         "tff_pcdd.training.evaluate_run": lambda *_, **__: results,
-        "tff_pcdd.export.export_run": lambda *_, **__: [],
+        "tff_pcdd.export.iter_export": lambda *_, **__: [],
         "tff_pcdd.report.partition.write": lambda *_: "drawn",
         "benchmarks.suite.run": lambda *_, **__: "measured",
     }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import functools
 import json
 import os
+import re
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -322,15 +323,19 @@ def _check_flagfile(
     (results / folder).mkdir(parents=True)
     if marker is not None:
         (results / marker).write_text("run\n")
-    (results / folder / "best.flags").write_text(line.format(directory=directory) + "\n")
+    text = line.format(directory=directory) + "\n"
+    (results / folder / "best.flags").write_text(text)
+    settings = re.sub(r"(?m)^--?(\w+)[= ]?(.*)$", r'\1 = "\2"', text).replace('""', "true")
+    (results / folder / "best.toml").write_text(settings)
     (directory / "evil.flags").write_text("--import=evil\n")
     usual = [argument.format(directory=directory) for argument in PROGRAMS[program]]
     with pytest.MonkeyPatch.context() as patch, nothing_is_computed():
         patch.setattr(sys, "path", [*sys.path, str(directory)])
-        outcome = run_program(program, *usual, f"--flagfile={results / folder / 'best.flags'}")
-    assert not trace.exists(), "the attacker's module has run"
-    if outcome != REFUSED:
-        raise SilentDifference("the flagfile is followed")
+        for flag, name in (("flagfile", "best.flags"), ("config", "best.toml")):
+            outcome = run_program(program, *usual, f"--{flag}={results / folder / name}")
+            assert not trace.exists(), "the attacker's module has run"
+            if outcome != REFUSED:
+                raise SilentDifference(f"the {flag} is followed")
     return outcome
 
 

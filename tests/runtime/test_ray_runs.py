@@ -106,7 +106,7 @@ def test_a_run_continues_from_its_checkpoint(on_driver, tmp_path, ray_here):
     _assert_close([run.simulation.store.get(client) for client in range(5)], states, 0)
     # What a run on actors has saved is exported as any other.
     formats = export.ExportOptions(format="keras")
-    assert list(export.export_run(_config(), tmp_path, tmp_path / "out", formats))
+    assert export.export_run(tmp_path, tmp_path / "out", formats, config=_config())
 
 
 _OWN = '''

@@ -1,17 +1,122 @@
 """Settings: what is derived from what, flat form and back, and every refusal."""
 
 import dataclasses
+import inspect
 import json
 
+import mypy.api
 import pytest
 
+from tests import setting_types
 from tests.data.refusals import refuses
 from tff_pcdd import methods, models, runtime
+from tff_pcdd.data import DataConfig
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.settings import build, describe, flat_name, flatten, option_fields
-from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions
+from tff_pcdd.training import (
+    ComputeOptions,
+    EvaluationConfig,
+    ExperimentConfig,
+    RunOptions,
+    TrainingConfig,
+)
 
 DIRICHLET = {"partition": "dirichlet", "concentration": 0.3}
+
+
+def test_editors_and_type_checkers_know_the_settings():
+    """`python -m tests.setting_types` writes the file anew."""
+    assert setting_types.FILE.read_text(encoding="utf-8") == setting_types.text()
+    for method in (ExperimentConfig.from_settings, ExperimentConfig.with_settings):
+        assert inspect.signature(method).parameters["values"].annotation == "Unpack[Settings]"
+
+
+def test_mypy_finds_wrong_names_and_types(tmp_path):
+    """In the file alone: what it imports of the package would take most of a minute."""
+    lines = [
+        "from typing import Unpack",
+        "def from_settings(**values: Unpack[Settings]) -> None: ...",
+        "from_settings(algorithm='fedgela', rounds=10, fedgela_scale=2, projection_dim=None)",
+        "from_settings(rounds='10')",
+        "from_settings(lr=0.1)",
+        "from_settings(client_weighting='equal')",
+    ]
+    path = tmp_path / "example.py"
+    text = setting_types.text()
+    path.write_text("\n".join([text, *lines]))
+    out, _, _ = mypy.api.run([str(path), "--no-error-summary", "--cache-dir", str(tmp_path)])
+    first = len(text.splitlines()) + 2
+    found = [
+        (int(line.split(":")[1]) - first, line) for line in out.splitlines() if "error" in line
+    ]
+    assert [place for place, _ in found] == [3, 4, 5]
+    assert 'expected "int | None"' in found[0][1]
+    assert 'Unexpected keyword argument "lr"' in found[1][1]
+    assert "expected \"Literal['published', 'uniform', 'samples'] | None\"" in found[2][1]
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("lr", "client_learning_rate"),
+        ("algoritm", "algorithm"),
+        ("epochs", "local_epochs"),
+        ("concentratio", "concentration"),
+    ],
+)
+def test_a_setting_of_another_name_is_suggested(name, meant):
+    with refuses(name, f"^there is no such setting; did you mean {meant}\\?$"):
+        ExperimentConfig.from_settings(**{name: 1})
+
+
+def test_components_are_named_in_constructors_too():
+    config = ExperimentConfig(
+        method="fedprox",
+        data=DataConfig(source="digits", partition="dirichlet"),
+        model=models.ModelConfig(backbone="mlp"),
+        training=TrainingConfig(optimizer="adam", schedule="cosine"),
+        aggregator="robust",
+        server_optimizer="fedadam",
+        evaluation=EvaluationConfig(metrics=("balanced", metrics.create("worst_class"))),
+    )
+    assert config == ExperimentConfig.from_settings(
+        algorithm="fedprox",
+        partition="dirichlet",
+        model="mlp",
+        client_optimizer="adam",
+        schedule="cosine",
+        aggregator="robust",
+        server_optimizer="fedadam",
+        metrics="balanced,worst_class",
+    )
+    assert EvaluationConfig(metrics="balanced").metrics == (metrics.create("balanced"),)
+    assert ComputeOptions(runtime="tff").runtime == runtime.create("tff")
+
+
+@pytest.mark.parametrize(
+    ("make", "setting", "reason"),
+    [
+        (lambda: ExperimentConfig(method="fedgla"), "algorithm", "did you mean fedgela"),
+        (lambda: ExperimentConfig(method=3), "algorithm", "choose one of apfl, "),
+        (lambda: ExperimentConfig(aggregator="means"), "aggregator", "did you mean mean"),
+        (lambda: DataConfig(source="digit"), "dataset", "did you mean digits"),
+        (lambda: EvaluationConfig(metrics="balance"), "metrics", "did you mean balanced"),
+        (lambda: EvaluationConfig(metrics=("balanced",) * 2), "metrics", "name each once"),
+    ],
+)
+def test_unknown_names_in_constructors(make, setting, reason):
+    with refuses(setting, reason):
+        make()
+
+
+def test_a_configuration_is_shown_by_what_differs_from_the_defaults():
+    config = ExperimentConfig.from_settings(
+        algorithm="fedgela", fedgela_scale=3.0, metrics="balanced", seed=3, num_clients=10
+    )
+    shown = "ExperimentConfig(algorithm='fedgela', fedgela_scale=3.0, metrics='balanced', seed=3)"
+    assert repr(config) == shown
+    assert repr(ExperimentConfig()) == "ExperimentConfig()"
+    assert "projection_dim=7" in repr(config.with_settings(projection_dim=7))
 
 
 def test_seeds_follow_the_seed_unless_given():

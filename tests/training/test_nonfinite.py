@@ -174,7 +174,7 @@ def test_a_nan_in_the_test_set(nonfinite, options, tmp_path):
 def test_a_diverged_model_is_not_exported(options, tmp_path):
     run_experiment(DIVERGING, tmp_path / "run", options)
     with pytest.raises(DataError) as error:
-        list(export.export_run(DIVERGING, tmp_path / "run", tmp_path / "out", None, options))
+        export.export_run(tmp_path / "run", tmp_path / "out", None, options)
     assert str(error.value) == (
         f"{tmp_path / 'run'} is not exported: the run has diverged by round 2; export an earlier "
         "round"

@@ -41,15 +41,15 @@ def main(flags: Flags) -> None:
 
     checks.check_export(config, run_dir, export_dir, options, overwrite=flags["overwrite"])
     heavy.load("tensorflow", "tensorflow_federated")
-    from tff_pcdd.export import export_run
+    from tff_pcdd.export import iter_export
 
     try:
-        exported = export_run(
-            config,
+        exported = iter_export(
             run_dir,
             export_dir,
             options,
             RunOptions(compute=compute),
+            config=config,
             round_number=flags["checkpoint_round"],
             overwrite=flags["overwrite"],
         )

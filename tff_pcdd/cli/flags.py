@@ -7,10 +7,10 @@ from typing import Any
 
 from absl import flags as absl_flags
 
-from tff_pcdd import methods
-from tff_pcdd.cli import flagfiles, other_names
+from tff_pcdd import methods, other_names
+from tff_pcdd.cli import flagfiles
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import Setting, describe
+from tff_pcdd.settings import Setting, describe, objection_to_type
 
 
 class _WholeNumber(absl_flags.IntegerParser):
@@ -36,6 +36,21 @@ class _Truth(absl_flags.BooleanParser):
         except (ValueError, TypeError):
             raise ValueError("must be true or false") from None
 
+
+# Flags that are now those of another program, or have another name.
+_MOVED = {
+    "jit_compile": "write --compile=step",
+    "nojit_compile": "write --compile=off",
+} | dict.fromkeys(
+    ("publish_dir", "add_methods"),
+    "`python -m publication`, in a clone, makes the pages about published sweeps",
+)
+
+# The types of flags as absl calls them; all others are texts.
+_KINDS: dict[str, type] = {"bool": bool, "int": int, "float": float}
+
+# Settings of one run, and the flags of programs that have several.
+_SEVERAL = {"algorithm": "algorithms", "seed": "seeds"}
 
 # What reads the flags of a type from the command line; absl's own parsers name Python's functions.
 _PARSERS: dict[Any, absl_flags.ArgumentParser] = {int: _WholeNumber(), float: _Number()}
@@ -134,32 +149,62 @@ class Flags:
             SettingError: a flag is unknown, an argument is no flag, or a flagfile cannot be used.
         """
         try:
-            expanded = flagfiles.expand(self._argv[1:])
+            expanded = flagfiles.expand(self._argv[1:], self)
         except SettingError as error:
             raise SettingError("", None, f"--{error}") from None
         try:
             rest = self._values([self._argv[0], *expanded])
         except absl_flags.UnrecognizedFlagError as error:
             name = error.flagname
-            reason = f"--{name}: there is no such flag{self._hint(name)}"
-            raise SettingError("", None, reason) from None
+            raise SettingError("", None, f"--{name}: {self._unknown(name)}") from None
         except RecursionError:  # absl searches for similar names recursively
             reason = "a flag is unknown, and its name is too long to be shown"
             raise SettingError("", None, reason) from None
         if rest[1:]:
             raise SettingError("", None, f"unexpected argument {rest[1]!r}; flags start with --")
 
-    def _hint(self, name: str) -> str:
-        """The end of the error about an unknown flag: who has it, and what may be meant."""
-        if moved := other_names.MOVED.get(name):
-            return f"; {moved}"
+    def _unknown(self, name: str) -> str:
+        """The error about an unknown flag: who has it, and what may be meant."""
+        reason = "there is no such flag"
+        if moved := _MOVED.get(name):
+            return f"{reason}; {moved}"
         # Not at the top, because the programs import this module.
         from tff_pcdd.cli import other_programs
 
         owners = other_programs.having(name)
         elsewhere = f"; it is a flag of {', '.join(owners)}" if owners else ""
         meant = other_names.question(other_names.similar(name, self.names()), "--")
-        return f"{elsewhere}{meant}" or "; --help lists them"
+        return (
+            f"{reason}{elsewhere}{meant}" if elsewhere or meant else f"{reason}; --help lists them"
+        )
+
+    # For settings in files.
+
+    def unknown(self, name: str) -> str | None:
+        """What is wrong with the name of a flag, also of one that `no` switches off."""
+        known = {name, name.removeprefix("no")} & {*self.names()}
+        return None if known else self._unknown(name)
+
+    def also(self, name: str) -> str:
+        """The flag for a setting of one run, which a program of several runs may have instead."""
+        return _SEVERAL.get(name, name) if name not in self else name
+
+    def check(self, name: str, value: Any) -> None:
+        """Checks a setting that a file contains with its type.
+
+        Raises:
+            ValueError: there is no such flag, or its values are of another type.
+        """
+        if name not in self.names():
+            raise ValueError(self._unknown(name))
+        kind = self._values[name].flag_type()
+        takes_several = "list" in kind or "multi" in kind
+        if isinstance(value, list) and (takes_several or kind == "string"):
+            return
+        if takes_several and type(value) in (int, float):
+            return
+        if reason := objection_to_type(value, _KINDS.get(kind, str)):
+            raise ValueError(reason)
 
     def __contains__(self, name: str) -> bool:
         return name in self._values
@@ -223,6 +268,20 @@ class Flags:
         """The help text of a flag."""
         # If a flag can be repeated, absl appends a semicolon and a line that says so to its help.
         return self._values[name].help.splitlines()[0].removesuffix(";")
+
+    def choices(self, name: str) -> list[str]:
+        """The values of a flag that has a fixed set of them; empty for others."""
+        parser = self._values[name].parser
+        if isinstance(parser, absl_flags.BooleanParser):
+            return ["true", "false"]
+        return list(getattr(parser, "enum_values", ()))
+
+    def usage(self, name: str) -> str:
+        """How a flag is given: `--rounds=`, `--overwrite`, or `--noreport` if it is on."""
+        flag = self._values[name]
+        if flag.flag_type() != "bool":
+            return f"--{name}="
+        return f"--no{name}" if flag.default else f"--{name}"
 
     def default(self, name: str) -> str:
         """The default of a flag as text; empty if there is none."""

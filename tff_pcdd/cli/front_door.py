@@ -19,8 +19,16 @@ from tff_pcdd.cli import calls
 from tff_pcdd.errors import one_of, shown
 
 PROGRAMS = (
-    *("train", "compare", "sweep", "evaluate", "export"),
-    *("report", "runs", "partition", "doctor"),
+    "train",
+    "compare",
+    "sweep",
+    "evaluate",
+    "export",
+    "report",
+    "runs",
+    "partition",
+    "doctor",
+    "completion",
 )
 
 

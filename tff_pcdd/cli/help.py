@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Iterable
 from typing import TYPE_CHECKING
 
-from tff_pcdd.cli import other_names
+from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
@@ -55,7 +55,10 @@ _COMPONENTS = {
     "runtime": "runtimes",
 }
 
-_SYNTAX = "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file."
+_SYNTAX = (
+    "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file, and\n"
+    "--config=PATH settings from TOML or JSON, such as the config.json of a run."
+)
 _WIDTH = 96
 # Lines of a text that fits two screens.
 _TWO_SCREENS = 100

@@ -6,8 +6,8 @@ import itertools
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
-from tff_pcdd import methods
-from tff_pcdd.cli import compare, experiments, other_names
+from tff_pcdd import methods, other_names
+from tff_pcdd.cli import compare, experiments
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.refusals import Refusals

@@ -1,11 +1,22 @@
-"""Which other programs have a flag, for the error about an unknown one."""
+"""The flags of all programs, for the error about an unknown one and for completion."""
 
 from __future__ import annotations
 
-from tff_pcdd.cli import compare, evaluate, export, partition, report, sweep, train
+from collections.abc import Iterator
+
+from tff_pcdd.cli import compare, evaluate, export, partition, program, report, sweep, train
 from tff_pcdd.cli.flags import Flags
 
-_PROGRAMS = (train, compare, sweep, evaluate, export, partition, report)
+_PROGRAMS = (train, compare, sweep, evaluate, export, report, partition)
+
+
+def flags() -> Iterator[tuple[str, Flags]]:
+    """The names of the programs, and their flags."""
+    for module in _PROGRAMS:
+        found = Flags([""])
+        module.define(found)
+        program.define_own(found)
+        yield module.__name__.rpartition(".")[2], found
 
 
 def having(name: str) -> list[str]:
@@ -15,10 +26,5 @@ def having(name: str) -> list[str]:
         >>> having("export_dir"), having("no_such_flag")
         (['tasks.export'], [])
     """
-    found = []
-    for program in _PROGRAMS:
-        flags = Flags([""])
-        program.define(flags)
-        if {name, name.removeprefix("no")} & {*flags.names()}:
-            found.append(f"tasks.{program.__name__.rpartition('.')[2]}")
-    return found
+    names = {name, name.removeprefix("no")}
+    return [f"tasks.{program}" for program, found in flags() if names & {*found.names()}]

@@ -86,29 +86,7 @@ def _run(
         fail(f"--{error}", 2)
     try:
         define(flags)
-        flags.add(
-            absl_flags.DEFINE_multi_string,
-            "import",
-            None,
-            "A Python module of your own that registers methods, data sets, partitions, backbones, "
-            "aggregators, optimizers, metrics or runtimes; repeat the flag for further modules.",
-            "Program",
-        )
-        flags.add(
-            absl_flags.DEFINE_multi_string,
-            flagfiles.TRUST,
-            None,
-            "A flagfile that you have read and trust; once, so that it may do more than name plain "
-            "settings of methods, data and training. It is known by its contents.",
-            "Program",
-        )
-        flags.add(
-            int,
-            "verbosity",
-            None,
-            "Log level of absl; messages up to this level are shown.",
-            "Program",
-        )
+        define_own(flags)
         if topic is not None:
             print(help.text(flags, doc, topic))
             sys.exit(0)
@@ -149,6 +127,34 @@ def _run(
         if reason is None:
             raise
         fail(reason, 1)
+
+
+def define_own(flags: Flags) -> None:
+    """Defines the flags of every program."""
+    flags.add(
+        absl_flags.DEFINE_multi_string,
+        "import",
+        None,
+        "A Python module of your own that registers methods, data sets, partitions, backbones, "
+        "aggregators, optimizers, metrics or runtimes; repeat the flag for further modules.",
+        "Program",
+    )
+    flags.add(
+        absl_flags.DEFINE_multi_string,
+        flagfiles.TRUST,
+        None,
+        "A flagfile or configuration that you have read and trust; once, so that it may do "
+        "more than name plain settings of methods, data and training. It is known by its "
+        "contents.",
+        "Program",
+    )
+    flags.add(
+        int,
+        "verbosity",
+        None,
+        "Log level of absl; messages up to this level are shown.",
+        "Program",
+    )
 
 
 def _lacking(error: Exception) -> str | None:

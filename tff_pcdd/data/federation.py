@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from tff_pcdd import text, views
 from tff_pcdd.data import input_checks
 from tff_pcdd.data.checks import to_int32, warn
 from tff_pcdd.data.input_spec import InputSpec
@@ -193,6 +194,15 @@ class Federation:
     def client_ids(self) -> tuple[str, ...]:
         """Names of the clients, in their order."""
         return tuple(client.client_id for client in self.clients)
+
+    def __repr__(self) -> str:
+        found = f"{len(self.train):,} training and {len(self.test):,} test samples"
+        clients = text.plural(self.num_clients, "client")
+        return f"Federation({self.name}: {clients}, {self.num_classes} classes, {found})"
+
+    def _repr_html_(self) -> str:
+        """The report's grid of who holds what, in notebooks."""
+        return views.make("federation_html", self)
 
     def class_counts(self) -> np.ndarray:
         """Training samples of each client and class: read-only int64 [clients, classes]."""

@@ -12,7 +12,7 @@ import dataclasses
 import hashlib
 import json
 from collections.abc import Mapping
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
@@ -36,6 +36,11 @@ from tff_pcdd.settings import (
     selection,
     without_implied,
 )
+
+if TYPE_CHECKING:
+    from typing import Unpack
+
+    from tff_pcdd.experiment.setting_types import Settings
 
 # Settings that are the common seed where they are not given, and where they are.
 SEEDS = {
@@ -215,6 +220,10 @@ class ExperimentConfig:
         >>> config.data.describe()
         'digits, P10C2'
 
+    The fields may be components, or their names:
+        >>> ExperimentConfig(method="fedetf", seed=3)
+        ExperimentConfig(algorithm='fedetf', seed=3)
+
     Raises:
         SettingError: a value is unknown, out of bounds, or does not fit the others.
     """
@@ -322,6 +331,11 @@ class ExperimentConfig:
         schedule = self.training.schedule
         return f"schedule={schedule.name}" if schedule.needs_rounds else None
 
+    @property
+    def derived(self) -> frozenset[str]:
+        """The names of the flat settings that were derived from others."""
+        return self._derived
+
     def _default_projection(self) -> int:
         """The width of the projection where none is given; 0 for none."""
         if not self.method.projection_dim:
@@ -380,8 +394,17 @@ class ExperimentConfig:
             )
 
     @classmethod
-    def from_settings(cls, **values: Any) -> ExperimentConfig:
-        """Makes a configuration from flat settings, as on the command line."""
+    def from_settings(cls, **values: Unpack[Settings]) -> ExperimentConfig:
+        """Makes a configuration from flat settings, as on the command line.
+
+        Args:
+            **values: settings by their names; `setting_types.Settings` lists them. Those that are
+                not given, or None, have their defaults. Settings of components that you have
+                registered yourself are given as `**{"mine_scale": 2.0}` where types are checked.
+
+        Raises:
+            SettingError: a value is unknown, out of bounds, or does not fit the others.
+        """
         return build(cls, values)
 
     @classmethod
@@ -396,7 +419,7 @@ class ExperimentConfig:
         """
         return dataclasses.replace(build(cls, settings), _derived=frozenset(_DERIVED))
 
-    def with_settings(self, **values: Any) -> ExperimentConfig:
+    def with_settings(self, **values: Unpack[Settings]) -> ExperimentConfig:
         """The same configuration with other values of some flat settings.
 
         If another component is chosen, its settings have their defaults unless they are given.
@@ -414,6 +437,11 @@ class ExperimentConfig:
         for name in self._derived:
             settings.pop(name, None)
         return build(type(self), {**settings, **values})
+
+    def __repr__(self) -> str:
+        settings = flatten(self, changed=True)
+        given = [f"{name}={settings[name]!r}" for name in settings if name not in self._derived]
+        return f"{type(self).__name__}({', '.join(given)})"
 
     def to_settings(self) -> dict[str, Any]:
         """All flat settings that apply, with their values."""

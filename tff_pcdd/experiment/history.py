@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import files, measures, tables
+from tff_pcdd import files, measures, tables, text
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment import accuracies
 from tff_pcdd.experiment.nonfinite import COUNTS
@@ -110,6 +110,11 @@ class History:
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    def __repr__(self) -> str:
+        last = {name: self.points(name)[-1][1] for name in ("ga", "pa") if self.points(name)}
+        values = "".join(f", {name}={value:.1f}" for name, value in last.items())
+        return f"History({text.plural(len(self), 'round')}{values})"
 
     def __iter__(self) -> Iterator[Row]:
         return iter(self._rows)

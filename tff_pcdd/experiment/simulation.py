@@ -17,11 +17,11 @@ import logging
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import data, federated, runtime
+from tff_pcdd import data, federated, runtime, text, views
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment import accuracies, cohort_data
 from tff_pcdd.experiment.accuracies import Groups
@@ -36,6 +36,9 @@ from tff_pcdd.experiment.nonfinite import NonfiniteLog
 from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.experiment.round_metrics import round_metrics, traffic
 from tff_pcdd.federated.records import ClientData, ClientState, ServerState
+
+if TYPE_CHECKING:
+    import tensorflow as tf
 
 _logger = logging.getLogger(__name__)
 
@@ -338,3 +341,59 @@ class Simulation:
                 [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
         return results
+
+    # Single clients, and the models themselves.
+
+    def clients(self) -> list[dict[str, Any]]:
+        """What the models reach at each client, as in clients.csv.
+
+        Evaluates what has not been evaluated since the last round.
+
+        Returns:
+            For each client, in the federation's order, its name (`client`), `train_samples`,
+            `test_samples`, the accuracies in percent on its own test samples (`ga` of the global
+            model, `pa_before` and `pa` of the personal model before and after its local epochs, and
+            others), and a `warning`. A value is None where there are no samples or no such model.
+        """
+        return views.make("clients", self)
+
+    def predict(self, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+        """The classes that a model predicts for raw inputs.
+
+        Args:
+            x: inputs [n, …] as the federation stores them, such as uint8 images.
+            client: as for `keras_model`, which is called for this: keep its model if you predict
+                more than once.
+
+        Returns:
+            Class numbers, int64 [n].
+
+        Raises:
+            SettingError: as `keras_model`.
+        """
+        return views.make("predict", self, x, client)
+
+    def keras_model(
+        self, client: str | int | None = None, *, local_epochs: bool = True
+    ) -> tf.keras.Model:
+        """The global model, or the personal model of a client, after the last computed round.
+
+        Args:
+            client: the name or the number of a client; None for the global model.
+            local_epochs: whether a personal model is that after its local epochs (PA), which are
+                computed again, or that before them.
+
+        Returns:
+            A Keras model with weights of its own, which later rounds do not change. It takes raw
+            inputs, as the exported `.keras` file does, and returns `probabilities`
+            [n, C] and `class_id` [n]; a personal model also `own_probabilities` and `own_class_id`,
+            among the classes of the client's training data.
+
+        Raises:
+            SettingError: there is no such client, or no global model.
+        """
+        return views.make("keras_model", self, client, local_epochs=local_epochs)
+
+    def __repr__(self) -> str:
+        done = text.plural(self.round, "round")
+        return f"Simulation({self.config.algorithm} on {self.config.describe()}: {done})"

@@ -22,7 +22,7 @@ from tff_pcdd.export.checks import check_choice, check_formats, choose_clients
 from tff_pcdd.export.options import ExportOptions
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.training import ExperimentConfig, Run, RunOptions, restore_run
-from tff_pcdd.training.run_directory import read_summary
+from tff_pcdd.training.run_directory import read_config, read_summary
 
 _logger = logging.getLogger(__name__)
 
@@ -55,42 +55,73 @@ class Exported:
 
 
 def export_run(
-    config: ExperimentConfig,
     run_dir: str | os.PathLike,
     export_dir: str | os.PathLike,
     options: ExportOptions | None = None,
     run_options: RunOptions | None = None,
     *,
+    config: ExperimentConfig | None = None,
     round_number: int | None = None,
     overwrite: bool = False,
     federation: data.Federation | None = None,
-) -> Iterator[Exported]:
-    """Writes the global model and the personal models of a run, one after the other.
+) -> list[Exported]:
+    """Writes the global model and the personal models of a run.
 
     If this is interrupted, the next call with the same arguments writes only what is missing.
 
     Args:
-        config: settings of the run; only `data_dir` may be different.
         run_dir: directory of the run.
         export_dir: directory to which the models are written.
         options: which models to export, and their formats.
         run_options: runtime in which personal models are trained; use that of the run's evaluation.
+        config: settings of the run, by default those of its config.json; only `data_dir` may be
+            different.
         round_number: the round whose checkpoint is exported; the newest by default.
         overwrite: whether to replace models of the same version.
         federation: the clients and their samples, if the run did not load them as `config` says.
 
-    Yields:
-        Each model after it has been written.
+    Returns:
+        The models, the global one first.
 
     Raises:
         FileNotFoundError: there is no checkpoint of this round.
         SettingError: `export_dir` cannot be used, a client is unknown, or there is nothing to
-            export. Nothing is written then.
+            export; or without `config`, as `run_directory.read_config`. Nothing is written then.
         DataError: the run has diverged, and nothing is written; or a weight or an answer of a model
             is NaN or infinite, and that model is not written.
         WriteError: a model cannot be written. The next call continues with it.
     """
-    options = options or ExportOptions()
+    return list(
+        iter_export(
+            run_dir,
+            export_dir,
+            options,
+            run_options,
+            config=config,
+            round_number=round_number,
+            overwrite=overwrite,
+            federation=federation,
+        )
+    )
+
+
+def iter_export(
+    run_dir: str | os.PathLike,
+    export_dir: str | os.PathLike,
+    options: ExportOptions | None = None,
+    run_options: RunOptions | None = None,
+    *,
+    config: ExperimentConfig | None = None,
+    round_number: int | None = None,
+    overwrite: bool = False,
+    federation: data.Federation | None = None,
+) -> Iterator[Exported]:
+    """As `export_run`, one model after the other: each is written when the next one is asked for.
+
+    Yields:
+        Each model after it has been written.
+    """
+    options, config = options or ExportOptions(), config or read_config(run_dir)
     check_choice(config.method, options)
     check_formats(config, options)
     directory = layout.ExportDirectory(export_dir, options.model_version, overwrite)

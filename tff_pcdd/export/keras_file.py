@@ -20,13 +20,20 @@ FILE = "model.keras"
 
 
 def write(model: TrainedModel, directory: Path) -> None:
-    """Writes a Keras model that maps raw inputs to the results of `TrainedModel.answer`.
+    """Writes a Keras model, as `build` makes it.
 
     If the network contains layers of this package, run `import tff_pcdd.layers` before loading it.
 
     Raises:
         WriteError: the file cannot be written.
     """
+    keras_model = build(model)
+    with files.writing(directory / FILE):
+        keras_model.save(directory / FILE)
+
+
+def build(model: TrainedModel) -> tf.keras.Model:
+    """A Keras model that maps raw inputs to the results of `TrainedModel.answer`."""
     spec = model.input_spec
     x: tf.Tensor | dict[str, tf.Tensor]
     if any(column.is_text for column in spec.columns or ()):
@@ -40,9 +47,7 @@ def write(model: TrainedModel, directory: Path) -> None:
         raw = inputs.raw_spec(spec)
         x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)
         answers = model.answer(inputs.model_inputs(x, spec))
-    keras_model = tf.keras.Model(x, answers)
-    with files.writing(directory / FILE):
-        keras_model.save(directory / FILE)
+    return tf.keras.Model(x, answers)
 
 
 def _codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:

@@ -53,6 +53,9 @@ class Comparison(NamedTuple):
     report: str
     failures: list[str]
 
+    def __repr__(self) -> str:
+        return f"Comparison({len(self.failures)} failed; print(comparison.report) shows the rest)"
+
 
 def compare(
     configs: Sequence[ExperimentConfig] | Mapping[str, Sequence[ExperimentConfig]],

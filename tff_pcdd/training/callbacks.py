@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import os
 import sys
+import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
@@ -197,15 +198,7 @@ class Pictures(Callback):
             return
         stages.enter("drawing pictures")
         folder, config, federation = run.directory / PLOTS, run.config, run.simulation.federation
-        title = f"{config.algorithm} on {config.describe()}"
-        if run.simulation.nonfinite.diverged:
-            title += " (diverged)"
-        elif excluded := run.simulation.totals["excluded_clients"]:
-            title += f"\nclients excluded because of NaN or infinities: {excluded} times"
-        figure, _ = plots.accuracy_curves(
-            run.history, title, has_global_model=config.method.has_global_model
-        )
-        plots.save(figure, folder / "accuracy.png")
+        plots.save(run.plot(), folder / "accuracy.png")
         figure, _ = plots.class_counts(
             federation.class_counts(),
             federation.class_names,
@@ -215,7 +208,11 @@ class Pictures(Callback):
         plots.save(figure, folder / "clients.png")
         if run.diagnostics is not None:
             figures = diagnostic_plots.figures(
-                run.diagnostics, run.history, run.simulation.state, federation.class_names, title
+                run.diagnostics,
+                run.history,
+                run.simulation.state,
+                federation.class_names,
+                run.title,
             )
             for name, figure in figures.items():
                 plots.save(figure, folder / f"diag_{name}.png")
@@ -261,6 +258,17 @@ class _Stage(stages.Delayed):
         return sys.stderr.isatty()
 
 
+def bar(**options: Any) -> tqdm.tqdm:
+    """A progress bar; a widget in notebooks that can show one."""
+    with warnings.catch_warnings():
+        # Without ipywidgets, a notebook shows text.
+        warnings.simplefilter("ignore", tqdm.TqdmWarning)
+        from tqdm import auto
+    # In a log file, every update is a new line, so there are fewer of them.
+    is_live = sys.stderr.isatty() or auto.notebook_tqdm is not tqdm.tqdm
+    return auto.tqdm(mininterval=0.5 if is_live else 10, **options)
+
+
 class Progress(Callback):
     """Shows the latest accuracies and the time left, on standard error."""
 
@@ -269,15 +277,13 @@ class Progress(Callback):
 
     def on_start(self, run):
         stages.leave()
-        self._bar = tqdm.tqdm(
+        self._bar = bar(
             total=run.last_round,
             initial=run.simulation.round,
             desc=run.label,
             unit="round",
             bar_format=FORMAT,
             postfix=first_text(run),
-            # In a log file, every update is a new line, so there are fewer of them.
-            mininterval=0.5 if sys.stderr.isatty() else 10,
         )
         self._stage = _Stage(self._bar)
 

@@ -23,6 +23,7 @@ from tff_pcdd.text import name_of
 if TYPE_CHECKING:
     from tff_pcdd import data
     from tff_pcdd.experiment.model_evaluation import Answers
+    from tff_pcdd.experiment.simulation import Simulation
 
 # The columns of clients.csv before those of single classes.
 COLUMNS = ("client", "train_samples", "test_samples", *measures.CLIENTS, "warning")
@@ -59,6 +60,12 @@ class Site:
         """The client of a row."""
         values = {name: row[name] for name in measures.CLIENTS}
         return cls(name_of(row["client"]), row["train_samples"], row["test_samples"], values)
+
+
+def of(simulation: Simulation) -> list[Row]:
+    """As `Simulation.clients`."""
+    answers = simulation.answers()
+    return rows(simulation.federation, answers, diverged=simulation.nonfinite.diverged)
 
 
 def rows(federation: data.Federation, answers: Answers, *, diverged: bool = False) -> list[Row]:

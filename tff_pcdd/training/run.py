@@ -13,9 +13,9 @@ import logging
 import os
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from tff_pcdd import data, files, findings, measures, stages
+from tff_pcdd import data, files, findings, measures, stages, views
 from tff_pcdd.data.digest import data_digest
 from tff_pcdd.diagnostics import Diagnostics
 from tff_pcdd.errors import DataError, SettingError
@@ -58,6 +58,11 @@ from tff_pcdd.training.run_directory import (
 )
 from tff_pcdd.training.run_options import RunOptions
 from tff_pcdd.training.summary import find, summarize
+
+if TYPE_CHECKING:
+    import numpy as np
+    import tensorflow as tf
+    from matplotlib.figure import Figure
 
 _logger = logging.getLogger(__name__)
 
@@ -329,6 +334,50 @@ class Run:
             self._enter("evaluating the personal models before local epochs")
             values |= self.simulation.evaluate_personal(after=False)
         return values
+
+    def clients(self) -> list[dict[str, Any]]:
+        """As `Simulation.clients`: what the models reach at each client."""
+        return self.simulation.clients()
+
+    def predict(self, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+        """As `Simulation.predict`: the classes of raw inputs."""
+        return self.simulation.predict(x, client)
+
+    def keras_model(
+        self, client: str | int | None = None, *, local_epochs: bool = True
+    ) -> tf.keras.Model:
+        """As `Simulation.keras_model`: the global model, or that of a client."""
+        return self.simulation.keras_model(client, local_epochs=local_epochs)
+
+    @property
+    def title(self) -> str:
+        """What pictures of it are called."""
+        title = f"{self.config.algorithm} on {self.config.describe()}"
+        if self.simulation.nonfinite.diverged:
+            title += " (diverged)"
+        elif excluded := self.simulation.totals["excluded_clients"]:
+            title += f"\nclients excluded because of NaN or infinities: {excluded} times"
+        return title
+
+    def plot(self) -> Figure:
+        """The curves of GA and PA over the rounds, as in plots/accuracy.png."""
+        from tff_pcdd.training import plots
+
+        has_global_model = self.config.method.has_global_model
+        figure, _ = plots.accuracy_curves(
+            self.history, self.title, has_global_model=has_global_model
+        )
+        return figure
+
+    def __repr__(self) -> str:
+        return (
+            f"Run({self.config.algorithm} on {self.config.describe()}: round "
+            f"{self.simulation.round} of {self.last_round}, in {self.directory})"
+        )
+
+    def _repr_html_(self) -> str | None:
+        """The key figures and the curves of the report, in notebooks."""
+        return views.make("run_html", self)
 
     def diagnose(self, *, slow: bool = True) -> dict[str, float]:
         """The diagnostics of the current state; those that take seconds only if `slow`."""

@@ -1,11 +1,11 @@
-"""Names of flags in other frameworks and in papers, for the error about an unknown flag."""
+"""Names of settings in other frameworks and in papers, for the error about an unknown one."""
 
 from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable, Sequence
 
-# For each flag, or the first of several that a program has, what others call it.
+# For each setting or flag, or the first of several that a program has, what others call it.
 _OTHER_NAMES: dict[tuple[str, ...], str] = {
     ("client_learning_rate",): "lr learning_rate local_lr client_lr base_lr eta step_size",
     ("client_momentum",): "momentum local_momentum mom",
@@ -48,18 +48,8 @@ _OTHER_NAMES: dict[tuple[str, ...], str] = {
 }
 
 
-# Flags that are now those of another program, or have another name.
-MOVED = {
-    "jit_compile": "write --compile=step",
-    "nojit_compile": "write --compile=off",
-} | dict.fromkeys(
-    ("publish_dir", "add_methods"),
-    "`python -m publication`, in a clone, makes the pages about published sweeps",
-)
-
-
 def similar(name: str, known: Iterable[str]) -> list[str]:
-    """The flags or other names that a user may have meant, best first.
+    """The settings, flags or other names that a user may have meant, best first.
 
     Args:
         name: what the user wrote, without dashes.

@@ -1,0 +1,184 @@
+"""What a simulation, a run and a federation show in Python: clients, models, pictures, one line."""
+
+import csv
+import html
+import importlib
+import json
+import re
+
+import numpy as np
+import pytest
+
+from tests.data.refusals import refuses
+from tests.training.runs import CONFIG, metrics
+from tff_pcdd import data, methods, views
+from tff_pcdd.studies import Comparison
+from tff_pcdd.training import History, Run, callbacks, restore_run
+
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
+
+@pytest.fixture(scope="module")
+def run(unbroken, options, shared_computations):
+    """Not trained here: the run that nothing disturbed, after its last round."""
+    return restore_run(CONFIG, unbroken, options)
+
+
+@pytest.fixture(scope="module")
+def table(unbroken):
+    """clients.csv as texts."""
+    with open(unbroken / "clients.csv", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def accuracy(classes, labels):
+    return 100 * np.mean(classes == labels)
+
+
+def test_clients_are_the_rows_of_clients_csv(run, table):
+    found = run.clients()
+    assert len(found) == len(table) == 5
+    for row, written in zip(found, table, strict=True):
+        assert set(row) < set(written)
+        for name, value in row.items():
+            if isinstance(value, float):
+                assert value == pytest.approx(float(written[name]), rel=1e-8)
+            else:
+                assert ("" if value is None else str(value)) == written[name]
+
+
+def test_the_global_model_has_the_accuracy_of_the_run(run, unbroken):
+    test = run.simulation.federation.test
+    ga = json.loads((unbroken / "summary.json").read_text())["ga_final"]
+    answers = run.keras_model().predict(test.x, verbose=0)
+    assert set(answers) == {"probabilities", "class_id"}
+    np.testing.assert_allclose(answers["probabilities"].sum(axis=1), 1, rtol=1e-5)
+    assert accuracy(answers["class_id"], test.y) == pytest.approx(ga)
+    np.testing.assert_array_equal(run.predict(test.x), answers["class_id"])
+
+
+def test_personal_models_have_the_accuracies_of_the_clients(run, table):
+    federation = run.simulation.federation
+    _, third = federation.client_examples(2)
+    model = run.keras_model(client=federation.client_ids[2])
+    answers = model.predict(third.x, verbose=0)
+    assert accuracy(answers["class_id"], third.y) == pytest.approx(float(table[2]["pa"]))
+    own = federation.class_counts()[2] > 0
+    assert (answers["own_probabilities"][:, ~own] == 0).all()
+    # The number of a client does as well as its name, and another model leaves this one alone.
+    before = run.keras_model(client=0, local_epochs=False)
+    _, first = federation.client_examples(0)
+    classes = before.predict(first.x, verbose=0)["class_id"]
+    assert accuracy(classes, first.y) == pytest.approx(float(table[0]["pa_before"]))
+    again = model.predict(third.x, verbose=0)
+    np.testing.assert_array_equal(again["probabilities"], answers["probabilities"])
+
+
+@pytest.mark.parametrize(
+    ("client", "reason"),
+    [
+        ("7", "choose one of 0, 1, 2, 3, 4"),
+        (5, "must be the name of a client, or a number from 0 to 4"),
+        (-1, "must be the name of a client, or a number from 0 to 4"),
+    ],
+)
+def test_a_client_that_is_not_there(client, reason, run):
+    with refuses("client", reason):
+        run.keras_model(client)
+    with refuses("client", reason):
+        run.predict(run.simulation.federation.test.x, client)
+
+
+def test_a_method_without_a_global_model_has_personal_ones_only(run, monkeypatch):
+    monkeypatch.setattr(methods.get("fedgela"), "has_global_model", False)
+    with refuses("client", "fedgela has no global model; name a client"):
+        run.keras_model()
+
+
+def test_the_picture_of_a_run_has_the_values_of_metrics_csv(run, unbroken):
+    figure = run.plot()
+    (axes,) = figure.axes
+    assert axes.get_title() == "fedgela on digits, P5C2, simple_cnn"
+    header, *rows = metrics(unbroken)
+    (curve,) = [line for line in axes.get_lines() if line.get_label().startswith("GA")]
+    expected = [(int(row[0]), float(row[header.index("ga")])) for row in rows]
+    np.testing.assert_allclose(curve.get_xydata(), expected)
+
+
+def test_each_is_shown_in_one_line(run, unbroken, options, tmp_path):
+    name = "fedgela on digits, P5C2, simple_cnn"
+    assert repr(run) == f"Run({name}: round 4 of 4, in {unbroken})"
+    assert repr(run.simulation) == f"Simulation({name}: 4 rounds)"
+    federation = run.simulation.federation
+    line = "Federation(digits: 5 clients, 10 classes, 100 training and 60 test samples)"
+    assert repr(federation) == line
+    last = run.history[-1]
+    assert repr(run.history) == f"History(4 rounds, ga={last['ga']:.1f}, pa={last['pa']:.1f})"
+    assert repr(History(["round"])) == "History(0 rounds)"
+    assert "\n" not in repr(Comparison("a\ntable", ["one failed"]))
+
+
+def frame(shown):
+    """The page in a frame, which may execute nothing and load nothing."""
+    (page,) = re.findall(r'^<iframe sandbox srcdoc="([^"]*)" title="[^"<]*" style=', shown)
+    page = html.unescape(page)
+    assert "<script" not in page
+    assert "default-src 'none'" in page
+    return page
+
+
+def test_a_notebook_shows_the_figures_and_curves_of_a_run(run, unbroken, options, tmp_path):
+    page = frame(run._repr_html_())
+    ga = json.loads((unbroken / "summary.json").read_text())["ga_final"]
+    assert f"{ga:.1f}" in re.search(r'<dl class="figures">.*?</dl>', page, re.DOTALL)[0]
+    assert page.count("<figure>") >= 1
+    assert Run(CONFIG, tmp_path / "new", options)._repr_html_() is None
+
+
+def test_a_notebook_shows_who_holds_what(run):
+    federation = run.simulation.federation
+    page = frame(federation._repr_html_())
+    cells = re.findall(r'<td class="s\d+">(\d*)</td>', page)
+    counts = [int(cell or 0) for cell in cells]
+    expected = np.zeros((5, 10), int)
+    for client, own in enumerate(federation.clients):
+        np.add.at(expected[client], federation.train.y[own.train], 1)
+    assert counts == expected.ravel().tolist()
+    hostile = "<script>x</script>"
+    named = data.from_arrays(
+        np.zeros((4, 3), np.float32),
+        np.array([0, 1, 0, 1]),
+        [hostile, hostile, "b", "b"],
+        ["train", "test"] * 2,
+    )
+    assert "&lt;script&gt;x" in frame(named._repr_html_())
+
+
+def test_what_is_shown_by_rooms_above_exists():
+    assert set(views._functions) == {
+        "clients",
+        "keras_model",
+        "predict",
+        "federation_html",
+        "run_html",
+    }
+    for function in views._functions.values():
+        module, _, name = function.rpartition(".")
+        assert callable(getattr(importlib.import_module(module), name))
+
+
+def test_progress_is_a_widget_where_a_notebook_can_show_one(monkeypatch):
+    from tqdm import auto
+
+    bar = callbacks.bar(total=3, disable=True)
+    assert type(bar) is auto.tqdm
+
+    class Widget:
+        def __init__(self, **options):
+            self.options = options
+
+    monkeypatch.setattr(auto, "tqdm", Widget)
+    assert callbacks.bar(total=3).options == {"total": 3, "mininterval": 10}
+    # What is drawn there is not written to a log file.
+    monkeypatch.setattr(auto, "notebook_tqdm", Widget)
+    assert callbacks.bar(total=3).options == {"total": 3, "mininterval": 0.5}

@@ -1,0 +1,44 @@
+"""The models of a simulation in memory, as Keras models of raw inputs."""
+
+from __future__ import annotations
+
+import numpy as np
+import tensorflow as tf
+
+from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.export import keras_file
+from tff_pcdd.export.trained import PersonalModels, global_model
+from tff_pcdd.training import Simulation
+
+
+def keras_model(
+    simulation: Simulation, client: str | int | None = None, *, local_epochs: bool = True
+) -> tf.keras.Model:
+    """As `Simulation.keras_model`."""
+    if client is not None:
+        index = _number(simulation, client)
+        return keras_file.build(PersonalModels(simulation, local_epochs=local_epochs).model(index))
+    if not simulation.spec.method.has_global_model:
+        reason = f"{simulation.config.algorithm} has no global model; name a client"
+        raise SettingError("client", None, reason)
+    return keras_file.build(global_model(simulation))
+
+
+def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
+    """As `Simulation.predict`."""
+    model = keras_model(simulation, client)
+    size = simulation.spec.eval_batch_size
+    return model.predict(x, batch_size=size, verbose=0)["class_id"]
+
+
+def _number(simulation: Simulation, client: str | int) -> int:
+    """The number of a client that is given by its name, or by its number."""
+    names = simulation.federation.client_ids
+    if isinstance(client, str):
+        if client not in names:
+            raise SettingError("client", client, one_of(client, names))
+        return names.index(client)
+    if not 0 <= client < len(names):
+        reason = f"must be the name of a client, or a number from 0 to {len(names) - 1}"
+        raise SettingError("client", client, reason)
+    return int(client)
