@@ -167,6 +167,9 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         # Some programs write wrong dimensions, by which cells would be left out.
         sheets[0].reset_dimensions()
         cells = list(sheets[0].iter_rows(values_only=True))
+        formulas = openpyxl.load_workbook(path, read_only=True).worksheets[0]
+        formulas.reset_dimensions()
+        written = list(formulas.iter_rows(values_only=True))
     except DataError:
         raise
     # A damaged workbook raises errors of the archive, of XML, and of its own.
@@ -174,7 +177,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path} cannot be read as an .xlsx file: {reason}") from error
     if len(sheets) > 1:
-        warn(f"{path}: the sheet {sheets[0].title!r} is read, and not the {len(sheets) - 1} others")
+        title = sheets[0].title
+        warn(f"{path}: only the first of {len(sheets)} sheets is read, {title!r:.40}")
     width = max(map(len, cells), default=0)
     rows = {
         number: [*row, *[None] * (width - len(row))]
@@ -190,6 +194,14 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         for index in range(width)
         if header[index] is not None or any(row[index] is not None for row in rows.values())
     ]
+    # Files that only a program has written hold formulas without their values.
+    for number, row in rows.items():
+        for index, formula in enumerate(written[number - 1]):
+            if row[index] is None and formula is not None:
+                raise DataError(
+                    f"{path}, row {number}: the cell of column {header[index]!r} is the formula "
+                    f"{formula!s:.40} without its value; open and save the file in a spreadsheet"
+                )
     chosen = {number: [row[index] for index in used] for number, row in rows.items()}
     return _columns(path, [header[index] for index in used], chosen)
 

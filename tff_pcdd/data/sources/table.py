@@ -40,6 +40,8 @@ from tff_pcdd.data.sources._names import (
     in_order,
     is_missing,
     numbered,
+    quoted,
+    separated,
 )
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
@@ -112,8 +114,9 @@ class Table(OwnImages, MissingValues):
     )
     feature_columns: str | None = option(
         None,
-        "Columns of numbers that are the inputs instead of images: names separated by commas, or "
-        "all for all columns but those above. The default model is then mlp.",
+        "Columns of numbers that are the inputs instead of images: names separated by commas, in "
+        "double quotes if they have commas, or all for all columns but those above. The default "
+        "model is then mlp.",
         type=str,
         group="Data",
     )
@@ -143,7 +146,7 @@ class Table(OwnImages, MissingValues):
                 if getattr(self, name) is not None:
                     raise SettingError(name, getattr(self, name), "needs feature_columns")
             return
-        if not all(self._features()):
+        if not self._features() or not all(self._features()):
             raise SettingError(
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
@@ -357,7 +360,7 @@ class Table(OwnImages, MissingValues):
         return MISSING if self.missing == "keep" and is_category else MARKERS
 
     def _categorical(self) -> list[str]:
-        return [name.strip() for name in (self.categorical_columns or "").split(",") if name]
+        return separated(self.categorical_columns)
 
     def _check_categorical(self, features: Sequence[str]) -> None:
         """Refuses columns of categories that are no inputs."""
@@ -371,7 +374,7 @@ class Table(OwnImages, MissingValues):
         return _SPLIT if self.split_column in (None, _NONE) else self.split_column
 
     def _group_columns(self) -> list[str]:
-        return [] if self.group_column is None else self.group_column.split(",")
+        return separated(self.group_column)
 
     def _groups(self, columns: Columns) -> list[str] | None:
         """The group of each row; None if no column names them."""
@@ -396,14 +399,14 @@ class Table(OwnImages, MissingValues):
                     f"row {row}" if is_missing(value) else str(value)
                     for row, value in numbered(columns.values(name, "group_column"), columns.rows)
                 ],
-                f"group_column={name}{anew} keeps them in one part",
+                f"group_column={quoted([name])}{anew} keeps them in one part",
             )
             for name in columns.names
             if name not in roles and _NAMES_A_GROUP.search(str(name))
         }
 
     def _features(self) -> list[str]:
-        return [name.strip() for name in (self.feature_columns or "").split(",")]
+        return separated(self.feature_columns)
 
     def _chosen_features(self, columns: Columns) -> list[str]:
         """The names of the columns that are inputs.
