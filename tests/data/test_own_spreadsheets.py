@@ -330,14 +330,14 @@ def test_ids_names_and_dates_of_excel(table, tmp_path, warnings_again):
     np.testing.assert_array_equal(rows(made), expected(table))
     table["site"] = [70000000000000001, 70000000000000003] * (N // 2)
     load(workbook(path, [tuple(table), *table.itertuples(index=False, name=None)]))
-    assert "row 2: the site '7e+16', and 23 others, have only the first" in warnings_again.text
+    assert "row 2: the site '70000000000000000.0' (and 23 others) has only" in warnings_again.text
 
 
 @pytest.mark.parametrize("text", ["1.23457E+16", "1,23457E+16"])
 def test_ids_that_a_spreadsheet_has_shortened(text, table, tmp_path, warnings_again):
     table.assign(site=[text, "4711"] * (N // 2)).to_csv(tmp_path / "a.csv", index=False)
     assert load(tmp_path / "a.csv").num_clients == 2
-    assert f"row 2: the site '{text}', and 11 others, have only the first digits" in (
+    assert f"row 2: the site '{text}' (and 11 others) has only the first digits of" in (
         warnings_again.text
     )
 

@@ -272,7 +272,7 @@ def _rows(given: dict[str, Any], names: tuple[str, ...]) -> np.ndarray | None:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Exported:
+class Exported:
     """A model in all formats.
 
     Attributes:
@@ -370,7 +370,7 @@ def _backbone(shape: tuple[int, ...]):
     return tf.keras.Model(given, tf.keras.layers.Dense(5, activation="tanh")(flat))
 
 
-def _export(model: str, directory: Path) -> _Exported:
+def export(model: str, directory: Path) -> Exported:
     """Exports an untrained model, and loads it in all formats."""
     import tensorflow as tf
 
@@ -398,7 +398,7 @@ def _export(model: str, directory: Path) -> _Exported:
         return weights / weights.sum(axis=1, keepdims=True)
 
     loaded = tf.saved_model.load(str(folder))
-    return _Exported(
+    return Exported(
         reference,
         # Signatures do not keep the variables of their model alive.
         {"model": loaded, **loaded.signatures},
@@ -434,7 +434,7 @@ def _session(folder: Path) -> Callable[[str, Any], dict[str, Any]]:
 # Checks in the process of the models.
 
 
-def _check(name: str, number: int, models: dict[str, _Exported]) -> str:
+def _check(name: str, number: int, models: dict[str, Exported]) -> str:
     """Sends a request to a model in a format, and returns the outcome."""
     model = _MODELS[number % 4]
     exported, draw = models[model], random.Random(f"{name} {number}")
@@ -442,15 +442,15 @@ def _check(name: str, number: int, models: dict[str, _Exported]) -> str:
     if name in ("saved_model", "session") and model == "text":
         given, is_valid = _texts(draw)
         expected = _ids(given["texts"]) if set(given) == {"texts"} else None
-        return _compare(exported, expected, lambda: _answer(name, exported, given), is_valid)
+        return _compare(exported, expected, lambda: answer_of(name, exported, given), is_valid)
     if model == "table" and (name == "keras" or (name == "saved_model" and number % 8 >= 4)):
         by = _COLUMNS if name == "keras" else _INPUTS
         given, is_valid = _columns(draw, by)
         if name == "keras":
             expected = _rows({key: given[key] for key in by if key in given}, by)
-            return _compare(exported, expected, lambda: exported.keras(_tensors(given)), is_valid)
+            return _compare(exported, expected, lambda: exported.keras(tensors(given)), is_valid)
         function = exported.signatures["serving_columns"]
-        return _compare(exported, _rows(given, by), lambda: function(**_tensors(given)), is_valid)
+        return _compare(exported, _rows(given, by), lambda: function(**tensors(given)), is_valid)
     given, is_valid = _request(model, draw)
     if name in ("lite", "int8"):
         is_valid = is_valid and len(given[names[0]]) == 1
@@ -460,11 +460,11 @@ def _check(name: str, number: int, models: dict[str, _Exported]) -> str:
     known = [*given] if name == "keras" else names
     expected = _batch_of(model, given[known[0]]) if given and list(given) == known else None
     return _compare(
-        exported, expected, lambda: _answer(name, exported, given), is_valid, name == "int8"
+        exported, expected, lambda: answer_of(name, exported, given), is_valid, name == "int8"
     )
 
 
-def _tensors(given: dict[str, Any]) -> dict[str, Any]:
+def tensors(given: dict[str, Any]) -> dict[str, Any]:
     """Arrays as tensors; what is no array stays as it is."""
     import tensorflow as tf
 
@@ -474,23 +474,23 @@ def _tensors(given: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def _answer(name: str, exported: _Exported, given: dict[str, Any]) -> Any:
+def answer_of(name: str, exported: Exported, given: dict[str, Any]) -> Any:
     import tensorflow as tf
 
     if name == "saved_model":
-        return exported.signatures["serving_default"](**_tensors(given))
+        return exported.signatures["serving_default"](**tensors(given))
     if name == "session":
         ((key, value),) = given.items()
         return exported.session(key, value)
     if name == "keras":
-        tensors = _tensors(given)
-        return exported.keras(*tensors.values() if len(tensors) == 1 else [tensors])
+        found = tensors(given)
+        return exported.keras(*found.values() if len(found) == 1 else [found])
     interpreter = tf.lite.Interpreter(str(getattr(exported, name)))
     return interpreter.get_signature_runner()(**given)
 
 
 def _compare(
-    exported: _Exported,
+    exported: Exported,
     expected: np.ndarray | None,
     answer: Callable[[], Any],
     is_valid: bool,
@@ -518,7 +518,7 @@ def _compare(
 
 def _main(directory: Path) -> None:
     """Exports all models, and answers requests for outcomes until the input ends."""
-    models = {model: _export(model, directory) for model in _MODELS}
+    models = {model: export(model, directory) for model in _MODELS}
     print("ready", flush=True)
     for line in sys.stdin:
         name, number, *batch = json.loads(line)

@@ -106,6 +106,7 @@ class OwnImages(OwnSource, ImageListSource):
         notes: dict[str, int],
         groups: Sequence[str] | None = None,
         likely_groups: Mapping[str, tuple[Sequence[str], str]] | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> PooledData:
         """Makes a data set of image files; see `OwnSamples`.
 
@@ -167,6 +168,7 @@ class OwnImages(OwnSource, ImageListSource):
             notes,
             groups,
             likely_groups or {},
+            class_names,
         )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 

@@ -122,14 +122,15 @@ def _warn_of_lost_digits(
         index
         for index, (value, name) in enumerate(zip(values, names, strict=True))
         if _SHORTENED.fullmatch(name)
-        or (isinstance(value, float | np.floating) and abs(value) >= 2**53)
+        or (isinstance(value, float | np.floating) and abs(float(value)) >= 2**53)
     ]
     if lost:
-        row = lost[0] if rows is None else rows[lost[0]]
+        first = lost[0] if rows is None else rows[lost[0]]
+        others = f" (and {len(lost) - 1} others)" if len(lost) > 1 else ""
         warn(
-            f"{where}, row {row}: the {what} {names[lost[0]]!r:.40}, and {len(lost) - 1} others, have "
-            "only the first digits of their numbers, as spreadsheets and floating-point columns keep "
-            f"them; several {what}s may have become one, so store them as text"
+            f"{where}, row {first}: the {what} {names[lost[0]]!r:.40}{others} has only the first "
+            "digits of a long number, as spreadsheets and floating-point columns keep them; "
+            f"several {what}s may have become one, so store them as text"
         )
 
 
@@ -246,7 +247,11 @@ def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, float | np.floating):
-        return repr(float(value)) if np.isfinite(value) else None
+        number = float(value)
+        if not np.isfinite(number):
+            return None
+        # Python writes whole numbers from here on with an exponent.
+        return f"{number:.1f}" if 1e16 <= abs(number) < 1e22 else repr(number)
     return None if value is None or type(value).__name__ in _PANDAS_MISSING else str(value)
 
 

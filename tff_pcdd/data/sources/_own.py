@@ -280,7 +280,8 @@ class OwnSource(DataSource):
         parts = self._parts(samples, y, sites, groups)
         for part in ("train", "test"):
             if part not in parts:
-                why = "no class has a sample to spare; add some, or mark test samples yourself"
+                what = "sample" if groups is None else "group"
+                why = f"no class has a {what} to spare; add some, or mark test samples yourself"
                 if samples.parts is not None:
                     why = "none is marked so; mark some, or leave the marks out"
                 raise DataError(f"{place}: there are no {_WORDS[part]} samples; {why}")

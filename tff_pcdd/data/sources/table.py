@@ -20,7 +20,7 @@ from tff_pcdd.data import encoding
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
-from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
+from tff_pcdd.data.sources._arrays import known_classes, row_hashes, vector_spec
 from tff_pcdd.data.sources._cells import (
     MEAN,
     MEDIAN,
@@ -223,6 +223,8 @@ class Table(OwnImages, MissingValues):
         if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
+        known = columns.classes.get(self.label_column)
+        class_names = None if known is None else known_classes(known, place)
         groups = self._groups(columns)
         likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
@@ -246,6 +248,7 @@ class Table(OwnImages, MissingValues):
                 notes=notes,
                 groups=groups,
                 likely_groups=likely,
+                class_names=class_names,
             )
             if stored is not None and pooled.train.x.ndim > 1:
                 stored.remove()
@@ -286,6 +289,7 @@ class Table(OwnImages, MissingValues):
             notes,
             groups,
             likely,
+            class_names,
         )
         pooled = self.pool(samples, request, describe, encode)
         fingerprint = pooled.fingerprint + hashlib.sha256(content.encode()).hexdigest()
