@@ -173,6 +173,8 @@ COMPILE = uv pip compile --quiet --upgrade --python-version 3.11 --python-platfo
 	--generate-hashes --no-header --no-annotate
 TENSORFLOW = 2.21.0
 ALL = build/locks/all.lock
+# What reads data of one's own.
+READERS = --extra parquet --extra xlsx --extra dicom
 # What requirements.lock has is not repeated in the locks that are installed over it.
 ADDED = --constraint $(ALL) $$(sed -n 's/^\([a-z0-9-]*\)==.*/--no-emit-package=\1/p' requirements.lock)
 
@@ -182,9 +184,9 @@ locks:
 	echo 'tensorflow-cpu==$(TENSORFLOW)' > build/locks/cpu.in
 	echo 'tensorflow[and-cuda]==$(TENSORFLOW)' > build/locks/gpu.in
 	$(COMPILE) pyproject.toml build/locks/cpu.in --override build/locks/overrides.txt --group federated \
-		--extra dev --extra notebooks --extra parquet --extra tracking --extra ray -o $(ALL)
+		--extra dev --extra notebooks $(READERS) --extra tracking --extra ray -o $(ALL)
 	$(COMPILE) pyproject.toml build/locks/cpu.in --override build/locks/overrides.txt --group federated \
-		--extra dev --extra notebooks --extra parquet --constraint $(ALL) -o requirements.lock
+		--extra dev --extra notebooks $(READERS) --constraint $(ALL) -o requirements.lock
 	for extra in tracking ray; do \
 		$(COMPILE) pyproject.toml --override build/locks/overrides.txt --extra $$extra $(ADDED) \
 			-o requirements-$$extra.lock || exit; done

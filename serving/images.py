@@ -25,6 +25,15 @@ _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 Image.MAX_IMAGE_PIXELS = None
 
 
+def what_it_is(file: bytes) -> str:
+    """What a file is that is not read."""
+    if file[128:132] == b"DICM":
+        return "is a DICOM file, which has to be converted to PNG with its window"
+    if file[4:8] == b"ftyp":
+        return "is an HEIC, HEIF or AVIF image"
+    return "Unknown image file format"
+
+
 def as_read_by_models(file: bytes, channels: int) -> bytes:
     """An image file that models read: the file itself, or its first frame as an upright PNG.
 

@@ -86,8 +86,8 @@ class Limits:
             # The parsers of the formats raise exceptions of many kinds.
             except Exception:
                 raise InvalidInput(
-                    f"image_bytes[{number}]: Unknown image file format; must be a JPEG, PNG, "
-                    "TIFF, WebP, BMP or GIF file"
+                    f"image_bytes[{number}]: {images.what_it_is(file)}; must be a JPEG, PNG, TIFF, "
+                    "WebP, BMP or GIF file"
                 ) from None
             if pixels > self.pixels:
                 raise InvalidInput(

@@ -252,7 +252,9 @@ def test_the_fingerprint_is_that_of_the_contents(tmp_path):
 def test_other_layouts_are_refused(tmp_path):
     layout = "the layout is site/class/image"
     (tmp_path / "empty").mkdir()
-    refused(tmp_path / "empty", "there are no images, JPEG, PNG, TIFF, WebP, BMP or GIF", layout)
+    refused(
+        tmp_path / "empty", "there are no images, JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM", layout
+    )
     make(tmp_path / "flat", {"cat": {"": 2}, "dog": {"": 2}})
     refused(tmp_path / "flat", f"{tmp_path}/flat/cat holds images and no folders of classes")
     make(tmp_path / "deep" / "x")
@@ -271,9 +273,11 @@ def test_other_layouts_are_refused(tmp_path):
 def test_files_that_are_not_images_are_named(tmp_path):
     root = make(tmp_path)
     (root / "Lyon" / "cat" / "015.png").write_bytes(b"no image")
-    refused(root, "Lyon/cat/015.png: not a JPEG, PNG, TIFF, WebP, BMP or GIF image")
+    refused(root, "Lyon/cat/015.png: not a JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM image")
     (root / "Oslo" / "dog" / "x.jpg").write_bytes(b"no image")
-    refused(root, "Lyon/cat/015.png and 1 more: not a JPEG, PNG, TIFF, WebP, BMP or GIF image")
+    refused(
+        root, "Lyon/cat/015.png and 1 more: not a JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM image"
+    )
 
 
 def test_images_that_break_off_are_named(tmp_path):

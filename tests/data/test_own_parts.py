@@ -13,6 +13,7 @@ from tff_pcdd import settings as flat
 from tff_pcdd.data import DataConfig, DataError, holdout, partitions, sources
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.planning import training_spec
+from tff_pcdd.report import partition
 from tff_pcdd.studies.sweeps import check_held_out
 
 
@@ -349,6 +350,29 @@ def test_small_sites_are_left_out_by_name(visits, warnings_again):
         load(visits, min_site_samples=500)
     with refuses("min_site_samples", "must be at least 1"):
         load(visits, min_site_samples=0)
+
+
+def test_small_sites_are_joined_into_one(visits, warnings_again):
+    visits.loc[[0, 5, 9], "site"] = "Bregenz"
+    visits.loc[[20, 21], "site"] = "Eisenstadt"
+    options = {"min_site_samples": 4, "small_sites": "join"}
+    made = load(visits, **options)
+    assert made.client_ids == ("Graz", "Linz", "Wien", "small sites")
+    assert len(made.train) + len(made.test) == 200
+    joined = {*rows_of(made, made.clients[3].train), *rows_of(made, made.clients[3].test, "test")}
+    assert joined == {0, 5, 9, 20, 21}
+    text = "Bregenz, Eisenstadt, with fewer than 4 samples each, 5 together, are joined into the"
+    assert text in warnings_again.text
+    assert "- 2 small sites joined" in partition.summarize("own", made)
+    # Together they have too few.
+    assert load(visits, **{**options, "min_site_samples": 6}).notes["small_sites_left_out"] == 2
+    # All are small.
+    everyone = load(visits, **{**options, "min_site_samples": 150})
+    assert everyone.client_ids == ("small sites",)
+    with refuses("small_sites", "needs min_site_samples"):
+        load(visits, small_sites="join")
+    with refuses("small_sites", "has a site 'small sites' already"):
+        load(visits.assign(site=visits["site"].replace("Wien", "small sites")), **options)
 
 
 def test_what_replaces_missing_values_comes_from_the_training_part_alone(visits, warnings_again):

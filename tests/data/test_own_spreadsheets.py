@@ -5,10 +5,10 @@ import gzip
 import io
 import json
 import sys
-import types
 import zipfile
 
 import numpy as np
+import openpyxl
 import pandas as pd
 import pytest
 from PIL import Image
@@ -51,6 +51,20 @@ def rows(federation, first=2):
 
 def expected(table):
     return table[["weight, in kg", "income", "smoker"]].to_numpy(np.float64).astype(np.float32)
+
+
+def test_names_with_commas_and_quotes(table, tmp_path):
+    table = table.rename(columns={"income": 'so-called "net", yearly'})
+    table["ward, floor"] = np.arange(N) % 3
+    names = ["weight, in kg", 'so-called "net", yearly', "smoker"]
+    made = data.from_dataframe(table, features=names, group_column='"ward, floor","smoker",site')
+    np.testing.assert_array_equal(rows(made, 0), table[names].to_numpy(float).astype(np.float32))
+    table.to_csv(tmp_path / "a.csv", index=False)
+    options = {"categorical_columns": '"ward, floor"'}
+    made = load(tmp_path / "a.csv", 'smoker, "ward, floor", "weight, in kg"', **options)
+    wards = [table["ward, floor"] == ward for ward in range(3)]
+    expected = np.stack([table["smoker"], *wards, table["weight, in kg"]], axis=1)
+    np.testing.assert_array_equal(rows(made), expected.astype(np.float32))
 
 
 # Separators and decimal commas.
@@ -221,7 +235,7 @@ def test_decimal_commas_gaps_categories_and_patients_of_one_table(tmp_path):
     assert sorted(found) == sorted(f"row {row + 2}" for row in whole)
 
 
-def test_gaps_and_categories_of_an_excel_table(tmp_path, monkeypatch):
+def test_gaps_and_categories_of_an_excel_table(tmp_path):
     table = pd.DataFrame(
         {
             "smoker": ([True, False, False, None] * 6)[:N],
@@ -233,8 +247,8 @@ def test_gaps_and_categories_of_an_excel_table(tmp_path, monkeypatch):
         },
         dtype=object,
     )
-    path = archive(tmp_path / "a.xlsx")
-    workbook(monkeypatch, [tuple(table), *table.itertuples(index=False, name=None)])
+    cells = [tuple(table), *table.itertuples(index=False, name=None)]
+    path = workbook(tmp_path / "a.xlsx", cells)
     features = ["smoker", "stage", "consent"]
     made = load(
         path,
@@ -269,79 +283,89 @@ def test_damaged_and_huge_archives(table, tmp_path, monkeypatch):
 # Excel.
 
 
-def workbook(monkeypatch, *sheets):
-    """What openpyxl reads, without it: sheets of rows of cells."""
-    module = types.ModuleType("openpyxl")
-
-    class Sheet:
-        def __init__(self, title, cells):
-            self.title, self.cells = title, cells
-
-        def reset_dimensions(self):
-            self.whole = True
-
-        def iter_rows(self, values_only):
-            assert values_only
-            assert self.whole  # dimensions in the file may be wrong
-            return iter(self.cells)
-
-    def load_workbook(path, read_only, data_only):
-        assert read_only
-        assert data_only  # values, not formulas
-        book = types.SimpleNamespace()
-        book.worksheets = [Sheet(f"Sheet{n}", cells) for n, cells in enumerate(sheets, 1)]
-        return book
-
-    module.load_workbook = load_workbook
-    monkeypatch.setitem(sys.modules, "openpyxl", module)
-
-
-def archive(path):
-    with zipfile.ZipFile(path, "w") as file:
-        file.writestr("xl/workbook.xml", "<workbook/>")
+def workbook(path, *sheets):
+    """Writes sheets of rows of cells, as Excel has them."""
+    book = openpyxl.Workbook()
+    for number, cells in enumerate(sheets):
+        sheet = book.active if not number else book.create_sheet()
+        for row in cells:
+            sheet.append(row)
+    book.save(path)
     return path
 
 
-def test_excel_tables(table, tmp_path, monkeypatch, warnings_again):
-    path = archive(tmp_path / "a.xlsx")
+def test_excel_tables(table, tmp_path, warnings_again):
+    path = tmp_path / "a.xlsx"
     header = [*table.columns, None]
     cells = [(*row, None) for row in table.astype(object).itertuples(index=False)]
     empty = ()
-    workbook(monkeypatch, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
+    workbook(path, [empty, header, *cells[:5], empty, *cells[5:], empty], [("notes",)])
     made = load(path)
     names = [int(n.removeprefix("row ")) for part in (made.train, made.test) for n in part.ids]
     # Row numbers are those that Excel shows.
     assert sorted(names) == [*range(3, 8), *range(9, 9 + N - 5)]
     everything = np.concatenate([made.train.x, made.test.x])[np.argsort(names)]
     np.testing.assert_array_equal(everything, expected(table))
-    assert "the sheet 'Sheet1' is read, and not the 1 others" in warnings_again.text
-    workbook(monkeypatch, [])
+    assert "only the first of 2 sheets is read, 'Sheet'" in warnings_again.text
+    workbook(path, [])
     with pytest.raises(DataError, match=r"a\.xlsx: the table is empty"):
         load(path)
     # Cells without a heading are not left out without a word.
-    workbook(monkeypatch, [header[:-2], *cells])
+    workbook(path, [header[:-2], *cells])
     with pytest.raises(
         DataError, match=r"a\.xlsx: column 'site' is missing, there are weight, in "
     ):
         load(path)
 
 
+def test_ids_names_and_dates_of_excel(table, tmp_path, warnings_again):
+    """Texts that look like numbers keep their zeros. Long numbers lose digits, which is said."""
+    table["site"] = (["12345678901234567", 8012345678, 3.0, "007"] * 6)[:N]
+    table["label"] = pd.to_datetime(["2026-01-02", "2026-03-04"] * (N // 2))
+    path = workbook(tmp_path / "a.xlsx", [tuple(table), *table.itertuples(index=False, name=None)])
+    made = load(path)
+    assert set(made.client_ids) == {"12345678901234567", "8012345678", "3", "007"}
+    assert "first digits" not in warnings_again.text
+    assert made.class_names == ("2026-01-02 00:00:00", "2026-03-04 00:00:00")
+    np.testing.assert_array_equal(rows(made), expected(table))
+    table["site"] = [70000000000000001, 70000000000000003] * (N // 2)
+    load(workbook(path, [tuple(table), *table.itertuples(index=False, name=None)]))
+    assert "row 2: the site '70000000000000000.0' (and 23 others) has only" in warnings_again.text
+
+
+@pytest.mark.parametrize("text", ["1.23457E+16", "1,23457E+16"])
+def test_ids_that_a_spreadsheet_has_shortened(text, table, tmp_path, warnings_again):
+    table.assign(site=[text, "4711"] * (N // 2)).to_csv(tmp_path / "a.csv", index=False)
+    assert load(tmp_path / "a.csv").num_clients == 2
+    assert f"row 2: the site '{text}' (and 11 others) has only the first digits of" in (
+        warnings_again.text
+    )
+
+
+def test_formulas_without_values_are_named(table, tmp_path):
+    """A program that computes nothing has written them; they are not missing."""
+    cells = [list(row) for row in table.astype(object).itertuples(index=False)]
+    cells[4][1] = "=1+1"
+    path = workbook(tmp_path / "a.xlsx", [list(table), *cells])
+    with pytest.raises(DataError, match=r"row 6: the cell of column 'income' is the formula =1\+1"):
+        load(path, impute="median")
+
+
 def test_excel_tables_that_cannot_be_read(tmp_path, monkeypatch):
-    path = archive(tmp_path / "a.xlsx")
-    monkeypatch.setitem(sys.modules, "openpyxl", None)
-    with pytest.raises(DataError, match=r"needs openpyxl \(the extra xlsx\), which is not inst"):
-        load(path)
-    workbook(monkeypatch, [("a",)])
-    path.write_bytes(b"no archive")
-    with pytest.raises(
-        DataError, match=r"cannot be read as an \.xlsx file: File is not a zip file"
-    ):
-        load(path)
-    archive(path)
+    path = workbook(tmp_path / "a.xlsx", [("a",)])
+    content = path.read_bytes()
+    for broken in (b"no archive", content[:-200], content[:300] + bytes(99)):
+        path.write_bytes(broken)
+        with pytest.raises(DataError, match=r"cannot be read as an \.xlsx file: ") as caught:
+            load(path)
+        assert "\n" not in str(caught.value)
     monkeypatch.setattr("tff_pcdd.data.sources._table_files.TABLE_BYTES", 200)
     with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as file:
         file.writestr("x", bytes(1000))
     with pytest.raises(DataError, match="has more than the 200 bytes of a table"):
+        load(path)
+    monkeypatch.setitem(sys.modules, "openpyxl", None)
+    with pytest.raises(DataError, match=r"needs openpyxl \(the extra xlsx\), which is not inst"):
         load(path)
 
 

@@ -47,6 +47,7 @@ def _content(format, pixels=_PICTURE, **options):
     return {"b64": base64.b64encode(file.getvalue()).decode()}
 
 
+_DICOM = {"b64": base64.b64encode(bytes(128) + b"DICM").decode()}
 _HALF = _content("TIFF")
 _HALF["b64"] = _HALF["b64"][:120]
 
@@ -293,6 +294,7 @@ _NUMBERS, _TEXTS = {"signature_name": "of_numbers"}, {"signature_name": "of_text
         ("global", {**_BYTES, "instances": [{"b64": 7}]}, "a value of b64 is not base64"),
         ("global", {**_BYTES, "instances": [_HALF]}, "image_bytes[0]: is broken: not a whole im"),
         ("global", {**_BYTES, "instances": [{"b64": "AAAA"}]}, "Unknown image file format"),
+        ("global", {**_BYTES, "instances": [_DICOM]}, "image_bytes[0]: is a DICOM file, which has"),
         ("sums", {**_NUMBERS, "instances": [1e39]}, "numbers of at most 3.4e+38"),
     ],
 )

@@ -104,28 +104,3 @@ def test_numbers_that_are_not_finite_are_refused(value, written):
     for answer in (signature, model):
         with pytest.raises(tf.errors.InvalidArgumentError, match="features: a value is NaN or inf"):
             answer(tf.constant(batch))
-
-
-def test_int8_of_columns_with_other_scales(tmp_path):
-    """Income decides nothing, and is a million times larger than what does."""
-    generator = np.random.default_rng(0)
-    smoker = generator.integers(0, 2, 400)
-    columns = [generator.normal(60_000, 20_000, 400), generator.normal(50, 15, 400), smoker]
-    x = np.stack(columns, axis=1).astype(np.float32)
-    spec = data.InputSpec(
-        "vector", (3,), "float32", mean=tuple(x.mean(axis=0)), std=tuple(x.std(axis=0))
-    )
-    examples = data.Examples(x, smoker.astype(np.int32))
-    clients = [data.ClientIndices("a", np.arange(400), np.arange(400))]
-    federation = data.Federation("smoking", 2, ("no", "yes"), spec, examples, examples, clients)
-    config = ExperimentConfig.from_settings(
-        model="mlp", local_epochs=5, client_learning_rate=0.1, clients_per_round=1
-    )
-    with Simulation(config, federation) as simulation:
-        for _ in range(2):
-            simulation.next_round()
-        model = global_model(simulation)
-    lite.write(model, tmp_path, x[:200])
-    found = [lite.accuracy(tmp_path / file, examples, spec) for file in (lite.FLOAT, lite.INT8)]
-    assert found[0] > 99
-    assert found[1] > 98

@@ -24,6 +24,10 @@ _LOCKS = sorted(
 )
 
 
+# The extras whose packages the tests need, and requirements.lock holds.
+_IN_LOCK = ("notebooks", "dev", "parquet", "xlsx", "dicom")
+
+
 def test_citation_has_the_version():
     (version,) = re.findall(r"^version: (\S+)$", (_ROOT / "CITATION.cff").read_text(), re.M)
     assert version == _version.__version__
@@ -33,7 +37,8 @@ def test_lock_holds_every_dependency():
     locked = {name: version for name, version, _ in _locked("requirements.lock")}
     extras = _PROJECT["optional-dependencies"]
     federated = _PYPROJECT["dependency-groups"]["federated"]
-    for text in [*_PROJECT["dependencies"], *extras["notebooks"], *extras["dev"], *federated]:
+    tested = [text for extra in _IN_LOCK for text in extras[extra]]
+    for text in [*_PROJECT["dependencies"], *tested, *federated]:
         requirement = Requirement(text)
         # The build for processors; requirements-gpu.lock replaces it.
         name = {"tensorflow": "tensorflow-cpu"}.get(requirement.name, requirement.name)
@@ -121,8 +126,8 @@ def test_dependencies_are_what_is_imported():
             elif isinstance(node, ast.ImportFrom) and not node.level:
                 imported.add(node.module.split(".")[0])
     foreign = imported - set(sys.stdlib_module_names) - {"tff_pcdd"}
-    # The extras `tracking`, `ray` and `xlsx` contain these.
-    installed = foreign - {"mlflow", "wandb", "ray", "openpyxl"}
+    # The extras `tracking` and `ray` contain these.
+    installed = foreign - {"mlflow", "wandb", "ray"}
     distributions = {provider[name][0].lower().replace("_", "-") for name in installed}
     distributions = {name.removesuffix("-cpu") for name in distributions}
     declared = {Requirement(text).name for text in _PROJECT["dependencies"]}
@@ -130,8 +135,8 @@ def test_dependencies_are_what_is_imported():
     assert declared <= distributions | _OF_OTHERS
 
 
-# The extra `parquet`.
-_OPTIONAL = {"pyarrow"}
+# The extras `parquet`, `xlsx` and `dicom`.
+_OPTIONAL = {"pyarrow", "openpyxl", "pydicom"}
 
 
 # What TFF and its neighbours import, since they are installed without their dependencies, and what

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 
 from tff_pcdd.data import encoding
 from tff_pcdd.errors import DataError
@@ -47,8 +48,8 @@ class InputSpec:
             centre is cropped; None scales to the smallest image that covers `shape`.
         max_pixels: for image files, the most pixels that an image may have; larger ones are not
             decoded.
-        pixel_range: for image files that are PNGs of 16 bits, the values that become 0 and 255;
-            None for files of 8 bits.
+        pixel_range: for image files that are PNGs of 16 bits, or DICOM files without a window, the
+            values that become 0 and 255; None for files of 8 bits.
         upright: for image files, whether photos are turned as their EXIF orientation says.
         has_white: for pixels, whether 0 is black and 1/scale white, so that image files can be
             converted to them.
@@ -77,7 +78,7 @@ class InputSpec:
     vocabulary: str | None = None
     resize: int | None = None
     max_pixels: int = MAX_PIXELS
-    pixel_range: tuple[int, int] | None = None
+    pixel_range: tuple[float, float] | None = None
     upright: bool = False
     has_white: bool = True
     columns: tuple[encoding.Column, ...] | None = None
@@ -119,8 +120,8 @@ class InputSpec:
             raise DataError(f"max_pixels={self.max_pixels}: must be at least 1")
         if self.pixel_range is not None:
             low, high = self.pixel_range
-            if not 0 <= low < high < 2**16:
-                raise DataError(f"pixel_range={self.pixel_range}: must be within 0 to 65535")
+            if not -math.inf < low < high < math.inf:
+                raise DataError(f"pixel_range={self.pixel_range}: must be two numbers in order")
         if self.columns is not None:
             number = len(encoding.features(self.columns))
             if self.kind != VECTOR or self.shape != (number,):

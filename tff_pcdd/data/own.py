@@ -21,6 +21,7 @@ from tff_pcdd.data.federation import ClientIndices, Federation
 from tff_pcdd.data.sources import DatasetInfo, DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._arrays import OwnArrays
 from tff_pcdd.data.sources._columns import Columns
+from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.data.sources._own import MANY_CLASSES
 from tff_pcdd.errors import DataError
 
@@ -108,7 +109,7 @@ def from_dataframe(
         DataError: if a column or a value is missing or cannot be used.
     """
     if features is not None and not isinstance(features, str):
-        features = ",".join(features)
+        features = quoted(features)
     root = pathlib.Path(folder).expanduser()
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     source: Any = sources.create("table", **settings)

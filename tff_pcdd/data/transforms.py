@@ -155,7 +155,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         tf.errors.InvalidArgumentError: at run time, if the bytes are not an image, or the header
             states more than `max_pixels` pixels.
     """
-    height, width, channels = spec.shape
+    channels = spec.shape[-1]
     reason = f"not a JPEG, PNG or BMP image of at most {spec.max_pixels} pixels"
     check = tf.debugging.Assert(image_headers.within(contents, spec.max_pixels), [reason])
     with tf.control_dependencies([check] if check is not None else []):
@@ -166,6 +166,20 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
         image = _decode_deep(contents, channels, spec.pixel_range)
     if spec.upright:
         image = image_headers.turned(image, image_headers.orientation(contents))
+    return fit(image, spec)
+
+
+def fit(image: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """Scales an image and crops its centre.
+
+    Args:
+        image: pixels from 0 to 255, uint8 or float32 [height, width, channels].
+        spec: the input spec, of which `shape` and `resize` are used.
+
+    Returns:
+        uint8 of the static shape `spec.shape`.
+    """
+    height, width, _ = spec.shape
     size = tf.cast(tf.shape(image)[:2], tf.float32)
     if spec.resize:
         factor = spec.resize / tf.reduce_min(size)
@@ -177,7 +191,7 @@ def decode_image(contents: tf.Tensor, spec: InputSpec) -> tf.Tensor:
     return tf.cast(tf.clip_by_value(tf.round(image), 0, 255), tf.uint8)
 
 
-def _decode_deep(contents: tf.Tensor, channels: int, limits: tuple[int, int]) -> tf.Tensor:
+def _decode_deep(contents: tf.Tensor, channels: int, limits: tuple[float, float]) -> tf.Tensor:
     """The pixels of a PNG of 16 bits, with the limits at 0 and 255, float32."""
     # TensorFlow would read a file of 8 bits too, and stretch its values to 16.
     start = tf.strings.join([contents, "\0" * image_headers.BIT_DEPTH, "\0"])

@@ -12,7 +12,7 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import files
-from tff_pcdd.data import encoding
+from tff_pcdd.data import InputSpec, encoding
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
 
@@ -45,9 +45,24 @@ def build(model: TrainedModel) -> tf.keras.Model:
         answers = model.answer(inputs.from_columns(given, spec))
     else:
         raw = inputs.raw_spec(spec)
-        x = tf.keras.Input(raw.shape[1:], dtype=raw.dtype, name=raw.name)
-        answers = model.answer(inputs.model_inputs(x, spec))
+        is_whole = raw.dtype.is_integer
+        # Keras converts what it is given to the type of the input: whole numbers would wrap around,
+        # and fractions become 0.
+        dtype = tf.float32 if is_whole else raw.dtype
+        x = tf.keras.Input(raw.shape[1:], dtype=dtype, name=raw.name)
+        answers = model.answer(inputs.model_inputs(_whole(x, spec) if is_whole else x, spec))
     return tf.keras.Model(x, answers)
+
+
+def _whole(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
+    """Pixels or ids, checked to be those of a model when the graph runs."""
+    raw = inputs.raw_spec(spec)
+    last = (spec.vocabulary_size or raw.dtype.max + 1) - 1
+    is_usable = tf.equal(x, tf.floor(x)) & (x >= 0) & (x <= last)
+    # Not a check by itself, which Keras' file would not keep: x/0 is not finite.
+    message = f"{raw.name}: a value is not a whole number from 0 to {last};"
+    checked = tf.debugging.check_numerics(x / tf.cast(is_usable, tf.float32), message)
+    return tf.cast(checked, raw.dtype)
 
 
 def _codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:

@@ -208,9 +208,17 @@ def _normalization(spec: data.InputSpec) -> Iterator[str]:
     if spec.kind in (IMAGE, IMAGE_FILE) and spec.has_white:
         yield "The signature `serving_bytes` of a SavedModel reads JPEG, PNG and BMP files, and"
         yield "turns photos upright as their EXIF orientation says. It refuses other files, such as"
-        yield "HEIC and DICOM, and those of TIFF, WebP and GIF, which `make serve` reads."
+        yield "HEIC, and those of TIFF, WebP and GIF, which `make serve` reads. It refuses DICOM,"
+        yield "and so does `make serve`: convert those to PNG with their windows."
         yield ""
-    if spec.pixel_range is not None:
+    if spec.pixel_range is not None and not spec.has_white:
+        low, high = spec.pixel_range
+        yield "The training images were DICOM files without windows, or shown by one range; their"
+        yield f"values of {low:g} became 0, and those of {high:g} 255. There is no signature"
+        yield "`serving_bytes`, because image files have no such values: `images` takes pixels from"
+        yield "0 to 255."
+        yield ""
+    elif spec.pixel_range is not None:
         low, high = spec.pixel_range
         yield f"Image files are PNGs of 16 bits per channel; {low} becomes 0, and {high} 255."
         yield ""

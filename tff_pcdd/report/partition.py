@@ -145,7 +145,7 @@ def _noted(name: str) -> str:
     """
     text = name.replace("_", " ")
     if text.startswith("duplicates") or text.endswith(
-        (" read", " as stored", " upright", " replaced")
+        (" read", " as stored", " upright", " replaced", " joined")
     ):
         return text
     return f"{text.removesuffix(' left out')} were left out"

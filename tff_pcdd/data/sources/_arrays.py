@@ -76,7 +76,7 @@ class OwnArrays(OwnSource, ImageSource, MissingValues):
             for what, values in columns.items()
             if what != "label"
         }
-        known = None if class_names is None else _known(class_names, place)
+        known = None if class_names is None else known_classes(class_names, place)
         samples = OwnSamples(
             place,
             inputs,
@@ -209,7 +209,7 @@ def row_hashes(x: np.ndarray) -> np.ndarray:
     return np.array([hashlib.sha256(row.tobytes()).hexdigest() for row in x])
 
 
-def _known(class_names: Iterable[Any], place: str) -> list[str]:
+def known_classes(class_names: Iterable[Any], place: str) -> list[str]:
     """The names of the classes, in their order.
 
     Raises:

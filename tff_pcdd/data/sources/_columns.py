@@ -24,10 +24,12 @@ class Columns:
         rows: the number of each row in messages; counted from 0 by default.
         delimiter: what separated the cells in a file; beside a comma, there are no decimal commas.
         markers: texts that stand for a missing value, besides the usual ones.
+        classes: for columns whose file names their classes, these names in their order.
 
     Attributes:
         place: as given.
         rows: as given, or the default.
+        classes: as given.
 
     Raises:
         DataError: if columns differ in length.
@@ -40,6 +42,7 @@ class Columns:
         rows: Sequence[int] | None = None,
         delimiter: str = ",",
         markers: Collection[str] = (),
+        classes: Mapping[str, Sequence[str]] | None = None,
     ):
         lengths = {len(column): name for name, column in columns.items()}
         if len(lengths) > 1:
@@ -49,6 +52,7 @@ class Columns:
             )
         self.place = place
         self.rows = range(max(lengths, default=0)) if rows is None else rows
+        self.classes = classes or {}
         self._columns = columns
         self._delimiter = delimiter
         self._markers = markers
@@ -147,8 +151,8 @@ class Columns:
             name: [values[index] for index in chosen] for name, values in self._columns.items()
         }
         rows = [self.rows[index] for index in chosen]
-        return Columns(self.place, columns, rows, self._delimiter, self._markers)
+        return Columns(self.place, columns, rows, self._delimiter, self._markers, self.classes)
 
     def with_markers(self, markers: Collection[str]) -> Columns:
         """The same columns, in which further texts stand for a missing value."""
-        return Columns(self.place, self._columns, self.rows, self._delimiter, markers)
+        return Columns(self.place, self._columns, self.rows, self._delimiter, markers, self.classes)

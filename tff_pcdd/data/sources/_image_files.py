@@ -22,7 +22,7 @@ from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.data.sources import LoadRequest, PooledData
 from tff_pcdd.data.sources._image_lists import ImageListSource
 from tff_pcdd.data.sources._own import OwnSamples, OwnSource, pick
-from tff_pcdd.data.sources._pillow import Header, as_png, look_at
+from tff_pcdd.data.sources._pillow import Header, as_png, dicom_pixels, look_at
 from tff_pcdd.data.sources._statistics import Statistics, in_parts, measure
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
@@ -69,7 +69,8 @@ class OwnImages(OwnSource, ImageListSource):
     image_range: str | None = option(
         None,
         "Values of images of 16 bits that become black and white, LOW,HIGH; by default the "
-        "smallest and the largest value of all images.",
+        "smallest and the largest value of all images. DICOM files are shown by it instead of by "
+        "their own windows.",
         type=str,
         group="Data",
         implied=True,
@@ -105,6 +106,7 @@ class OwnImages(OwnSource, ImageListSource):
         notes: dict[str, int],
         groups: Sequence[str] | None = None,
         likely_groups: Mapping[str, tuple[Sequence[str], str]] | None = None,
+        class_names: Sequence[str] | None = None,
     ) -> PooledData:
         """Makes a data set of image files; see `OwnSamples`.
 
@@ -117,7 +119,9 @@ class OwnImages(OwnSource, ImageListSource):
             warnings.catch_warnings(action="ignore"),
             concurrent.futures.ThreadPoolExecutor(_THREADS) as pool,
         ):
-            look = functools.partial(look_at, whole=self.skip_broken_images)
+            look = functools.partial(
+                look_at, whole=self.skip_broken_images, windows=self.image_range is None
+            )
             found = list(pool.map(look, paths, itertools.repeat(self.max_image_pixels)))
         rows = self._readable(place, found, shown)
         headers = [header for header in found if isinstance(header, Header)]
@@ -139,6 +143,8 @@ class OwnImages(OwnSource, ImageListSource):
             max_pixels=self.max_image_pixels,
             pixel_range=self._limits(place, files),
             upright=any(header.is_turned for header in headers),
+            # No format that exported models read has values of the modality.
+            has_white=not any(header.is_deep and header.is_dicom for header in headers),
         )
         x = np.array([os.fsencode(path) for path in paths])
         size = len(x) * math.prod(shape)
@@ -162,6 +168,7 @@ class OwnImages(OwnSource, ImageListSource):
             notes,
             groups,
             likely_groups or {},
+            class_names,
         )
         return self.pool(samples, request, lambda train: self._measured(plain, train))
 
@@ -198,13 +205,15 @@ class OwnImages(OwnSource, ImageListSource):
             low, high = (int(text) for text in self.image_range.split(","))
         except ValueError:
             low = high = 0
-        if not 0 <= low < high < 2**16:
-            reason = "must be LOW,HIGH, two whole numbers from 0 to 65535"
+        if not -(2**16) < low < high < 2**16:
+            reason = "must be LOW,HIGH, two whole numbers from -65535 to 65535"
             raise SettingError("image_range", self.image_range, reason)
         return low, high
 
-    def _limits(self, place: str, files: _Files) -> tuple[int, int] | None:
+    def _limits(self, place: str, files: _Files) -> tuple[float, float] | None:
         """The values of images of 16 bits that become black and white; None for other images.
+
+        DICOM files without a window count as images of 16 bits.
 
         Raises:
             SettingError: `image_range` is given for images of 8 bits.
@@ -216,17 +225,23 @@ class OwnImages(OwnSource, ImageListSource):
                 reason = f"the images of {place} have 8 bits"
                 raise SettingError("image_range", self.image_range, reason)
             return None
+        is_dicom = any(header.is_deep and header.is_dicom for header in files.headers)
+        kind = "no window (DICOM)" if is_dicom else "16 bits per channel"
         if not all(depths):
+            advice = "convert them to one kind"
+            if is_dicom and self.image_range is None:
+                advice += ", or give all DICOM files one range by image_range"
             raise DataError(
-                f"{place}: {sum(depths)} of {len(depths)} images have 16 bits per channel, such as "
-                f"{files.shown(depths.index(True))}, the others 8, such as "
-                f"{files.shown(depths.index(False))}; convert them to one kind"
+                f"{place}: {sum(depths)} of {len(depths)} images have {kind}, such as "
+                f"{files.shown(depths.index(True))}, the others {'one, or ' * is_dicom}8, such as "
+                f"{files.shown(depths.index(False))}; {advice}"
             )
-        limits = self._given_range()
+        limits: tuple[float, float] | None = self._given_range()
         if limits is None:
             limits = files.range_of()
+            kind = "no window" if is_dicom else "16 bits"
             warn(
-                f"{place}: the images have 16 bits; {limits[0]} becomes black and {limits[1]} "
+                f"{place}: the images have {kind}; {limits[0]:g} becomes black and {limits[1]:g} "
                 "white, their smallest and largest values; image_range sets others"
             )
         return limits
@@ -274,7 +289,12 @@ class OwnImages(OwnSource, ImageListSource):
         spec = self.image_spec(info=info)
         if plain is None:
             return spec
-        return dataclasses.replace(spec, pixel_range=plain.pixel_range, upright=plain.upright)
+        return dataclasses.replace(
+            spec,
+            pixel_range=plain.pixel_range,
+            upright=plain.upright,
+            has_white=plain.has_white,
+        )
 
     def _measured(self, plain: InputSpec, x: np.ndarray) -> InputSpec:
         """The input spec, with statistics of the training samples if they are asked for."""
@@ -310,9 +330,9 @@ class _Files:
 
     @functools.cached_property
     def converted(self) -> list[int]:
-        """The files that TensorFlow does not read. Pillow reads them, once."""
+        """The files that TensorFlow does not read. Pillow or pydicom reads them, once."""
         headers = enumerate(self.headers)
-        return [row for row, header in headers if header.needs_pillow(self.channels)]
+        return [row for row, header in headers if header.needs_conversion(self.channels)]
 
     def check_memory(self, place: str, size: int) -> None:
         """Checks that the pixels of files that are read only once fit into memory.
@@ -332,8 +352,9 @@ class _Files:
 
     def contents(self, row: int) -> bytes:
         """A file that TensorFlow reads: the file itself, or its pixels as a PNG."""
-        if self.headers[row].needs_pillow(self.channels):
-            return as_png(self.paths[row], self.channels)
+        header = self.headers[row]
+        if header.needs_conversion(self.channels):
+            return as_png(self.paths[row], self.channels, is_dicom=header.is_dicom)
         return pathlib.Path(self.paths[row]).read_bytes()
 
     def decoded(self, spec: InputSpec) -> Iterator[tuple[list[int], np.ndarray]]:
@@ -366,17 +387,33 @@ class _Files:
         # Their EXIF orientation has been applied.
         upright = dataclasses.replace(spec, upright=False)
         for row in self.converted:
-            yield [row], _decoder_of_contents(upright)(self.contents(row)).numpy()[None]
+            if self.headers[row].is_dicom and self.headers[row].is_deep:
+                pixels = transforms.fit(self._shades(row, spec), spec)
+            else:
+                pixels = _decoder_of_contents(upright)(self.contents(row))
+            yield [row], pixels.numpy()[None]
 
-    def range_of(self) -> tuple[int, int]:
-        """The smallest and the largest value of images of 16 bits."""
+    def _shades(self, row: int, spec: InputSpec) -> np.ndarray:
+        """The pixels of a DICOM file without a window, with the limits at 0 and 255."""
+        found = dicom_pixels(self.paths[row], windows=False)
+        low, high = spec.pixel_range or (0, 1)
+        shades = np.clip((found.pixels - low) * (255 / (high - low)), 0, 255)
+        shades = 255 - shades if found.is_negative else shades
+        return np.repeat(shades[..., None].astype(np.float32), self.channels, axis=2)
+
+    def range_of(self) -> tuple[float, float]:
+        """The smallest and the largest value of images of 16 bits, or of DICOM files."""
         import tensorflow as tf
 
-        low, high = 2**16 - 1, 0
+        values: list[float] = []
         for row in range(len(self.paths)):
-            pixels = tf.io.decode_png(self.contents(row), self.channels, tf.uint16).numpy()
-            low, high = min(low, int(pixels.min())), max(high, int(pixels.max()))
-        return (low, high) if low < high else (0, 2**16 - 1)
+            if self.headers[row].is_dicom:
+                pixels = dicom_pixels(self.paths[row], windows=False).pixels
+            else:
+                pixels = tf.io.decode_png(self.contents(row), self.channels, tf.uint16).numpy()
+            values += [pixels.min().item(), pixels.max().item()]
+        low, high = min(values), max(values)
+        return (low, high) if low < high else (min(low, 0), max(high, 2**16 - 1))
 
 
 def _decoded(paths: np.ndarray, spec: InputSpec) -> Iterator[np.ndarray]:
@@ -413,6 +450,13 @@ def _remarks(
 ) -> dict[str, int]:
     """Counts images whose pixels are not what one may expect, and warns of them."""
     counts = {}
+    windows = collections.Counter(header.window for header in headers if header.window)
+    if len(windows) > 1:
+        first = next(row for row, header in zip(rows, headers, strict=True) if header.window)
+        warn(
+            f"{place}: {windows.total()} DICOM files, such as {shown(first)}, are shown by "
+            f"{len(windows)} different windows of their own; image_range gives all of them one"
+        )
     for name, text, found in (
         (
             "misnamed_images_read",

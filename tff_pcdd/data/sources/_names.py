@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import decimal
 import re
 import unicodedata
@@ -10,6 +11,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
+from tff_pcdd.data.checks import warn
 from tff_pcdd.data.sources._tasks import MULTI_LABEL, decimals_hint, shape_hint
 from tff_pcdd.errors import DataError
 
@@ -32,6 +34,9 @@ MARKERS = frozenset(
 _DIGITS = 1000
 _WHOLE = re.compile(rf"-?\d{{1,{_DIGITS}}}")
 
+# A long number as spreadsheets show it.
+_SHORTENED = re.compile(r"\d[.,]\d+[eE]\+\d+")
+
 # Values of pandas for what is missing.
 _PANDAS_MISSING = ("NAType", "NaTType")
 
@@ -48,6 +53,24 @@ def tidy(name: str, where: str) -> str:
     if not text.isprintable():
         raise DataError(f"{where} {name!r:.80} has characters that cannot be shown")
     return text
+
+
+def separated(text: str | None) -> list[str]:
+    """The names in a setting, separated by commas; one with a comma stands in double quotes.
+
+    Example:
+        >>> separated('age, "weight, in kg"')
+        ['age', 'weight, in kg']
+    """
+    rows = csv.reader([text or ""], skipinitialspace=True)
+    return [name.strip() for row in rows for name in row]
+
+
+def quoted(names: Iterable[str]) -> str:
+    """Names as `separated` reads them."""
+    return ",".join(
+        '"' + name.replace('"', '""') + '"' if set(',"') & set(name) else name for name in names
+    )
 
 
 def numbered(values: Iterable[_T], rows: Sequence[int] | None) -> Iterator[tuple[int, _T]]:
@@ -71,8 +94,10 @@ def as_names(
     Raises:
         DataError: if a value is missing, a number with decimals, or not a name; names its place.
     """
+    values = list(values)
     texts = numbered(as_texts(values, what, where, rows), rows)
     names = [tidy(text, f"{where}, row {row}: the {what}") for row, text in texts]
+    _warn_of_lost_digits(values, names, what, where, rows)
     numbers = [number for name in names if (number := _number(name)) is not None]
     # Names such as "007" stay as they are, and so does "1.5" if another is no number.
     if len(numbers) < len(names) or not any("." in name for name in names):
@@ -83,7 +108,30 @@ def as_names(
                 f"{where}, row {row}: the {what} {float(number):g} is not a whole number; a {what} "
                 f"is a name or a whole number{decimals_hint(what)}"
             )
-    return [str(int(number)) for number in numbers]
+    return [
+        str(int(number)) if "." in name or "e" in name.casefold() else name
+        for name, number in zip(names, numbers, strict=True)
+    ]
+
+
+def _warn_of_lost_digits(
+    values: Sequence[Any], names: Sequence[str], what: str, where: str, rows: Sequence[int] | None
+) -> None:
+    """Warns of numbers of which somebody has kept only the first digits."""
+    lost = [
+        index
+        for index, (value, name) in enumerate(zip(values, names, strict=True))
+        if _SHORTENED.fullmatch(name)
+        or (isinstance(value, float | np.floating) and abs(float(value)) >= 2**53)
+    ]
+    if lost:
+        first = lost[0] if rows is None else rows[lost[0]]
+        others = f" (and {len(lost) - 1} others)" if len(lost) > 1 else ""
+        warn(
+            f"{where}, row {first}: the {what} {names[lost[0]]!r:.40}{others} has only the first "
+            "digits of a long number, as spreadsheets and floating-point columns keep them; "
+            f"several {what}s may have become one, so store them as text"
+        )
 
 
 def is_missing(
@@ -199,7 +247,11 @@ def _text(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     if isinstance(value, float | np.floating):
-        return repr(float(value)) if np.isfinite(value) else None
+        number = float(value)
+        if not np.isfinite(number):
+            return None
+        # Python writes whole numbers from here on with an exponent.
+        return f"{number:.1f}" if 1e16 <= abs(number) < 1e22 else repr(number)
     return None if value is None or type(value).__name__ in _PANDAS_MISSING else str(value)
 
 

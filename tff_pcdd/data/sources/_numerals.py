@@ -84,15 +84,17 @@ def plain_numbers(
         ]
     if not commas:
         return values
-    if has_decimal_commas(values, ";", markers):
-        return with_points(values, markers)
+    # A number such as 1.234,5 shows what points are in its column.
+    shows_it = has_decimal_commas(values, ";", markers) and any(
+        {*".,"} <= {*text} for text in texts
+    )
     doubtful = next((text for text in texts if _THOUSANDS["."].fullmatch(text)), None)
-    if doubtful is not None:
+    if doubtful is not None and not shows_it:
         raise DataError(
-            f"{where}: {doubtful} may be a number of thousands or one with decimals, because other "
-            "columns have decimal commas; write numbers without separators of thousands"
+            f"{where}: {doubtful} may be a number of thousands or one with decimals, because "
+            "others have decimal commas; write numbers without separators of thousands"
         )
-    return values
+    return with_points(values, markers)
 
 
 def _texts(values: Iterable[Any], markers: Collection[str]) -> list[str]:

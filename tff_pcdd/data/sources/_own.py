@@ -35,6 +35,9 @@ MANY_CLASSES = 2**31 - 1
 
 PARTS = ("train", "val", "test")
 
+# What is done with small sites, and the name of the one that joins them.
+_LEAVE_OUT, _JOIN, _SMALL_SITES = "leave_out", "join", "small sites"
+
 # What people call the parts.
 _SPELLINGS = {
     **dict.fromkeys(("train", "training", "trn", "tr"), "train"),
@@ -212,12 +215,26 @@ class OwnSource(DataSource):
 
     min_site_samples: int | None = option(
         None,
-        "Leave out sites with fewer samples than this, and name them.",
+        "The fewest samples of a site; small_sites says what is done with those that have fewer.",
         type=int,
         minimum=1,
         group="Data",
         implied=True,
     )
+    small_sites: str = option(
+        _LEAVE_OUT,
+        "What is done with sites that have fewer samples than min_site_samples: leave_out names "
+        "them and does not use their samples; join makes one site of them.",
+        choices=(_LEAVE_OUT, _JOIN),
+        group="Data",
+        implied=True,
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.small_sites == _JOIN and self.min_site_samples is None:
+            reason = "needs min_site_samples, which says what is small"
+            raise SettingError("small_sites", self.small_sites, reason)
 
     def suggested_partition(self) -> dict[str, str]:
         return {"partition": "natural"}
@@ -263,7 +280,8 @@ class OwnSource(DataSource):
         parts = self._parts(samples, y, sites, groups)
         for part in ("train", "test"):
             if part not in parts:
-                why = "no class has a sample to spare; add some, or mark test samples yourself"
+                what = "sample" if groups is None else "group"
+                why = f"no class has a {what} to spare; add some, or mark test samples yourself"
                 if samples.parts is not None:
                     why = "none is marked so; mark some, or leave the marks out"
                 raise DataError(f"{place}: there are no {_WORDS[part]} samples; {why}")
@@ -305,10 +323,12 @@ class OwnSource(DataSource):
         )
 
     def _without_small_sites(self, samples: OwnSamples) -> OwnSamples:
-        """The samples of sites that have enough of them.
+        """The samples of sites that have enough of them, and of one that joins the others.
+
+        Small sites that together have too few samples are left out.
 
         Raises:
-            SettingError: there are no sites.
+            SettingError: there are no sites, or a large one has the name of that which joins.
             DataError: if no site has enough.
         """
         least = self.min_site_samples
@@ -318,15 +338,25 @@ class OwnSource(DataSource):
             raise SettingError("min_site_samples", least, f"{samples.place} has no sites")
         sizes = collections.Counter(samples.sites)
         small = sorted(site for site, size in sizes.items() if size < least)
+        lost = sum(sizes[site] for site in small)
+        few = f"with fewer than {least} samples each, {lost} together"
+        if small and self.small_sites == _JOIN and lost >= least:
+            if sizes[_SMALL_SITES] >= least:
+                reason = f"{samples.place} has a site {_SMALL_SITES!r} already; rename it"
+                raise SettingError("small_sites", self.small_sites, reason)
+            warn(
+                f"{samples.place}: {listed('site', small)}, {few}, are joined into the site "
+                f"{_SMALL_SITES!r}"
+            )
+            sites = [site if sizes[site] >= least else _SMALL_SITES for site in samples.sites]
+            notes = {**samples.notes, "small_sites_joined": len(small)}
+            return dataclasses.replace(samples, sites=sites, notes=notes)
         if len(small) == len(sizes):
             raise DataError(f"{samples.place}: no site has min_site_samples={least} samples")
         if not small:
             return samples
         kept = [row for row, site in enumerate(samples.sites) if sizes[site] >= least]
-        warn(
-            f"{samples.place}: {listed('site', small)} left out, with fewer than {least} samples "
-            f"each, {len(samples.sites) - len(kept)} together"
-        )
+        warn(f"{samples.place}: {listed('site', small)} left out, {few}")
         notes = {**samples.notes, "small_sites_left_out": len(small)}
         return dataclasses.replace(samples.take(kept), notes=notes)
 

@@ -8,6 +8,7 @@ import hashlib
 import io
 import os
 import pathlib
+import sys
 import warnings
 from collections.abc import Callable
 from typing import Any
@@ -16,11 +17,13 @@ import numpy as np
 from etils import epy
 
 from tff_pcdd.data import image_headers
+from tff_pcdd.data.sources import _dicom
+from tff_pcdd.errors import DataError
 
 with epy.lazy_imports():
     import tensorflow as tf
 
-# Formats that are read, by their names in Pillow, and what their names end with.
+# Formats that Pillow reads, by its names, and what the names of files end with.
 _SUFFIXES = {
     "JPEG": (".jpg", ".jpeg", ".jpe", ".jfif"),
     "PNG": (".png",),
@@ -29,11 +32,13 @@ _SUFFIXES = {
     "BMP": (".bmp", ".dib"),
     "GIF": (".gif",),
 }
-_READ = {suffix for suffixes in _SUFFIXES.values() for suffix in suffixes}
+_DICOM = (".dcm", ".dicom")
+_OF_FORMATS = {**_SUFFIXES, _dicom.FORMAT: _DICOM}
+_READ = {suffix for suffixes in _OF_FORMATS.values() for suffix in suffixes}
 # Images that are not read; in a folder of images, they are named instead of left out.
-_REFUSED = {".dcm", ".dicom", ".heic", ".heif", ".avif", ".jp2"}
+_REFUSED = {".heic", ".heif", ".avif", ".jp2"}
 
-FORMATS = "JPEG, PNG, TIFF, WebP, BMP or GIF"
+FORMATS = "JPEG, PNG, TIFF, WebP, BMP, GIF or DICOM"
 
 # Formats of which TensorFlow reads the pixels.
 _TENSORFLOW = ("JPEG", "PNG")
@@ -46,11 +51,6 @@ _MODES = _GREY | _DEEP | {"P", "PA", "RGB", "RGBA", "RGBa", "RGBX", "CMYK", "YCb
 # Tags of TIFF files: the bits of each channel, what is white, and the value by which 0 is white.
 _BITS, _PHOTOMETRIC, _WHITE_IS_ZERO = 258, 262, 0
 
-_DICOM = (
-    "is a DICOM file; convert it to PNG with the window that matters, for example by DCMTK's "
-    "dcmj2pnm --write-png --use-window 1"
-)
-
 
 @dataclasses.dataclass(frozen=True)
 class Header:
@@ -61,11 +61,12 @@ class Header:
         size: height and width of the upright image, in pixels.
         format: one of the formats that are read.
         mode: Pillow's name for the kind of its pixels.
-        is_deep: whether channels have 16 bits.
+        is_deep: whether channels have 16 bits, or it is a DICOM file without a window.
         is_turned: whether the pixels are turned upright, as the orientation in EXIF says.
         is_told_otherwise: whether it is turned, but only by notes other than EXIF.
         is_transparent: whether a pixel is not opaque.
         has_frames: whether there are several frames or pages.
+        window: centre, width and function of the window of a DICOM file, if it has one.
     """
 
     hash: str
@@ -77,6 +78,11 @@ class Header:
     is_told_otherwise: bool
     is_transparent: bool
     has_frames: bool
+    window: tuple[float, float, str] | None = None
+
+    @property
+    def is_dicom(self) -> bool:
+        return self.format == _dicom.FORMAT
 
     @property
     def is_grey(self) -> bool:
@@ -85,9 +91,9 @@ class Header:
     def is_misnamed(self, path: str) -> bool:
         """Whether the end of the file's name is that of another format."""
         suffix = pathlib.PurePath(path).suffix.lower()
-        return suffix in _READ and suffix not in _SUFFIXES[self.format]
+        return suffix in _READ and suffix not in _OF_FORMATS[self.format]
 
-    def needs_pillow(self, channels: int) -> bool:
+    def needs_conversion(self, channels: int) -> bool:
         """Whether TensorFlow does not read the file with this number of channels."""
         return self.format not in _TENSORFLOW or (self.mode == "CMYK" and channels == 1)
 
@@ -106,7 +112,7 @@ def is_dicom(path: str | os.PathLike) -> bool:
         return False
 
 
-def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
+def look_at(path: str, max_pixels: int, *, whole: bool, windows: bool = True) -> Header | str:
     """Reads a file once: what it is, or what is wrong with it.
 
     Args:
@@ -114,6 +120,7 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
         max_pixels: the most pixels of an image.
         whole: whether the pixels are decoded too, which shows what is wrong behind the header. This
             is always done for files that TensorFlow does not read.
+        windows: whether the windows of DICOM files are used.
     """
     from PIL import Image
 
@@ -123,6 +130,8 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
             digest = hashlib.file_digest(file, "sha256").hexdigest()
             file.seek(0)
             start = file.read(512)
+            if _is_dicom(start, path):
+                return _dicom_header(path, digest, max_pixels, windows=windows)
             file.seek(0)
             with Image.open(file, formats=tuple(_SUFFIXES)) as image:
                 if image.width * image.height > max_pixels:
@@ -131,10 +140,37 @@ def look_at(path: str, max_pixels: int, *, whole: bool) -> Header | str:
     except Image.DecompressionBombError:
         return f"has more pixels than max_image_pixels={max_pixels} allows"
     except OSError as error:
-        return getattr(error, "strerror", None) or what_it_is(start, path)
+        return getattr(error, "strerror", None) or what_it_is(start)
     # Decoders raise many kinds of errors for damaged files.
     except Exception:
-        return what_it_is(start, path)
+        return what_it_is(start)
+
+
+def _is_dicom(start: bytes, path: str) -> bool:
+    """Whether a file is a DICOM file by its first bytes; old ones begin with any bytes."""
+    known = any(start[place:].startswith(magic) for place, magic, _ in image_headers.OTHERS)
+    other = known or start.startswith((b"\x89PNG", b"\xff\xd8\xff", b"BM")) or not start
+    return _starts(start, "a DICOM file") or (path.lower().endswith(_DICOM) and not other)
+
+
+def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> Header | str:
+    found = _dicom.read(path, max_pixels, windows=windows)
+    if isinstance(found, str):
+        return found
+    height, width, *channels = found.pixels.shape
+    mode = "RGB" if channels else "I;16" if found.is_deep else "L"
+    return Header(
+        digest,
+        (height, width),
+        _dicom.FORMAT,
+        mode,
+        found.is_deep,
+        is_turned=False,
+        is_told_otherwise=False,
+        is_transparent=False,
+        has_frames=False,
+        window=found.window,
+    )
 
 
 def _too_large(size: tuple[int, int], max_pixels: int) -> str:
@@ -192,16 +228,35 @@ def _refused(image) -> str | None:
     return None
 
 
-def as_png(path: str, channels: int) -> bytes:
+def dicom_pixels(path: str, *, windows: bool) -> _dicom.DicomImage:
+    """The image of a DICOM file, of which `look_at` has made a header.
+
+    Raises:
+        DataError: if the file has changed since.
+    """
+    found = _dicom.read(path, sys.maxsize, windows=windows)
+    if isinstance(found, str):
+        raise DataError(f"{path}: {found}")
+    return found
+
+
+def as_png(path: str, channels: int, *, is_dicom: bool = False) -> bytes:
     """An image file as a PNG file: its first frame, upright, grey or in color.
 
     Args:
         path: the file, of which `look_at` has made a header.
         channels: 1 for grey, as Pillow computes it, or 3 for color. Transparency is dropped. Grey
             images of 16 bits keep their values.
+        is_dicom: whether it is a DICOM file, with a window or in color.
     """
     from PIL import Image, ImageOps
 
+    if is_dicom:
+        pixels = dicom_pixels(path, windows=True).pixels
+        content = io.BytesIO()
+        shades = Image.fromarray(pixels).convert("L" if channels == 1 else "RGB")
+        shades.save(content, "PNG", compress_level=1)
+        return content.getvalue()
     with (
         warnings.catch_warnings(action="ignore"),
         # Given a name, Pillow maps the file into memory, and misreads TIFF images that are turned.
@@ -222,13 +277,10 @@ def as_png(path: str, channels: int) -> bytes:
     return content.getvalue()
 
 
-def what_it_is(start: bytes, path: str) -> str:
-    """What a file is that cannot be read, by its first bytes and, for DICOM, its name."""
+def what_it_is(start: bytes) -> str:
+    """What a file is that cannot be read, by its first bytes."""
     if not start:
         return "the file is empty"
-    # Old DICOM files begin with any bytes.
-    if _starts(start, "a DICOM file") or path.lower().endswith((".dcm", ".dicom")):
-        return _DICOM
     for place, magic, what in image_headers.OTHERS:
         if start[place:].startswith(magic):
             if what in ("a WebP image", "a GIF image", "a TIFF image"):

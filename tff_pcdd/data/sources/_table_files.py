@@ -49,9 +49,9 @@ def read_columns(path: pathlib.Path) -> Columns:
     """
     name = path.name.lower()
     if path.is_dir():
-        columns = Columns(str(path), _read_parquet_files(path))
+        columns = _read_parquet_files(path)
     elif name.endswith(PARQUET):
-        columns = Columns(str(path), _read_parquet(path))
+        columns = _read_parquet(path)
     elif name.endswith(XLSX):
         columns = _read_xlsx(path)
     else:
@@ -167,6 +167,9 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         # Some programs write wrong dimensions, by which cells would be left out.
         sheets[0].reset_dimensions()
         cells = list(sheets[0].iter_rows(values_only=True))
+        formulas = openpyxl.load_workbook(path, read_only=True).worksheets[0]
+        formulas.reset_dimensions()
+        written = list(formulas.iter_rows(values_only=True))
     except DataError:
         raise
     # A damaged workbook raises errors of the archive, of XML, and of its own.
@@ -174,7 +177,8 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         reason = " ".join(str(error).split())[:200] or type(error).__name__
         raise DataError(f"{path} cannot be read as an .xlsx file: {reason}") from error
     if len(sheets) > 1:
-        warn(f"{path}: the sheet {sheets[0].title!r} is read, and not the {len(sheets) - 1} others")
+        title = sheets[0].title
+        warn(f"{path}: only the first of {len(sheets)} sheets is read, {title!r:.40}")
     width = max(map(len, cells), default=0)
     rows = {
         number: [*row, *[None] * (width - len(row))]
@@ -190,6 +194,14 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
         for index in range(width)
         if header[index] is not None or any(row[index] is not None for row in rows.values())
     ]
+    # Files that only a program has written hold formulas without their values.
+    for number, row in rows.items():
+        for index, formula in enumerate(written[number - 1]):
+            if row[index] is None and formula is not None:
+                raise DataError(
+                    f"{path}, row {number}: the cell of column {header[index]!r} is the formula "
+                    f"{formula!s:.40} without its value; open and save the file in a spreadsheet"
+                )
     chosen = {number: [row[index] for index in used] for number, row in rows.items()}
     return _columns(path, [header[index] for index in used], chosen)
 
@@ -197,7 +209,7 @@ def _read_xlsx(path: pathlib.Path) -> Columns:
 # Parquet.
 
 
-def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
+def _read_parquet(path: pathlib.Path) -> Columns:
     check_file(path)
     try:
         import pyarrow.parquet
@@ -227,10 +239,11 @@ def _read_parquet(path: pathlib.Path) -> dict[str, list[Any]]:
     except Exception as error:
         reason = " ".join(str(error).split())[:200]
         raise DataError(f"{path} cannot be read as a parquet file: {reason}") from error
-    for name, names in _class_names(schema.metadata or {}).items():
+    classes = _class_names(schema.metadata or {})
+    for name, names in classes.items():
         if name in columns:
             columns[name] = [_named(value, names) for value in columns[name]]
-    return columns
+    return Columns(str(path), columns, classes=classes)
 
 
 def _class_names(metadata: dict[bytes, bytes]) -> dict[str, list[str]]:
@@ -257,7 +270,7 @@ def _parquet_files(folder: pathlib.Path) -> list[pathlib.Path]:
     return sorted([*folder.glob(f"*{PARQUET}"), *folder.glob(f"*/*{PARQUET}")])
 
 
-def _read_parquet_files(folder: pathlib.Path) -> dict[str, list[Any]]:
+def _read_parquet_files(folder: pathlib.Path) -> Columns:
     """The columns of all parquet files of a folder.
 
     The parts are those of the names, as in train-00000-of-00002.parquet or test/0000.parquet.
@@ -272,13 +285,17 @@ def _read_parquet_files(folder: pathlib.Path) -> dict[str, list[Any]]:
         or (part_of(path.parent.name) if path.parent != folder else None)
         for path in paths
     ]
-    tables = [_read_parquet(path) for path in paths]
-    for path, part, table in zip(paths, parts, tables, strict=True):
+    found = [_read_parquet(path) for path in paths]
+    tables = [{name: list(one.values(name, "")) for name in one.names} for one in found]
+    for path, part, table, one in zip(paths, parts, tables, found, strict=True):
         if bool(part) != bool(parts[0]):
             nameless = paths[parts.index(None)]
             raise DataError(f"{nameless}: the name says no part, train, val or test, unlike others")
         if set(table) - {_SPLIT} != set(tables[0]) - {_SPLIT}:
             raise DataError(f"{path}: the columns are not those of {paths[0]}")
+        if one.classes != found[0].classes:
+            raise DataError(f"{path}: the names of classes are not those of {paths[0]}")
         if part and _SPLIT not in table:
             table[_SPLIT] = [part] * len(next(iter(table.values()), ()))
-    return {name: [value for table in tables for value in table[name]] for name in tables[0]}
+    joined = {name: [value for table in tables for value in table[name]] for name in tables[0]}
+    return Columns(str(folder), joined, classes=found[0].classes)

@@ -61,7 +61,7 @@ def refuse_labels(place: str, labels: Sequence[str]) -> None:
         # "carcinoma, basal" is one label, and "cat, dog" with the classes cat and dog are two.
         enough = all if mark == "," else any
         if pieces and enough(piece in classes for piece in pieces):
-            raise DataError(f"{place}: the label {label!r:.60} is several ones; {MULTI_LABEL}")
+            raise DataError(f"{place}: the label {label!r:.60} holds several labels; {MULTI_LABEL}")
     if classes and all(map(_IMAGE.fullmatch, classes)):
         raise DataError(f"{place}: the labels are files, such as {min(classes)!r:.60}; {_MASKS}")
     if (

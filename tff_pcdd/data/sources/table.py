@@ -20,7 +20,7 @@ from tff_pcdd.data import encoding
 from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE_FILE, VECTOR, InputSpec
 from tff_pcdd.data.sources import DatasetInfo, LoadRequest, PooledData, register
-from tff_pcdd.data.sources._arrays import row_hashes, vector_spec
+from tff_pcdd.data.sources._arrays import known_classes, row_hashes, vector_spec
 from tff_pcdd.data.sources._cells import (
     MEAN,
     MEDIAN,
@@ -40,6 +40,8 @@ from tff_pcdd.data.sources._names import (
     in_order,
     is_missing,
     numbered,
+    quoted,
+    separated,
 )
 from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
 from tff_pcdd.data.sources._places import check_data_file
@@ -112,8 +114,9 @@ class Table(OwnImages, MissingValues):
     )
     feature_columns: str | None = option(
         None,
-        "Columns of numbers that are the inputs instead of images: names separated by commas, or "
-        "all for all columns but those above. The default model is then mlp.",
+        "Columns of numbers that are the inputs instead of images: names separated by commas, in "
+        "double quotes if they have commas, or all for all columns but those above. The default "
+        "model is then mlp.",
         type=str,
         group="Data",
     )
@@ -143,7 +146,7 @@ class Table(OwnImages, MissingValues):
                 if getattr(self, name) is not None:
                     raise SettingError(name, getattr(self, name), "needs feature_columns")
             return
-        if not all(self._features()):
+        if not self._features() or not all(self._features()):
             raise SettingError(
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
@@ -220,6 +223,8 @@ class Table(OwnImages, MissingValues):
         if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
+        known = columns.classes.get(self.label_column)
+        class_names = None if known is None else known_classes(known, place)
         groups = self._groups(columns)
         likely = self._likely_groups(columns, parts)
         if self.feature_columns is None:
@@ -243,6 +248,7 @@ class Table(OwnImages, MissingValues):
                 notes=notes,
                 groups=groups,
                 likely_groups=likely,
+                class_names=class_names,
             )
             if stored is not None and pooled.train.x.ndim > 1:
                 stored.remove()
@@ -283,6 +289,7 @@ class Table(OwnImages, MissingValues):
             notes,
             groups,
             likely,
+            class_names,
         )
         pooled = self.pool(samples, request, describe, encode)
         fingerprint = pooled.fingerprint + hashlib.sha256(content.encode()).hexdigest()
@@ -357,7 +364,7 @@ class Table(OwnImages, MissingValues):
         return MISSING if self.missing == "keep" and is_category else MARKERS
 
     def _categorical(self) -> list[str]:
-        return [name.strip() for name in (self.categorical_columns or "").split(",") if name]
+        return separated(self.categorical_columns)
 
     def _check_categorical(self, features: Sequence[str]) -> None:
         """Refuses columns of categories that are no inputs."""
@@ -371,7 +378,7 @@ class Table(OwnImages, MissingValues):
         return _SPLIT if self.split_column in (None, _NONE) else self.split_column
 
     def _group_columns(self) -> list[str]:
-        return [] if self.group_column is None else self.group_column.split(",")
+        return separated(self.group_column)
 
     def _groups(self, columns: Columns) -> list[str] | None:
         """The group of each row; None if no column names them."""
@@ -396,14 +403,14 @@ class Table(OwnImages, MissingValues):
                     f"row {row}" if is_missing(value) else str(value)
                     for row, value in numbered(columns.values(name, "group_column"), columns.rows)
                 ],
-                f"group_column={name}{anew} keeps them in one part",
+                f"group_column={quoted([name])}{anew} keeps them in one part",
             )
             for name in columns.names
             if name not in roles and _NAMES_A_GROUP.search(str(name))
         }
 
     def _features(self) -> list[str]:
-        return [name.strip() for name in (self.feature_columns or "").split(",")]
+        return separated(self.feature_columns)
 
     def _chosen_features(self, columns: Columns) -> list[str]:
         """The names of the columns that are inputs.
