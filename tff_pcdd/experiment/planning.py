@@ -151,6 +151,8 @@ def advise(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Non
     """Warns of settings with which the method is known to fail, or that have no effect."""
     if advice := config.method.advice(config.training.optimizer):
         warn(advice)
+    if advice := config.method.advice_on_backbone(config.model.backbone.has_normalization):
+        warn(advice)
     for advice in config.training.advice():
         warn(advice)
 

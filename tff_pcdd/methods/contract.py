@@ -351,6 +351,18 @@ class Method(Component):
         del optimizer
         return None
 
+    def advice_on_backbone(self, has_normalization: bool | None) -> str | None:
+        """A warning for the start of a run, if the method is known to fail with the backbone.
+
+        Args:
+            has_normalization: whether the backbone has normalization layers; None if unknown.
+
+        Returns:
+            As `advice`.
+        """
+        del has_normalization
+        return None
+
     # For diagnostics.
 
     def global_classifiers(self, net: Network) -> dict[str, tf.Tensor]:

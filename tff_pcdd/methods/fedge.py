@@ -23,6 +23,10 @@ from tff_pcdd.settings import option
 with epy.lazy_imports():
     from tff_pcdd import layers
 
+# From about here on, the cross-entropy almost vanishes once the cosine to the column of the class
+# exceeds those to others by a few hundredths, and so do the gradients of the features.
+_LARGE_SCALE = 300
+
 
 @register
 @dataclasses.dataclass(frozen=True)
@@ -58,6 +62,15 @@ class FedGE(Method):
 
     def least_features(self, num_classes):
         return num_classes
+
+    def advice_on_backbone(self, has_normalization):
+        if self.scale < _LARGE_SCALE or self.features != "l2" or has_normalization is not False:
+            return None
+        return (
+            f"{self.prefix()}scale={self.scale:g} with a network that has no normalization layers: "
+            f"its features hardly learn; take {self.prefix()}scale=1, or a network that has them, "
+            "such as model=simple_cnn_bn"
+        )
 
     def placement(self, part, layer):
         return Placement.FIXED if part == "head" else Placement.SHARED

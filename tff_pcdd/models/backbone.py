@@ -26,7 +26,12 @@ class Backbone(Component):
     """A recipe for a Keras model from inputs to features.
 
     Subclass `ImageBackbone` or `TextBackbone`, which check the kind of input.
+
+    Attributes:
+        has_normalization: whether it has layers that normalize activations; None if unknown.
     """
+
+    has_normalization: ClassVar[bool | None] = None
 
     def build(
         self,
@@ -193,6 +198,8 @@ class TextBackbone(Backbone):
 @dataclasses.dataclass(frozen=True)
 class NormalizationOption:
     """Mixin for backbones with normalization layers."""
+
+    has_normalization: ClassVar[bool | None] = True
 
     normalization: str = option(
         "batch",

@@ -32,6 +32,7 @@ class LSTM(TextBackbone):
     """The LSTM for ids [batch, length] below the vocabulary's size."""
 
     name = "lstm"
+    has_normalization = False
 
     def network(
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int

@@ -24,6 +24,7 @@ class MLP(ImageBackbone):
 
     name = "mlp"
     accepts_vectors = True
+    has_normalization = False
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         inputs = tf.keras.Input(input_shape)

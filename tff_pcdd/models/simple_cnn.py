@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Callable
-from typing import Any
+from typing import Any, ClassVar
 
 from etils import epy
 
@@ -41,6 +41,7 @@ class SimpleCNN(ImageBackbone):
 
     name = "simple_cnn"
     min_side = 4
+    has_normalization: ClassVar[bool | None] = False
 
     def network(self, input_shape: tuple[int, ...], projection_dim: int) -> tf.keras.Model:
         return self._network(input_shape, projection_dim, None)
