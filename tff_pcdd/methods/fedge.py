@@ -68,8 +68,8 @@ class FedGE(Method):
             return None
         return (
             f"{self.prefix()}scale={self.scale:g} with a network that has no normalization layers: "
-            f"its features hardly learn; take {self.prefix()}scale=1, or a network that has them, "
-            "such as model=simple_cnn_bn"
+            f"its features hardly learn; take {self.prefix()}scale=1. With normalization layers, "
+            "as in model=simple_cnn_bn, less is lost"
         )
 
     def placement(self, part, layer):
