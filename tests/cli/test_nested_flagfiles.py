@@ -232,6 +232,9 @@ def test_a_study_takes_the_method_and_the_seed_of_a_run(folder):
     assert configs == expected
     flags = parsed(sweep, argument)
     assert (flags["algorithm"], flags["seeds"], flags["rounds"]) == ("fedgela", ["5"], 3)
+    # Others take no more than they have flags for, as of a flagfile.
+    with pytest.raises(SettingError, match="algorithm=fedgela: there is no such flag; it is a fla"):
+        parsed(partition, argument)
 
 
 @pytest.mark.parametrize(
