@@ -19,7 +19,7 @@ import dataclasses
 import functools
 import math
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError, one_of
@@ -29,6 +29,16 @@ if TYPE_CHECKING:
 
 
 T = TypeVar("T")
+
+if TYPE_CHECKING:
+
+    class Named(Generic[T]):
+        """The type of a field that is a component, and may be given by the component's name."""
+
+        def __get__(self, instance: object, owner: Any) -> T: ...
+
+        def __set__(self, instance: object, value: T | str) -> None: ...
+
 
 # Suggested defaults, by flat names, derived from the fields before; used only for settings that the
 # user did not give.

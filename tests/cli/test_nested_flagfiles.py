@@ -209,6 +209,13 @@ def test_the_config_json_of_a_run_gives_its_settings(folder):
     assert other.seeds == (6, 9, 6, 6)
 
 
+def test_what_a_file_of_ones_own_gives_stays(folder):
+    """A record does not say what had been given; TOML does."""
+    argument = write(folder, "run.toml", "seed = 5\ndata_seed = 5\n")
+    config = experiments.read_config(parsed(train, argument, "--seed=6"))
+    assert config.seeds == (5, 6, 6, 6)
+
+
 def test_a_study_takes_the_method_and_the_seed_of_a_run(folder):
     settings = ExperimentConfig.from_settings(algorithm="fedgela", rounds=3, seed=5).to_settings()
     argument = write(folder, "config.json", json.dumps(settings))
@@ -225,6 +232,9 @@ def test_a_study_takes_the_method_and_the_seed_of_a_run(folder):
     assert configs == expected
     flags = parsed(sweep, argument)
     assert (flags["algorithm"], flags["seeds"], flags["rounds"]) == ("fedgela", ["5"], 3)
+    # Others take no more than they have flags for, as of a flagfile.
+    with pytest.raises(SettingError, match="algorithm=fedgela: there is no such flag; it is a fla"):
+        parsed(partition, argument)
 
 
 @pytest.mark.parametrize(

@@ -37,10 +37,12 @@ def read(path: str, text: str) -> dict[str, Any]:
 
 
 def as_given(path: str, settings: dict[str, Any]) -> dict[str, Any]:
-    """The settings without those that a run has derived from others, such as `data_seed`.
+    """The settings of a config.json without those that the run has derived, such as `data_seed`.
 
-    Warns if the user's modules with which the run was trained are not imported, or have changed.
+    Warns if the user's modules with which it was trained are not imported, or have changed.
     """
+    if not path.endswith(".json"):
+        return settings
     imports.warn_of_changes(Path(path), settings)
     known = {setting.name for setting in describe(ExperimentConfig)}
     try:

@@ -187,7 +187,8 @@ class Flags:
 
     def also(self, name: str) -> str:
         """The flag for a setting of one run, which a program of several runs may have instead."""
-        return _SEVERAL.get(name, name) if name not in self else name
+        several = _SEVERAL.get(name, name)
+        return several if name not in self and several in self else name
 
     def check(self, name: str, value: Any) -> None:
         """Checks a setting that a file contains with its type.

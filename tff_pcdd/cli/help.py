@@ -56,8 +56,7 @@ _COMPONENTS = {
 }
 
 _SYNTAX = (
-    "--no<flag> switches off a Boolean flag; --flagfile=PATH reads flags from a file, and\n"
-    "--config=PATH settings from TOML or JSON, such as the config.json of a run."
+    "--no<flag> switches off a Boolean flag; --flagfile=PATH or --config=PATH.toml reads a file."
 )
 _WIDTH = 96
 # Lines of a text that fits two screens.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -15,6 +15,9 @@ from tff_pcdd.data.federation import ClientIndices, Examples, Federation
 from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.errors import SettingError
 from tff_pcdd.settings import WIDE, check_options, choice, option
+
+if TYPE_CHECKING:
+    from tff_pcdd.settings import Named
 
 # Combined with the data seed, so that the random choices do not depend on each other.
 _TRAIN_SUBSET, _TEST_SUBSET, _TAIL, _VALIDATION = 11, 12, 13, 14
@@ -51,13 +54,13 @@ class DataConfig:
         5
     """
 
-    source: sources.DataSource = choice(
+    source: Named[sources.DataSource] = choice(
         sources.registry,
         "digits",
         "The data set; digits comes with the installation.",
         group="Data",
     )
-    partition: partitions.Partition = choice(
+    partition: Named[partitions.Partition] = choice(
         partitions.registry,
         "class",
         "How samples are divided among clients: class (each client holds some of the classes, "

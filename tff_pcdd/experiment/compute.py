@@ -12,6 +12,7 @@ from tff_pcdd.settings import check_options, choice, option
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.config import ExperimentConfig
+    from tff_pcdd.settings import Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class ComputeOptions:
         SettingError: a value is unknown or out of bounds.
     """
 
-    runtime: runtime.RuntimeConfig = choice(
+    runtime: Named[runtime.RuntimeConfig] = choice(
         runtime.registry,
         "inprocess",
         "Where TFF's computations run: inprocess (in this Python process, on GPUs if there are "

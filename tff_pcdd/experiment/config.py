@@ -41,6 +41,7 @@ if TYPE_CHECKING:
     from typing import Unpack
 
     from tff_pcdd.experiment.setting_types import Settings
+    from tff_pcdd.settings import Named
 
 # Settings that are the common seed where they are not given, and where they are.
 SEEDS = {
@@ -88,14 +89,14 @@ class TrainingConfig:
         5, "Passes over a client's samples in a round (E).", minimum=1, group="Training"
     )
     batch_size: int = option(32, "Samples per local step.", minimum=1, group="Training")
-    optimizer: client_optimizers.ClientOptimizer = choice(
+    optimizer: Named[client_optimizers.ClientOptimizer] = choice(
         client_optimizers.registry,
         "sgd",
         "The clients' optimizer, which starts afresh in each round.",
         group="Training",
         implied=True,
     )
-    schedule: schedules.Schedule = choice(
+    schedule: Named[schedules.Schedule] = choice(
         schedules.registry,
         "constant",
         "How the clients' step size changes from round to round.",
@@ -191,7 +192,7 @@ class EvaluationConfig:
         minimum=0,
         group="Evaluation",
     )
-    metrics: tuple[metrics.Metric, ...] = selection(
+    metrics: Named[tuple[metrics.Metric, ...]] = selection(
         metrics.registry,
         "Further metrics of the global and the personal models, in addition to the accuracies.",
         group="Evaluation",
@@ -228,7 +229,7 @@ class ExperimentConfig:
         SettingError: a value is unknown, out of bounds, or does not fit the others.
     """
 
-    method: methods.Method = choice(
+    method: Named[methods.Method] = choice(
         methods.registry, "fedavg", "The federated method.", group="Method"
     )
     data: DataConfig = part(DataConfig)
@@ -236,7 +237,7 @@ class ExperimentConfig:
         ModelConfig, suggest=lambda fields: fields["data"].source.suggested_model()
     )
     training: TrainingConfig = part(TrainingConfig)
-    aggregator: aggregators.Aggregator = choice(
+    aggregator: Named[aggregators.Aggregator] = choice(
         aggregators.registry,
         "mean",
         "How the clients' changes of the shared weights are combined: mean; robust (large changes "
@@ -245,7 +246,7 @@ class ExperimentConfig:
         "else.",
         group="Aggregation",
     )
-    server_optimizer: server_optimizers.ServerOptimizer = choice(
+    server_optimizer: Named[server_optimizers.ServerOptimizer] = choice(
         server_optimizers.registry,
         "sgd",
         "How the clients' mean change moves the shared weights: sgd (it is added, times the "

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from typing import TYPE_CHECKING
 
 from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
 from tff_pcdd.models.backbone import Backbone, registry
 from tff_pcdd.models.precision import PRECISIONS
 from tff_pcdd.settings import WIDE, check_options, choice, option
+
+if TYPE_CHECKING:
+    from tff_pcdd.settings import Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -30,7 +34,7 @@ class ModelConfig:
         SettingError: a value is of the wrong type or out of bounds.
     """
 
-    backbone: Backbone = choice(registry, "simple_cnn", "The backbone.", group="Model")
+    backbone: Named[Backbone] = choice(registry, "simple_cnn", "The backbone.", group="Model")
     projection_dim: int | None = option(
         None,
         "Width of a linear layer between backbone and head; 0 for none. The default is 84 for "

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 from tff_pcdd.diagnostics import names as diagnostic_names
 from tff_pcdd.errors import SettingError
@@ -11,6 +12,9 @@ from tff_pcdd.experiment.compute import ComputeOptions
 from tff_pcdd.settings import check_options, option, part, selection
 from tff_pcdd.training import trackers
 from tff_pcdd.training.callbacks import Callback, registry
+
+if TYPE_CHECKING:
+    from tff_pcdd.settings import Named
 
 
 @dataclasses.dataclass(frozen=True)
@@ -55,7 +59,7 @@ class RunOptions:
         type=str,
         group="Output",
     )
-    callbacks: tuple[Callback, ...] = selection(
+    callbacks: Named[tuple[Callback, ...]] = selection(
         registry,
         "Callbacks that modules of your own have registered.",
         group="Output",
