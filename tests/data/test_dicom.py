@@ -172,6 +172,24 @@ def test_tables_name_dicom_files_too(tmp_path):
             np.testing.assert_array_equal(x[..., 0], np.round(window_of(values, 2048, 4096)))
 
 
+def test_patients_in_several_parts_are_warned_of(tmp_path, warnings_again):
+    """Without their ids, which nobody has to see."""
+    window = {"WindowCenter": 2048, "WindowWidth": 4096}
+    files = [
+        (f"_{number}.dcm", dicom(scan(number), PatientID=f"secret {number // 3}", **window))
+        for number in range(24)
+    ]
+    pixels_of(tmp_path, files)
+    assert " of 8 values of PatientID have samples in the training and the test part, for" in (
+        warnings_again.text
+    )
+    assert "secret" not in warnings_again.text
+    warnings_again.clear()
+    data.checks.warn.cache_clear()
+    data.from_folder(tmp_path, group_pattern=r"[ab]/[xy]/\d")
+    assert "PatientID" not in warnings_again.text
+
+
 _LOSSLESS = pydicom.uid.JPEGLosslessSV1
 _DEFLATED = pydicom.uid.DeflatedExplicitVRLittleEndian
 

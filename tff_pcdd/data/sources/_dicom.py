@@ -39,11 +39,13 @@ class DicomImage:
             [height, width] in the units of the modality.
         window: centre, width and function of the window; None without one, and for colors.
         is_negative: whether the smallest of the values without a window is white.
+        patient: the PatientID; empty if the file has none.
     """
 
     pixels: np.ndarray
     window: tuple[float, float, str] | None
     is_negative: bool
+    patient: str
 
     @property
     def is_deep(self) -> bool:
@@ -136,8 +138,9 @@ def _image(found, *, windows: bool) -> DicomImage:
         found.file_meta = pydicom.dataset.FileMetaDataset()
         found.file_meta.TransferSyntaxUID = pydicom.uid.ImplicitVRLittleEndian
     stored = pixel_array(found)
+    patient = str(found.get("PatientID") or "")
     if found.PhotometricInterpretation not in _GREY:
-        return DicomImage(stored, None, False)
+        return DicomImage(stored, None, False, patient)
     values = apply_modality_lut(stored, found).astype(np.float64)
     if not np.isfinite(values).all():
         raise ValueError("values that are not finite")
@@ -149,9 +152,9 @@ def _image(found, *, windows: bool) -> DicomImage:
         values[is_padding] = image.max() if is_negative else image.min()
     window = _window(found) if windows else None
     if window is None:
-        return DicomImage(values, None, is_negative)
+        return DicomImage(values, None, is_negative, patient)
     shades = np.round(255 * _shown(values, *window)).astype(np.uint8)
-    return DicomImage(255 - shades if is_negative else shades, window, False)
+    return DicomImage(255 - shades if is_negative else shades, window, False, patient)
 
 
 def _padding(found, stored: np.ndarray) -> np.ndarray:
