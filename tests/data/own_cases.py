@@ -460,7 +460,7 @@ MISSING = (
         _PAINS,
         inputs,
         "'dull' in column 'pain'",
-        "let categorical_columns name a column of texts",
+        "categorical_columns can name a column of texts",
         features="pulse,pain",
     ),
     of_table(

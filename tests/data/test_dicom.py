@@ -204,7 +204,10 @@ _DEFLATED = pydicom.uid.DeflatedExplicitVRLittleEndian
         (dicom(scan(0), syntax=_DEFLATED), "is a deflated DICOM file; inflate it, for example"),
         (dicom(scan(0), Rows=9000, Columns=9000), "has 9000×9000 pixels, more than max_image_p"),
         (dicom(scan(0), Rows=9), "is a DICOM file that is broken"),
-        (dicom(scan(0), WindowCenter=1, WindowWidth=0), "is a DICOM file that is broken"),
+        (
+            dicom(scan(0), WindowCenter=1, WindowWidth=0),
+            "with a window of width 0 at 1; image_range",
+        ),
         (dicom(scan(0))[:300], "is a DICOM file that is broken"),
         (bytes(128) + b"DICM", "is a DICOM file that is broken"),
         (b"\x08\0\x05\0old", "is a DICOM file that is broken"),
@@ -234,6 +237,7 @@ def test_what_needs_another_program_or_package_is_named(tmp_path, monkeypatch):
     assert "compressed by JPEG Lossless" in _dicom.read(str(path), 99, windows=True)
     path.write_bytes(dicom(scan(0), VOILUTSequence=[table]))
     assert "a table instead of a window (VOI LUT" in _dicom.read(str(path), 99, windows=True)
+    np.testing.assert_array_equal(_dicom.read(str(path), 99, windows=False).pixels, scan(0))
     monkeypatch.setitem(sys.modules, "pydicom", None)
     reason = _dicom.read(str(path), 99, windows=True)
     assert reason.startswith("is a DICOM file; reading it needs pydicom (the extra dicom), which")

@@ -146,7 +146,7 @@ class Columns:
             exact[missing] = np.nan
         if wrong.any():
             index = int(np.argmax(wrong))
-            hint = "write plain numbers, or let categorical_columns name a column of texts"
+            hint = "write plain numbers; categorical_columns can name a column of texts"
             if is_missing(values[index]):
                 hint = "missing=drop leaves such rows out, and impute=median replaces the values"
             raise DataError(
