@@ -419,6 +419,17 @@ MISSING = (
         classes,
         missing="keep",
     ),
+    *(
+        of_table(
+            f"a label {text}, which may be a name",
+            f"classes {', '.join(sorted(('benign', 'malign', text)))}; warned",
+            visits(label=_with(_LABELS, text, text)),
+            classes,
+            f"the label {text!r} may say that it is missing",
+            f"missing_markers={text}",
+        )
+        for text in ("--", "unknown")
+    ),
     of_table(
         "a feature ?",
         "refused",
@@ -523,6 +534,22 @@ COLUMNS = (
         "subtract",
     ),
     of_table(
+        "numbers of patients",
+        "inputs pulse, hours; warned",
+        visits(patientID=np.arange(N) // 2 * 7 + 1000),
+        inputs,
+        "column patientID is left out: ids by their names",
+        features="all",
+    ),
+    of_table(
+        "a column twice",
+        "refused",
+        visits(),
+        inputs,
+        "feature_columns=pulse,hours,pulse: 'pulse' occurs twice",
+        features="pulse,hours,pulse",
+    ),
+    of_table(
         "the label as a feature",
         "refused",
         visits(label=np.arange(N) % 2),
@@ -573,6 +600,12 @@ PARTS = (
         parts,
     ),
     of_folder(
+        "train_data, val-data and Test data",
+        "16 training, 16 validation, 16 test samples",
+        _in_parts(["train_data", "val-data", "Test data"]),
+        parts,
+    ),
+    of_folder(
         "parts without test images",
         "refused",
         _in_parts(["train", "val"]),
@@ -598,6 +631,13 @@ PARTS = (
         "8 training, 8 validation, 8 test samples",
         visits(split=_SPLIT),
         parts,
+    ),
+    of_table(
+        "a column of parts under another name",
+        "24 samples; warned",
+        visits(Set=np.array(["Training", "TEST"])[np.arange(N) % 2]),
+        samples,
+        "column 'Set' says train and test, but is not used; split_column=Set uses it",
     ),
     of_table(
         "another word in split",
@@ -774,6 +814,16 @@ def _leaf(name: str, user: Callable[[int], dict]) -> Callable[[str, pathlib.Path
     return load
 
 
+def of_npz(what: str, expected: str, arrays: dict[str, np.ndarray], *names: str) -> Case:
+    """A case of an .npz file."""
+
+    def load(form, folder):
+        np.savez(folder / "a.npz", **arrays)
+        return data.load_federation("npz", "natural", data_dir=str(folder / "a.npz"))
+
+    return Case(what, expected, ("npz",), load, samples, names)
+
+
 ARRAYS_AND_LAYOUTS = (
     of_arrays(
         "images of 7 channels, channels first",
@@ -797,6 +847,24 @@ ARRAYS_AND_LAYOUTS = (
         _first((9, 8, 7)),
         _TWO,
         _pixels(_first((9, 8, 7))),
+    ),
+    of_npz(
+        "arrays under other names",
+        "refused",
+        {"images": _IMAGES, "labels": _TWO},
+        "array 'x' is missing, there are images, labels; x, y and site are needed",
+    ),
+    of_npz(
+        "further arrays",
+        "24 samples; warned",
+        {"x": _IMAGES, "y": _TWO, "site": _IN_TWO, "patient": np.arange(N)},
+        "array patient not used",
+    ),
+    of_npz(
+        "labels as Python objects",
+        "refused",
+        {"x": _IMAGES, "y": _TWO.astype(object), "site": _IN_TWO},
+        "array 'y' holds Python objects; save texts as np.array(values, str)",
     ),
     Case(
         "MedMNIST's file",
@@ -920,6 +988,41 @@ SPREADSHEETS = (
         samples,
         "column 'pulse'",
         "12.500",
+    ),
+    of_text(
+        "other characters between cells",
+        "refused",
+        "a.csv",
+        _written("|"),
+        samples,
+        "column 'label' is missing, there are pulse|hours|label|site",
+        "add sep=| first",
+    ),
+    of_text(
+        "a web page",
+        "refused",
+        "a.csv",
+        "<!DOCTYPE html><html>Sign in</html>",
+        samples,
+        "is a web page or XML, not a text with a line for each sample",
+    ),
+    of_text(
+        "a workbook of Excel under the name of a csv file",
+        "refused",
+        "a.csv",
+        "PK\x03\x04",
+        samples,
+        "is an .xlsx file or another archive",
+    ),
+    of_text(
+        "ids that a spreadsheet has shortened",
+        "sites 2.71828E+15, Bern; warned",
+        "a.csv",
+        visits(site=["2.71828E+15", "Bern"] * (N // 2)).to_csv(index=False),
+        clients,
+        "row 2",
+        "the site '2.71828E+15'",
+        "has only the first digits of a long number",
     ),
     of_table(
         "true and false",

@@ -172,6 +172,24 @@ def test_tables_name_dicom_files_too(tmp_path):
             np.testing.assert_array_equal(x[..., 0], np.round(window_of(values, 2048, 4096)))
 
 
+def test_patients_in_several_parts_are_warned_of(tmp_path, warnings_again):
+    """Without their ids, which nobody has to see."""
+    window = {"WindowCenter": 2048, "WindowWidth": 4096}
+    files = [
+        (f"_{number}.dcm", dicom(scan(number), PatientID=f"secret {number // 3}", **window))
+        for number in range(24)
+    ]
+    pixels_of(tmp_path, files)
+    assert " of 8 values of PatientID have samples in the training and the test part, for" in (
+        warnings_again.text
+    )
+    assert "secret" not in warnings_again.text
+    warnings_again.clear()
+    data.checks.warn.cache_clear()
+    data.from_folder(tmp_path, group_pattern=r"[ab]/[xy]/\d")
+    assert "PatientID" not in warnings_again.text
+
+
 _LOSSLESS = pydicom.uid.JPEGLosslessSV1
 _DEFLATED = pydicom.uid.DeflatedExplicitVRLittleEndian
 
@@ -186,7 +204,10 @@ _DEFLATED = pydicom.uid.DeflatedExplicitVRLittleEndian
         (dicom(scan(0), syntax=_DEFLATED), "is a deflated DICOM file; inflate it, for example"),
         (dicom(scan(0), Rows=9000, Columns=9000), "has 9000×9000 pixels, more than max_image_p"),
         (dicom(scan(0), Rows=9), "is a DICOM file that is broken"),
-        (dicom(scan(0), WindowCenter=1, WindowWidth=0), "is a DICOM file that is broken"),
+        (
+            dicom(scan(0), WindowCenter=1, WindowWidth=0),
+            "with a window of width 0 at 1; image_range",
+        ),
         (dicom(scan(0))[:300], "is a DICOM file that is broken"),
         (bytes(128) + b"DICM", "is a DICOM file that is broken"),
         (b"\x08\0\x05\0old", "is a DICOM file that is broken"),
@@ -216,6 +237,7 @@ def test_what_needs_another_program_or_package_is_named(tmp_path, monkeypatch):
     assert "compressed by JPEG Lossless" in _dicom.read(str(path), 99, windows=True)
     path.write_bytes(dicom(scan(0), VOILUTSequence=[table]))
     assert "a table instead of a window (VOI LUT" in _dicom.read(str(path), 99, windows=True)
+    np.testing.assert_array_equal(_dicom.read(str(path), 99, windows=False).pixels, scan(0))
     monkeypatch.setitem(sys.modules, "pydicom", None)
     reason = _dicom.read(str(path), 99, windows=True)
     assert reason.startswith("is a DICOM file; reading it needs pydicom (the extra dicom), which")

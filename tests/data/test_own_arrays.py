@@ -240,7 +240,10 @@ def test_npz_is_like_the_arrays_in_it(tmp_path):
     ("changes", "message"),
     [
         ({"site": None}, "array 'site' is missing, there are x, y"),
-        ({"y": np.array([{}] * N)}, "cannot be read as an .npz file: Object arrays"),
+        (
+            {"y": np.array([{}] * N)},
+            "cannot be read as an .npz file: array 'y' holds Python objects",
+        ),
         ({"x": FLOATS * np.nan}, "of sample 0 is nan"),
     ],
 )

@@ -106,7 +106,7 @@ CASES = (
 @pytest.fixture(scope="module")
 def models(tmp_path_factory):
     directory = tmp_path_factory.mktemp("cases") / "exports"
-    return {name: fuzzed_exports.export(name, directory) for name in ("image", "vector", "table")}
+    return {name: fuzzed_exports.export(name, directory) for name in fuzzed_exports.MODELS}
 
 
 def _outcome(exported, model, name, given):
@@ -147,6 +147,16 @@ def test_requests(models):
         got = "; ".join(f"{outcome}: {', '.join(names)}" for outcome, names in by_outcome.items())
         rows.append([what, expected, got])
     case_tables.check_page(["a request of", "expected", "got"], rows)
+
+
+@pytest.mark.parametrize("name", FORMATS)
+def test_random_requests(name, models):
+    """All of those that `make faults` sends, in this process: it must not end."""
+    outcomes = collections.Counter(
+        fuzzed_exports.outcome(name, number, models) for number in range(fuzzed_exports.CASES)
+    )
+    assert set(outcomes) == {"same", "refused"}
+    assert min(outcomes.values()) >= 10
 
 
 def test_int8_of_columns_with_other_scales(tmp_path):

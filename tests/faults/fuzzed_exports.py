@@ -15,6 +15,7 @@ import contextlib
 import dataclasses
 import functools
 import http.client
+import io
 import itertools
 import json
 import random
@@ -30,7 +31,7 @@ import numpy as np
 from benchmarks import processes
 from tests.faults.case import REFUSED, SAME, Case, SilentDifference, one_line
 
-_CASES = 160
+CASES = 160
 _CLASSES = ("cat", "dog", "owl")
 _ALPHABET = "\n ab"
 
@@ -43,26 +44,26 @@ FORMATS = {
     "int8": "an int8 TensorFlow Lite file",
 }
 _SERVER = "the server"
-_MODELS = ("image", "vector", "table", "text")
+MODELS = ("image", "vector", "table", "text")
 
 
 def cases(directory: Path) -> Iterator[Case]:
     models = functools.cache(functools.partial(_Models, directory))
     for name, shown in FORMATS.items():
-        for number in range(_CASES):
+        for number in range(CASES):
             yield Case(
                 f"request to {shown}",
-                f"{_MODELS[number % 4]} {number}",
+                f"{MODELS[number % 4]} {number}",
                 functools.partial(
                     lambda name, number, _: models().check(name, number), name, number
                 ),
             )
     if processes.SERVING_PYTHON.exists():
         server = functools.cache(lambda: _Server(models()))
-        for number in range(_CASES):
+        for number in range(CASES):
             yield Case(
                 f"request to {_SERVER}",
-                f"{_MODELS[number % 4]} {number}",
+                f"{MODELS[number % 4]} {number}",
                 functools.partial(lambda number, _: server().check(number), number),
             )
 
@@ -179,6 +180,39 @@ def _columns(draw: random.Random, names: tuple[str, ...]) -> tuple[dict[str, Any
     elif change == 5:
         given[name] = draw.choice([None, values.tolist(), values.astype(str), values[:1]])
     return given, not change
+
+
+def _files(draw: random.Random) -> tuple[dict[str, Any], np.ndarray | None, bool]:
+    """Image files, what they mean, and whether all of them can be read."""
+    pixels = _valid("image", draw, draw.choice([0, 1, 2, 3]))
+    files = np.array([_file(image, draw.choice(["PNG", "BMP"])) for image in pixels], object)
+    change = draw.randrange(3)
+    if change == 1:
+        other: Any = _other_shape(files, draw)
+        if np.ndim(other) != 1:
+            return {"image_bytes": other}, None, False
+        places = [[file is known for known in files].index(True) for file in other]
+        return {"image_bytes": other}, pixels[places].astype(np.float64), True
+    if change == 2 and len(files):
+        files[draw.randrange(len(files))] = draw.choice(
+            [
+                b"",
+                b"<html>",
+                bytes(128) + b"DICM",
+                files[0][: len(files[0]) // 2],
+                *(_file(pixels[0], format) for format in ("GIF", "TIFF", "WEBP")),
+            ]
+        )
+        return {"image_bytes": files}, None, False
+    return {"image_bytes": files}, pixels.astype(np.float64), True
+
+
+def _file(pixels: np.ndarray, format: str) -> bytes:
+    from PIL import Image
+
+    content = io.BytesIO()
+    Image.fromarray(pixels).save(content, format)
+    return content.getvalue()
 
 
 # What a request means.
@@ -434,15 +468,19 @@ def _session(folder: Path) -> Callable[[str, Any], dict[str, Any]]:
 # Checks in the process of the models.
 
 
-def _check(name: str, number: int, models: dict[str, Exported]) -> str:
+def outcome(name: str, number: int, models: dict[str, Exported]) -> str:
     """Sends a request to a model in a format, and returns the outcome."""
-    model = _MODELS[number % 4]
+    model = MODELS[number % 4]
     exported, draw = models[model], random.Random(f"{name} {number}")
     names = [_NAMES[model]]
     if name in ("saved_model", "session") and model == "text":
         given, is_valid = _texts(draw)
         expected = _ids(given["texts"]) if set(given) == {"texts"} else None
         return _compare(exported, expected, lambda: answer_of(name, exported, given), is_valid)
+    if name == "saved_model" and model == "image" and number % 8 >= 4:
+        given, expected, is_valid = _files(draw)
+        function = exported.signatures["serving_bytes"]
+        return _compare(exported, expected, lambda: function(**tensors(given)), is_valid)
     if model == "table" and (name == "keras" or (name == "saved_model" and number % 8 >= 4)):
         by = _COLUMNS if name == "keras" else _INPUTS
         given, is_valid = _columns(draw, by)
@@ -518,7 +556,7 @@ def _compare(
 
 def _main(directory: Path) -> None:
     """Exports all models, and answers requests for outcomes until the input ends."""
-    models = {model: export(model, directory) for model in _MODELS}
+    models = {model: export(model, directory) for model in MODELS}
     print("ready", flush=True)
     for line in sys.stdin:
         name, number, *batch = json.loads(line)
@@ -526,7 +564,7 @@ def _main(directory: Path) -> None:
             print(json.dumps(models[number].reference(np.array(batch[0])).tolist()), flush=True)
             continue
         try:
-            answer = [_check(name, number, models), ""]
+            answer = [outcome(name, number, models), ""]
         except SilentDifference as error:
             answer = ["silent", str(error)]
         except Exception:
@@ -601,7 +639,7 @@ class _Server:
         atexit.register(stack.close)
 
     def check(self, number: int) -> str:
-        model, draw = _MODELS[number % 4], random.Random(number)
+        model, draw = MODELS[number % 4], random.Random(number)
         body, expected, is_valid = _body(model, draw)
         status, answer = self._ask(model, body)
         assert status in (200, 400), f"{status}: {answer[:300]}"

@@ -233,7 +233,10 @@ def _labels(
     if known is None:
         return as_names(given, "label", place, rows)
     if given.dtype.kind not in "iu":
-        raise DataError(f"{place}: labels are {given.dtype}; with class names they are 0, 1, …")
+        raise DataError(
+            f"{place}: labels such as {str(given[0])!r:.40} are no whole numbers; with "
+            "class_names, they are the positions of these names, 0, 1, …"
+        )
     row = first_outside(given, len(known))
     if row is not None:
         from_one = given.min() == 1 and given.max() == len(known)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import re
 import textwrap
 from collections.abc import Collection, Mapping, Sequence
 from typing import Any
@@ -80,8 +81,17 @@ class Columns:
             raise DataError(
                 f"{self.place}: column {name!r} is missing, there are {there}; "
                 + (one_hot_hint(self._columns, name) or f"; {setting} can name another")[2:]
+                + self._separator_hint()
             )
         return self._columns[name]
+
+    def _separator_hint(self) -> str:
+        """What is said if a file seems to have a single column; empty if it has more."""
+        if len(self._columns) > 1 or not re.search(r"\w\W\w", str(*self._columns)):
+            return ""
+        return (
+            "; if other characters than commas, semicolons or tabs separate them, add sep=| first"
+        )
 
     @functools.cached_property
     def _has_commas(self) -> bool:
@@ -125,7 +135,8 @@ class Columns:
         exact = np.empty(len(values), np.float64)
         for index, value in enumerate(self.plain_numbers(name, setting)):
             try:
-                exact[index] = value
+                # Python takes 1_000 for a number; in tables, it is rather a name.
+                exact[index] = np.nan if isinstance(value, str) and "_" in value else value
             except (TypeError, ValueError):
                 exact[index] = np.nan
         with np.errstate(over="ignore"):
@@ -135,7 +146,7 @@ class Columns:
             exact[missing] = np.nan
         if wrong.any():
             index = int(np.argmax(wrong))
-            hint = "categorical_columns can name a column of texts"
+            hint = "write plain numbers; categorical_columns can name a column of texts"
             if is_missing(values[index]):
                 hint = "missing=drop leaves such rows out, and impute=median replaces the values"
             raise DataError(

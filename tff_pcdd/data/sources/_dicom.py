@@ -39,11 +39,13 @@ class DicomImage:
             [height, width] in the units of the modality.
         window: centre, width and function of the window; None without one, and for colors.
         is_negative: whether the smallest of the values without a window is white.
+        patient: the PatientID; empty if the file has none.
     """
 
     pixels: np.ndarray
     window: tuple[float, float, str] | None
     is_negative: bool
+    patient: str
 
     @property
     def is_deep(self) -> bool:
@@ -78,7 +80,8 @@ def read(path: str, max_pixels: int, *, windows: bool) -> DicomImage | str:
                 if meta.get("TransferSyntaxUID") == pydicom.uid.DeflatedExplicitVRLittleEndian:
                     return "is a deflated DICOM file; inflate it, for example by DCMTK's dcmconv"
             found = pydicom.dcmread(path, force=not has_preamble)
-            return _refused(found, max_pixels) or _image(found, windows=windows)
+            refusal = _refused(found, max_pixels) or (windows and _refused_window(found))
+            return refusal or _image(found, windows=windows)
     # Damaged files raise errors of many kinds.
     except Exception:
         return _BROKEN
@@ -106,8 +109,6 @@ def _refused(found, max_pixels: int) -> str | None:
     colors, bits = str(found.PhotometricInterpretation), int(found.BitsAllocated)
     if colors not in _GREY + _COLORS or (colors in _COLORS and bits != 8):
         return f"is a DICOM file of the kind {colors!r:.40} with {bits} bits; {_CONVERT}"
-    if colors in _GREY and _window(found) is None and "VOILUTSequence" in found:
-        return f"is a DICOM file with a table instead of a window (VOI LUT Sequence); {_CONVERT}"
     syntax = _syntax(found)
     if syntax is not None and syntax.is_compressed:
         try:
@@ -119,6 +120,22 @@ def _refused(found, max_pixels: int) -> str | None:
                 f"is a DICOM file compressed by {syntax.name}, which pydicom cannot decode here; "
                 "decompress it, for example by DCMTK's dcmdjpeg or dcmdjpls"
             )
+    return None
+
+
+def _refused_window(found) -> str | None:
+    """Why the window of an image is not used; None if it is, or if there is none."""
+    if found.PhotometricInterpretation not in _GREY:
+        return None
+    try:
+        window = _window(found)
+    except ValueError as error:
+        return f"is a DICOM file with {error}; image_range can show all files by one range"
+    if window is None and "VOILUTSequence" in found:
+        return (
+            "is a DICOM file with a table instead of a window (VOI LUT Sequence); image_range can "
+            f"show all files by one range, or {_CONVERT}"
+        )
     return None
 
 
@@ -136,8 +153,9 @@ def _image(found, *, windows: bool) -> DicomImage:
         found.file_meta = pydicom.dataset.FileMetaDataset()
         found.file_meta.TransferSyntaxUID = pydicom.uid.ImplicitVRLittleEndian
     stored = pixel_array(found)
+    patient = str(found.get("PatientID") or "")
     if found.PhotometricInterpretation not in _GREY:
-        return DicomImage(stored, None, False)
+        return DicomImage(stored, None, False, patient)
     values = apply_modality_lut(stored, found).astype(np.float64)
     if not np.isfinite(values).all():
         raise ValueError("values that are not finite")
@@ -149,9 +167,9 @@ def _image(found, *, windows: bool) -> DicomImage:
         values[is_padding] = image.max() if is_negative else image.min()
     window = _window(found) if windows else None
     if window is None:
-        return DicomImage(values, None, is_negative)
+        return DicomImage(values, None, is_negative, patient)
     shades = np.round(255 * _shown(values, *window)).astype(np.uint8)
-    return DicomImage(255 - shades if is_negative else shades, window, False)
+    return DicomImage(255 - shades if is_negative else shades, window, False, patient)
 
 
 def _padding(found, stored: np.ndarray) -> np.ndarray:
@@ -164,7 +182,11 @@ def _padding(found, stored: np.ndarray) -> np.ndarray:
 
 
 def _window(found) -> tuple[float, float, str] | None:
-    """The first window of a file."""
+    """The first window of a file; None if there is none.
+
+    Raises:
+        ValueError: if it cannot be used; says why.
+    """
     numbers = []
     for name in ("WindowCenter", "WindowWidth"):
         value = found.get(name)
@@ -174,9 +196,9 @@ def _window(found) -> tuple[float, float, str] | None:
     centre, width = numbers
     function = str(found.get("VOILUTFunction") or _LINEAR)
     if function not in (_LINEAR, _EXACT, _SIGMOID):
-        raise ValueError(function)
+        raise ValueError(f"a window of the kind {function!r:.40}")
     if not np.isfinite(centre) or not (width >= 1 if function == _LINEAR else width > 0):
-        raise ValueError("a window without width")
+        raise ValueError(f"a window of width {width:g} at {centre:g}")
     return centre, width, function
 
 

@@ -133,6 +133,10 @@ class OwnImages(OwnSource, ImageListSource):
                 what: (pick(values, rows), advice)
                 for what, (values, advice) in (likely_groups or {}).items()
             }
+        if any(header.patient for header in headers):
+            patients = [header.patient or str(row) for row, header in enumerate(headers)]
+            advice = "group_column or group_pattern can keep them in one part"
+            likely_groups = {**(likely_groups or {}), "values of PatientID": (patients, advice)}
         notes = {**notes, **_remarks(place, paths, headers, shown, rows)}
         shape = (*self._size(place, headers), self._channels(place, headers))
         files = _Files(paths, headers, shape[-1], lambda row: shown(rows[row]))

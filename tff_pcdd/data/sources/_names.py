@@ -26,8 +26,14 @@ MARKERS = frozenset(
         *MISSING,
         *("NA", "N/A", "n/a", "#N/A", "#N/A N/A", "#NA", "NULL", "null", "None", "?", "-nan"),
         *("-NaN", "1.#IND", "-1.#IND", "1.#QNAN", "-1.#QNAN", "#DIV/0!", "#VALUE!", "#REF!"),
-        *("#NULL!", "#NUM!", "#NAME?", ".", "\\N"),
+        *("#NULL!", "#NUM!", "#NAME?", ".", "\\N", "NaT"),
     )
+)
+
+# What people write for it, but also for a class or a site of its own.
+_LIKELY = re.compile(
+    r"[-–—*.]+|\(?(n\.?/?a\.?|null|nil|missing|unknown|undefined|not (available|known))\)?",
+    re.IGNORECASE,
 )
 
 # The most digits of a number; Python refuses to convert some thousand.
@@ -153,6 +159,16 @@ def is_missing(
         return True
     number = _number(text) if markers else None
     return number is not None and any(number == _number(marker) for marker in markers)
+
+
+def may_be_missing(text: str) -> bool:
+    """Whether a label or a site may say that it is missing, but may also be a name.
+
+    Example:
+        >>> [may_be_missing(text) for text in ("--", "Unknown", "(null)", "-1", "north")]
+        [True, True, True, False, False]
+    """
+    return bool(_LIKELY.fullmatch(text))
 
 
 def as_texts(

@@ -9,6 +9,7 @@ from __future__ import annotations
 import collections
 import dataclasses
 import hashlib
+import re
 import zlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
@@ -22,7 +23,15 @@ from tff_pcdd.data.input_spec import InputSpec
 from tff_pcdd.data.sources import DataSource, LoadRequest, PooledData
 from tff_pcdd.data.sources._duplicates import straddling, warn_of_duplicates
 from tff_pcdd.data.sources._image_lists import by_user, choose_users
-from tff_pcdd.data.sources._names import in_order, is_missing, joined, numbered, similar
+from tff_pcdd.data.sources._names import (
+    MARKERS,
+    in_order,
+    is_missing,
+    joined,
+    may_be_missing,
+    numbered,
+    similar,
+)
 from tff_pcdd.data.sources._tasks import refuse_labels
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import WIDE, option
@@ -52,10 +61,11 @@ def part_of(name: str) -> str | None:
     """The part that a name stands for: train, test or val; None if it stands for none.
 
     Example:
-        >>> part_of("Training"), part_of("VALID"), part_of("Berlin")
-        ('train', 'val', None)
+        >>> part_of("Training"), part_of("VALID"), part_of("test data"), part_of("Berlin")
+        ('train', 'val', 'test', None)
     """
-    return _SPELLINGS.get(name.casefold().removesuffix("_set").removesuffix("set"))
+    plain = re.sub(r"[\s_-]*(set|data|images|split)$", "", name.strip().casefold())
+    return _SPELLINGS.get(plain)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -158,6 +168,13 @@ class MissingValues:
         count = len(next(iter(columns.values()), ()))
         if self.missing == "keep":
             return np.arange(count), {}
+        for what in ("the label", "the site"):
+            different = {str(value).strip() for value in columns.get(what, ())}
+            for text in sorted(filter(may_be_missing, different - {*MARKERS, *self.markers()})):
+                warn(
+                    f"{place}: {what} {text!r:.40} may say that it is missing; if so, "
+                    f"missing_markers={text:.40}"
+                )
         markers = self.markers()
         lacking = np.zeros(count, bool)
         parts = []

@@ -67,6 +67,7 @@ class Header:
         is_transparent: whether a pixel is not opaque.
         has_frames: whether there are several frames or pages.
         window: centre, width and function of the window of a DICOM file, if it has one.
+        patient: the PatientID of a DICOM file; empty if there is none.
     """
 
     hash: str
@@ -79,6 +80,7 @@ class Header:
     is_transparent: bool
     has_frames: bool
     window: tuple[float, float, str] | None = None
+    patient: str = ""
 
     @property
     def is_dicom(self) -> bool:
@@ -170,6 +172,7 @@ def _dicom_header(path: str, digest: str, max_pixels: int, *, windows: bool) -> 
         is_transparent=False,
         has_frames=False,
         window=found.window,
+        patient=found.patient,
     )
 
 
@@ -285,6 +288,8 @@ def what_it_is(start: bytes) -> str:
         if start[place:].startswith(magic):
             if what in ("a WebP image", "a GIF image", "a TIFF image"):
                 return f"is {what} that is broken"
+            if what.startswith("a pointer of Git LFS"):
+                return f"is {what}; get it by git lfs pull"
             return f"is {what}, not {FORMATS}; convert it"
     if start.lstrip()[:20].lower().startswith((b"<!doctype", b"<html", b"<?xml", b"<svg")):
         return f"is a web page or XML, not {FORMATS}; download the image again"

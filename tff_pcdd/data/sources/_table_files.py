@@ -30,6 +30,14 @@ _SPLIT = "split"
 # The first line of a csv file by which Excel says what separates cells.
 _SEPARATOR = re.compile(r"sep=(.)\r?\n", re.IGNORECASE)
 
+# How files begin that are no csv files, whatever they are called.
+_OTHERS = (
+    ((b"pk\x03\x04",), "an .xlsx file or another archive"),
+    ((b"\xd0\xcf\x11\xe0",), "an .xls file"),
+    ((b"par1",), "a parquet file"),
+    ((b"<!doctype", b"<html", b"<?xml"), "a web page or XML"),
+)
+
 # What may separate cells. Where several fit, the first one does it.
 _DELIMITERS = "\t;,"
 
@@ -97,6 +105,10 @@ def _text(path: pathlib.Path) -> str:
         raise DataError(f"{path} cannot be read: {error}") from error
     if len(content) > TABLE_BYTES:
         raise DataError(f"{path} has more than the {TABLE_BYTES} bytes of a table")
+    start = content[:20].lstrip().lower()
+    for magics, what in _OTHERS:
+        if start.startswith(magics):
+            raise DataError(f"{path} is {what}, not a text with a line for each sample")
     return as_text(content, path)
 
 

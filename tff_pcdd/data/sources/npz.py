@@ -18,6 +18,7 @@ from collections.abc import Mapping
 
 import numpy as np
 
+from tff_pcdd.data.checks import listed, warn
 from tff_pcdd.data.input_spec import IMAGE
 from tff_pcdd.data.sources import DatasetInfo, DirectorySource, LoadRequest, PooledData, register
 from tff_pcdd.data.sources._arrays import OwnArrays
@@ -73,6 +74,7 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
         DataError: if it cannot be read, or an array is missing; names the file.
     """
     check_file(path)
+    arrays: dict[str, np.ndarray] = {}
     try:
         with np.load(path, allow_pickle=False) as file:
             there = list(file.files)
@@ -81,7 +83,8 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
                 raise ValueError(f"its arrays have {unpacked} bytes")
             parts = _parts(there)
             wanted = parts or (*_NEEDED, *_OPTIONAL)
-            arrays = {name: file[name] for name in wanted if name in there}
+            for name in [name for name in wanted if name in there]:
+                arrays[name] = _array(file, name)
     # A damaged archive raises errors of the archive, of its compression, or of an array's header,
     # and of memory if the header states a huge array.
     except Exception as error:
@@ -91,8 +94,29 @@ def _read(path: pathlib.Path) -> Mapping[str, np.ndarray]:
         return _joined(path, arrays, parts)
     for name in _NEEDED:
         if name not in arrays:
-            raise DataError(f"{path}: array {name!r} is missing, there are {', '.join(there):.200}")
+            raise DataError(
+                f"{path}: array {name!r} is missing, there are {', '.join(there):.200}; x, y and "
+                "site are needed"
+            )
+    if unused := sorted(set(there) - set(arrays)):
+        warn(f"{path}: {listed('array', unused)} not used; {', '.join(wanted)} would be")
     return arrays
+
+
+def _array(file: Mapping[str, np.ndarray], name: str) -> np.ndarray:
+    """An array of a file.
+
+    Raises:
+        ValueError: if it cannot be read.
+    """
+    try:
+        return file[name]
+    except ValueError as error:
+        if "allow_pickle" in str(error):
+            raise ValueError(
+                f"array {name!r} holds Python objects; save texts as np.array(values, str)"
+            ) from None
+        raise
 
 
 def _parts(names: list[str]) -> dict[str, str]:

@@ -43,7 +43,13 @@ from tff_pcdd.data.sources._names import (
     quoted,
     separated,
 )
-from tff_pcdd.data.sources._own import MANY_CLASSES, MissingValues, OwnSamples, check_parts
+from tff_pcdd.data.sources._own import (
+    MANY_CLASSES,
+    MissingValues,
+    OwnSamples,
+    check_parts,
+    part_of,
+)
 from tff_pcdd.data.sources._places import check_data_file
 from tff_pcdd.data.sources._table_files import SUFFIXES, holds_parquet, read_columns
 from tff_pcdd.data.sources._tasks import refuse_boxes
@@ -150,6 +156,10 @@ class Table(OwnImages, MissingValues):
             raise SettingError(
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
+        for name in self._features():
+            if self._features().count(name) > 1:
+                reason = f"{name!r} occurs twice"
+                raise SettingError("feature_columns", self.feature_columns, reason)
         if self._features() != [_ALL]:
             self._check_categorical(self._features())
         for name, plain in (
@@ -223,6 +233,8 @@ class Table(OwnImages, MissingValues):
         if self.split_column != _NONE and (self.split_column is not None or _SPLIT in columns):
             texts = columns.values(self.split_column or _SPLIT, "split_column")
             parts = check_parts(as_names(texts, "split", place, rows), place, rows)
+        elif self.split_column != _NONE:
+            _warn_of_parts(columns)
         known = columns.classes.get(self.label_column)
         class_names = None if known is None else known_classes(known, place)
         groups = self._groups(columns)
@@ -475,6 +487,9 @@ class Table(OwnImages, MissingValues):
         ]
 
 
+# How columns of numbers are called that say who a sample is of.
+_NAMES_AN_ID = re.compile(r"(^|[\W_])(id|uid|mrn|pid)$|(?-i:[a-z]I[dD]$)", re.IGNORECASE)
+
 # The fewest rows of which it is no accident that a column numbers them.
 _FEWEST = 10
 
@@ -512,6 +527,8 @@ def _informative(
             reasons.setdefault("constant", []).append(name)
         elif name == "" or name.startswith("Unnamed: ") or _numbers_rows(name, column, categorical):
             reasons.setdefault("running numbers of the rows", []).append(name or "without a name")
+        elif _NAMES_AN_ID.search(name) and name not in categorical:
+            reasons.setdefault("ids by their names", []).append(name)
         else:
             kept.append(index)
     for reason, left_out in reasons.items():
@@ -584,6 +601,18 @@ def _check_categories(
             f"column {column.name!r} that no training sample has, such as {category!r:.40} in "
             f"{samples.shown(first)}; they are taken for missing"
         )
+
+
+def _warn_of_parts(columns: Columns) -> None:
+    """Warns of columns that say which samples are for testing, and are not used."""
+    for name in columns.names:
+        values = columns.values(name, "split_column")
+        found = {part_of(value) if isinstance(value, str) else None for value in values}
+        if {"train", "test"} <= found and None not in found:
+            warn(
+                f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
+                f"split_column={quoted([name])} uses it, and split_column=none does not"
+            )
 
 
 def _warn_of_answers(place: str, cells: Cells, labels: Sequence[str]) -> None:
