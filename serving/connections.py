@@ -20,6 +20,9 @@ _HEADER_BYTES = 64 * 1024
 _RESERVED = 64
 _MOST_CONNECTIONS = 4096
 
+# After headers that are too large. Whoever sends them again and again waits this long in between.
+_PAUSE_SECONDS = 1.0
+
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n"
 
 
@@ -96,7 +99,9 @@ class Connection(HttpToolsProtocol):
         # What has arrived with the last header is a part of the body.
         if self._in_headers and self._bytes > _HEADER_BYTES:
             self.transport.write(_TOO_LARGE)
-            self.transport.close()
+            # Closed at once, the answer would be lost with what has not been read.
+            self.transport.pause_reading()
+            self.loop.call_later(_PAUSE_SECONDS, self.transport.abort)
         elif self._bytes > self._limits.request_bytes:
             self.transport.abort()
 
