@@ -19,6 +19,8 @@ _HEADER_BYTES = 64 * 1024
 # What is left of the process's descriptors for its own files.
 _RESERVED = 64
 _MOST_CONNECTIONS = 4096
+# Requests of a connection that wait for the answer before theirs.
+_MOST_WAITING = 64
 
 # After headers that are too large. Whoever sends them again and again waits this long in between.
 _PAUSE_SECONDS = 1.0
@@ -106,6 +108,10 @@ class Connection(HttpToolsProtocol):
             self.transport.abort()
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MOST_WAITING:
+            # uvicorn answers with status 400. It would parse thousands in a packet, and nothing
+            # else meanwhile.
+            raise ValueError("too many requests without reading an answer")
         super().on_message_begin()
         self._in_headers = True
         _cancel(self._headers_due)

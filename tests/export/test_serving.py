@@ -578,6 +578,19 @@ def test_connections_that_send_nothing_more_are_ended(sent, small):
         assert is_closed(connection)
 
 
+@pytest.mark.parametrize("number", [20, 2000])
+def test_requests_that_do_not_wait_for_answers_are_limited(number, small):
+    request = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+        connection.sendall(request * number)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while received.count(b"HTTP/1.1 200") < number and (part := connection.recv(1 << 16)):
+                received += part
+    # The one that is being answered, and 64 that wait.
+    assert received.count(b"HTTP/1.1 200") == number if number == 20 else b" 400 " in received
+
+
 @pytest.mark.parametrize("part", [b"X: ", b"GET /"], ids=["header", "url"])
 def test_headers_without_end_are_not_stored(part, small):
     start = b"" if part == b"GET /" else b"GET / HTTP/1.1\r\nHost: a\r\n"

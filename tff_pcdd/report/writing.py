@@ -87,7 +87,7 @@ def write_report(
     except (ArithmeticError, LookupError, TypeError, ValueError) as error:
         raise DataError(f"{directory.path} cannot be shown ({shown(error)})") from error
     content = html.encode()
-    if not path.is_file() or path.read_bytes() != content:
+    if not path.is_file() or files.read_bytes(path, 2 * len(content)) != content:
         files.make_directory(path.parent)
         # Of a process that was killed.
         files.remove_leftovers(path.parent, f".{REPORT}.*.tmp")
