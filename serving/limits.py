@@ -22,6 +22,7 @@ from PIL import Image
 # Anyone who reaches the port could unload models by KServe's control of its repository.
 _CLOSED = "/v2/repository"
 _MEGA = 1_000_000
+_LARGEST = 1_000_000_000
 _BUSY = "too many requests are waiting; try again later"
 
 
@@ -99,11 +100,11 @@ class Limits:
 def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         value = kind(text)
-        if not value > 0 or value == float("inf"):
+        if not 0 < value <= _LARGEST:
             raise ValueError
         return value
 
-    convert.__name__ = "positive number"  # argparse puts it into its error.
+    convert.__name__ = "positive number of at most a billion"  # argparse puts it into its error.
     return convert
 
 

@@ -716,6 +716,7 @@ def test_start_errors_are_one_line(export_dir, tmp_path):
             (f"--export_dir={export_dir}", f"--port={port}"): f"--port={port}: ",
             (f"--export_dir={export_dir}", "--timeout=0"): "argument --timeout: invalid positive",
             (f"--export_dir={export_dir}", "--queue=-1"): "argument --queue: invalid positive",
+            (f"--export_dir={export_dir}", "--max_request_mb=1e308"): "number of at most a billion",
             **{
                 (f"--export_dir={path.parents[1]}", "--port=0"): f"{path} cannot be loaded: "
                 for path in damaged.values()
