@@ -19,6 +19,11 @@ _HEADER_BYTES = 64 * 1024
 # What is left of the process's descriptors for its own files.
 _RESERVED = 64
 _MOST_CONNECTIONS = 4096
+# Requests of a connection that wait for the answer before theirs.
+_MOST_WAITING = 64
+
+# After headers that are too large. Whoever sends them again and again waits this long in between.
+_PAUSE_SECONDS = 1.0
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n"
 
@@ -96,11 +101,17 @@ class Connection(HttpToolsProtocol):
         # What has arrived with the last header is a part of the body.
         if self._in_headers and self._bytes > _HEADER_BYTES:
             self.transport.write(_TOO_LARGE)
-            self.transport.close()
+            # Closed at once, the answer would be lost with what has not been read.
+            self.transport.pause_reading()
+            self.loop.call_later(_PAUSE_SECONDS, self.transport.abort)
         elif self._bytes > self._limits.request_bytes:
             self.transport.abort()
 
     def on_message_begin(self) -> None:
+        if len(self.pipeline) >= _MOST_WAITING:
+            # uvicorn answers with status 400. It would parse thousands in a packet, and nothing
+            # else meanwhile.
+            raise ValueError("too many requests without reading an answer")
         super().on_message_begin()
         self._in_headers = True
         _cancel(self._headers_due)

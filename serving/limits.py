@@ -22,6 +22,7 @@ from PIL import Image
 # Anyone who reaches the port could unload models by KServe's control of its repository.
 _CLOSED = "/v2/repository"
 _MEGA = 1_000_000
+_LARGEST = 1_000_000_000
 _BUSY = "too many requests are waiting; try again later"
 
 
@@ -99,11 +100,11 @@ class Limits:
 def _positive(kind: Callable[[str], Any]) -> Callable[[str], Any]:
     def convert(text: str) -> Any:
         value = kind(text)
-        if not value > 0 or value == float("inf"):
+        if not 0 < value <= _LARGEST:
             raise ValueError
         return value
 
-    convert.__name__ = "positive number"  # argparse puts it into its error.
+    convert.__name__ = "positive number of at most a billion"  # argparse puts it into its error.
     return convert
 
 
@@ -128,15 +129,22 @@ client: contextvars.ContextVar[str] = contextvars.ContextVar("client", default="
 class Workers:
     """Threads that compute answers, with a queue of limited length.
 
-    Clients take turns: the requests of one do not wait for all those of another.
+    The client on which the least time was spent comes next, so neither many requests of one client
+    nor expensive ones hold up those of others. If the queue is full, the client with the most
+    requests in it loses the last one.
     """
 
     def __init__(self, limits: Limits):
         self._limits = limits
         self._pool = concurrent.futures.ThreadPoolExecutor(limits.workers, "answers")
-        self._running = 0
-        # The turns for which requests wait, by client; the client whose turn is next comes first.
+        # By client: requests that are computed, the turns for which others wait, and seconds of
+        # processor time of the whole process: TensorFlow has threads of its own, and what other
+        # programs take does not count.
+        self._running: collections.Counter[str] = collections.Counter()
         self._waiting: dict[str, collections.deque[asyncio.Future]] = {}
+        self._spent: dict[str, float] = {}
+        # What was spent on the client that came last: others do not save up time while they rest.
+        self._clock = 0.0
 
     async def answer(self, compute: Callable[[Callable[[], None], Any], Any], payload: Any) -> Any:
         """Runs `compute(check, payload)` in a thread.
@@ -149,10 +157,8 @@ class Workers:
             Refusal: too many requests wait already, or the answer takes too long. A step that has
                 begun occupies its thread until it ends.
         """
-        waiting = sum(not turn.done() for turns in self._waiting.values() for turn in turns)
-        if waiting >= self._limits.queue + self._free():
-            raise Refusal(503, _BUSY)
-        loop, seconds = asyncio.get_running_loop(), self._limits.seconds
+        name, loop, seconds = client.get(), asyncio.get_running_loop(), self._limits.seconds
+        self._make_room(name)
         late = Refusal(504, f"no answer within {seconds:g} s")
         deadline = time.monotonic() + seconds
 
@@ -161,42 +167,72 @@ class Workers:
                 raise late
 
         turn = loop.create_future()
-        self._waiting.setdefault(client.get(), collections.deque()).append(turn)
+        self._waiting.setdefault(name, collections.deque()).append(turn)
+        self._spent[name] = max(self._spent.get(name, 0.0), self._clock)
         self._start()
         started = False
         try:
             async with asyncio.timeout(seconds):
                 await turn
                 started = True
+                begin = time.process_time()
                 future = self._pool.submit(compute, check, payload)
-                future.add_done_callback(lambda _: loop.call_soon_threadsafe(self._finish))
+
+                def finish(_: Any) -> None:
+                    loop.call_soon_threadsafe(self._finish, name, time.process_time() - begin)
+
+                future.add_done_callback(finish)
                 return await asyncio.wrap_future(future)
         except TimeoutError:
             raise late from None
         finally:
             # A turn that came when nobody waited for it any more.
-            if turn.done() and not turn.cancelled() and not started:
-                self._finish()
+            if turn.done() and not (started or turn.cancelled() or turn.exception()):
+                self._finish(name, 0.0)
+
+    def _make_room(self, name: str) -> None:
+        """Refuses a request of the client with the most of them, if as many wait as may."""
+        # Those that were given up stay until their turn.
+        numbers = {
+            client: sum(not turn.done() for turn in turns)
+            for client, turns in self._waiting.items()
+        }
+        if sum(numbers.values()) < self._limits.queue + self._free():
+            return
+        most = max(numbers, key=numbers.__getitem__)
+        if numbers[most] <= numbers.get(name, 0) + 1:
+            raise Refusal(503, _BUSY)
+        last = next(turn for turn in reversed(self._waiting[most]) if not turn.done())
+        last.set_exception(Refusal(503, _BUSY))
 
     def _free(self) -> int:
-        return self._limits.workers - self._running
+        return self._limits.workers - self._running.total()
 
     def _start(self) -> None:
         """Gives the free threads to those whose turn it is."""
         while self._free() and self._waiting:
-            name = next(iter(self._waiting))
-            turns = self._waiting.pop(name)
+            # What the requests that are being computed take is not known yet.
+            name = min(self._waiting, key=lambda name: (self._running[name], self._spent[name]))
+            turns = self._waiting[name]
             turn = turns.popleft()
-            if turns:
-                # Behind all other clients.
-                self._waiting[name] = turns
+            if not turns:
+                del self._waiting[name]
             if not turn.done():
-                self._running += 1
+                self._running[name] += 1
+                self._clock = max(self._clock, self._spent[name])
                 turn.set_result(None)
 
-    def _finish(self) -> None:
-        self._running -= 1
+    def _finish(self, name: str, seconds: float) -> None:
+        self._running[name] -= 1
+        self._running += collections.Counter()  # Removes zeros.
+        self._spent[name] += seconds
         self._start()
+        known = self._running.keys() | self._waiting.keys()
+        self._spent = {
+            name: spent
+            for name, spent in self._spent.items()
+            if spent > self._clock or name in known
+        }
 
 
 class Guard:
@@ -213,29 +249,32 @@ class Guard:
         # Requests whose bodies may be in memory. Those that wait are counted again by `Workers`,
         # because a body that arrives slowly must not take the place of one that is complete.
         self._most = 2 * (limits.workers + limits.queue)
-        self._open = 0
+        # By client, none of which may have all of them.
+        self._open: collections.Counter[str] = collections.Counter()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        self._open += 1
+        name = scope["client"][0] if scope["client"] else ""
+        client.set(name)
+        self._open[name] += 1
         try:
             await self._pass(scope, receive, send)
         finally:
-            self._open -= 1
+            self._open[name] -= 1
+            self._open += collections.Counter()  # Removes zeros.
 
     async def _pass(self, scope: Any, receive: Any, send: Any) -> None:
         try:
             if scope["path"].startswith(_CLOSED):
                 raise Refusal(404, "the repository cannot be controlled by requests")
-            if self._open > self._most:
+            if max(self._open.total(), 2 * self._open[client.get()]) > self._most:
                 raise Refusal(503, _BUSY)
             body = await self._body(scope, receive)
         except Refusal as refusal:
             await _respond(send, refusal)
             return
-        client.set(scope["client"][0] if scope["client"] else "")
         unread = [{"type": "http.request", "body": body, "more_body": False}]
 
         async def replay():

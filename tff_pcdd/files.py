@@ -173,17 +173,40 @@ def _no_links(directory: int | None = None) -> Callable[[str, int], int]:
     return lambda path, flags: os.open(path, flags | further, 0o666, dir_fd=directory)
 
 
+class _Input(io.FileIO):
+    """A file whose errors name it; those of the system name only a file that cannot be opened."""
+
+    def __init__(self, descriptor: int, path: str):
+        super().__init__(descriptor)
+        self._path = path
+
+    def readinto(self, buffer):
+        with self._naming():
+            return super().readinto(buffer)
+
+    def readall(self):
+        with self._naming():
+            return super().readall()
+
+    @contextlib.contextmanager
+    def _naming(self) -> Iterator[None]:
+        try:
+            yield
+        except OSError as error:
+            raise OSError(error.errno, error.strerror, self._path) from None
+
+
 def open_regular(path: str | os.PathLike) -> io.BufferedReader:
     """Opens a file for reading; a pipe or a device would be waited for, or read, for ever.
 
     Raises:
-        OSError: it is no regular file, or cannot be opened.
+        OSError: it is no regular file, or cannot be opened. Reading may raise one that names it.
     """
     descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK)
     if not stat.S_ISREG(os.fstat(descriptor).st_mode):
         os.close(descriptor)
         raise OSError(errno.EINVAL, "not a regular file", os.fspath(path))
-    return open(descriptor, "rb")
+    return io.BufferedReader(_Input(descriptor, os.fspath(path)))
 
 
 def read_bytes(path: str | os.PathLike, most_bytes: int = MOST_TEXT) -> bytes:

@@ -496,39 +496,60 @@ def test_more_samples_than_a_request_may_have(client):
     assert answer["outputs"]["total"] == [n % 200 + 1 for n in range(300)]
 
 
-def test_clients_take_turns():
-    """The second client waits for one request of the first, and not for all that came before."""
+def test_the_client_on_which_the_least_time_was_spent_comes_next():
+    """Neither many requests of one client nor expensive ones hold up those of others."""
     code = """
-import asyncio, sys
+import asyncio, sys, time
 sys.path.insert(0, {folder!r})
 import limits
 
 async def main():
-    workers = limits.Workers(limits.Limits(1, 1, 1, 30.0, 1, 256))
-    order = []
+    workers = limits.Workers(limits.Limits(1, 1, 1, 30.0, 1, 4))
+    order, refused = [], []
+
+    def compute(check, name):
+        order.append(name)
+        begin = time.process_time()
+        while time.process_time() < begin + (0.1 if name == "a" else 0.001):
+            pass
 
     async def ask(name):
         limits.client.set(name)
-        await workers.answer(lambda check, payload: order.append(payload), name)
+        try:
+            await workers.answer(compute, name)
+        except limits.Refusal as refusal:
+            refused.append(name)
 
-    await asyncio.gather(*(asyncio.create_task(ask(name)) for name in "aaaab"))
-    print("".join(order))
+    def start(names):
+        return [asyncio.create_task(ask(name)) for name in names]
+
+    async def show():
+        print("".join(order + refused))
+        order.clear()
+        refused.clear()
+
+    await asyncio.gather(*start("aabbb"))
+    await show()
+    # The queue is full: the client with the most requests in it loses the last one, or is refused.
+    await asyncio.gather(*start("aaaaabca"))
+    await show()
     # A turn that nobody waits for any more is passed on.
-    workers._running = 1
-    waiting = asyncio.create_task(ask("a"))
+    workers._running["a"] = 1
+    waiting, = start("a")
     await asyncio.sleep(0)
-    workers._finish()
+    workers._finish("a", 0.0)
     waiting.cancel()
     await asyncio.gather(waiting, return_exceptions=True)
     await ask("b")
-    print("".join(order))
+    await show()
+    print(dict(workers._running), workers._waiting)
 
 asyncio.run(main())
 """
     code = code.format(folder=str(processes.SERVING_ADAPTER.parent))
     command = [processes.SERVING_PYTHON, "-c", code]
     done = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
-    assert done.stdout.split() == ["aabaa", "aabaab"], done.stderr
+    assert done.stdout.split() == ["abbba", "abcaaaaa", "b", "{}", "{}"], done.stderr
 
 
 def is_closed(connection):
@@ -557,6 +578,19 @@ def test_connections_that_send_nothing_more_are_ended(sent, small):
     with socket.create_connection(("127.0.0.1", small.port)) as connection:
         connection.sendall(sent)
         assert is_closed(connection)
+
+
+@pytest.mark.parametrize("number", [20, 2000])
+def test_requests_that_do_not_wait_for_answers_are_limited(number, small):
+    request = b"GET /v1/models HTTP/1.1\r\nHost: a\r\n\r\n"
+    with socket.create_connection(("127.0.0.1", small.port), timeout=10) as connection:
+        connection.sendall(request * number)
+        received = b""
+        with contextlib.suppress(ConnectionResetError):
+            while received.count(b"HTTP/1.1 200") < number and (part := connection.recv(1 << 16)):
+                received += part
+    # The one that is being answered, and 64 that wait.
+    assert received.count(b"HTTP/1.1 200") == number if number == 20 else b" 400 " in received
 
 
 @pytest.mark.parametrize("part", [b"X: ", b"GET /"], ids=["header", "url"])
@@ -684,6 +718,7 @@ def test_start_errors_are_one_line(export_dir, tmp_path):
             (f"--export_dir={export_dir}", f"--port={port}"): f"--port={port}: ",
             (f"--export_dir={export_dir}", "--timeout=0"): "argument --timeout: invalid positive",
             (f"--export_dir={export_dir}", "--queue=-1"): "argument --queue: invalid positive",
+            (f"--export_dir={export_dir}", "--max_request_mb=1e308"): "number of at most a billion",
             **{
                 (f"--export_dir={path.parents[1]}", "--port=0"): f"{path} cannot be loaded: "
                 for path in damaged.values()

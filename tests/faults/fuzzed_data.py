@@ -263,8 +263,8 @@ def _check_tfds(file: str, number: int, directory: Path) -> str:
     return outcomes[0]
 
 
-def _check_cache(number: int, directory: Path) -> str:
-    path = directory / "emnist_all.sqlite"
+def write_cache(path: Path) -> None:
+    """A copy of TFF's EMNIST with one sample in each part."""
     levels = np.arange(784, dtype=np.float32).reshape(28, 28) % 256
     with sqlite3.connect(path) as database:
         database.execute(
@@ -281,6 +281,11 @@ def _check_cache(number: int, directory: Path) -> str:
             proto = tf.train.Example(features=features).SerializeToString()
             database.execute("INSERT INTO examples VALUES (?, 'f0', ?)", (split, proto))
     database.close()
+
+
+def _check_cache(number: int, directory: Path) -> str:
+    path = directory / "emnist_all.sqlite"
+    write_cache(path)
     content = path.read_bytes()
     # The database is 24 kB, most of which is empty.
     draw = random.Random(number)

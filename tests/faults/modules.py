@@ -10,6 +10,8 @@ import unittest
 from collections.abc import Iterator
 from pathlib import Path
 
+# Before the modules, some of which import TFF first: it prepares that.
+import tff_pcdd  # noqa: F401
 from tests import faults
 from tests.faults import case
 from tests.faults.case import Case, Result

@@ -102,6 +102,7 @@ SWEEP_METHODS = Program(
 PARTITION = Program("partition", (*_DATA, f"--output_dir={OUT}"))
 _RUN = TRAIN._replace(out="run")
 EVALUATE = Program("evaluate", (f"--run_dir={RUN}",), (_RUN,), "run")
+REPORT = Program("report", (f"--run_dir={RUN}",), (_RUN,), "run")
 EXPORT = Program("export", (f"--run_dir={RUN}", f"--export_dir={OUT}"), (_RUN,))
 
 
@@ -175,7 +176,10 @@ class Programs:
                 except SystemExit as error:
                     status = error.code
         assert not unraisable, unraisable
-        assert isinstance(status, int), status
+        if not isinstance(status, int):
+            # As Python does with what is no status.
+            print(status, file=errors)
+            status = 1
         return Called(status, errors.getvalue())
 
     def succeed(self, program: Program, directory: Path) -> None:

@@ -316,3 +316,11 @@ def test_what_cannot_be_read_whole(kind, tmp_path):
         files.read_bytes(path)
     with pytest.raises(DamagedFileError, match=r"sites\.json is damaged \((more|not)"):
         files.read_json(path)
+
+
+@pytest.mark.parametrize("read", [files.read_bytes, files.sha256])
+def test_errors_of_reading_name_the_file(read):
+    # There is nothing at address 0, which the kernel calls an input/output error.
+    with pytest.raises(OSError, match="Input/output error") as caught:
+        read("/proc/self/mem")
+    assert caught.value.filename == "/proc/self/mem"

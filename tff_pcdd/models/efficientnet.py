@@ -32,6 +32,7 @@ from typing import Any
 import numpy as np
 from etils import epy
 
+from tff_pcdd import files
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.models.backbone import ImageBackbone, NormalizationOption, registry
 from tff_pcdd.models.building import group_normalization, number_of_groups, project
@@ -155,6 +156,10 @@ def _check_file(path: str) -> None:
                 raise OSError("not a regular file")
             if status.st_size > _MOST_BYTES:
                 raise OSError(f"more than {_MOST_BYTES} bytes")
+        if is_checkpoint:
+            # A read error would end TensorFlow's reader, and the process, without a word.
+            for part in parts:
+                files.sha256(part)
         if path.endswith(".keras") and zipfile.is_zipfile(path):
             _check_archive(path)
         elif not is_checkpoint and h5py.is_hdf5(path):

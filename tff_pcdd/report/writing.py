@@ -109,7 +109,7 @@ def write_report(
 def _write(path: Path, html: str) -> None:
     """Writes a page, unless the file has this content already."""
     content = html.encode()
-    if not path.is_file() or path.read_bytes() != content:
+    if not path.is_file() or files.read_bytes(path, 2 * len(content)) != content:
         files.make_directory(path.parent)
         # Of a process that was killed.
         files.remove_leftovers(path.parent, f".{path.name}.*.tmp")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from tff_pcdd import findings, measures
+from tff_pcdd import files, findings, measures
 from tff_pcdd.evaluation.metrics import Metric
 from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.history import History, Row, evaluated_in_full
@@ -140,7 +141,9 @@ def find(
         history: the measurements of all rounds.
     """
     clients = [clients_table.Site.of(row) for row in clients_table.read(directory / CLIENTS)]
-    with np.load(directory / CONFUSION) as arrays:
+    # NumPy would not name a file that the disk does not return.
+    content = files.read_bytes(directory / CONFUSION, 2**31)
+    with np.load(io.BytesIO(content)) as arrays:
         names = [name_of(name) for name in arrays["class_names"]]
         matrices = arrays.get("global"), arrays.get("personal")
     evidence = findings.Evidence(names, *matrices, clients)

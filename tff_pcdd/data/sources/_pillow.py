@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from etils import epy
 
+from tff_pcdd import files
 from tff_pcdd.data import image_headers
 from tff_pcdd.data.sources import _dicom
 from tff_pcdd.errors import DataError
@@ -263,7 +264,7 @@ def as_png(path: str, channels: int, *, is_dicom: bool = False) -> bytes:
     with (
         warnings.catch_warnings(action="ignore"),
         # Given a name, Pillow maps the file into memory, and misreads TIFF images that are turned.
-        open(path, "rb") as file,
+        files.open_regular(path) as file,
         Image.open(file, formats=tuple(_SUFFIXES)) as image,
     ):
         is_negative = getattr(image, "tag_v2", {}).get(_PHOTOMETRIC) == _WHITE_IS_ZERO
