@@ -18,6 +18,17 @@ _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 # The tests of these folders share runs, traced computations and a model server.
 _SHARING = ("tests/export/", "tests/training/")
+# Tests of these folders compare what a graph computes with a formula or with another graph.
+_UNOPTIMIZED = (
+    "tests/diagnostics/",
+    "tests/federated/",
+    "tests/layers/",
+    "tests/losses/",
+    "tests/methods/",
+    "tests/models/",
+    "tests/test_matrix.py",
+    "tests/training/",
+)
 # Tests with these fixtures start processes, or train for longer than a few seconds.
 _LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}
 
@@ -71,6 +82,24 @@ def state_home(tmp_path_factory):
         yield
 
 
+@pytest.fixture(scope="module", autouse=True)
+def unoptimized(request):
+    """TensorFlow does not optimize the graphs of some tests, which run each of them a few times.
+
+    Optimization takes half of the time of a first round. Tests of programs, exports and runtimes
+    run the graphs that users run.
+    """
+    if not request.node.nodeid.startswith(_UNOPTIMIZED):
+        yield
+        return
+    import tensorflow as tf
+
+    before = tf.config.optimizer.get_experimental_options()
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
+    yield
+    tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False} | before)
+
+
 @pytest.fixture
 def undrawn(request, monkeypatch):
     """Pictures of studies are empty files: drawing takes most of the time if nothing is trained.
@@ -120,6 +149,23 @@ def simulation(request):
     used = runtime.use(name, **options)
     with used:
         yield used
+
+
+@pytest.fixture(scope="session")
+def _built():
+    return {}
+
+
+@pytest.fixture(scope="module")
+def shared_computations(_built):
+    """Shares computations between the runs of these tests; see `sharing_computations`.
+
+    Runs in processes of their own, with all that belongs to them, are tested in tests/cli.
+    """
+    from tests.training.runs import sharing_computations
+
+    with sharing_computations(_built):
+        yield
 
 
 @pytest.fixture(scope="module")

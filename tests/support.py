@@ -10,9 +10,10 @@ import pytest
 import tensorflow as tf
 
 from tff_pcdd import data, methods
-from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.federated import SGD, TrainingSpec, build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.records import ClientData, ServerState
+from tff_pcdd.federated.tensor_computations import build_tensor_computations
 
 NUM_CLASSES = 4
 IMAGE = (4, 4, 1)
@@ -100,6 +101,18 @@ def training_spec(
         local_epochs=2,
         batch_size=4,
     )
+
+
+@functools.cache
+def _traced(method: str, statistics: bool, options: tuple):
+    spec = training_spec(method, statistics=statistics, **dict(options))
+    return spec, build_tensor_computations(spec)
+
+
+def process(method: str, aggregator=None, *, statistics: bool = True, **options):
+    """The computations of the tiny task for a method, which tests share: tracing takes seconds."""
+    spec, tensors = _traced(method, statistics, tuple(sorted(options.items())))
+    return build_process(spec, aggregator, tensors=tensors)
 
 
 def server_samples(per_class: int):

@@ -61,7 +61,8 @@ _EMPTY = {
 }
 
 # Modules that are executed when something in them is first used. TFF's dependencies import them,
-# but nobody uses them here; they load Keras 3 with Matplotlib, and SciPy's signals.
+# but nobody uses them here; they load Keras 3 with Matplotlib, and SciPy's signals. Only noise that
+# is sampled from discrete distributions needs TensorFlow Probability.
 _API = "tensorflow_model_optimization.python.core.api"
 _LAZY = (
     f"{_API}.sparsity.keras",
@@ -69,6 +70,7 @@ _LAZY = (
     f"{_API}.quantization.keras",
     f"{_API}.experimental.combine",
     "dp_accounting.pld",
+    "tensorflow_probability",
 )
 
 

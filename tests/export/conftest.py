@@ -2,11 +2,14 @@
 
 import pytest
 
+from tests.training.runs import sharing_computations
 from tff_pcdd import export, runtime
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_experiment
 
 # One with a plain head, one whose clients adapt the head, one whose clients keep their own heads.
 METHODS = ("fedmr", "fedgela", "fedloge")
+# Those that are exported in all formats; converting takes most of an export's time.
+CONVERTED = METHODS[1:]
 
 
 def train(directory, options, algorithm, **settings):
@@ -25,20 +28,28 @@ def options(simulation):
     return RunOptions(compute=compute, progress=False, tensorboard=False)
 
 
+@pytest.fixture(scope="module", autouse=True)
+def shared(shared_computations):
+    """Training and exports share computations."""
+
+
 @pytest.fixture(scope="session")
-def runs(options, tmp_path_factory):
+def runs(options, _built, tmp_path_factory):
     """Directories of finished runs, by method."""
     root = tmp_path_factory.mktemp("runs")
-    for algorithm in METHODS:
-        train(root / algorithm, options, algorithm)
+    with sharing_computations(_built):
+        for algorithm in METHODS:
+            train(root / algorithm, options, algorithm)
     return {algorithm: root / algorithm for algorithm in METHODS}
 
 
 @pytest.fixture(scope="session")
-def exported(runs, options, tmp_path_factory):
-    """Directories of the exported runs, in all formats, by method."""
+def exported(runs, options, _built, tmp_path_factory):
+    """Directories of the exported runs by method."""
     root = tmp_path_factory.mktemp("exported")
-    for algorithm, run in runs.items():
-        formats = export.ExportOptions(format="saved_model,tflite,keras")
-        export.export_run(run, root / algorithm, formats, options)
+    with sharing_computations(_built):
+        for algorithm, run in runs.items():
+            also = ",tflite,keras" if algorithm in CONVERTED else ""
+            formats = export.ExportOptions(format=f"saved_model{also}")
+            export.export_run(run, root / algorithm, formats, options)
     return {algorithm: root / algorithm for algorithm in METHODS}

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
-from tests.export.conftest import METHODS
+from tests.export.conftest import CONVERTED
 from tests.markdown_tables import table_rows
 from tff_pcdd import data, models
 from tff_pcdd.export import global_model, keras_file, lite, saved_model
@@ -30,7 +30,7 @@ def run_saved(directory, samples):
     return {name: value.numpy() for name, value in signature(tf.constant(samples)).items()}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CONVERTED)
 def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
     """Within 0.1 percentage points, for the global model and the mean of the personal models."""
     final = json.loads((runs[method] / "summary.json").read_text())
@@ -46,7 +46,7 @@ def test_lite_accuracies_equal_those_of_the_run(method, runs, exported):
     assert np.mean(list(accuracies.values())) == pytest.approx(final["pa_final"], abs=0.1)
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CONVERTED)
 def test_int8_is_close_and_small(method, runs, exported):
     """Includes a personal model, whose masked logits could ruin the precision of the others."""
     federation = read_config(runs[method]).data.build()
@@ -64,7 +64,7 @@ def test_int8_is_close_and_small(method, runs, exported):
     assert "model_int8.tflite: at most 1,000 of these" in {row[0] for row in table_rows(card)}
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", CONVERTED)
 def test_keras_file(method, runs, exported):
     federation = read_config(runs[method]).data.build()
     for folder in ("global", "personal/2"):

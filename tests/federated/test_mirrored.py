@@ -18,7 +18,7 @@ COHORT = [0, 1]
 
 @pytest.fixture(scope="module")
 def process(simulation):
-    return build_process(support.training_spec("fedbn"))
+    return support.process("fedbn")
 
 
 @pytest.fixture(scope="module")

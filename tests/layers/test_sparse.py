@@ -75,7 +75,7 @@ def test_first_step_moves_by_the_learning_rate_against_the_gradient():
     np.testing.assert_array_equal(unmoved, initial * mask)
 
 
-@pytest.mark.parametrize("init", layers.SPARSE_ETF_INITS)
+@pytest.mark.parametrize("init", support.rare_but(["gaussian", "uniform"], layers.SPARSE_ETF_INITS))
 def test_all_inits_have_the_same_mask_and_become_frames(init):
     psi = layers.sparse_etf(16, 4, seed=7, init=init, steps=3000, learning_rate=1e-3)
     reference = layers.sparse_etf(16, 4, seed=7, steps=0)
@@ -109,7 +109,7 @@ def test_distributions_of_the_dense_starting_points():
 @pytest.mark.parametrize(
     ("init", "norm"),
     support.rare_but(
-        [("orthogonal", 2.0), ("uniform", 0.1)],
+        [("orthogonal", 2.0)],
         [*((init, 2.0) for init in layers.SPARSE_ETF_INITS), ("gaussian", 0.1), ("uniform", 0.1)],
     ),
 )

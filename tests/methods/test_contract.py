@@ -120,7 +120,7 @@ def test_a_cohort_without_samples_changes_no_weights(process):
     support.assert_trees_equal(after.weights, state.weights)
 
 
-def test_evaluation_counts(process, four_rounds):
+def test_evaluation_counts(spec, process, four_rounds):
     state, clients, _ = four_rounds
     total = np.bincount(support.TEST["y"], minlength=support.NUM_CLASSES)
     counts = process.evaluate_global(state, support.TEST)
@@ -133,11 +133,14 @@ def test_evaluation_counts(process, four_rounds):
         [clients[client] for client in cohort],
         [support.client_data(client, 4, test=support.TEST) for client in cohort],
     )
-    results, befores = process.evaluate_personal(*arguments), process.evaluate_before(*arguments)
-    for client, result, before in zip(cohort, results, befores, strict=True):
-        # What is counted before local epochs does not depend on whether they follow.
-        for name in ("total", "before", "before_masked"):
-            np.testing.assert_array_equal(before[name], result[name])
+    results = process.evaluate_personal(*arguments)
+    if not spec.method.has_global_model:
+        # It is traced for these methods only. What is counted before local epochs does not depend
+        # on whether they follow.
+        for before, result in zip(process.evaluate_before(*arguments), results, strict=True):
+            for name in ("total", "before", "before_masked"):
+                np.testing.assert_array_equal(before[name], result[name])
+    for client, result in zip(cohort, results, strict=True):
         np.testing.assert_array_equal(result["total"], total)
         absent = np.bincount(support.CLIENTS[client]["y"], minlength=support.NUM_CLASSES) == 0
         if not absent.all():
@@ -167,12 +170,15 @@ def test_models_for_export_answer_as_the_evaluation_counted(spec, process, four_
             correct(export.global_model(trained)), counts["correct"]["head"]
         )
     # With two classes, and with a single sample.
-    for client in (0, 2):
-        inputs = clients[client], support.client_data(client, 4, test=support.TEST)
-        trained.personal_inputs = {client: inputs}.get
-        (counts,) = process.evaluate_personal(state, *([each] for each in inputs))
-        model = export.PersonalModels(trained).model(client)
-        np.testing.assert_array_equal(correct(model), counts["after"])
+    inputs = {
+        client: (clients[client], support.client_data(client, 4, test=support.TEST))
+        for client in (0, 2)
+    }
+    trained.personal_inputs = inputs.get
+    models = export.PersonalModels(trained)
+    results = process.evaluate_personal(state, *map(list, zip(*inputs.values(), strict=True)))
+    for client, counts in zip(inputs, results, strict=True):
+        np.testing.assert_array_equal(correct(models.model(client)), counts["after"])
 
 
 def rounds_on(process, used):
@@ -182,6 +188,14 @@ def rounds_on(process, used):
         return tf.nest.map_structure(np.asarray, (state, clients))
 
 
+# Of these methods, clients and server keep nothing, keep norms, learn a generator, send no weights,
+# send nothing, and keep and send more than weights.
+KINDS = ["fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"]
+
+
+@pytest.mark.parametrize(
+    "name", support.rare_but(KINDS, methods.names()), indirect=True, scope="module"
+)
 def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, four_rounds):
     """By default, as many train as there are cores."""
     number = 1 if len(os.sched_getaffinity(0)) > 1 else 2
@@ -189,13 +203,10 @@ def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, four_r
     support.assert_trees_equal(other, four_rounds[:2])
 
 
-# Of these methods, clients and server keep nothing, keep norms, learn a generator, send no weights,
-# send nothing, and keep and send more than weights. Other runtimes take most of the time.
+# Other runtimes take most of the time; federated/test_aggregators has FedAvg on each of them.
 @pytest.mark.parametrize(
     "name",
-    support.rare_but(
-        ["fedavg", "fedbn", "fedgen", "fedproto", "local", "scaffold"], methods.names()
-    ),
+    support.rare_but(["fedbn", "fedproto", "scaffold"], methods.names()),
     indirect=True,
     scope="module",
 )
@@ -210,7 +221,7 @@ def test_rounds_agree_on_every_runtime(process, four_rounds, ray_actors):
 @pytest.fixture(scope="module")
 def fedavg_weights(simulation):
     """What four rounds of FedAvg come to."""
-    process = build_process(support.training_spec("fedavg"))
+    process = support.process("fedavg")
     return support.run_rounds(process, process.initialize(), {}, COHORTS)[0].weights
 
 
@@ -222,6 +233,6 @@ def fedavg_weights(simulation):
 )
 def test_degenerate_setting_is_fedavg(degenerate, fedavg_weights):
     options = dict(methods.get(degenerate).degenerate)
-    process = build_process(support.training_spec(degenerate, **options))
+    process = support.process(degenerate, **options)
     state, _, _ = support.run_rounds(process, process.initialize(), {}, COHORTS)
     support.assert_trees_equal(state.weights, fedavg_weights)

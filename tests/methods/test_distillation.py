@@ -6,7 +6,6 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import draws, losses, methods
-from tff_pcdd.federated import build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.weights import assign
 from tff_pcdd.methods._shared.generator import adam_step
@@ -73,7 +72,7 @@ def test_moon_contrasts_the_global_with_the_previous_features():
 
 @pytest.mark.integration
 def test_moon_keeps_the_last_local_model(simulation):
-    process = build_process(support.training_spec("moon", projection_width=8))
+    process = support.process("moon", projection_width=8)
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0]])
     # Alone in its cohort, the client's model becomes the global one.
     trained = [*state.weights["trainable"], *state.weights["statistics"]]
@@ -120,7 +119,7 @@ def test_fedproto_pulls_features_to_known_prototypes():
 
 
 def test_fedproto_sends_no_weights_and_counts_clients_not_samples(simulation):
-    process = build_process(support.training_spec("fedproto"))
+    process = support.process("fedproto")
     assert process.update_bytes == 0
     method = methods.create("fedproto")
     server = {"prototypes": tf.zeros([1, 1]), "valid": tf.constant([False])}

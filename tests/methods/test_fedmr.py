@@ -6,7 +6,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import losses, methods
-from tff_pcdd.federated import ClientWork, build_process, make_message
+from tff_pcdd.federated import ClientWork, make_message
 from tff_pcdd.federated.state import initial_client_state
 
 
@@ -108,7 +108,7 @@ def test_inter_term_waits_for_prototypes_and_warm_up():
 
 
 def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
-    process = build_process(support.training_spec("fedmr", statistics=False))
+    process = support.process("fedmr", statistics=False)
     state, clients, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1]])
     # Clients' models differ after training; take them apart by letting each train alone.
     sums, counts = np.zeros((4, 6)), np.zeros(4)
@@ -138,7 +138,7 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
 @pytest.mark.integration
 @pytest.mark.parametrize(("share", "sent"), [(1.0, 3), (0.0, 0)])
 def test_share_of_clients_that_send_prototypes(simulation, share, sent):
-    process = build_process(support.training_spec("fedmr", prototype_share=share))
+    process = support.process("fedmr", prototype_share=share)
     state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])
     assert int(metrics["sent"]) == sent
     assert bool(np.any(state.server["valid"])) == bool(sent)
@@ -170,10 +170,10 @@ def test_clients_have_no_state_if_all_send():
 
 
 def test_bytes_are_counted(simulation):
-    process = build_process(support.training_spec("fedmr"))
+    process = support.process("fedmr")
     # Prototype sums [4, 6] and counts [4], float32; prototypes and their validity come back.
     assert process.extra_bytes == 4 * (4 * 6 + 4)
-    plain = build_process(support.training_spec("fedavg"))
+    plain = support.process("fedavg")
     assert process.download_bytes - plain.download_bytes == 4 * 4 * 6 + 4
 
 

@@ -1,4 +1,4 @@
-"""Fixtures of runs: a shared runtime, shared computations, and a run that nothing disturbed."""
+"""Fixtures of runs: a shared runtime, and a run that nothing disturbed."""
 
 import dataclasses
 
@@ -20,23 +20,6 @@ def options(compute):
     from tff_pcdd.training import RunOptions
 
     return RunOptions(compute=compute, progress=False, tensorboard=False)
-
-
-@pytest.fixture(scope="session")
-def _built():
-    return {}
-
-
-@pytest.fixture(scope="module")
-def shared_computations(_built):
-    """Shares computations between the runs of these tests; see `sharing_computations`.
-
-    Runs in processes of their own, with all that belongs to them, are tested in tests/cli.
-    """
-    from tests.training.runs import sharing_computations
-
-    with sharing_computations(_built):
-        yield
 
 
 @pytest.fixture(scope="session")

@@ -8,6 +8,7 @@ import shutil
 import numpy as np
 import pytest
 
+from tests import support
 from tests.training.runs import CONFIG, assert_same_run, rows, stopped_in_round, summary
 from tests.training.test_nonfinite import DIVERGING
 from tff_pcdd import data
@@ -76,7 +77,9 @@ def test_files_agree_with_the_accuracies(unbroken):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("algorithm", ["fedloge", "fedper", "fedrod"])
+@pytest.mark.parametrize(
+    "algorithm", support.rare_but(["fedloge", "fedper"], ["fedloge", "fedper", "fedrod"])
+)
 def test_methods_with_other_personal_models(algorithm, options, tmp_path):
     """FedPer has no global model; in FedLoGe and FedRoD the personal head is another one."""
     config = CONFIG.with_settings(algorithm=algorithm, rounds=1)

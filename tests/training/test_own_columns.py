@@ -10,6 +10,8 @@ from tff_pcdd.training import Callback, ExperimentConfig, callbacks
 from tff_pcdd.training.run import Run
 from tff_pcdd.training.summary import summarize_accuracies
 
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
 CONFIG = ExperimentConfig.from_settings(
     algorithm="fedavg", partition="iid", model="mlp", num_clients=3, clients_per_round=0
 )

@@ -131,6 +131,7 @@ class Settings(TypedDict, total=False):
     test_seed: int | None  # 0
     join_names: bool | None  # False
     min_site_samples: int | None
+    small_sites: Literal["leave_out", "join"] | None  # leave_out
     image_size: int | None
     image_channels: int | None
     image_range: str | None
@@ -173,7 +174,7 @@ class Settings(TypedDict, total=False):
     pretrained_weights: str | None
     projection_dim: int | None
     bn: Literal["averaged", "personal"] | None  # averaged
-    precision: Literal["float32", "bfloat16", "auto"] | None  # float32
+    precision: Literal["float32", "tf32", "bfloat16", "auto"] | None  # float32
 
     # Seeds.
 

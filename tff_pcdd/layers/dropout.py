@@ -21,8 +21,7 @@ from collections.abc import Iterator
 import tensorflow as tf
 
 from tff_pcdd import draws
-
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+from tff_pcdd.layers.registration import register
 
 # Folded into the seed first, so that other uses of the same seed make independent draws.
 _SALT = 1 << 21
@@ -60,7 +59,7 @@ def dropout_seed(seed: tf.Tensor) -> Iterator[None]:
         _draws.reset(token)
 
 
-@_REGISTER
+@register
 class StatelessDropout(tf.keras.layers.Layer):
     """Sets inputs to 0 with probability `rate` in training, and scales the others by 1/(1 - rate).
 

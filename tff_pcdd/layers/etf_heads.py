@@ -2,14 +2,13 @@
 
 import tensorflow as tf
 
+from tff_pcdd.layers.registration import register
 from tff_pcdd.layers.simplex import SimplexETFInitializer, check_etf_shape
 from tff_pcdd.layers.sparse import SparseETFInitializer
 from tff_pcdd.losses import etf_logits, mask_logits
 
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
-
-@_REGISTER
+@register
 class FixedETF(tf.keras.layers.Layer):
     """Head of FedGELA's global model: scaled cosines of features with a fixed simplex ETF.
 
@@ -96,7 +95,7 @@ class FixedETF(tf.keras.layers.Layer):
         }
 
 
-@_REGISTER
+@register
 class AdaptedETF(FixedETF):
     """Head of FedGELA's personal model: a `FixedETF` whose columns are scaled by Φ.
 
@@ -172,7 +171,7 @@ class AdaptedETF(FixedETF):
         return {**super().get_config(), "masked": self.masked}
 
 
-@_REGISTER
+@register
 class FixedHead(tf.keras.layers.Layer):
     """Linear classifier without bias whose matrix is never trained.
 
@@ -234,7 +233,7 @@ class FixedHead(tf.keras.layers.Layer):
         }
 
 
-@_REGISTER
+@register
 class SparseETF(FixedHead):
     """Head used to train FedLoGe's backbone: a `FixedHead` with a sparse frame (SSE-C).
 

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_pcdd.layers.registration import register
 from tff_pcdd.layers.simplex import check_etf_shape, etf_from_matrix
-
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 FRAME_INITS = ("etf", "xavier", "gaussian", "uniform", "orthogonal", "kaiming")
 
@@ -76,7 +75,7 @@ def check_frame(norm: float, init: str) -> None:
         raise ValueError(f"init must be one of {', '.join(FRAME_INITS)}, got {init!r}")
 
 
-@_REGISTER
+@register
 class DenseFrameInitializer(tf.keras.initializers.Initializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `dense_frame`."""
 

@@ -8,8 +8,7 @@ either the returned value or `model.losses`, not both.
 import tensorflow as tf
 
 from tff_pcdd import losses
-
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+from tff_pcdd.layers.registration import register
 
 
 class _LossLayer(tf.keras.layers.Layer):
@@ -35,7 +34,7 @@ class _LossLayer(tf.keras.layers.Layer):
         return {**super().get_config(), "weight": self.weight}
 
 
-@_REGISTER
+@register
 class IntraClassDecorrelation(_LossLayer):
     """FedMR's intra-class loss, see `losses.intra_class`.
 
@@ -68,7 +67,7 @@ class IntraClassDecorrelation(_LossLayer):
         return {**super().get_config(), "num_classes": self.num_classes, "form": self.form}
 
 
-@_REGISTER
+@register
 class InterClassMargin(_LossLayer):
     """FedMR's inter-class loss, see `losses.inter_class`.
 
@@ -104,7 +103,7 @@ class InterClassMargin(_LossLayer):
         return {**super().get_config(), "reading": self.reading}
 
 
-@_REGISTER
+@register
 class EqualNorm(_LossLayer):
     """FedLoGe's loss on the lengths of a frame's columns, see `losses.equal_norm`.
 
@@ -130,7 +129,7 @@ class EqualNorm(_LossLayer):
         return {**super().get_config(), "norm": self.norm}
 
 
-@_REGISTER
+@register
 class MaximalAngle(_LossLayer):
     """FedLoGe's loss on the angles between a frame's columns, see `losses.maximal_angle`.
 

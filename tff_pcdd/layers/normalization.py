@@ -2,14 +2,13 @@
 
 import tensorflow as tf
 
+from tff_pcdd.layers.registration import register
 from tff_pcdd.losses import l2_normalize
-
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 NORMALIZATION_MODES = ("l2", "bn", "bn_l2", "none")
 
 
-@_REGISTER
+@register
 class BatchNormalization(tf.keras.layers.BatchNormalization):
     """Batch normalization over the last axis, with PyTorch's definition of the running variance.
 
@@ -148,7 +147,7 @@ class BatchNormalization(tf.keras.layers.BatchNormalization):
         return tf.reshape(outputs, [-1, channels]) if flat else outputs, mean, variance
 
 
-@_REGISTER
+@register
 class FeatureNormalization(tf.keras.layers.Layer):
     """Normalizes the features before a fixed frame, always in float32.
 

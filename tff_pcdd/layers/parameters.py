@@ -4,8 +4,10 @@ from collections.abc import Sequence
 
 import tensorflow as tf
 
+from tff_pcdd.layers.registration import register
 
-@tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+
+@register
 class Parameters(tf.keras.layers.Layer):
     """Holds trainable tensors; inputs pass through unchanged.
 

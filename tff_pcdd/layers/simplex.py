@@ -7,7 +7,7 @@ learning training", PNAS 2020. FedGELA (NeurIPS 2023) uses it as a fixed classif
 import numpy as np
 import tensorflow as tf
 
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+from tff_pcdd.layers.registration import register
 
 
 def check_etf_shape(feature_dim: int, num_classes: int) -> None:
@@ -71,7 +71,7 @@ def simplex_etf(feature_dim: int, num_classes: int, seed: int) -> np.ndarray:
     return etf_from_matrix(uniform).astype(np.float32)
 
 
-@_REGISTER
+@register
 class SimplexETFInitializer(tf.keras.initializers.Initializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `simplex_etf`."""
 

@@ -19,12 +19,12 @@ import tensorflow as tf
 
 from tff_pcdd import files
 from tff_pcdd.layers import frames
+from tff_pcdd.layers.registration import register
 from tff_pcdd.layers.simplex import check_etf_shape
 from tff_pcdd.losses import equal_norm, maximal_angle
 
 _logger = logging.getLogger(__name__)
 
-_REGISTER = tf.keras.utils.register_keras_serializable(package="tff_pcdd")
 
 SPARSE_ETF_INITS = frames.FRAME_INITS
 
@@ -243,7 +243,7 @@ def _write(path: pathlib.Path, psi: np.ndarray) -> None:
         _logger.warning("could not cache the sparse frame in %s: %s", path, error)
 
 
-@_REGISTER
+@register
 class SparseETFInitializer(tf.keras.initializers.Initializer):
     """Keras initializer that fills a weight [feature_dim, num_classes] with `sparse_etf`."""
 

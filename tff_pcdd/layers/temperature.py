@@ -2,8 +2,10 @@
 
 import tensorflow as tf
 
+from tff_pcdd.layers.registration import register
 
-@tf.keras.utils.register_keras_serializable(package="tff_pcdd")
+
+@register
 class Temperature(tf.keras.layers.Layer):
     """Multiplies its input by one trainable scalar."""
 
