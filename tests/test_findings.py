@@ -243,7 +243,49 @@ def test_the_run_that_learned_nothing_is_described():
 def test_a_loss_that_grows_asks_for_smaller_steps():
     run = Run([10.0] * 8, one_answer([36] * 10), losses=[2.0 + 0.1 * n for n in range(8)])
     [finding] = run.found()
-    assert "client_learning_rate=0.003 (now 0.01)" in finding.next
+    assert "client_learning_rate=0.001 (now 0.01)" in finding.next
+
+
+def test_a_loss_that_stands_still_asks_for_much_larger_steps():
+    run = Run([10.0] * 8, one_answer([36] * 10), losses=[2.0 - 0.002 * n for n in range(8)])
+    [finding] = run.found()
+    assert finding.next.startswith("Next: client_learning_rate=0.1 (now 0.01); the training loss")
+
+
+def test_a_model_that_was_better_before_does_not_get_two_opposite_hints():
+    run = Run([10.0, 30.0, 40.0, 20.0, 10.0], one_answer([36] * 10))
+    rates = {finding.next.partition(" (now")[0] for finding in run.found()}
+    assert rates == {"Next: client_learning_rate=0.003"}
+
+
+def test_a_model_below_the_largest_class_is_worse():
+    counts = np.array([[10, 70], [10, 10]])  # 20 of 100, and 80 are of the first class
+    [finding] = [f for f in Run(learned(20), counts).found() if f.kind == "chance"]
+    assert "The global model is worse than always giving the same answer" in finding.what
+
+
+def test_what_was_said_to_do_is_not_said_again():
+    found = [findings.Finding("a", "A.", "Next: x=1."), findings.Finding("b", "B.", "Next: x=1.")]
+    assert [each.line for each in findings.advised_once(found)] == ["A. Next: x=1.", "B."]
+    assert findings.printed(found) == "- A. Next: x=1.\n- B."
+
+
+def test_how_far_a_run_has_learned():
+    classes = [*"ab"]
+    of_global = np.array([[90, 10], [20, 80]])
+    said = findings.learned(findings.Evidence(classes, of_global))
+    assert said == (
+        "The global model has learned: GA is 85.0 %, and always giving the same answer would reach "
+        "50.0 %."
+    )
+    of_clients = np.array([[[45, 5], [5, 45]], [[50, 0], [2, 48]]])
+    said = findings.learned(findings.Evidence(classes, None, of_clients))
+    assert said.startswith("The personal models have learned: PA is 94.0 %")
+    assert "would reach 50.0 %. There is no global model" in said
+    single = np.array([[[40, 0], [0, 0]], [[0, 0], [0, 60]]])
+    said = findings.learned(findings.Evidence(classes, None, single))
+    assert said == "PA of 100.0 % says nothing: all test samples of a client are of one class."
+    assert findings.learned(findings.Evidence(classes, np.array([[0, 50], [0, 50]]))) == ""
 
 
 def test_advice_for_missing_classes_depends_on_the_tail():

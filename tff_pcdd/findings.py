@@ -39,6 +39,8 @@ LEAST_POINTS, WINDOW = 5, 0.2
 # difference of all points that is none; an accuracy from which a flat curve has no room to rise;
 # and a distance from the best round that makes the last one unlucky.
 RISE, FLAT, HIGH, DROP = 2.0, 1.0, 90.0, 5.0
+# A training loss that falls by less than this share has hardly changed.
+STILL = 0.01
 # An accuracy of a group of classes that is none, in percent.
 NOTHING = 0.0
 
@@ -77,7 +79,17 @@ def recorded(summary: Mapping[str, Any]) -> list[Finding]:
 
 def printed(found: Iterable[Finding]) -> str:
     """Findings as a list for a terminal."""
-    return "\n".join(tables.wrapped(f"- {finding.line}", "  ") for finding in found)
+    return "\n".join(tables.wrapped(f"- {finding.line}", "  ") for finding in advised_once(found))
+
+
+def advised_once(found: Iterable[Finding]) -> list[Finding]:
+    """Findings without what an earlier one has said to do already."""
+    said: set[str] = set()
+    kept = []
+    for finding in found:
+        kept.append(finding._replace(next="") if finding.next in said else finding)
+        said.add(finding.next)
+    return kept
 
 
 class Client(Protocol):
@@ -177,8 +189,11 @@ class _Advice:
     def __init__(self, settings: Mapping[str, Any], history: History):
         self._settings = settings
         losses = [value for _, value in history.points("train_loss")]
-        # Larger steps would make a loss that grows worse.
-        self._too_fast = len(losses) > 1 and losses[-1] > losses[0]
+        ga = [value for _, value in history.points("ga")]
+        # Larger steps would make it worse if the loss grows, or if the model has been much better.
+        self._grows = len(losses) > 1 and losses[-1] > losses[0]
+        self._collapsed = bool(ga) and max(ga) - ga[-1] > DROP
+        self._stands_still = len(losses) > 1 and losses[-1] > (1 - STILL) * losses[0]
 
     def _number(self, name: str) -> float | None:
         value = self._settings.get(name)
@@ -198,8 +213,12 @@ class _Advice:
 
     def learn_more(self) -> str:
         """What makes models learn that have not learned enough."""
-        if self._too_fast:
-            return f"Next: {self._rate(1 / 3)}; the training loss has grown."
+        if self._grows:
+            return f"Next: {self._rate(1 / 10)}; the training loss has grown."
+        if self._collapsed:
+            return f"Next: {self._rate(1 / 3)}; it was better in earlier rounds."
+        if self._stands_still:
+            return f"Next: {self._rate(10)}; the training loss has hardly changed."
         return f"Next: {self._rate(3)}; if that is not enough, {self._rounds()}."
 
     def more_rounds(self) -> str:
@@ -282,9 +301,9 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
         elif not chance.exceeded(accuracy, _recall(matrix)):
             yield Finding(
                 "chance",
-                "The global model is no better than always giving the same answer: GA is "
-                f"{accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of the "
-                f"test samples (± {ERRORS * chance.error:.1f} by chance).",
+                f"The global model is {chance.compared(accuracy)} always giving the same answer: "
+                f"GA is {accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of "
+                f"the test samples (± {ERRORS * chance.error:.1f} by chance).",
                 advice.learn_more(),
             )
     if evidence.of_clients is not None:
@@ -296,25 +315,42 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
             if not chance.exceeded(accuracy, balanced):
                 yield Finding(
                     "personal chance",
-                    "The personal models are no better than always answering the client's largest "
-                    f"class: PA is {accuracy:.1f} %, and that class has {chance.share:.1f} % of a "
-                    f"client's test samples (± {ERRORS * chance.error:.1f} by chance).",
+                    f"The personal models are {chance.compared(accuracy)} always answering the "
+                    f"client's largest class: PA is {accuracy:.1f} %, and that class has "
+                    f"{chance.share:.1f} % of a client's test samples (± "
+                    f"{ERRORS * chance.error:.1f} by chance).",
                     advice.learn_more(),
                 )
 
 
 def learned(evidence: Evidence) -> str:
-    """How far the global model is above chance, in one sentence; empty if that is unknown."""
+    """How far the models of a run are above chance; empty if they are not, or if it is unknown."""
+    said = []
     matrix = evidence.of_global
-    if matrix is None or not matrix.sum():
-        return ""
-    chance, accuracy = _Chance.of([matrix]), 100 * matrix.trace() / matrix.sum()
-    if not chance.exceeded(accuracy, _recall(matrix)):
-        return ""
-    return (
-        f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same answer "
-        f"would reach {chance.share:.1f} %."
-    )
+    if matrix is not None and matrix.sum():
+        chance, accuracy = _Chance.of([matrix]), 100 * matrix.trace() / matrix.sum()
+        if chance.exceeded(accuracy, _recall(matrix)):
+            said.append(
+                f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same "
+                f"answer would reach {chance.share:.1f} %."
+            )
+    tested = [] if evidence.of_clients is None else [m for m in evidence.of_clients if m.sum()]
+    if tested:
+        chance = _Chance.of(tested)
+        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
+        balanced = float(np.mean([_recall(own) for own in tested]))
+        if chance.share >= 100:
+            said.append(
+                f"PA of {accuracy:.1f} % says nothing: all test samples of a client are of one "
+                "class."
+            )
+        elif matrix is None and chance.exceeded(accuracy, balanced):
+            said.append(
+                f"The personal models have learned: PA is {accuracy:.1f} %, and always answering "
+                f"the client's largest class would reach {chance.share:.1f} %. There is no global "
+                "model: GA is the mean of the personal models on all test samples."
+            )
+    return " ".join(said)
 
 
 class _Chance(NamedTuple):
@@ -348,6 +384,10 @@ class _Chance(NamedTuple):
             100 * float(np.mean(recalls)),
             100 * math.sqrt(sum(recall_variances)) / number,
         )
+
+    def compared(self, accuracy: float) -> str:
+        """How an accuracy compares with that of the largest class, in words."""
+        return "worse than" if accuracy < self.share - ERRORS * self.error else "no better than"
 
     def exceeded(self, accuracy: float, balanced: float) -> bool:
         """Whether a model is better, or no model could be seen to be."""

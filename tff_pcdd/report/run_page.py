@@ -65,10 +65,12 @@ def content(directory: Directory) -> dict[str, Any]:
         "sentence": _sentence(settings, summary, history, held),
         "figures": [] if diverged else _figures(summary, held),
         "learned": "" if diverged or not summary else findings.learned(answered),
-        "findings": [
-            *_findings(settings, summary, history, answered),
-            *(Finding("damaged", line) for line in directory.damaged()),
-        ],
+        "findings": findings.advised_once(
+            [
+                *_findings(settings, summary, history, answered),
+                *(Finding("damaged", line) for line in directory.damaged()),
+            ]
+        ),
         "holdings": matrices.who_holds_what(held) if held and held.classes else None,
         "curves": _curves(history, held),
         "recalls": _recalls(held, answered)[: site_table.MOST],

@@ -51,7 +51,7 @@ class Choice:
         values: its values by unit.
         over: its gain over FedAvg and over the baselines, by method.
         tied: the methods that cannot be told apart from it.
-        behind: the number of methods that are behind it.
+        behind: the methods that are behind it.
         units: what the units are, seeds or partitions.
     """
 
@@ -61,7 +61,7 @@ class Choice:
     values: Sequence[float]
     over: Mapping[str, Gain]
     tied: Sequence[str]
-    behind: int
+    behind: Sequence[str]
     units: str
 
     @property
@@ -82,14 +82,14 @@ class Choice:
         number = len(self.values)
         if not self.tied:
             several = {0: "", 1: "It is ahead of the other method."}
-            return several.get(self.behind, f"It is ahead of all {self.behind} other methods.")
+            every = f"It is ahead of all {len(self.behind)} other methods."
+            return several.get(len(self.behind), every)
         names = text.listed(self.tied, 8)
         units = text.plural(number, self.units)
         # With so few, even large differences are uncertain.
         few = number < FEW_SEEDS and self.units == "seed"
         more = f"; take seeds={','.join(map(str, range(FEW_SEEDS)))}" if few else ""
-        behind = text.plural(self.behind, "other method")
-        ahead = f" It is ahead of {behind}." if self.behind else ""
+        ahead = f" It is ahead of {text.listed(self.behind, 8)}." if self.behind else ""
         return f"{units} cannot tell it from {names}{more}.{ahead}"
 
 
@@ -166,7 +166,16 @@ class Answer:
 
     def sentences(self) -> list[tuple[str, str]]:
         """Pairs of what is asked, with the best method, and what was found."""
-        found = [(f"{each.question}: {each.best}.", each.sentence) for each in self.choices]
+        found = [
+            # What cannot be told from the simplest method is no reason to leave it.
+            (
+                f"{each.question}: undecided; {each.best} leads."
+                if BASELINE in each.tied
+                else f"{each.question}: {each.best}.",
+                each.sentence,
+            )
+            for each in self.choices
+        ]
         if self.sites is not None and self.sites.gains:
             personal = [each.best for each in self.choices if each.key == "pa_final"]
             method = next(m for m in [*personal, *self.sites.gains] if m in self.sites.gains)
@@ -262,7 +271,7 @@ def _choices(
                 [*complete[best].values()],
                 {method: gains[method] for method in references if method in gains},
                 tied,
-                len(others) - len(tied),
+                [method for method in others if method not in tied],
                 units,
             )
         )
