@@ -1133,6 +1133,14 @@ MESSAGES = (
         label_column="diagnosis",
     ),
     of_table(
+        "one column for labels and sites",
+        "refused",
+        visits(),
+        samples,
+        "site_column=site: is the column of the labels; name that of the sites, or none",
+        label_column="site",
+    ),
+    of_table(
         "a column of another kind",
         "refused",
         visits(hours=_with(visits()["hours"].astype(object).tolist(), "two")),

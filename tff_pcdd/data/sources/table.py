@@ -147,6 +147,9 @@ class Table(OwnImages, MissingValues):
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        if self.label_column == self.site_column:
+            reason = "is the column of the labels; name that of the sites, or none"
+            raise SettingError("site_column", self.site_column, reason)
         if self.feature_columns is None:
             for name in ("categorical_columns", "impute"):
                 if getattr(self, name) is not None:
