@@ -30,12 +30,16 @@ def test_progress_that_cannot_be_shown_ends_no_run(redirection, tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("redirection", "reason"),
-    [(">/dev/full", b"No space left on device"), (">&-", b"")],
-    ids=["full", "closed"],
+    ("redirection", "reason", "buffer"),
+    [
+        (">/dev/full", b"No space left on device", {}),
+        (">/dev/full", b"No space left on device", {"PYTHONUNBUFFERED": "1"}),
+        (">&-", b"", {}),
+    ],
+    ids=["full", "full, without a buffer", "closed"],
 )
-def test_results_that_cannot_be_shown_are_kept(redirection, reason, tmp_path):
-    done = start(redirection, *PARTITION, output_dir=tmp_path / "out")
+def test_results_that_cannot_be_shown_are_kept(redirection, reason, buffer, tmp_path):
+    done = start(redirection, *PARTITION, output_dir=tmp_path / "out", **buffer)
     assert (tmp_path / "out" / "partition.csv").exists()
     if reason:
         assert done.returncode == 1

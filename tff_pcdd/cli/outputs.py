@@ -61,7 +61,8 @@ def problem(error: OSError) -> str | None:
     if error.errno not in _REASONS:
         return None
     try:
-        sys.stdout.flush()
+        # Without a buffer (PYTHONUNBUFFERED), nothing is left to be flushed.
+        print(flush=True)
     except OSError as again:
         # The interpreter would try it once more when it ends.
         sys.stdout = _nowhere()
