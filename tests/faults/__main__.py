@@ -34,6 +34,11 @@ def table(results: list[Result]) -> str:
     return "\n".join(lines)
 
 
+def _write(path: Path, results: list[Result]) -> None:
+    path.parent.mkdir(parents=True, exist_ok=True)
+    path.write_text(json.dumps([dataclasses.asdict(result) for result in results], indent=1))
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--only", nargs="*", help="Modules to run; all by default.")
@@ -54,13 +59,13 @@ def main() -> None:
             failed = sum(result.failed for result in found)
             print(f"{name}: {len(found)} cases, {failed} failed, {seconds:.0f} s", flush=True)
             results += found
+            if arguments.output:
+                # Now, because the rest may be interrupted.
+                _write(arguments.output, results)
     for result in results:
         if result.failed:
             print(f"\n{result.kind}, {result.name}: {result.outcome}\n{result.detail}")
     print(f"\n{table(results)}\n\n{time.monotonic() - start:.0f} s")
-    if arguments.output:
-        arguments.output.parent.mkdir(parents=True, exist_ok=True)
-        arguments.output.write_text(json.dumps([dataclasses.asdict(r) for r in results], indent=1))
     sys.exit(any(result.failed for result in results))
 
 

@@ -8,6 +8,7 @@ is removed, and the same command has to end with the results of an undisturbed c
 
 from __future__ import annotations
 
+import atexit
 import ctypes
 import dataclasses
 import functools
@@ -26,7 +27,17 @@ from typing import Any
 import numpy as np
 
 from tests.faults import programs
-from tests.faults.case import MARKED, REPAIRED, SAME, Case, Result, SilentDifference, one_line, run
+from tests.faults.case import (
+    MARKED,
+    REPAIRED,
+    SAME,
+    SILENT,
+    Case,
+    Result,
+    SilentDifference,
+    one_line,
+    run,
+)
 from tests.faults.programs import Program, Programs
 from tests.support import write_image, write_table, write_tfds
 
@@ -44,6 +55,8 @@ failing_reads.serve(pathlib.Path(sys.argv[1]))
 
 def cases(directory: Path) -> Iterator[Case]:
     """Operations of each kind that fail, once or from then on, of each reader."""
+    if sys.platform != "linux" or shutil.which("cc") is None:
+        raise unittest.SkipTest("faults of reading need Linux and a C compiler")
     child = functools.cache(functools.partial(_Child, directory))
     for name in _checks(directory):
         kind = f"input/output error while {name.partition(': ')[0]} are read"
@@ -55,11 +68,8 @@ class _Child:
 
     def __init__(self, directory: Path):
         library = directory / "read_errors.so"
-        source = Path(__file__).with_suffix("").with_name("read_errors.c")
-        compiler = shutil.which("cc")
-        if compiler is None or sys.platform != "linux":
-            raise unittest.SkipTest("faults of reading need Linux and a C compiler")
-        command = [compiler, "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
+        source = Path(__file__).with_name("read_errors.c")
+        command = ["cc", "-shared", "-fPIC", "-O1", "-o", library, source, "-ldl"]
         subprocess.run(command, check=True)
         environment = {**os.environ, "LD_PRELOAD": str(library), _LIBRARY: str(library)}
         self._process = subprocess.Popen(
@@ -70,17 +80,19 @@ class _Child:
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
         )
+        atexit.register(self._end)
+
+    def _end(self) -> None:
+        # It ends when no more names come.
+        self._process.communicate()
 
     def outcome(self, name: str) -> str:
         assert self._process.stdin and self._process.stdout
         print(name, file=self._process.stdin, flush=True)
         result = Result(**json.loads(self._process.stdout.readline()))
         if result.failed:
-            raise (
-                SilentDifference(result.detail)
-                if result.outcome.startswith("silent")
-                else (AssertionError(result.detail))
-            )
+            error = SilentDifference if result.outcome == SILENT else AssertionError
+            raise error(result.detail)
         return result.outcome
 
 
@@ -408,10 +420,11 @@ def _check_program(
         # What an earlier checkpoint gives, after a warning.
         assert fault.is_named(failed.errors, directory), failed.errors
         outcome = MARKED
-        if program.name == "export":
-            program = program.with_flags("--overwrite")
     else:
         outcome = _with_report(called, program, failed.errors, directory)
+    if program.name == "export" and not failed.status:
+        # A complete export is not repeated otherwise.
+        program = program.with_flags("--overwrite")
     called.succeed(program, directory)
     called.check(program, directory)
     return outcome
