@@ -17,6 +17,7 @@ from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd.data import DataError
+from tff_pcdd.errors import SettingError
 
 N = 24
 
@@ -65,6 +66,13 @@ def test_names_with_commas_and_quotes(table, tmp_path):
     wards = [table["ward, floor"] == ward for ward in range(3)]
     expected = np.stack([table["smoker"], *wards, table["weight, in kg"]], axis=1)
     np.testing.assert_array_equal(rows(made), expected.astype(np.float32))
+
+
+@pytest.mark.parametrize("text", ["income\rsmoker", '"', "a" * 200_000, "income\nsmoker"])
+def test_settings_that_are_no_names_are_refused(text, table):
+    with pytest.raises((DataError, SettingError)) as caught:
+        data.from_dataframe(table, features=text)
+    assert "feature_columns" in str(caught.value)
 
 
 # Separators and decimal commas.

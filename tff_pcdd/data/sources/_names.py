@@ -68,8 +68,12 @@ def separated(text: str | None) -> list[str]:
         >>> separated('age, "weight, in kg"')
         ['age', 'weight, in kg']
     """
-    rows = csv.reader([text or ""], skipinitialspace=True)
-    return [name.strip() for row in rows for name in row]
+    try:
+        (names,) = list(csv.reader([text or ""], skipinitialspace=True)) or [[]]
+    # Line breaks, and names that are longer than cells of a csv file may be.
+    except (csv.Error, ValueError):
+        names = (text or "").split(",")
+    return [name.strip() for name in names]
 
 
 def quoted(names: Iterable[str]) -> str:
