@@ -56,9 +56,11 @@ class Cell:
         return frozenset(itertools.combinations(values, 2))
 
     @property
-    def pairs_without_method(self) -> frozenset[tuple]:
-        """The pairs of values neither of which is the method."""
-        return frozenset(pair for pair in self.pairs if pair[0][0] != "method")
+    def values_without_method(self) -> frozenset[tuple]:
+        """The values but for the method, with their axes."""
+        return frozenset(zip(AXES, dataclasses.astuple(self), strict=True)) - {
+            ("method", self.method)
+        }
 
     def __str__(self) -> str:
         rest = (self.aggregator, self.participation, self.client, self.export)
@@ -177,12 +179,12 @@ def sample(seed: int = 0) -> list[Cell]:
 
 @functools.cache
 def short_sample(seed: int = 0) -> list[Cell]:
-    """As `sample`, for the pairs of values neither of which is the method.
+    """The handful, and what it lacks for every value of each axis but for the method.
 
-    The handful and what it lacks, of the same methods.
+    The others are of the methods of the handful, too.
     """
     chosen = {cell.method for cell in HANDFUL}
-    return _covering(lambda cell: cell.pairs_without_method, seed, HANDFUL, chosen)
+    return _covering(lambda cell: cell.values_without_method, seed, HANDFUL, chosen)
 
 
 def _covering(
