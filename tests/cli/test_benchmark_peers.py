@@ -243,6 +243,7 @@ def test_a_round_of_blazefls_benchmark_is_plain_sgd():
 
 
 @pytest.mark.integration
+@pytest.mark.rare
 def test_blazefls_benchmark_without_peers(monkeypatch, tmp_path):
     """This project is measured, the others are noted, and no target is met or missed."""
     environments = dict.fromkeys(peers.ENVIRONMENTS, tmp_path / "python")

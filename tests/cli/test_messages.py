@@ -8,6 +8,7 @@ import absl.logging
 import pytest
 import tqdm
 
+from tests import support
 from tests.cli.conftest import ROOT
 from tff_pcdd.cli import messages
 
@@ -60,7 +61,10 @@ def test_libraries_are_heard_if_the_user_wants_to(capsys):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("library", ["tensorflow", "tensorflow_federated"])
+@pytest.mark.parametrize(
+    "library",
+    support.rare_but(["tensorflow_federated"], ["tensorflow", "tensorflow_federated"]),
+)
 def test_a_module_that_imports_tensorflow_first_shows_none_of_its_notes(library, tmp_path):
     (tmp_path / "mine.py").write_text(
         f"import {library}\nimport absl.logging, tensorflow as tf\n"

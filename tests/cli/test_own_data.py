@@ -247,7 +247,9 @@ def test_no_lesion_of_ham10000_is_in_two_parts_or_clients(settings, tmp_path):
     }
 
 
+# Its files are read above; export/test_heart trains on files of a table, and exports.
 @pytest.mark.integration
+@pytest.mark.rare
 def test_ham10000_is_trained_and_exported_from_its_files(succeed, tmp_path):
     """With the command of docs/how-to/own_data.md."""
     path, run = ham10000(tmp_path / "ham"), tmp_path / "run"

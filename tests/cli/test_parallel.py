@@ -136,11 +136,17 @@ def test_a_comparison_in_parallel_equals_a_serial_one(folder, start, succeed):
     assert_equal_studies(folder / "serial", folder / "parallel")
     for run in runs:
         assert json.loads((run / "config.json").read_text())["import"].keys() == {"own_stripes"}
-    # More rounds continue the runs.
-    flags = [flag.replace("--rounds=30", "--rounds=32") for flag in flags]
-    succeed("compare", *flags, cwd=folder)
-    summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
-    assert [summary["rounds"] for summary in summaries] == [32, 32]
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+def test_more_rounds_continue_the_runs(folder, succeed):
+    flags = [*SMALL, "--algorithms=fedavg,halved", "--parallel_runs=2", "--output_dir=continued"]
+    for rounds in (1, 3):
+        succeed("compare", *flags, f"--rounds={rounds}", cwd=folder)
+        runs = [folder / "continued" / name / "seed_0" for name in ("fedavg", "halved")]
+        summaries = [json.loads((run / "summary.json").read_text()) for run in runs]
+        assert [summary["rounds"] for summary in summaries] == [rounds] * 2
 
 
 @pytest.mark.slow

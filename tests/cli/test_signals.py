@@ -12,6 +12,7 @@ import time
 import pytest
 
 import tff_pcdd
+from tests import support
 from tff_pcdd.cli import signals
 
 _ROOT = pathlib.Path(tff_pcdd.__file__).parents[1]
@@ -98,8 +99,13 @@ def _start(place: str, *before: str) -> subprocess.Popen:
     return process
 
 
-@pytest.mark.parametrize("place", _PLACES)
-@pytest.mark.parametrize("number", _WORDS, ids=lambda number: number.name)
+@pytest.mark.parametrize(
+    ("place", "number"),
+    support.rare_but(
+        [*((place, signal.SIGINT) for place in _PLACES), *(("sleeps", each) for each in _WORDS)],
+        [(place, number) for place in _PLACES for number in _WORDS],
+    ),
+)
 def test_a_signal_ends_the_program(place, number):
     _check_end(_start(place), number)
 

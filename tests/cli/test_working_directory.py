@@ -6,6 +6,7 @@ import sys
 
 import pytest
 
+from tests import support
 from tests.attacks import clone_beside_hostile_modules
 from tests.cli.conftest import ROOT
 
@@ -25,7 +26,10 @@ def _run(folder, *arguments):
     return done.returncode, done.stdout, done.stderr
 
 
-@pytest.mark.parametrize("program", ["tasks.train", "tff_pcdd.cli.train"])
+# A run of tasks.train is below.
+@pytest.mark.parametrize(
+    "program", support.rare_but(["tff_pcdd.cli.train"], ["tasks.train", "tff_pcdd.cli.train"])
+)
 def test_modules_beside_a_clone_are_not_imported(program, hostile):
     folder, trace = hostile
     status, out, err = _run(folder, program, "--dry_run", "--output_dir=run")
@@ -43,6 +47,7 @@ def test_nor_by_a_run(hostile):
     assert (folder / "run" / "summary.json").exists()
 
 
+@pytest.mark.rare
 def test_nor_by_runs_at_the_same_time(hostile):
     folder, trace = hostile
     size = ("--rounds=1", "--local_epochs=1", "--max_train_samples=20", "--num_clients=5")

@@ -224,6 +224,8 @@ def test_stratified_subset():
     assert np.array_equal(data.stratified_indices(labels, 1000, 0), np.arange(100))
 
 
+# Sets that tests write are read below.
+@pytest.mark.rare
 @pytest.mark.parametrize("name", ["fashion_mnist", "cifar10"])
 def test_prepared_sets_are_read_whole(real_data, name):
     source = _load(name, data_dir=str(real_data("tfds")))

@@ -131,22 +131,17 @@ def test_secure_sums_are_close_to_the_mean(simulation):
     np.testing.assert_allclose(result, [3, 0], atol=1e-3)
 
 
-# It computes secure sums; other runtimes take most of the time.
-OFTEN = [aggregators.create("secure")]
-
-
+# The mean is on each runtime in methods/test_contract, secure sums in runtime/test_worker.
+@pytest.mark.rare
 @pytest.mark.parametrize(
     "aggregator",
-    support.rare_but(
-        OFTEN,
-        [
-            *OFTEN,
-            aggregators.create("compressed"),
-            aggregators.create("robust"),
-            aggregators.create("dp", noise_multiplier=0.0, clip=0.5),
-            aggregators.create("dp", noise_multiplier=0.0, clip=0.0),
-        ],
-    ),
+    [
+        aggregators.create("secure"),
+        aggregators.create("compressed"),
+        aggregators.create("robust"),
+        aggregators.create("dp", noise_multiplier=0.0, clip=0.5),
+        aggregators.create("dp", noise_multiplier=0.0, clip=0.0),
+    ],
     ids=lambda a: f"{a.name}-{getattr(a, 'clip', None)}",
 )
 def test_rounds_agree_on_every_runtime(aggregator, ray_actors):

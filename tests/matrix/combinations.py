@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from unittest import mock
 
 import tensorflow as tf
@@ -56,9 +56,11 @@ class Cell:
         return frozenset(itertools.combinations(values, 2))
 
     @property
-    def pairs_without_method(self) -> frozenset[tuple]:
-        """The pairs of values neither of which is the method."""
-        return frozenset(pair for pair in self.pairs if pair[0][0] != "method")
+    def values_without_method(self) -> frozenset[tuple]:
+        """The values but for the method, with their axes."""
+        return frozenset(zip(AXES, dataclasses.astuple(self), strict=True)) - {
+            ("method", self.method)
+        }
 
     def __str__(self) -> str:
         rest = (self.aggregator, self.participation, self.client, self.export)
@@ -69,6 +71,14 @@ class Cell:
 def cells() -> tuple[Cell, ...]:
     """All combinations."""
     return tuple(Cell(*values) for values in itertools.product(*AXES.values()))
+
+
+# A few combinations for a quick look, of different methods, aggregators and clients.
+HANDFUL = (
+    Cell("fedavg", "robust", "batch", "float32", "partial", "one class", "global"),
+    Cell("fedloge", "dp", "group", "float32", "partial", "one sample", "personal"),
+    Cell("fedmr", "mean", "personal", "bfloat16", "full", "empty", "personal"),
+)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -169,25 +179,40 @@ def sample(seed: int = 0) -> list[Cell]:
 
 @functools.cache
 def short_sample(seed: int = 0) -> list[Cell]:
-    """As `sample`, for the pairs of values neither of which is the method: of a few methods."""
-    return _covering(lambda cell: cell.pairs_without_method, seed)
+    """The handful, and what it lacks for every value of each axis but for the method.
+
+    The others are of the methods of the handful, too.
+    """
+    chosen = {cell.method for cell in HANDFUL}
+    return _covering(lambda cell: cell.values_without_method, seed, HANDFUL, chosen)
 
 
-def _covering(contents: Callable[[Cell], frozenset], seed: int) -> list[Cell]:
+def _covering(
+    contents: Callable[[Cell], frozenset],
+    seed: int,
+    first: Collection[Cell] = (),
+    of_methods: Collection[str] = AXES["method"],
+) -> list[Cell]:
     """Combinations that are not refused and contain all that any of them contains.
 
     Chosen greedily: of those with the most that is new, one that shares its computations with a
     chosen one.
+
+    Args:
+        contents: what a combination contains.
+        seed: decides between combinations that are equally good.
+        first: combinations that are chosen in any case.
+        of_methods: the methods of the others.
     """
-    remaining = {cell: contents(cell) for cell in cells() if refusal(cell) is None}
-    order = list(remaining)
+    allowed = {cell: contents(cell) for cell in cells() if refusal(cell) is None}
+    missing = set().union(*allowed.values()).difference(*map(contents, first))
+    order = [cell for cell in allowed if cell.method in of_methods]
     random.Random(seed).shuffle(order)
-    missing = set().union(*remaining.values())
-    chosen: list[Cell] = []
-    traced: set[tuple] = set()
+    chosen = [*first]
+    traced = {cell.traced for cell in first}
     while missing:
-        best = max(order, key=lambda c: (len(remaining[c] & missing), c.traced in traced))
+        best = max(order, key=lambda c: (len(allowed[c] & missing), c.traced in traced))
         chosen.append(best)
         traced.add(best.traced)
-        missing -= remaining[best]
+        missing -= allowed[best]
     return sorted(chosen, key=str)

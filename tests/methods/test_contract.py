@@ -203,7 +203,7 @@ def test_rounds_are_the_same_for_any_number_of_clients_at_a_time(process, four_r
     support.assert_trees_equal(other, four_rounds[:2])
 
 
-# Other runtimes take most of the time; federated/test_aggregators has FedAvg on each of them.
+# Other runtimes take most of the time.
 @pytest.mark.parametrize(
     "name",
     support.rare_but(["fedbn", "fedproto", "scaffold"], methods.names()),

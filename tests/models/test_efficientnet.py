@@ -155,6 +155,8 @@ def test_without_pretrained_weights_there_are_no_initial_values():
     assert models.create("resnet18").initial_values(SHAPE) is None
 
 
+# In networks of their own, which are smaller, in test_models.
+@pytest.mark.rare
 def test_group_normalization_in_it():
     with tf.Graph().as_default():
         model = models.build("efficientnet_b0", SHAPE, normalization="group")

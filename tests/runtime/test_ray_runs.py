@@ -96,6 +96,8 @@ def test_actors_that_find_other_samples_are_refused(ray_here):
         Simulation(_config(), other, compute=_compute(data_placement="local")).start()
 
 
+# Rounds with states of clients are above; continued runs on other runtimes, in tests/training.
+@pytest.mark.rare
 def test_a_run_continues_from_its_checkpoint(on_driver, tmp_path, ray_here):
     options = RunOptions(compute=_compute(), progress=False, tensorboard=False)
     run_experiment(_config(rounds=1), tmp_path, options)

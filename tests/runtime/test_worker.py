@@ -251,7 +251,9 @@ def test_nobody_else_reaches_the_worker(tmp_path, monkeypatch):
 
 
 @_needs_private_network
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+@pytest.mark.parametrize(
+    "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.rare), signal.SIGKILL]
+)
 def test_a_user_that_is_killed_leaves_nothing(number, tmp_path):
     user = _start_user(_COMPUTES, str(10**15), TMPDIR=str(tmp_path))
     pid = int(user.stdout.readline())

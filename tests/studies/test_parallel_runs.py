@@ -11,6 +11,7 @@ import time
 
 import pytest
 
+from tests import support
 from tests.data.refusals import refuses
 from tests.studies import fake_training
 from tff_pcdd.runtime import RuntimeStartError
@@ -273,8 +274,14 @@ def test_what_a_run_prints_is_seen(tmp_path):
     assert out.startswith("seen by the user\n" * 2)
 
 
-@pytest.mark.parametrize("to_all", [False, True], ids=["", "as a terminal does"])
-@pytest.mark.parametrize("name", ["SIGINT", "SIGTERM", "SIGHUP", "SIGKILL"])
+# A terminal sends the first and the third to all processes, others a signal to one.
+OFTEN = [("SIGINT", True), ("SIGTERM", False), ("SIGHUP", True), ("SIGKILL", False)]
+
+
+@pytest.mark.parametrize(
+    ("name", "to_all"),
+    support.rare_but(OFTEN, [*OFTEN, *((name, not to_all) for name, to_all in OFTEN)]),
+)
 def test_a_signal_ends_all_processes(name, to_all, tmp_path):
     number, seed = signal.Signals[name], fake_training.SLEEPS
     folders = [tmp_path / method / f"seed_{seed}" for method in ("fedavg", "fedmr")]
