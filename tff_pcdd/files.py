@@ -420,7 +420,8 @@ def refuse_links(
         SettingError: there is a link.
     """
     for path in (directory / name for name in names):
-        walk = os.walk(path) if inside and not path.is_symlink() else ()
+        # Not of what no path can be, such as a text with NUL.
+        walk = os.walk(path) if inside and os.path.isdir(path) and not path.is_symlink() else ()
         below = (
             os.path.join(folder, name)
             for folder, *names in walk

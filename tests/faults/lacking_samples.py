@@ -280,6 +280,7 @@ def _config(method: str, made: data.Federation, aggregator: str = "mean", cohort
         aggregator=aggregator,
         model="mlp",
         num_clients=made.num_clients,
+        partition="iid",
         clients_per_round=cohort,
         rounds=3,
         local_epochs=1,
