@@ -609,8 +609,13 @@ def _check_categories(
 def _warn_of_parts(columns: Columns) -> None:
     """Warns of columns that say which samples are for testing, and are not used."""
     for name in columns.names:
-        values = columns.values(name, "split_column")
-        found = {part_of(value) if isinstance(value, str) else None for value in values}
+        found = set()
+        for value in columns.values(name, "split_column"):
+            part = part_of(value) if isinstance(value, str) else None
+            found.add(part)
+            # Mostly the first value says no part, and tables may have millions of them.
+            if part is None:
+                break
         if {"train", "test"} <= found and None not in found:
             warn(
                 f"{columns.place}: column {name!r:.40} says train and test, but is not used; "
