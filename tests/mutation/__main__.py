@@ -132,6 +132,8 @@ def _fork(changed: _ChangedSource | None, arguments: list[str], durations: dict[
 def _preload() -> None:
     """Imports what takes long, without the package, and without starting TensorFlow's runtime."""
     os.environ["TF_CPP_MIN_LOG_LEVEL"] = "3"
+    # TFF can be imported after it. Each forked process imports it anew.
+    importlib.import_module("tff_pcdd")
     for name in (
         "matplotlib.pyplot",
         "pytest",
@@ -142,6 +144,8 @@ def _preload() -> None:
         "tensorflow_federated",
     ):
         importlib.import_module(name)
+    for name in [name for name in sys.modules if name.partition(".")[0] == "tff_pcdd"]:
+        del sys.modules[name]
     gc.collect()
     gc.freeze()
 
