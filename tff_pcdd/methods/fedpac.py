@@ -165,8 +165,10 @@ class FedPAC(AlignedMethod):
             "variances": variance,
             # The number of the round, from 1; 0 in rows of clients without samples. The last cohort
             # is not always that of the round before: all of a cohort may drop out.
-            "trained": tf.where(trained, tf.cast(client.round + 1, tf.float32), 0.0),
+            "trained": tf.cast(client.round + 1, tf.float32),
         }
+        # A client without samples sends nothing, like one that is excluded.
+        own = {name: tf.where(trained, value, tf.zeros_like(value)) for name, value in own.items()}
         new = {
             "statistics": statistics,
             "variance": variance,
