@@ -94,7 +94,7 @@ def test_the_report(training, tmp_path):
     assert ["fedprox", "client_learning_rate=0.01, fedprox_mu=1", "70.0"] in [
         line[:3] for line in table_rows(report)
     ]
-    assert "One model for all: fedprox." in report
+    assert "One model for all: undecided; fedprox leads." in report
     text = (tmp_path / "sweep.md").read_text()
     cells = table_rows(text)
     # Points, stopped, and the rounds of all points: 3 × 2 + 4 + 2 × 8.

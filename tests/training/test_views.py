@@ -131,7 +131,7 @@ def test_a_notebook_shows_the_figures_and_curves_of_a_run(run, unbroken, options
     page = frame(run._repr_html_())
     ga = json.loads((unbroken / "summary.json").read_text())["ga_final"]
     assert f"{ga:.1f}" in re.search(r'<dl class="figures">.*?</dl>', page, re.DOTALL)[0]
-    assert page.count("<figure>") >= 1
+    assert page.count('<figure class="chart">') >= 1
     assert Run(CONFIG, tmp_path / "new", options)._repr_html_() is None
 
 

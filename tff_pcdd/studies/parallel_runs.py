@@ -289,13 +289,17 @@ class ParallelRuns:
         places = range(min(len(configs), self._parallel.parallel_runs))
         if configs and not self._processes:
             stages.enter("importing TensorFlow")
+        checked = [[] if place else configs for place in places]
+        kept = set(self._processes)
         for place in places:
-            self._process(place).request(run_process.check, [] if place else configs)
+            self._process(place).request(run_process.check, checked[place])
         for place in places:
-            self._wait_for_check(place)
+            self._wait_for_check(place, checked[place], place in kept)
         self._display = _Display(runs, shown=self._options.progress)
 
-    def _wait_for_check(self, place: int) -> None:
+    def _wait_for_check(
+        self, place: int, configs: Sequence[ExperimentConfig], was_kept: bool
+    ) -> None:
         while (news := self._processes[place].news()) is not None:
             kind, value = news
             if kind != "end":
@@ -305,7 +309,11 @@ class ParallelRuns:
             else:
                 return
         how = self._processes.pop(place).describe_end()
-        raise RuntimeStartError(f"a process for the runs {how}")
+        if not was_kept:
+            raise RuntimeStartError(f"a process for the runs {how}")
+        # It was ending when the list of runs before was done.
+        self._process(place).request(run_process.check, configs)
+        self._wait_for_check(place, configs, was_kept=False)
 
     def start(self, number: int, run: StudyRun, label: str, *, overwrite: bool) -> None:
         """Starts to compute a run, unless it is already finished.
