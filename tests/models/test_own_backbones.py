@@ -128,7 +128,9 @@ def test_a_keras_backbone_is_a_setting_from_python():
     with pytest.raises(SettingError, match="must be a Backbone") as error:
         models.ModelConfig(backbone=functional)
     assert error.value.setting == "model"
-    assert models.ModelConfig(backbone="resnet18") == models.ModelConfig(models.create("resnet18"))
+    assert models.ModelConfig(backbone="resnet18") == models.ModelConfig(
+        backbone=models.create("resnet18")
+    )
 
 
 def test_a_keras_backbone_trains(simulation):
