@@ -314,3 +314,11 @@ def test_a_report_is_written_while_the_run_is_computed(tmp_path):
     shutil.rmtree(tmp_path / "plots", ignore_errors=True)
     (tmp_path / "config.json").write_text("damaged")
     LiveReport(2).on_round(Run(), {})  # ends no run
+
+
+def test_a_much_larger_page_is_replaced(tmp_path):
+    make_run(tmp_path)
+    path = write_report(run_dir=tmp_path).path
+    page = path.read_bytes()
+    path.write_bytes(page * 5)
+    assert write_report(run_dir=tmp_path).path.read_bytes() == page

@@ -109,7 +109,8 @@ def write_report(
 def _write(path: Path, html: str) -> None:
     """Writes a page, unless the file has this content already."""
     content = html.encode()
-    if not path.is_file() or files.read_bytes(path, 2 * len(content)) != content:
+    same_size = path.is_file() and path.stat().st_size == len(content)
+    if not same_size or files.read_bytes(path, len(content)) != content:
         files.make_directory(path.parent)
         # Of a process that was killed.
         files.remove_leftovers(path.parent, f".{path.name}.*.tmp")
@@ -147,7 +148,7 @@ def write_index(runs_dir: str | os.PathLike, output_file: str | os.PathLike | No
         raise SettingError("runs_dir", root, "is not a directory")
     path = Path(output_file) if output_file else root / INDEX
     _check_output(path)
-    if path.is_file() and _MARK not in path.read_bytes():
+    if path.is_file() and _MARK not in files.read_bytes(path):
         raise SettingError("output_file", path, "is no page of tff_pcdd; name another file")
     values = index_page.content(root)
     sections = [("overlay", "Learning curves"), ("runs", "Runs, comparisons and sweeps")]
