@@ -140,6 +140,7 @@ def test_it_has_help_and_no_flags(capsys):
 COMPLETED = [
     ("tff-pcdd tr", "train "),
     ("tff-pcdd com", "compare completion "),
+    ("tff-pcdd ru", "runs "),
     ("tff-pcdd train --local_ep", "--local_epochs="),
     ("tff-pcdd train --overw", "--overwrite "),
     ("tff-pcdd train --norepo", "--noreport "),

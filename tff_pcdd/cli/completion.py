@@ -13,13 +13,11 @@ import sys
 from collections.abc import Mapping, Sequence
 
 from tff_pcdd import methods
-from tff_pcdd.cli import flagfiles, other_programs
+from tff_pcdd.cli import flagfiles, front_door, other_programs
 from tff_pcdd.errors import one_of, shown
 from tff_pcdd.settings import registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
 from tff_pcdd.training.run_directory import path_settings
-
-_WITHOUT_FLAGS = ("doctor", "completion")
 
 # Ends of the names of flags whose values are paths, beside the settings that are.
 _PATHS = ("_dir", "_dirs", "_file", flagfiles.FLAGFILE)
@@ -103,7 +101,7 @@ def script(shell: str) -> str:
     start, driver = _SHELLS[shell]
     return (
         f"{start}# Made by `tff-pcdd completion {shell}`.\n"
-        f"_tff_pcdd_programs() {{ echo {' '.join([*flags, *_WITHOUT_FLAGS])}; }}\n"
+        f"_tff_pcdd_programs() {{ echo {' '.join(front_door.PROGRAMS)}; }}\n"
         f"_tff_pcdd_flags() {_cases(flags)}"
         f"_tff_pcdd_values() {_cases(values)}"
         f"{driver}"

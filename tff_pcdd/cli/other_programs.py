@@ -2,21 +2,22 @@
 
 from __future__ import annotations
 
+import importlib
 from collections.abc import Iterator
 
-from tff_pcdd.cli import compare, evaluate, export, partition, program, report, sweep, train
+from tff_pcdd.cli import front_door, program
 from tff_pcdd.cli.flags import Flags
-
-_PROGRAMS = (train, compare, sweep, evaluate, export, report, partition)
 
 
 def flags() -> Iterator[tuple[str, Flags]]:
-    """The names of the programs, and their flags."""
-    for module in _PROGRAMS:
-        found = Flags([""])
-        module.define(found)
-        program.define_own(found)
-        yield module.__name__.rpartition(".")[2], found
+    """The names of the programs that have flags, and these."""
+    for name in front_door.PROGRAMS:
+        module = importlib.import_module(f"tff_pcdd.cli.{name}")
+        if hasattr(module, "define"):
+            found = Flags([""])
+            module.define(found)
+            program.define_own(found)
+            yield name, found
 
 
 def having(name: str) -> list[str]:
