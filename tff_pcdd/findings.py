@@ -306,21 +306,16 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
                 f"the test samples (± {ERRORS * chance.error:.1f} by chance).",
                 advice.learn_more(),
             )
-    if evidence.of_clients is not None:
-        tested = [own for own in evidence.of_clients if own.sum()]
-        if tested:
-            chance = _Chance.of(tested)
-            accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
-            balanced = float(np.mean([_recall(own) for own in tested]))
-            if not chance.exceeded(accuracy, balanced):
-                yield Finding(
-                    "personal chance",
-                    f"The personal models are {chance.compared(accuracy)} always answering the "
-                    f"client's largest class: PA is {accuracy:.1f} %, and that class has "
-                    f"{chance.share:.1f} % of a client's test samples (± "
-                    f"{ERRORS * chance.error:.1f} by chance).",
-                    advice.learn_more(),
-                )
+    personal = _Personal.of(evidence)
+    if personal is not None and not personal.exceeds_chance:
+        yield Finding(
+            "personal chance",
+            f"The personal models are {personal.chance.compared(personal.accuracy)} always "
+            f"answering the client's largest class: PA is {personal.accuracy:.1f} %, and that "
+            f"class has {personal.chance.share:.1f} % of a client's test samples (± "
+            f"{ERRORS * personal.chance.error:.1f} by chance).",
+            advice.learn_more(),
+        )
 
 
 def learned(evidence: Evidence) -> str:
@@ -334,22 +329,18 @@ def learned(evidence: Evidence) -> str:
                 f"The global model has learned: GA is {accuracy:.1f} %, and always giving the same "
                 f"answer would reach {chance.share:.1f} %."
             )
-    tested = [] if evidence.of_clients is None else [m for m in evidence.of_clients if m.sum()]
-    if tested:
-        chance = _Chance.of(tested)
-        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
-        balanced = float(np.mean([_recall(own) for own in tested]))
-        if chance.share >= 100:
-            said.append(
-                f"PA of {accuracy:.1f} % says nothing: all test samples of a client are of one "
-                "class."
-            )
-        elif matrix is None and chance.exceeded(accuracy, balanced):
-            said.append(
-                f"The personal models have learned: PA is {accuracy:.1f} %, and always answering "
-                f"the client's largest class would reach {chance.share:.1f} %. There is no global "
-                "model: GA is the mean of the personal models on all test samples."
-            )
+    personal = _Personal.of(evidence)
+    if personal is not None and personal.chance.share >= 100:
+        said.append(
+            f"PA of {personal.accuracy:.1f} % says nothing: all test samples of a client are of "
+            "one class."
+        )
+    elif personal is not None and matrix is None and personal.exceeds_chance:
+        said.append(
+            f"The personal models have learned: PA is {personal.accuracy:.1f} %, and always "
+            f"answering the client's largest class would reach {personal.chance.share:.1f} %. "
+            "There is no global model: GA is the mean of the personal models on all test samples."
+        )
     return " ".join(said)
 
 
@@ -396,6 +387,33 @@ class _Chance(NamedTuple):
         return any(
             value > limit for value, limit in zip((accuracy, balanced), limits, strict=True)
         ) or all(limit >= 100 for limit in limits)
+
+
+class _Personal(NamedTuple):
+    """How good the personal models are on average, in percent.
+
+    Attributes:
+        accuracy, balanced: mean over clients of the accuracy, and of the mean recall over classes.
+        chance: what models reach that always give the same answer.
+    """
+
+    accuracy: float
+    balanced: float
+    chance: _Chance
+
+    @classmethod
+    def of(cls, evidence: Evidence) -> _Personal | None:
+        """Those of a run; None if nothing is known of them."""
+        matrices = () if evidence.of_clients is None else evidence.of_clients
+        tested = [own for own in matrices if own.sum()]
+        if not tested:
+            return None
+        accuracy = float(np.mean([100 * own.trace() / own.sum() for own in tested]))
+        return cls(accuracy, float(np.mean([*map(_recall, tested)])), _Chance.of(tested))
+
+    @property
+    def exceeds_chance(self) -> bool:
+        return self.chance.exceeded(self.accuracy, self.balanced)
 
 
 def _recall(matrix: np.ndarray) -> float:

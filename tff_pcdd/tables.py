@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from tff_pcdd import measures
-from tff_pcdd.text import NO_VALUE
+from tff_pcdd.text import NO_VALUE, cut
 
 # Characters in a line of what programs print.
 WIDTH = 80
@@ -168,10 +168,7 @@ def narrow(lines: Sequence[Sequence[str]], dropped: Sequence[int] = (), width: i
     most = max(8, widths[widest] - excess)
     return table(
         [
-            [
-                f"{cell[: most - 1]}…" if index == widest and len(cell) > most else cell
-                for index, cell in enumerate(line)
-            ]
+            [cut(cell, most) if index == widest else cell for index, cell in enumerate(line)]
             for line in kept
         ]
     )

@@ -13,6 +13,16 @@ NO_VALUE = "–"
 _NAME = 60
 
 
+def cut(text: str, most: int) -> str:
+    """A text of at most so many characters.
+
+    Example:
+        >>> cut("Charité", 7), cut("Charité", 5)
+        ('Charité', 'Char…')
+    """
+    return text if len(text) <= most else f"{text[: most - 1]}…"
+
+
 def name_of(value: Any) -> str:
     """The name of a client or a class as it is shown: on one line, not long, and never empty.
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from typing import TYPE_CHECKING, NoReturn
+from typing import TYPE_CHECKING
 
 from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
@@ -77,19 +77,14 @@ class ModelConfig:
 
     def __post_init__(self):
         # Such as a function that makes a Keras model; a name is replaced by what it names.
-        if callable(self.backbone):
-            self._refuse_backbone()
+        if not isinstance(self.backbone, str | Backbone):
+            reason = "must be a Backbone, from `models.create` or `models.KerasBackbone`"
+            raise SettingError(registry.setting, self.backbone, reason)
         check_options(self)
-        if not isinstance(self.backbone, Backbone):
-            self._refuse_backbone()
         if self.precision == "auto":
             chosen = "float32" if machine.slow_bfloat16() else "bfloat16"
             object.__setattr__(self, "precision", chosen)
             object.__setattr__(self, "chosen_precision", chosen)
-
-    def _refuse_backbone(self) -> NoReturn:
-        reason = "must be a Backbone, from `models.create` or `models.KerasBackbone`"
-        raise SettingError(registry.setting, self.backbone, reason)
 
     @property
     def precision_is_auto(self) -> bool:

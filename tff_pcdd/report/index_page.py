@@ -6,12 +6,13 @@ import dataclasses
 import datetime
 import os
 import urllib.parse
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from tff_pcdd import tables, text
 from tff_pcdd.errors import SettingError
+from tff_pcdd.experiment.history import History
 from tff_pcdd.report import charts, settings_table, sweep_page
 from tff_pcdd.results import answers, comparison
 from tff_pcdd.results.reading import Directory, numbers
@@ -99,7 +100,7 @@ def content(root: Path) -> dict[str, Any]:
     lines: list[charts.Line] = []
     owners: list[int] = []
     for row, entry in enumerate(found):
-        for name, points in entry.curves:
+        for name, points in filter(lambda curve: curve[1], entry.curves):
             style = colors.numbered(len(lines))
             lines.append(charts.Line(name, points, style=style))
             owners.append(row)
@@ -109,17 +110,9 @@ def content(root: Path) -> dict[str, Any]:
         "sentence": f"{text.listed(parts) or 'Nothing'} below this directory, the newest first.",
         "entries": found,
         "chart": chart,
-        "owners": _owners(chart, lines, owners),
+        "owners": owners[: len(chart.lines)] if chart else [],
         "problems": problems,
     }
-
-
-def _owners(
-    chart: charts.Chart | None, lines: Sequence[charts.Line], owners: Sequence[int]
-) -> list[int]:
-    """For each curve that is drawn the number of its entry."""
-    drawn = [owner for line, owner in zip(lines, owners, strict=True) if line.points]
-    return drawn[: len(chart.lines)] if chart else []
 
 
 def printed(entries: Sequence[Entry], most: int = 20) -> str:
@@ -129,14 +122,10 @@ def printed(entries: Sequence[Entry], most: int = 20) -> str:
         cells = (tables.percent(value) for value in (entry.ga, entry.pa))
         state = "" if entry.state == "finished" else f" ({entry.state})"
         folder, what = tables.escape(entry.folder), tables.escape(entry.what)
-        lines.append([folder + state, _cut(what), *cells, entry.date])
+        lines.append([folder + state, text.cut(what, 20), *cells, entry.date])
     table = tables.narrow(lines, dropped=(4, 1))
     more = len(entries) - most
     return f"{table}\n… and {more} older ones" if more > 0 else table
-
-
-def _cut(what: str, most: int = 20) -> str:
-    return what if len(what) <= most else f"{what[: most - 1]}…"
 
 
 def _folders(root: Path) -> Iterator[tuple[str, Path]]:
@@ -176,9 +165,7 @@ def _data(settings: Mapping[str, Any], several: bool = False) -> str:
 def _of_run(root: Path, directory: Directory) -> Entry:
     settings = directory.json(CONFIG)
     summary = numbers(directory.attempt(SUMMARY, directory.json, SUMMARY) or {})
-    history = directory.attempt(METRICS, directory.history) or ()
-    points = [(row["round"], row["ga"]) for row in history if row.get("ga") is not None]
-    times = [row["seconds"] for row in history if row.get("seconds") is not None]
+    history = directory.attempt(METRICS, directory.history) or History([])
     state = "diverged" if summary.get("diverged") else "finished" if summary else "unfinished"
     latest = next(name for name in (SUMMARY, METRICS, CONFIG) if (directory.path / name).is_file())
     entry = _entry(
@@ -191,10 +178,10 @@ def _of_run(root: Path, directory: Directory) -> Entry:
         state=state,
         ga=summary.get("ga_final"),
         pa=summary.get("pa_final"),
-        seconds=sum(times) if times else None,
+        seconds=_seconds([history]),
         settings={row.name: row for row in settings_table.rows(settings)},
     )
-    entry.curves = [(entry.folder, points)]
+    entry.curves = [(entry.folder, history.points("ga"))]
     return entry
 
 
@@ -204,7 +191,6 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     known = comparison.settings(directory, [r for r in results if r.folder is not None][:1])
     several = len(results.partitions) > 1
     best = results.of(method=order[0]) if order and not several else None
-    times = [value for result in results for value in _seconds(result.history)]
     entry = _entry(
         root,
         directory,
@@ -214,7 +200,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         data=_data(known[0][1], several) if known else "",
         ga=best.mean("ga_final") if best else None,
         pa=best.mean("pa_final") if best else None,
-        seconds=sum(times) if times else None,
+        seconds=_seconds([result.history for result in results]),
     )
     if best:
         curves = ((name, results.of(method=name).mean_curve("ga")) for name in order[:_METHODS])
@@ -222,8 +208,11 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
     return entry
 
 
-def _seconds(history: Any) -> list[float]:
-    return [row["seconds"] for row in history or () if row.get("seconds") is not None]
+def _seconds(histories: Iterable[History | None]) -> float | None:
+    """The time of training; None if it is unknown."""
+    known = (history.points("seconds") for history in histories if history)
+    times = [seconds for points in known for _, seconds in points]
+    return sum(times) if times else None
 
 
 def _of_sweep(root: Path, directory: Directory) -> Entry:

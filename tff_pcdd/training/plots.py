@@ -12,7 +12,7 @@ from matplotlib.colors import LogNorm, Normalize
 from matplotlib.figure import Figure
 from matplotlib.ticker import LogLocator
 
-from tff_pcdd import files, measures
+from tff_pcdd import files, measures, text
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.training import colors
@@ -134,11 +134,11 @@ def class_counts(
     held = np.ma.masked_equal(counts, 0)
     norm = _color_norm(held)
     # Darker means more. The light end is yellow, which differs from the grey of empty cells.
-    colors = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
+    colormap = matplotlib.colormaps["viridis_r"].with_extremes(bad="#e4e4e4")
     image = axes.imshow(
         held,
         aspect="auto",
-        cmap=colors,
+        cmap=colormap,
         norm=norm,
         interpolation="nearest",
         extent=(-0.5, num_classes - 0.5, (num_clients - 0.5) * every, -0.5 * every),
@@ -178,8 +178,7 @@ def class_counts(
 
 def _short(name: object) -> str:
     """A name that leaves room for the picture, without what matplotlib takes for a formula."""
-    shortened = str(name) if len(str(name)) <= _LONGEST else f"{str(name)[: _LONGEST - 1]}…"
-    return shortened.replace("$", r"\$")
+    return text.cut(str(name), _LONGEST).replace("$", r"\$")
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:

@@ -155,16 +155,17 @@ class Table(OwnImages, MissingValues):
                 if getattr(self, name) is not None:
                     raise SettingError(name, getattr(self, name), "needs feature_columns")
             return
-        if not self._features() or not all(self._features()):
+        features = self._features()
+        if not features or not all(features):
             raise SettingError(
                 "feature_columns", self.feature_columns, "must be names separated by commas, or all"
             )
-        for name in self._features():
-            if self._features().count(name) > 1:
+        for name in features:
+            if features.count(name) > 1:
                 reason = f"{name!r} occurs twice"
                 raise SettingError("feature_columns", self.feature_columns, reason)
-        if self._features() != [_ALL]:
-            self._check_categorical(self._features())
+        if features != [_ALL]:
+            self._check_categorical(features)
         for name, plain in (
             ("path_pattern", None),
             ("image_size", None),

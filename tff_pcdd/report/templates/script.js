@@ -88,7 +88,7 @@ for (const chart of document.querySelectorAll(".chart")) {
   const name = (title.firstChild.textContent || "chart").trim();
   title.append(
     saver("CSV", name, "csv", "text/csv", () => [
-      ["round", ...lines.map((_, index) => legend(chart)[index])],
+      ["round", ...legend(chart)],
       ...rounds.map((each) => [each, ...lines.map((line) => line.values.get(each) ?? "")]),
     ].map(row).join("")),
     saver("SVG", name, "svg", "image/svg+xml", () => drawing(chart, name)),
