@@ -40,14 +40,15 @@ def committed(path):
     return nbformat.read(path, as_version=4)
 
 
-def test_there_are_six_of_them():
+def test_there_are_seven_of_them():
     assert [path.stem for path in NOTEBOOKS] == [
         "1_quickstart",
         "2_fedgela",
         "3_fedmr",
         "4_fedloge",
-        "5_your_data_your_method",
-        "6_export_and_serve",
+        "5_your_data",
+        "6_your_method",
+        "7_export_and_serve",
     ]
 
 
