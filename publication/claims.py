@@ -4,7 +4,8 @@ All of it is in notes.toml. `[differences]` has the lines of the first table, se
 Below it, `[rows.NAME]` has a line for each row of a table, `"description" = "FOLDER/METHOD"`, so
 that a row can be of any published sweep, and `[claims]` the paragraph below the table of the same
 name. With `FOLDER/METHOD/HEAD`, GA is that of another head of the global model, which the same runs
-have measured.
+have measured. In `[differences]`, `METHOD: SETTINGS` stands for the runs of further_runs.csv with
+these settings.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from publication.published import FINAL, NOTES, Notes, Published
 from tff_pcdd import tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.measures import headings
+from tff_pcdd.results.reading import number
 
 _INTRO = """\
 What the papers of three methods claim, beside the results of the [comparison]({main}), which
@@ -202,7 +204,7 @@ class Difference(NamedTuple):
 
     Attributes:
         claim: what is compared, in words.
-        of, to: the two methods, METHOD or METHOD/HEAD.
+        of, to: the two methods, METHOD or METHOD/HEAD; of further runs, METHOD: SETTINGS.
         measure: the accuracy of `of`.
         other: the accuracy of `to`.
         published: what the paper has, in words.
@@ -259,8 +261,20 @@ def section(federations: Sequence[Published], notes: Notes) -> list[str]:
 
 def _pairs(one: Published, line: Difference) -> list[float]:
     """The differences on a federation, by seed; empty if it lacks one of the methods."""
-    of, to = (Row.parse(f"{one.name}/{method}") for method in (line.of, line.to))
-    return tables.differences(of.values(one, line.measure), to.values(one, line.other))
+    own, others = _values(one, line.of, line.measure), _values(one, line.to, line.other)
+    return tables.differences(own, others)
+
+
+def _values(one: Published, method: str, column: str) -> dict[str, float]:
+    method, _, settings = method.partition(": ")
+    if settings:
+        return {
+            row["seed"]: value
+            for row in one.further
+            if (row["method"], row["settings"]) == (method, settings)
+            and (value := number(row.get(column, ""))) is not None
+        }
+    return Row.parse(f"{one.name}/{method}").values(one, column)
 
 
 def _cell(pairs: Sequence[float]) -> str:

@@ -32,7 +32,8 @@ _CLAIMS = "\n- [what the papers claim]({folder}/{page}), and what of it was seen
 _GUIDE = """\
 Tune FedAvg's learning rate first; then try what this table names. Numbers are percentage points
 gained over tuned FedAvg, on the federations where clients are such: the smallest and the greatest
-of the means over seeds. Other data may rank methods otherwise."""
+of the means over seeds. Of a model for all, it is the accuracy over the second half of the rounds,
+because the last round may be a poor one of either method. Other data may rank methods otherwise."""
 
 # Enough to read the next table.
 _MEASURES = """\
@@ -61,7 +62,8 @@ ahead of FedAvg there:"""
 _HOW = """\
 - **Budget.** Every method tries the same learning rates{rates} × three values of its own main
   coefficient, with seed {seeds}. Methods without a coefficient, such as FedAvg, try the learning
-  rates only, which is a third of the settings.{halving}
+  rates only, which is a third of the settings: a gain over it of what more tries could give shows
+  nothing.{halving}
 - **Choice.** The settings with the highest accuracy of the global model on held-out samples, which
   are {share} of every client's training samples; for methods without a global model (†), the mean
   over clients of the personal model's accuracy on the held-out samples of all clients.{others}
@@ -72,7 +74,8 @@ _HOW = """\
 
 _HALVING = """
   Settings of a method that are worse on held-out samples than others are stopped after {shares} of
-  the rounds (successive halving)."""
+  the rounds (successive halving). This prefers rates that are fast at first: a small one that
+  would have won later may have been stopped."""
 
 _COMMANDS = """\
 The page of each federation has the command that computed it. `python -m publication` makes
@@ -93,6 +96,8 @@ unless methods share that place.
   95 %, and the rest.
 - **GA, same tail (best round)**: the accuracy of the global model on the held-out samples, whose
   classes differ in size as those of the training samples do, in the round in which it is highest.
+  The maximum is over the same samples, so it is optimistic, and more so for curves that swing;
+  compare it with itself only.
   The test sets have equally many samples of each class, unless the data are one's own.
 - **GA - FedAvg's**: mean difference to the run of FedAvg with the same seed, in percentage points.
   Seeds ahead: for how many of them it is positive.

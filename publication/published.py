@@ -35,7 +35,7 @@ SCHEMA = 1
 
 RECORD, FINAL, TUNING, CURVES = "federation.json", "final.csv", "tuning.csv", "curves.csv"
 HELD_OUT = "held_out.csv"
-NOTES = "notes.toml"
+NOTES, FURTHER = "notes.toml", "further_runs.csv"
 
 # What is made from them: in the folder of a federation, and beside the folders.
 PAGE, CURVES_PICTURE = "README.md", "curves.png"
@@ -75,6 +75,7 @@ class Published:
         trials: the points of the grids, by column.
         curves: the learning curves of the final runs.
         held_out: what held-out samples and the test set say of the points, by column.
+        further: runs with other settings, by column of further_runs.csv.
     """
 
     name: str
@@ -85,6 +86,7 @@ class Published:
     trials: Sequence[Mapping[str, str]]
     curves: Sequence[Curve]
     held_out: Sequence[Mapping[str, str]] = ()
+    further: Sequence[Mapping[str, str]] = ()
 
     @property
     def methods(self) -> list[str]:
@@ -187,10 +189,21 @@ def read(publish_dir: str | os.PathLike, notes: Notes) -> list[Published]:
     path = Path(publish_dir)
     if not path.is_dir():
         raise SettingError("publish_dir", path, "is not a directory")
-    names = [folder.name for folder in Directory(path).folders(f"*/{RECORD}")]
+    directory = Directory(path)
+    names = [folder.name for folder in directory.folders(f"*/{RECORD}")]
+    try:
+        further = rows(*directory.table(FURTHER))
+    except FileNotFoundError:
+        further = []
     first = [name for name in notes.federations if name in names]
     ordered = [*first, *(name for name in names if name not in first)]
-    return [_read(path / name, notes.titles.get(name)) for name in ordered]
+    return [
+        dataclasses.replace(
+            _read(path / name, notes.titles.get(name)),
+            further=[row for row in further if row.get("federation") == name],
+        )
+        for name in ordered
+    ]
 
 
 def _read(path: Path, title: str | None) -> Published:

@@ -1,11 +1,14 @@
 """Ranks and tests, against critical values of Demšar (JMLR 7, 2006) and short computations."""
 
+import csv
 import itertools
 import math
 
 import numpy as np
 import pytest
 
+from tests.cli.conftest import ROOT
+from tests.markdown_tables import table_rows
 from tff_pcdd.results import ranks
 
 VALUES = np.array(
@@ -94,3 +97,53 @@ def test_holm_is_never_below_the_step_before():
 @pytest.mark.parametrize("values", [[[1.0, 2.0, 3.0]], [[1.0, 2.0]] * 3, [[1.0, 1.0, 1.0]] * 3])
 def test_where_the_ranks_cannot_be_tested(values):
     assert ranks.friedman(np.array(values)) is None
+
+
+def test_least_pairs_are_those_that_can_reach_the_level():
+    for tests in (1, 2, 10, 30):
+        enough = ranks.least_pairs(tests)
+        assert ranks.signed_rank(range(1, enough + 1)) * tests < ranks.LEVEL
+        assert ranks.signed_rank(range(1, enough)) * tests >= ranks.LEVEL
+
+
+def test_intraclass_correlation_of_shrout_and_fleiss():
+    """Table 2 of the article: six targets, four judges; ICC(1, 1) is 0.17."""
+    ratings = [[9, 2, 5, 8], [6, 1, 3, 2], [8, 4, 6, 8], [7, 1, 2, 6], [10, 5, 6, 9], [6, 2, 4, 7]]
+    assert ranks.intraclass_correlation(ratings) == pytest.approx(0.166, abs=5e-4)
+    assert ranks.intraclass_correlation([[1.0, 1.0], [2.0, 2.0]]) == 1
+    assert math.isnan(ranks.intraclass_correlation([[1.0, 2.0], [3.0]]))
+    assert math.isnan(ranks.intraclass_correlation([[1.0, 1.0], [1.0, 1.0]]))
+
+
+def test_published_p_values_are_those_of_all_permutations():
+    """From the published csv files: all ways to swap a method and FedAvg on a federation."""
+    page = (ROOT / "docs/comparison/ranks.md").read_text(encoding="utf-8")
+    head, *body = table_rows(page.split("## GA\n\n")[1].split("\n\n")[0])
+    found = {}
+    folders = ["digits_p10c2", "digits_p5c2", "fashion_p10c2", "fashion_dir0.1", "leaf_digits"]
+    for folder in [*folders, "fashion_lt", "cifar10_lt"]:
+        with open(ROOT / "docs/comparison" / folder / "final.csv", newline="") as file:
+            for row in csv.DictReader(file):
+                found[folder, row["algorithm"], row["seed"]] = float(row["ga_final"] or 0)
+    folders = list(dict.fromkeys(folder for folder, _, _ in found))
+
+    def p_value(method):
+        means = np.array(
+            [np.mean([found[f, method, s] - found[f, "fedavg", s] for s in "123"]) for f in folders]
+        )
+        means = means[np.abs(means) > 1e-3]  # Where both are equal, nothing can be swapped.
+        sizes = np.abs(means).round(3)
+        places = [1 + (sizes < one).sum() + ((sizes == one).sum() - 1) / 2 for one in sizes]
+        swapped = [
+            abs(np.dot(signs, places)) for signs in itertools.product([-1, 1], repeat=len(means))
+        ]
+        return np.mean(np.array(swapped) >= abs(np.dot(np.sign(means), places)) - 1e-9)
+
+    alone = {name: p_value(name) for name in [line[0] for line in body] if "=" not in name}
+    shown = {line[0]: line[head.index("p (FedAvg)")] for line in body}
+    assert len(alone) == len(body) - 1 == 29
+    # Holm: the k-th smallest of m p-values times m - k, never below the one before.
+    least = 0.0
+    for place, name in enumerate(sorted(alone, key=alone.get)):
+        least = max(least, min(1, (29 - place) * alone[name]))
+        assert shown[name] == f"{alone[name]:.3f}, {least:.3f}", name

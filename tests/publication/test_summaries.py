@@ -11,6 +11,7 @@ from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tff_pcdd.report import ranking_picture, ranking_tables
 from tff_pcdd.report import rankings as summaries
+from tff_pcdd.results.ranks import Probability
 
 # GA by method and federation, for seeds 1 and 2.
 GA = {
@@ -55,7 +56,10 @@ def test_baselines_are_not_ranked_and_ga_needs_a_global_model(tmp_path, monkeypa
     text = summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final", "pa_final"])
     ranked = {"fedavg", "fedgela", "fedprox", "moon", "not_imported"}
     assert set(table(text, "GA")) == ranked
-    assert set(table(text, "PA after")) == {*ranked, "fedper"}
+    assert {name for names in table(text, "PA after") for name in names.split(" = ")} == {
+        *ranked,
+        "fedper",
+    }
 
 
 def test_measures_that_were_not_measured_are_refused(directories, tmp_path):
@@ -72,11 +76,11 @@ def test_methods_are_ranked_over_federations(directories, tmp_path):
     # FedProx: 56 against 55 on one federation, 44.5 against 45 on the other.
     assert [row["average rank"] for row in rows.values()] == ["1.0", "2.5", "2.5"]
     assert rows["fedgela"]["one, P10C2"] == "75.0 ± 7.1"
-    assert rows["fedgela"]["ahead"] == "4 of 4"
-    assert rows["fedprox"]["ahead"] == "1 of 4"
-    # Four pairs of one sign: 2 / 2⁴, times two tests.
-    assert rows["fedgela"]["p (FedAvg)"] == "0.250"
-    assert rows["fedavg"]["p (best)"] == "0.250"
+    assert rows["fedgela"]["ahead"] == "2 of 2"
+    assert rows["fedprox"]["ahead"] == "1 of 2"
+    # Two federations of one sign: 2 / 2², and times two tests.
+    assert rows["fedgela"]["p (FedAvg)"] == "0.500, 1.000"
+    assert rows["fedavg"]["p (best)"] == "0.500, 1.000"
     assert rows["fedgela"]["p (best)"] == rows["fedavg"]["p (FedAvg)"] == "–"
     assert "Without runs on all federations, and not ranked: moon." in text
     with open(tmp_path / "out" / "summary.csv", newline="") as file:
@@ -93,8 +97,22 @@ def test_too_few_pairs_are_said_also_without_fedavg(tmp_path):
     kept = [line for line in lines if ",fedavg," not in line]
     (path / "comparison.csv").write_text("\n".join(kept) + "\n")
     text = summaries.summarize([path], tmp_path / "out", ["ga_final"])
-    assert "2 pairs are too few for Wilcoxon's test of 2 methods to reach the level" in text
-    assert "do not differ significantly (Wilcoxon)" not in text
+    assert "2 seeds are too few for Wilcoxon's test of 2 methods: adjusted, it needs 7 to" in text
+    assert "differs significantly" not in text
+
+
+def test_methods_with_the_same_accuracies_in_all_runs_are_ranked_once(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "GA", {"apfl": GA["fedavg"], **GA})
+    write(tmp_path / "one", "P10C2")
+    rows = table(summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"]), "GA")
+    # The mean of MOON's 90 and 0 is the lowest.
+    assert [(name, row["average rank"]) for name, row in rows.items()] == [
+        ("fedgela", "1.0"),
+        ("fedprox", "2.0"),
+        ("fedavg = apfl", "3.0"),
+        ("moon", "4.0"),
+    ]
+    assert rows["fedprox"]["ahead"] == "1 of 2"
 
 
 def test_a_run_that_diverged_counts_as_zero(directories, tmp_path):
@@ -110,16 +128,17 @@ def ranking(difference):
     """Average ranks 1, 2 and 3 on two federations, and a critical difference."""
     placed = np.array([[1.0, 2.0, 3.0], [1.0, 2.0, 3.0]])
     names = ["fedgela", "fedavg", "fedprox"]
-    return summaries.Ranking("ga_final", names, ["A", "B"], placed, None, difference, {}, {}, {}, 6)
+    some = "federations", 20, {}, {}, {}, {}
+    return summaries.Ranking("ga_final", names, {}, ["A", "B"], placed, None, difference, *some)
 
 
 def test_a_method_that_differs_from_all_others():
-    certain = {"fedavg": 0.01, "fedprox": 0.02}
-    best = dataclasses.replace(ranking(0.5), p_best=certain, pairs=20)
+    certain = {"fedavg": Probability(0.01, 0.02), "fedprox": Probability(0.03, 0.06)}
+    best = dataclasses.replace(ranking(0.5), p_best=certain)
     assert ranking_tables.tests(best) == (
         "Average ranks that differ by less than 0.5 cannot be told apart (Nemenyi): fedgela is "
-        "told apart from each of the others. Over pairs of runs: the accuracies differ "
-        "significantly (Wilcoxon) between fedgela and each of the others."
+        "told apart from each of the others. Adjusted, fedavg differs significantly from fedgela "
+        "(Wilcoxon)."
     )
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import statistics
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -9,6 +11,7 @@ from typing import TYPE_CHECKING
 from tff_pcdd import tables
 from tff_pcdd.measures import headings
 from tff_pcdd.results import ranks
+from tff_pcdd.tables import BASELINE
 
 if TYPE_CHECKING:
     from tff_pcdd.report.rankings import Federation, Ranking
@@ -33,18 +36,25 @@ accuracy of 0. [What GA and PA are]({main}#what-the-columns-mean); the compariso
 many epochs the personal models of each method are trained."""
 
 _NOTE_ON_TESTS = """\
-The tests ask two questions. Over federations: does the order of the methods hold on other
-federations too? Friedman's test asks whether the average ranks could all be equal; if not,
-Nemenyi's critical difference is the least difference of two average ranks that is significant. It
-needs many federations. Over pairs of runs: is a method better on these federations?
-p (best), p (FedAvg): Wilcoxon's signed-rank test of the differences in accuracy to the method with
-the best rank, and to FedAvg, over all pairs of runs with the same federation and seed, which share
-clients, cohorts, batches and initial weights; two-sided, exact, adjusted by Holm for the number of
-methods. There are more pairs than federations, so the second test finds smaller differences; where
-the two disagree, a difference is there on these federations, and may not be on others. Ahead: in
-how many pairs the method is better than FedAvg. The level is 0.05. Seeds of one federation have the
-same data set, so pairs are not fully independent, and the best method was selected by the same
-figures: small p-values are optimistic. Demšar, JMLR 7, 2006."""
+**Units.** The question is whether the order of the methods holds on other federations too, so the
+federations are what is counted: a method's difference to another one on a federation is its mean
+over the seeds, whose runs share clients, cohorts, batches and initial weights. The seeds of a
+federation have the same data set, and are not independent; below each table stands how alike they
+are. With a single federation, its seeds are counted, and the answer holds for this federation only.
+Methods that have the same accuracies in all runs are ranked once.
+
+**Tests.** Friedman's test asks whether the average ranks could all be equal; if not, Nemenyi's
+critical difference is the least difference of two average ranks that is significant. p (best),
+p (FedAvg): Wilcoxon's signed-rank test of the differences to the method with the best rank, and to
+FedAvg; two-sided, exact; first of the test alone, as for a question that was asked before the
+results were known, then adjusted by Holm for the number of methods. The best method was selected by
+the same figures, so p (best) is too small. Ahead: on how many federations the method is better than
+FedAvg. The level is 0.05. Demšar, JMLR 7, 2006.
+
+**Power.** The smallest p-value of n federations, reached by a method that is ahead on all of them,
+is 2·0.5ⁿ: five cannot reach the level in a single test, seven reach 0.016, and after the correction
+for 30 methods only eleven can. That differences are not significant therefore says little; their
+sizes are in the tables."""
 
 
 def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> str:
@@ -54,7 +64,8 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
     for ranking in rankings:
         parts += [f"## {MEASURES[ranking.measure]}", _table(federations, ranking), tests(ranking)]
         every = dict.fromkeys(result.method for f in federations for result in f.results)
-        if missing := [method for method in every if method not in ranking.methods]:
+        ranked = {*ranking.methods, *itertools.chain(*ranking.same.values())}
+        if missing := [method for method in every if method not in ranked]:
             parts.append(f"Without runs on all federations, and not ranked: {', '.join(missing)}.")
     return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, _NOTE_ON_TESTS]) + "\n"
 
@@ -90,10 +101,10 @@ def _table(federations: Sequence[Federation], ranking: Ranking) -> str:
     return _beside_ranks(ranking, [federation.name for federation in federations], cells)
 
 
-def _probability(p: float | None) -> str:
-    if p is None:
+def _probability(found: ranks.Probability | None) -> str:
+    if found is None:
         return tables.NO_VALUE
-    return "<0.001" if p < 0.001 else f"{p:.3f}"
+    return ", ".join("<0.001" if p < 0.001 else f"{p:.3f}" for p in found)
 
 
 def _beside_ranks(
@@ -105,7 +116,7 @@ def _beside_ranks(
         won, pairs = ranking.ahead.get(method, (0, 0))
         lines.append(
             [
-                method,
+                " = ".join([method, *ranking.same.get(method, ())]),
                 f"{average:.1f}",
                 *own,
                 _probability(ranking.p_best.get(method)),
@@ -136,23 +147,30 @@ def tests(ranking: Ranking) -> str:
             f"Average ranks that differ by less than {ranking.difference:.1f} cannot be told apart "
             f"(Nemenyi): {told}."
         )
-    tied = [method for method, p in ranking.p_best.items() if p >= level]
-    ordered = [method for method in ranking.methods if method in tied]
-    pairs, compared = ranking.pairs, len(ranking.p_best)
-    if 2 * 0.5**pairs * compared >= level:
+    found = ranking.p_baseline or ranking.p_best
+    other, compared = BASELINE if ranking.p_baseline else best, len(found)
+    needed = ranks.least_pairs(compared)
+    told = [name for name in ranking.methods if name in found and found[name].adjusted < level]
+    if ranking.number < needed:
+        alone = [name for name in ranking.methods if name in found and found[name].p < level]
         sentences.append(
-            f"Over pairs of runs: {pairs} pairs are too few for Wilcoxon's test of {compared} "
-            f"methods to reach the level of {level:g}, whatever the accuracies are."
-        )
-    elif not ordered:
-        sentences.append(
-            "Over pairs of runs: the accuracies differ significantly (Wilcoxon) between "
-            f"{best} and each of the others."
+            f"{ranking.number} {ranking.units} are too few for Wilcoxon's test of {compared} "
+            f"methods: adjusted, it needs {needed} to reach the level of {level:g}, whatever the "
+            f"accuracies are. Tested alone, {', '.join(alone) or 'no method'} would differ from "
+            f"{other}."
         )
     else:
         sentences.append(
-            "Over pairs of runs: the accuracies do not differ significantly (Wilcoxon) between "
-            f"{best} and {_listed(ordered, ranking)}."
+            f"Adjusted, {', '.join(told) or 'no method'} differs significantly from {other} "
+            "(Wilcoxon)."
+        )
+    if alike := {name: c for name, c in ranking.alike.items() if not math.isnan(c)}:
+        values = sorted(alike.values())
+        shown = [name for name in ranking.methods if name in alike][:3]
+        sentences.append(
+            "Seeds of a federation are alike: the intraclass correlation of the differences to "
+            f"{BASELINE} is {', '.join(f'{alike[name]:.2f} ({name})' for name in shown)}; its "
+            f"median over the methods is {statistics.median(values):.2f}."
         )
     return " ".join(sentences)
 
@@ -179,10 +197,15 @@ def rows(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> list
             "std": tables.deviation(values),
             "rank": float(ranking.placed[line, column]),
             "average_rank": float(ranking.average[column]),
-            "p_best": ranking.p_best.get(method),
-            "p_fedavg": ranking.p_baseline.get(method),
+            **_columns("p_best", ranking.p_best.get(method)),
+            **_columns("p_fedavg", ranking.p_baseline.get(method)),
         }
         for ranking in rankings
         for line, federation in enumerate(federations)
         for column, method in enumerate(ranking.methods)
     ]
+
+
+def _columns(name: str, found: ranks.Probability | None) -> dict[str, float | None]:
+    alone, adjusted = found or (None, None)
+    return {name: alone, f"{name}_adjusted": adjusted}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 import statistics
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from tff_pcdd.report import ranking_picture, ranking_tables, settings_table
 from tff_pcdd.report.ranking_tables import MEASURES
 from tff_pcdd.results import comparison, ranks
 from tff_pcdd.results.answers import is_known
+from tff_pcdd.results.ranks import Probability
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study
@@ -54,26 +55,34 @@ class Ranking:
 
     Attributes:
         measure: the column of comparison.csv.
-        methods: the ranked methods, best average rank first.
+        methods: the ranked methods, best average rank first; of those with the same accuracies in
+            all runs, one.
+        same: the others, by the one that is ranked.
         federations: the names of the federations.
         placed: the ranks, [federations, methods].
         friedman: the test of equal average ranks; None if it cannot be made.
         difference: Nemenyi's critical difference of average ranks; None with one federation.
-        p_best, p_baseline: adjusted p-values by method.
-        ahead: by method, the number of pairs in which it is ahead of FedAvg, and of all pairs.
-        pairs: the most pairs of runs of the best method and another one.
+        units: what the tests count: "federations", or with a single one its "seeds".
+        number: the most of them that a test has.
+        p_best, p_baseline: p-values by method.
+        ahead: by method, the number of units in which it is ahead of FedAvg, and of all.
+        alike: by method, the intraclass correlation of the differences to FedAvg with the seeds of
+            a federation; NaN where it is not defined.
     """
 
     measure: str
     methods: Sequence[str]
+    same: Mapping[str, Sequence[str]]
     federations: Sequence[str]
     placed: np.ndarray
     friedman: ranks.Friedman | None
     difference: float | None
-    p_best: dict[str, float]
-    p_baseline: dict[str, float]
-    ahead: dict[str, tuple[int, int]]
-    pairs: int
+    units: str
+    number: int
+    p_best: Mapping[str, Probability]
+    p_baseline: Mapping[str, Probability]
+    ahead: Mapping[str, tuple[int, int]]
+    alike: Mapping[str, float]
 
     @property
     def average(self) -> np.ndarray:
@@ -213,6 +222,11 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     ]
     if len(methods) < 2:
         return None
+    same = _same(federations, measure, methods)
+    if len(methods) > 1 + sum(map(len, same.values())):
+        methods = [name for name in methods if not any(name in names for names in same.values())]
+    else:  # All are equal.
+        same = {}
     means = np.array(
         [
             [statistics.fmean(federation.values(method, measure).values()) for method in methods]
@@ -223,38 +237,75 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     order = np.argsort(placed.mean(axis=0), kind="stable")
     methods = [methods[index] for index in order]
     against_best = _differences(federations, measure, methods, methods[0])
-    against_baseline = (
-        _differences(federations, measure, methods, BASELINE) if BASELINE in methods else {}
-    )
+    has_baseline = BASELINE in methods
+    pairs = _differences(federations, measure, methods, BASELINE) if has_baseline else {}
     several = len(federations) > 1
+    to_best = {method: _units(groups) for method, groups in against_best.items()}
+    to_baseline = {method: _units(groups) for method, groups in pairs.items()}
     return Ranking(
         measure,
         methods,
+        same,
         [federation.name for federation in federations],
         placed[:, order],
         ranks.friedman(means),
         ranks.critical_difference(len(methods), len(federations)) if several else None,
-        _adjusted(against_best),
-        _adjusted(against_baseline),
-        {m: (sum(d > 0 for d in pairs), len(pairs)) for m, pairs in against_baseline.items()},
-        max(map(len, against_best.values())),
+        "federations" if several else "seeds",
+        max(map(len, to_best.values())),
+        _tested(to_best),
+        _tested(to_baseline),
+        {m: (sum(unit > 0 for unit in units), len(units)) for m, units in to_baseline.items()},
+        {method: ranks.intraclass_correlation(groups) for method, groups in pairs.items()},
     )
+
+
+def _same(
+    federations: Sequence[Federation], measure: str, methods: Sequence[str]
+) -> dict[str, list[str]]:
+    """Methods that have the accuracies of another one in all runs, by that one.
+
+    They are one method under several names; ranked twice, they would move all others and add tests.
+    """
+    values = {
+        method: [federation.values(method, measure) for federation in federations]
+        for method in sorted(methods, key=lambda name: name != BASELINE)
+    }
+    found: dict[str, list[str]] = {}
+    for method, own in values.items():
+        for first in found:
+            others = values[first]
+            if all(
+                {*a} == {*b} and ranks.same([*a.values()], [b[seed] for seed in a])
+                for a, b in zip(own, others, strict=True)
+            ):
+                found[first].append(method)
+                break
+        else:
+            found[method] = []
+    return {method: names for method, names in found.items() if names}
 
 
 def _differences(
     federations: Sequence[Federation], measure: str, methods: Sequence[str], other: str
-) -> dict[str, list[float]]:
-    """By method, the differences to another one over all federations and common seeds."""
-    differences: dict[str, list[float]] = {}
-    for method in methods:
-        if method == other:
-            continue
-        differences[method] = []
-        for federation in federations:
-            own, others = (federation.values(name, measure) for name in (method, other))
-            differences[method] += tables.differences(own, others)
-    return differences
+) -> dict[str, list[list[float]]]:
+    """By method, the differences to another one: for each federation, over the common seeds."""
+    return {
+        method: [
+            tables.differences(*(each.values(name, measure) for name in (method, other)))
+            for each in federations
+        ]
+        for method in methods
+        if method != other
+    }
 
 
-def _adjusted(differences: dict[str, list[float]]) -> dict[str, float]:
-    return ranks.holm({name: ranks.signed_rank(pairs) for name, pairs in differences.items()})
+def _units(groups: Sequence[Sequence[float]]) -> list[float]:
+    """The differences that count as independent: the means of federations; of one, its seeds."""
+    if len(groups) == 1:
+        return list(groups[0])
+    return [statistics.fmean(group) for group in groups if group]
+
+
+def _tested(units: Mapping[str, Sequence[float]]) -> dict[str, Probability]:
+    alone = {name: ranks.signed_rank(differences) for name, differences in units.items()}
+    return {name: Probability(alone[name], p) for name, p in ranks.holm(alone).items()}

@@ -34,6 +34,18 @@ class Friedman(NamedTuple):
     p: float
 
 
+class Probability(NamedTuple):
+    """The p-value of one of several tests.
+
+    Attributes:
+        p: of the test alone.
+        adjusted: for the number of tests, by `holm`.
+    """
+
+    p: float
+    adjusted: float
+
+
 def ranks(values: np.ndarray) -> np.ndarray:
     """The ranks of the methods on each federation: 1 for the highest value; ties share the mean.
 
@@ -105,6 +117,52 @@ def signed_rank(differences: Sequence[float]) -> float:
     own = doubled[unequal > 0].sum()
     tails = probabilities[: own + 1].sum(), probabilities[own:].sum()
     return float(min(1.0, 2 * min(tails)))
+
+
+def least_pairs(tests: int) -> int:
+    """The least number of pairs with which `signed_rank` of one of several tests can reach `LEVEL`.
+
+    Its smallest p-value is that of differences with the same sign, 2·0.5ⁿ; `holm` multiplies it by
+    the number of tests.
+
+    Example:
+        >>> least_pairs(1), least_pairs(30)
+        (6, 11)
+    """
+    return math.floor(1 + math.log2(tests / LEVEL)) + 1
+
+
+def intraclass_correlation(groups: Sequence[Sequence[float]]) -> float:
+    """How alike the values of a group are: their correlation, ICC(1), by analysis of variance.
+
+    With 1, further values of a group say nothing new; with 0, all values are independent. Values
+    below 0 are estimates of 0.
+
+    Intraclass Correlations: Uses in Assessing Rater Reliability; P. E. Shrout, J. L. Fleiss;
+    Psychological Bulletin 86, 1979.
+
+    Args:
+        groups: values of each group; those of fewer than two values are left out.
+
+    Returns:
+        NaN with fewer than two groups, or if all values are equal.
+    """
+    kept = [np.asarray(group, float) for group in groups if len(group) > 1]
+    if len(kept) < 2:
+        return math.nan
+    sizes = np.array([len(group) for group in kept])
+    means = np.array([group.mean() for group in kept])
+    total = np.concatenate(kept)
+    between = np.sum(sizes * (means - total.mean()) ** 2) / (len(kept) - 1)
+    inside = sum(np.sum((group - group.mean()) ** 2) for group in kept) / (len(total) - len(kept))
+    size = (len(total) - np.sum(sizes**2) / len(total)) / (len(kept) - 1)
+    spread = between + (size - 1) * inside
+    return float((between - inside) / spread) if spread else math.nan
+
+
+def same(one: Sequence[float], other: Sequence[float]) -> bool:
+    """Whether values differ by rounding only."""
+    return len(one) == len(other) and bool(np.all(np.abs(np.subtract(one, other)) <= _RESOLUTION))
 
 
 def holm(p_values: Mapping[str, float]) -> dict[str, float]:
