@@ -150,7 +150,7 @@ def tests(ranking: Ranking) -> str:
     found = ranking.p_baseline or ranking.p_best
     other, compared = BASELINE if ranking.p_baseline else best, len(found)
     needed = ranks.least_pairs(compared)
-    told = [name for name in ranking.methods if name in found and found[name].adjusted < level]
+    apart = [name for name in ranking.methods if name in found and found[name].adjusted < level]
     if ranking.number < needed:
         alone = [name for name in ranking.methods if name in found and found[name].p < level]
         sentences.append(
@@ -161,7 +161,7 @@ def tests(ranking: Ranking) -> str:
         )
     else:
         sentences.append(
-            f"Adjusted, {', '.join(told) or 'no method'} differs significantly from {other} "
+            f"Adjusted, {', '.join(apart) or 'no method'} differs significantly from {other} "
             "(Wilcoxon)."
         )
     if alike := {name: c for name, c in ranking.alike.items() if not math.isnan(c)}:
