@@ -234,9 +234,9 @@ def test_what_is_wrong_with_a_bad_run_is_found(name):
 def test_the_run_that_learned_nothing_is_described():
     [finding] = BAD["FedLoGe on digits"][0].found()
     assert finding.line == (
-        "The global model answers '0' for 359 of 359 test samples: GA is 10.0 % in each of 8 "
-        "evaluated rounds, and 10.0 % of the test samples are of that class. Next: "
-        "client_learning_rate=0.03 (now 0.01); if that is not enough, rounds=16 (now 8)."
+        "The global model has not learned: it answers '0' for 359 of 359 test samples: GA is "
+        "10.0 % in each of 8 evaluated rounds, and 10.0 % of the test samples are of that class. "
+        "Next: client_learning_rate=0.03 (now 0.01); if that is not enough, rounds=16 (now 8)."
     )
 
 
@@ -261,7 +261,7 @@ def test_a_model_that_was_better_before_does_not_get_two_opposite_hints():
 def test_a_model_below_the_largest_class_is_worse():
     counts = np.array([[10, 70], [10, 10]])  # 20 of 100, and 80 are of the first class
     [finding] = [f for f in Run(learned(20), counts).found() if f.kind == "chance"]
-    assert "The global model is worse than always giving the same answer" in finding.what
+    assert "it is worse than always giving the same answer" in finding.what
 
 
 def test_what_was_said_to_do_is_not_said_again():
@@ -393,7 +393,9 @@ def test_what_is_recorded_is_read_again():
 def test_lines_fit_a_terminal():
     printed = findings.printed(BAD["FedLoGe on digits"][0].found())
     assert max(map(len, printed.splitlines())) <= 80
-    assert " ".join(printed.split()).startswith("- The global model answers '0' for 359 of 359")
+    assert " ".join(printed.split()).startswith(
+        "- The global model has not learned: it answers '0' for 359 of 359"
+    )
 
 
 def test_chance_is_that_of_the_largest_class():

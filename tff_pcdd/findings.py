@@ -292,7 +292,7 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
         if answers[label] >= ONE_ANSWER * total and share < ONE_ANSWER - chance.error / 100:
             yield Finding(
                 "one answer",
-                f"The global model answers {evidence.classes[label]!r} for "
+                f"The global model has not learned: it answers {evidence.classes[label]!r} for "
                 f"{int(answers[label]):,} of {int(total):,} test samples: GA is "
                 f"{accuracy:.1f} %{when}, and {100 * share:.1f} % of the test samples are of that "
                 "class.",
@@ -301,7 +301,8 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
         elif not chance.exceeded(accuracy, _recall(matrix)):
             yield Finding(
                 "chance",
-                f"The global model is {chance.compared(accuracy)} always giving the same answer: "
+                f"The global model has not learned: it is {chance.compared(accuracy)} always "
+                "giving the same answer: "
                 f"GA is {accuracy:.1f} %{when}, and the largest class has {chance.share:.1f} % of "
                 f"the test samples (± {ERRORS * chance.error:.1f} by chance).",
                 advice.learn_more(),
@@ -310,7 +311,8 @@ def _at_chance(evidence: Evidence, history: History, advice: _Advice) -> Iterato
     if personal is not None and not personal.exceeds_chance:
         yield Finding(
             "personal chance",
-            f"The personal models are {personal.chance.compared(personal.accuracy)} always "
+            f"The personal models have not learned: they are "
+            f"{personal.chance.compared(personal.accuracy)} always "
             f"answering the client's largest class: PA is {personal.accuracy:.1f} %, and that "
             f"class has {personal.chance.share:.1f} % of a client's test samples (± "
             f"{ERRORS * personal.chance.error:.1f} by chance).",

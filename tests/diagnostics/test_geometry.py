@@ -323,3 +323,23 @@ def test_feature_statistics_without_samples():
     each = geometry.feature_statistics(np.zeros((0, 3)))
     assert np.isnan(each.mean).all() and np.isnan(each.variance).all()
     assert not each.constant.any() and not each.nonpositive.any()
+
+
+def test_alignment():
+    """Four classes whose columns are axes, and two clients with two classes each."""
+    classifier = np.eye(4) * [[1.0], [2.0], [3.0], [4.0]]  # Lengths do not matter.
+    features = np.array(
+        [[3, 4, 0, 0], [1, 0, 0, 0], [0, 0.6, 0.8, 0], [0, 0, 2, 0], [0, 0, 0, 5], [0, 0, 0, 0]]
+    )
+    labels = np.array([0, 0, 1, 2, 3, 3])
+    counts = np.array([[10, 30, 0, 0], [0, 0, 5, 5]])
+    found = geometry.alignment(features, labels, classifier, counts)
+    assert found.own == pytest.approx((0.6 + 1 + 0.6 + 1 + 1) / 5)
+    # Half of class 0 is closest to column 1, which its client has; class 1 to column 2, which its
+    # client lacks.
+    assert found.missing == pytest.approx(30 / 50)
+    mean = np.array([0.6 + 1, 0.8 + 0.6, 0.8 + 1, 1]) / 5
+    assert found.common == pytest.approx(mean @ mean)
+    same = geometry.alignment(features, labels, None, counts)
+    assert np.isnan(same[:2]).all() and same.common == found.common
+    assert np.isnan(geometry.alignment(0 * features, labels, classifier, counts)).all()

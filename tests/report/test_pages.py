@@ -431,4 +431,5 @@ def test_different_networks_are_said(tmp_path):
     """FedGELA has linear features before its head by default."""
     make_comparison(tmp_path, algorithms=("fedavg", "fedgela", "fedprox"))
     texts = " ".join(page(comparison_dir=tmp_path).texts)
-    assert "linear layer before the head: none (fedavg, fedprox); 84 (fedgela). With" in texts
+    assert "linear layer before the head: none (fedavg, fedprox); 84 (fedgela)." in texts
+    assert "Next: projection_dim=84 for all methods." in texts

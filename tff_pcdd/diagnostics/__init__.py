@@ -13,4 +13,4 @@ __all__ = ["Diagnostics", "View", "choose_clients", "names"]
 
 def names() -> tuple[str, ...]:
     """What can be measured, in the order of the columns; see docs/how-to/diagnostics.md."""
-    return ("angles", "eigen", "nc", "norms", "features", "pruning", "tsne")
+    return ("angles", "alignment", "eigen", "nc", "norms", "features", "pruning", "tsne")

@@ -19,6 +19,7 @@ Sources:
 
 from __future__ import annotations
 
+import math
 from typing import NamedTuple
 
 import numpy as np
@@ -88,6 +89,61 @@ def pairs(matrix: np.ndarray) -> np.ndarray:
     """Entries above the diagonal of a matrix [C, C], one per pair of classes, without NaN."""
     values = matrix[np.triu_indices(len(matrix), 1)]
     return values[np.isfinite(values)]
+
+
+class Alignment(NamedTuple):
+    """How features lie to the columns of the classifier.
+
+    Attributes:
+        own: mean cosine between a feature and the column of its class.
+        missing: of the samples that clients see, the share whose feature is closest in angle to the
+            column of a class that the client lacks.
+        common: squared length of the mean of all features, each scaled to length 1: 1 if all of
+            them are parallel, 0 if their directions cancel out.
+    """
+
+    own: float
+    missing: float
+    common: float
+
+
+def alignment(
+    features: np.ndarray,
+    labels: np.ndarray,
+    classifier: np.ndarray | None,
+    client_counts: np.ndarray,
+) -> Alignment:
+    """The alignment of features with a linear classifier; NaN where it is not defined.
+
+    The samples stand for those of the clients: a client sees those of a class as often as it has
+    training samples of that class.
+
+    Args:
+        features: [n, d]; those of length 0 are left out.
+        labels: classes, int [n].
+        classifier: [C, d], or None.
+        client_counts: training samples of each client and class, [K, C].
+    """
+    lengths = norms(features)
+    rows, labels = features[lengths > 0] / lengths[lengths > 0, None], labels[lengths > 0]
+    if not len(rows):
+        return Alignment(math.nan, math.nan, math.nan)
+    common = float(np.sum(rows.mean(axis=0) ** 2))
+    if classifier is None:
+        return Alignment(math.nan, math.nan, common)
+    columns = norms(classifier)
+    cosines = rows @ classifier.T / np.where(columns > 0, columns, math.inf)
+    # The share of the samples of class y that are closest to column c.
+    closest = np.zeros([len(classifier)] * 2)
+    np.add.at(closest, (labels, cosines.argmax(axis=1)), 1)
+    closest /= np.maximum(closest.sum(axis=1, keepdims=True), 1)
+    seen = client_counts[:, np.isin(np.arange(len(classifier)), labels)].sum()
+    away = np.sum((client_counts @ closest) * (client_counts == 0))
+    return Alignment(
+        float(cosines[np.arange(len(rows)), labels].mean()),
+        float(away / seen) if seen else math.nan,
+        common,
+    )
 
 
 def mean_angles(vectors: np.ndarray, existing: np.ndarray | None = None) -> MeanAngles:

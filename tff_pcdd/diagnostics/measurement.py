@@ -33,7 +33,7 @@ class Diagnostics:
     Args:
         spec: what the computations of the experiment are built from.
         federation: the clients and their samples.
-        names: a selection of angles, eigen, nc, norms, features, pruning, tsne.
+        names: a selection of `diagnostics.names()`.
 
     Attributes:
         clients: numbers of the clients whose local models `measure` trains.
@@ -137,6 +137,7 @@ class Diagnostics:
                 for name, matrix in method.global_classifiers(net).items()
             },
             class_counts=self._counts.sum(axis=0),
+            client_counts=self._counts,
             pruned=(
                 pruning.accuracies(method, net, np.concatenate(inner)[known], labels)
                 if inner

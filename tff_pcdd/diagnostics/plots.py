@@ -81,6 +81,24 @@ def angle_curves(rows: Rows, num_classes: int, title: str):
     return figure, panels
 
 
+def alignment_curves(rows: Rows, title: str):
+    """How features lie to the columns of the classifier, over the rounds."""
+    figure = Figure(figsize=(12, 3.8), layout="constrained")
+    panels = figure.subplots(1, 3)
+    names = {
+        "own": "cosine to the column of the own class",
+        "missing": "share closest to a class that the client lacks",
+        "common": "squared length of the mean unit feature",
+    }
+    for axes, (name, label) in zip(panels, names.items(), strict=True):
+        if not _line(axes, rows, f"alignment_{name}"):
+            axes.text(0.5, 0.5, "not defined", transform=axes.transAxes, ha="center")
+        axes.set_ylim(-1.02 if name == "own" else -0.02, 1.02)
+        _rounds_axis(axes, "", label)
+    figure.suptitle(title)
+    return figure, panels
+
+
 def eigenvalue_curves(rows: Rows, eigenvalues: np.ndarray, title: str):
     """FedMR's table 7 and the effective rank over the rounds, and the last spectrum.
 
@@ -283,6 +301,7 @@ def figures(
     view = diagnostics.look(state)
     draw = {
         "angles": lambda: angle_curves(rows, view.num_classes, title),
+        "alignment": lambda: alignment_curves(rows, title),
         "eigen": lambda: eigenvalue_curves(rows, view.eigenvalues, title),
         "nc": lambda: collapse_curves(rows, title),
         "norms": lambda: norms_and_counts(view.classifiers, view.class_counts, class_names, title),

@@ -27,6 +27,7 @@ class View(NamedTuple):
         predictions: the classes that the model predicts, int [n].
         classifiers: the linear classifiers by name, [C, d] each; the main one is "".
         class_counts: training samples of each class in the federation, [C].
+        client_counts: training samples of each client and class, [K, C].
         pruned: accuracies with pruned features, see `pruning.accuracies`, if they were measured.
     """
 
@@ -35,6 +36,7 @@ class View(NamedTuple):
     predictions: np.ndarray
     classifiers: Mapping[str, np.ndarray]
     class_counts: np.ndarray
+    client_counts: np.ndarray = np.zeros([0, 0])
     pruned: Mapping[str, np.ndarray] | None = None
 
     @property
@@ -74,6 +76,13 @@ def _angles(view: View) -> dict[str, float]:
         results[f"angle_{name}"] = geometry.mean_angles(rows).all
         results[f"angle_{name}_min"] = geometry.smallest_angle(rows)
     return results
+
+
+def _alignment(view: View) -> dict[str, float]:
+    found = geometry.alignment(
+        view.features, view.labels, view.classifiers.get(""), view.client_counts
+    )
+    return {f"alignment_{name}": value for name, value in found._asdict().items()}
 
 
 def _eigen(view: View) -> dict[str, float]:
@@ -140,6 +149,7 @@ def _tsne(view: View) -> dict[str, float]:
 # The groups of diagnostics of the global model, in the order of their columns.
 GROUPS: dict[str, Callable[[View], dict[str, float]]] = {
     "angles": _angles,
+    "alignment": _alignment,
     "eigen": _eigen,
     "nc": _neural_collapse,
     "norms": _norms,

@@ -71,7 +71,7 @@ def content(directory: Directory) -> dict[str, Any]:
         "title": _title(settings, results, partitions),
         "sentence": _sentence(results, partitions),
         "findings": [
-            *(Finding("incomparable", line) for line in _incomparable(found)),
+            *_incomparable(found),
             *_findings(directory, results),
             *answers.of_sites(answered),
             *answers.of_runs(results),
@@ -130,14 +130,15 @@ def _sentence(results: Results, partitions: Sequence[str]) -> str:
     )
 
 
-def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[str]:
+def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[Finding]:
     """Runs with other data than the rest, and methods with other networks."""
     for groups in comparison.by_data(runs).values():
         if len(groups) > 1:
             labels = [text.listed([run.label for run in group]) for group in groups.values()]
-            yield (
+            yield Finding(
+                "incomparable",
                 f"The data have changed between these runs, which cannot be compared: "
-                f"{' / '.join(labels)}."
+                f"{' / '.join(labels)}.",
             )
     by_width: dict[int, dict[str, None]] = {}
     for result, settings in runs:
@@ -147,9 +148,11 @@ def _incomparable(runs: Sequence[tuple[Result, Mapping[str, Any]]]) -> Iterator[
             f"{width or 'none'} ({text.listed([*names])})"
             for width, names in sorted(by_width.items())
         ]
-        yield (
+        yield Finding(
+            "incomparable",
             "The networks of the methods differ in the width of the linear layer before the head: "
-            f"{'; '.join(networks)}. With projection_dim, all get the same one."
+            f"{'; '.join(networks)}.",
+            f"Next: projection_dim={max(by_width)} for all methods.",
         )
 
 
