@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from tff_pcdd import methods
 from tff_pcdd.data import DataConfig
+from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE, InputSpec
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
 from tff_pcdd.experiment import history
@@ -392,6 +393,17 @@ class ExperimentConfig:
                 f"{self.algorithm} needs at least {least} features for {num_classes} classes, "
                 f"model={self.model.backbone.name} gives {feature_dim}; "
                 f"set projection_dim={self._projection(least)}",
+            )
+
+    def check_inputs(self, spec: InputSpec) -> None:
+        """Checks that the method can train on such inputs.
+
+        Raises:
+            SettingError: it needs images.
+        """
+        if self.method.needs_images and spec.kind not in (IMAGE, IMAGE_FILE):
+            raise SettingError(
+                "algorithm", self.algorithm, f"augments images, and inputs are of kind {spec.kind}"
             )
 
     @classmethod

@@ -197,6 +197,7 @@ def _task(
     )
     _, feature_dim = backbone_size(config, input_spec)
     config.check_features(feature_dim, num_classes)
+    config.check_inputs(input_spec)
     return TaskSpec(
         num_classes=num_classes,
         feature_dim=feature_dim,

@@ -103,6 +103,12 @@ class Settings(TypedDict, total=False):
     fedsol_perturb: Literal["all", "head"] | None  # all
     fedvls_distillation: float | None  # 0.1
     fedvls_suppression: float | None  # 0.005
+    fedyoyo_distillation: float | None  # 4.0
+    fedyoyo_tau: float | None  # 1.5
+    fedyoyo_gamma: float | None  # 0.1
+    fedyoyo_temperature: float | None  # 1.5
+    fedyoyo_warmup: int | None  # 50
+    fedyoyo_strong_view: bool | None  # True
     logitadjust_tau: float | None  # 1.0
     moon_mu: float | None  # 5.0
     moon_temperature: float | None  # 0.5

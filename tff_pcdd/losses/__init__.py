@@ -3,7 +3,12 @@
 from tff_pcdd.losses._numerics import l2_normalize, safe_norm
 from tff_pcdd.losses.balanced import balanced_logits
 from tff_pcdd.losses.contrastive import model_contrast, prototype_contrast
-from tff_pcdd.losses.distillation import divergence, diversity, not_true_divergence
+from tff_pcdd.losses.distillation import (
+    divergence,
+    diversity,
+    not_true_divergence,
+    right_divergence,
+)
 from tff_pcdd.losses.etf import (
     MASKED_LOGIT,
     PHI_VARIANTS,
@@ -48,5 +53,6 @@ __all__ = [
     "phi_from_counts",
     "phi_normalizer",
     "prototype_contrast",
+    "right_divergence",
     "safe_norm",
 ]

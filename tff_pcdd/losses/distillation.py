@@ -1,4 +1,4 @@
-"""Losses of knowledge distillation (FedGen, FedNTD)."""
+"""Losses of knowledge distillation (FedGen, FedNTD, FedYoYo)."""
 
 from __future__ import annotations
 
@@ -11,6 +11,32 @@ def divergence(teacher: tf.Tensor, student: tf.Tensor) -> tf.Tensor:
     """Mean KL(softmax(teacher) ‖ softmax(student)) over rows of logits [batch, C]."""
     log_p, log_q = tf.nn.log_softmax(teacher), tf.nn.log_softmax(student)
     return tf.reduce_mean(tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1))
+
+
+def right_divergence(
+    teacher: tf.Tensor, student: tf.Tensor, labels: tf.Tensor, temperature: float = 1.0
+) -> tf.Tensor:
+    """Mean KL of two softmaxes over the samples that the teacher classifies correctly (FedYoYo).
+
+    Source: Yan et al.: "You Are Your Own Best Teacher: Achieving Centralized-level Performance in
+    Federated Learning under Heterogeneous and Long-tailed Data", ICCV 2025, and its authors' code.
+    The teacher receives no gradient.
+
+    Args:
+        teacher: logits [batch, C].
+        student: logits [batch, C].
+        labels: [batch] class indices.
+        temperature: T, by which the logits are divided.
+
+    Returns:
+        Scalar, at least 0; 0 if no sample is classified correctly.
+    """
+    teacher = tf.stop_gradient(teacher)
+    right = tf.equal(tf.argmax(teacher, axis=1, output_type=labels.dtype), labels)
+    weights = tf.cast(right, teacher.dtype)
+    log_p, log_q = (tf.nn.log_softmax(logits / temperature) for logits in (teacher, student))
+    divergences = tf.reduce_sum(tf.exp(log_p) * (log_p - log_q), axis=1)
+    return tf.math.divide_no_nan(tf.reduce_sum(weights * divergences), tf.reduce_sum(weights))
 
 
 def not_true_divergence(

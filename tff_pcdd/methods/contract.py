@@ -85,6 +85,7 @@ class Method(Component):
         has_schedule: whether training depends on the planned number of rounds, `task.num_rounds`,
             which is None otherwise. More rounds cannot be added to such a run later. Schedules of
             the step size are settings of all methods and do not need this attribute.
+        needs_images: whether local training transforms images, so that other inputs are refused.
         assumes_sgd: whether formulas of the method contain the step size or the momentum of SGD. If
             they do, other local optimizers are refused.
         published_weighting: the published weights of clients in means over the cohort: "samples"
@@ -100,6 +101,7 @@ class Method(Component):
     pools_samples: ClassVar[bool] = False
     tuning: ClassVar[Mapping[str, tuple[Any, Any, Any]]] = {}
     has_schedule: ClassVar[bool] = False
+    needs_images: ClassVar[bool] = False
     assumes_sgd: ClassVar[bool] = False
     published_weighting: ClassVar[str] = "samples"
 

@@ -40,6 +40,10 @@ class ReceivedModelMethod(Method):
         """Logits [batch, C] of the received model, in eval mode."""
         return net[f"{_RECEIVED}head"](net[f"{_RECEIVED}backbone"](x, training=False))
 
+    def received_features(self, net: Network, x: tf.Tensor) -> tf.Tensor:
+        """Features [batch, d] of the received model, in eval mode, float32."""
+        return tf.cast(net[f"{_RECEIVED}backbone"](x, training=False), tf.float32)
+
     def received_values(self, net: Network) -> dict[object, tf.Variable]:
         """The variables of the received model, by references to those that are trained."""
         return {original.ref(): copy for original, copy in net.copies(_RECEIVED)}
