@@ -42,6 +42,8 @@ def test_wide_resnet_has_the_published_size():
     [
         ("mlp", (28, 28, 1), {}, 84, 785 * 120 + 121 * 84),
         ("mlp", (8, 8, 1), {"projection_dim": 5}, 5, 65 * 120 + 121 * 5),
+        ("linear", (512,), {}, 512, 0),
+        ("linear", (8, 8, 1), {"projection_dim": 5}, 5, 65 * 5),
         (
             "lstm",
             (80,),

@@ -57,6 +57,17 @@ def test_the_global_model_has_the_accuracy_of_the_run(run, unbroken):
     np.testing.assert_array_equal(run.predict(test.x), answers["class_id"])
 
 
+def test_features_are_what_the_head_receives(run):
+    """FedGELA's frame and the features, which have length 1, give the answers."""
+    test, [frame] = run.simulation.federation.test, run.simulation.state.weights["fixed"]
+    features = run.simulation.features(test.x)
+    assert (features.shape, features.dtype) == ((len(test.x), 84), np.float32)
+    np.testing.assert_allclose(np.linalg.norm(features, axis=1), 1, rtol=1e-5)
+    answers = (features @ np.asarray(frame)).argmax(axis=1)
+    np.testing.assert_array_equal(answers, run.predict(test.x))
+    assert run.simulation.features(test.x[:0]).shape == (0, 84)
+
+
 def test_personal_models_have_the_accuracies_of_the_clients(run, table):
     federation = run.simulation.federation
     _, third = federation.client_examples(2)
@@ -157,6 +168,7 @@ def test_a_notebook_shows_who_holds_what(run):
 def test_what_is_shown_by_rooms_above_exists():
     assert set(views._functions) == {
         "clients",
+        "features",
         "keras_model",
         "predict",
         "federation_html",

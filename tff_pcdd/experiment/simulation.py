@@ -373,6 +373,20 @@ class Simulation:
         """
         return views.make("predict", self, x, client)
 
+    def features(self, x: np.ndarray) -> np.ndarray:
+        """What the global model's classifier receives: embeddings of raw inputs.
+
+        Args:
+            x: inputs [n, …] as the federation stores them, such as uint8 images.
+
+        Returns:
+            Features, float32 [n, d].
+
+        Raises:
+            SettingError: there is no global model.
+        """
+        return views.make("features", self, x)
+
     def keras_model(
         self, client: str | int | None = None, *, local_epochs: bool = True
     ) -> tf.keras.Model:

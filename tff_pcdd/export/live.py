@@ -5,9 +5,11 @@ from __future__ import annotations
 import numpy as np
 import tensorflow as tf
 
+from tff_pcdd import data
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.export import keras_file
 from tff_pcdd.export.trained import PersonalModels, global_model
+from tff_pcdd.federated.weights import load
 from tff_pcdd.training import Simulation
 
 
@@ -29,6 +31,23 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
     model = keras_model(simulation, client)
     size = simulation.spec.eval_batch_size
     return model.predict(x, batch_size=size, verbose=0)["class_id"]
+
+
+def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
+    """As `Simulation.features`."""
+    spec = simulation.spec
+    if not spec.method.has_global_model:
+        reason = "has no global model, whose features these would be"
+        raise SettingError("algorithm", simulation.config.algorithm, reason)
+    net, size = spec.network(), spec.eval_batch_size
+    load(net, simulation.state.weights)
+    parts = [
+        spec.method.embed(
+            net, data.normalize(tf.constant(x[start : start + size]), spec.input_spec), False
+        ).numpy()
+        for start in range(0, len(x), size)
+    ]
+    return np.concatenate(parts) if parts else np.zeros([0, spec.task.feature_dim], np.float32)
 
 
 def _number(simulation: Simulation, client: str | int) -> int:

@@ -1,0 +1,51 @@
+"""Features of a frozen encoder as inputs: the method's head is all that is trained."""
+
+import numpy as np
+import pytest
+
+from tests.data.refusals import refuses
+from tff_pcdd import ExperimentConfig, Simulation, data
+
+RANDOM = np.random.default_rng(0)
+LABELS = np.arange(120) % 4
+EMBEDDINGS = RANDOM.normal(size=(120, 6)) + 2 * np.eye(4, 6)[LABELS]
+
+
+def simulation(algorithm, **settings):
+    federation = data.from_arrays(EMBEDDINGS.astype(np.float32), LABELS, np.arange(120) % 3)
+    config = ExperimentConfig.from_settings(
+        algorithm=algorithm,
+        model="linear",
+        batch_size=1000,  # One step of a round: all samples of a client.
+        local_epochs=1,
+        client_learning_rate=0.1,
+        client_momentum=0.0,
+        client_weight_decay=0.0,
+        client_clip_norm=0.0,
+        **settings,
+    )
+    return Simulation(config, federation)
+
+
+def test_fedavg_is_a_linear_probe():
+    """One round from the initial head, in NumPy."""
+    with simulation("fedavg") as probe:
+        assert [value.shape for value in probe.state.weights["trainable"]] == [(6, 4), (4,)]
+        kernel, bias = (np.asarray(v, float) for v in probe.state.weights["trainable"])
+        train = probe.federation.train
+        spec = probe.federation.input_spec
+        x = (train.x - np.array(spec.mean)) / np.array(spec.std)
+        logits = x @ kernel + bias
+        error = np.exp(logits - logits.max(axis=1, keepdims=True))
+        error = error / error.sum(axis=1, keepdims=True) - np.eye(4)[train.y]
+        probe.next_round()
+        after = probe.state.weights["trainable"]
+        np.testing.assert_allclose(after[0], kernel - 0.1 * x.T @ error / len(x), atol=1e-5)
+        np.testing.assert_allclose(after[1], bias - 0.1 * error.mean(axis=0), atol=1e-5)
+        np.testing.assert_allclose(probe.features(train.x[:5]), x[:5], atol=1e-5)
+
+
+@pytest.mark.parametrize("algorithm", ["fedgela", "fedge"])
+def test_a_fixed_head_needs_something_to_train(algorithm):
+    with refuses("projection_dim", f"{algorithm} trains no head.*set projection_dim above 0"):
+        simulation(algorithm, projection_dim=0)
