@@ -96,12 +96,15 @@ class ComputeOptions:
                 raise SettingError("precision", "auto", f"has chosen {precision}, but {reason}")
             raise SettingError("precision", precision, reason)
 
-    def create_context(self, precision: str = "float32", *, is_auto: bool = False) -> Any:
+    def create_context(
+        self, precision: str = "float32", *, is_auto: bool = False, deterministic: bool = False
+    ) -> Any:
         """Starts the runtime; see `RuntimeConfig.create_context`.
 
         Args:
             precision: what the backbone will compute in.
             is_auto: as for `check_precision`.
+            deterministic: whether only deterministic operations are used.
 
         Raises:
             SettingError: as `check_precision`, or a setting cannot be used on this machine.
@@ -117,4 +120,7 @@ class ComputeOptions:
         # TensorFlow's own default is TF32 wherever a GPU has it.
         if hasattr(context, "tensor_float_32"):
             context.tensor_float_32 = precision == "tf32"
+        # TFF's worker computes on the processor, where results are repeatable anyway.
+        if hasattr(context, "deterministic"):
+            context.deterministic = deterministic
         return context
