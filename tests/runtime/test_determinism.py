@@ -11,8 +11,9 @@ from tensorflow.python.framework import config as tf_config
 from tests import support
 from tff_pcdd import runtime
 from tff_pcdd.cli import program
+from tff_pcdd.export import model_card
 from tff_pcdd.runtime import _interpreter, _tf_private, inprocess
-from tff_pcdd.training import ComputeOptions
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
 
 
 @pytest.fixture
@@ -35,6 +36,38 @@ def test_operations_are_deterministic_only_in_calls_that_ask_for_it(contexts):
         tuned = os.environ.get("TF_CUDNN_USE_AUTOTUNE")
         seen.append((tf_config.is_op_determinism_enabled(), tuned))
     assert seen == [(True, "0"), (False, None), (True, "0")]
+
+
+def test_a_simulation_asks_its_runtime_for_it():
+    for value in (True, False):
+        simulation = object.__new__(Simulation)
+        simulation.config = ExperimentConfig.from_settings(deterministic=value)
+        simulation._compute = ComputeOptions()
+        with simulation:
+            assert simulation._context.deterministic is value
+
+
+def test_actors_of_ray_get_it_with_each_share():
+    pytest.importorskip("ray")
+    from tff_pcdd.runtime.ray import actor
+
+    class Context:
+        def evaluate(self, computation, argument, num_clients):
+            seen.append((self.tensor_float_32, self.deterministic))
+            return (), []
+
+    seen = []
+    share = object.__new__(actor.ShareActor)
+    share._computations, share._context = {b"name": object()}, Context()
+    for value in (True, False):
+        work = actor.Work(b"name", 0, 1, 1, [], (), (), deterministic=value)
+        assert share.compute(work, None) == ((), [])
+    assert seen == [(False, True), (False, False)]
+
+
+def test_model_cards_say_so():
+    rows = dict(model_card._settings(ExperimentConfig.from_settings(deterministic=True)))
+    assert rows["deterministic"] is True
 
 
 def test_a_program_that_is_deterministic_itself_stays_so(contexts):

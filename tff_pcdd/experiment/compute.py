@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tff_pcdd.settings import Named
 
 
+# Larger batches make little difference on processors. A GPU would wait between smaller ones.
+_EVAL_BATCH, _EVAL_BATCH_ON_GPU = 512, 2048
+
+
 @dataclasses.dataclass(frozen=True)
 class ComputeOptions:
     """Where computations run, and how they are compiled.
@@ -43,8 +47,13 @@ class ComputeOptions:
         "Train with precision=bfloat16 even where a machine is slow in it.",
         group="Runtime",
     )
-    eval_batch_size: int = option(
-        512, "Samples per forward pass in evaluations.", minimum=1, group="Runtime"
+    eval_batch_size: int | None = option(
+        None,
+        "Samples per forward pass in evaluations; by default "
+        f"{_EVAL_BATCH}, or {_EVAL_BATCH_ON_GPU} on GPUs.",
+        type=int,
+        minimum=1,
+        group="Runtime",
     )
 
     def __post_init__(self):
@@ -66,6 +75,12 @@ class ComputeOptions:
         if not self.runtime.uses_gpus():
             return "off"
         return "step" if reason else "client"
+
+    def evaluation_batch(self) -> int:
+        """Samples per forward pass in evaluations."""
+        if self.eval_batch_size is not None:
+            return self.eval_batch_size
+        return _EVAL_BATCH_ON_GPU if self.runtime.uses_gpus() else _EVAL_BATCH
 
     def check(self, config: ExperimentConfig) -> None:
         """Checks before data are loaded what this machine can compute of an experiment.
