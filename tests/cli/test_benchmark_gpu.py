@@ -37,7 +37,8 @@ def test_all_sections_run_on_a_processor_and_continue(tmp_path):
         assert "note" not in text.replace("notes", "")
     assert before["gpu_sight"]["tests"]["passed"] == 1
     repeated = next(t for t in sections["gpu_record"]["targets"] if "different" in t["text"])
-    assert repeated["value"] == 1
+    # XLA's programs for processors are not repeatable bit for bit.
+    assert repeated["value"] in (1, 2)
     if torch.exists():
         rows = sections["gpu_speed"]["tables"][1]["rows"]
         (deviation,) = (row["deviation"] for row in rows if row["program"].startswith("PyTorch"))

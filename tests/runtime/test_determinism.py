@@ -9,7 +9,8 @@ import tensorflow_federated as tff
 from tensorflow.python.framework import config as tf_config
 
 from tests import support
-from tff_pcdd import runtime
+from tests.data.refusals import refuses
+from tff_pcdd import machine, runtime
 from tff_pcdd.cli import program
 from tff_pcdd.export import model_card
 from tff_pcdd.runtime import _interpreter, _tf_private, inprocess
@@ -63,6 +64,21 @@ def test_actors_of_ray_get_it_with_each_share():
         work = actor.Work(b"name", 0, 1, 1, [], (), (), deterministic=value)
         assert share.compute(work, None) == ((), [])
     assert seen == [(False, True), (False, False)]
+
+
+@pytest.mark.parametrize("compile", ["step", "client"])
+def test_xla_for_processors_is_refused(compile, monkeypatch):
+    """In a convolution's gradient, entries were seen to differ in their last bit under load."""
+    monkeypatch.setattr(machine, "_gpu_capabilities", list)
+    config = ExperimentConfig.from_settings(deterministic=True)
+    ComputeOptions().check(config)
+    with refuses(
+        "deterministic", f"XLA's programs for processors .* compile is {compile}, use off"
+    ):
+        ComputeOptions(compile=compile).check(config)
+    ComputeOptions(compile=compile).check(ExperimentConfig.from_settings())
+    monkeypatch.setattr(machine, "_gpu_capabilities", lambda: [(9, 0)])
+    ComputeOptions(compile=compile).check(config)
 
 
 def test_model_cards_say_so():

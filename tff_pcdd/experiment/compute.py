@@ -86,10 +86,16 @@ class ComputeOptions:
         """Checks before data are loaded what this machine can compute of an experiment.
 
         Raises:
-            SettingError: as `check_precision` and `compilation`.
+            SettingError: as `check_precision` and `compilation`; or `deterministic` is set, and XLA
+                compiles for processors.
         """
         self.check_precision(config.model.precision, is_auto=config.model.precision_is_auto)
-        self.compilation(config.data.input_spec())
+        compiled = self.compilation(config.data.input_spec())
+        if config.training.deterministic and compiled != "off" and not self.runtime.uses_gpus():
+            reason = (
+                "XLA's programs for processors are not repeatable bit for bit; here, compile is "
+            )
+            raise SettingError("deterministic", True, f"{reason}{compiled}, use off")
 
     def check_precision(
         self, precision: str, context: Any = None, *, is_auto: bool = False
