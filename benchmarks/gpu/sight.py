@@ -81,23 +81,26 @@ def _first_step(compile: str, plan: measure.Plan) -> dict[str, float | str]:
 
     start, first = time.perf_counter(), None
     with tempfile.TemporaryDirectory() as folder:
-        flags = ["--rounds=1", "--noprogress", f"--compile={compile}", f"--output_dir={folder}"]
+        flags = ["--rounds=1", "--noprogress", f"--compile={compile}"]
+        flags.append(f"--output_dir={folder}/run")
         command, environment = children.own(
             "benchmarks.first_round", *flags, *(_TINY if plan.quick else ())
         )
-        process = subprocess.Popen(
-            command,
-            stdin=subprocess.DEVNULL,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.DEVNULL,
-            text=True,
-            env=environment,
-        )
-        for line in processes.standard_output(process):
-            if line.strip() == FIRST_ROUND:
-                first = time.perf_counter() - start
-        if process.wait() or first is None:
-            return {"note": f"exited with {process.returncode}"}
+        with open(Path(folder) / "errors", "w+", errors="replace") as errors:
+            process = subprocess.Popen(
+                command,
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.PIPE,
+                stderr=errors,
+                text=True,
+                env=environment,
+            )
+            for line in processes.standard_output(process):
+                if line.strip() == FIRST_ROUND:
+                    first = time.perf_counter() - start
+            if process.wait() or first is None:
+                errors.seek(0)
+                return {"note": f"exited with {process.returncode}: {errors.read()[-_SHOWN:]}"}
     return {"seconds": first, "command": time.perf_counter() - start}
 
 
@@ -113,16 +116,20 @@ def _tests(plan: measure.Plan, seconds: float) -> dict[str, Any]:
         elif importlib.util.find_spec("xdist"):
             command += [f"--numprocesses={_PROCESSES}", "--dist=worksteal"]
         try:
-            subprocess.run(
+            done = subprocess.run(
                 command,
-                stdout=subprocess.DEVNULL,
-                stderr=subprocess.DEVNULL,
+                capture_output=True,
+                text=True,
                 cwd=processes.ROOT,
                 env=processes.environment(),
                 timeout=max(seconds, 1),
             )
         except subprocess.TimeoutExpired:
             return {"note": f"not finished after {seconds:.0f} s"}
+        if not report.exists():
+            return {
+                "note": f"exited with {done.returncode}: {(done.stdout + done.stderr)[-_SHOWN:]}"
+            }
         return {**_counts(report), "seconds": time.perf_counter() - start}
 
 
