@@ -22,3 +22,12 @@ SECTIONS = {
     "soak": "benchmarks.soak",
     "serving": "benchmarks.serving",
 }
+
+# For a machine with a GPU: all of them are `--sections=gpu`. They are no part of the page.
+GPU = "gpu"
+GPU_SECTIONS = {
+    "gpu_sight": "benchmarks.gpu.sight",
+    "gpu_speed": "benchmarks.gpu.speed",
+    "gpu_record": "benchmarks.gpu.record",
+    "gpu_scale": "benchmarks.gpu.scale",
+}

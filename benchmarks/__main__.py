@@ -7,15 +7,21 @@ Writes benchmark.json (all measurements), benchmark.md (tables, and which target
 pictures in images/, and replaces those of an earlier run. Takes about 40 minutes on 2 cores, which
 should be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of
 their own, which `make install-peers` makes.
+
+    python -m tasks.benchmark --sections=gpu --torch_python=/usr/bin/python3 --output_dir=runs/gpu
+
+measures on a GPU; see docs/how-to/gpu.md. Each of these sections stops after --minutes, and the
+same command continues it.
 """
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 
 from absl import flags as absl_flags
 
-from benchmarks import SECTIONS
+from benchmarks import GPU, GPU_SECTIONS, SECTIONS
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError, one_of
@@ -30,7 +36,8 @@ def define(flags: Flags) -> None:
         absl_flags.DEFINE_list,
         "sections",
         None,
-        f"Sections to measure, in order; by default all: {', '.join(SECTIONS)}.",
+        f"Sections to measure, in order; by default all: {', '.join(SECTIONS)}. {GPU} stands for "
+        f"those that need a GPU: {', '.join(GPU_SECTIONS)}.",
         _GROUP,
     )
     flags.add(
@@ -38,6 +45,22 @@ def define(flags: Flags) -> None:
         "peers",
         False,
         "Measure the section peers only: the same rounds in other software.",
+        _GROUP,
+    )
+    flags.add(float, "minutes", 8.0, "Minutes after which each section for GPUs stops.", _GROUP)
+    flags.add(
+        str,
+        "torch_python",
+        None,
+        "A Python with PyTorch, with which gpu_speed compares; by default with none.",
+        _GROUP,
+    )
+    flags.add(
+        str,
+        "data_dir",
+        None,
+        "Folder with CIFAR-10, for gpu_record and gpu_scale; by default images are random, and "
+        "gpu_scale is left out.",
         _GROUP,
     )
     flags.add(
@@ -77,12 +100,13 @@ def read_sections(flags: Flags) -> list[str]:
         return ["peers"]
     if flags["sections"] is None:
         return list(SECTIONS)
-    chosen = flags.required("sections")
+    named, known = flags.required("sections"), [*SECTIONS, *GPU_SECTIONS, GPU]
+    chosen = [each for name in named for each in (GPU_SECTIONS if name == GPU else [name])]
     for name in chosen:
-        if name not in SECTIONS:
-            raise SettingError("sections", name, one_of(name, SECTIONS))
+        if name not in known:
+            raise SettingError("sections", name, one_of(name, known))
         if chosen.count(name) > 1:
-            raise SettingError("sections", ",".join(chosen), f"{name} is named twice")
+            raise SettingError("sections", ",".join(named), f"{name} is named twice")
     return chosen
 
 
@@ -92,10 +116,21 @@ def main(flags: Flags) -> None:
     output_dir = flags.required("output_dir")
     if repeats < 1:
         raise SettingError("repeats", repeats, "must be at least 1")
+    minutes, torch_python = flags["minutes"], flags["torch_python"]
+    if minutes <= 0:
+        raise SettingError("minutes", minutes, "must be above 0")
+    if torch_python is not None and shutil.which(torch_python) is None:
+        raise SettingError("torch_python", torch_python, "is no program")
 
     from benchmarks import measure, suite
 
-    plan = measure.Plan(repeats, flags["quick"])
+    plan = measure.Plan(
+        repeats,
+        flags["quick"],
+        minutes=minutes,
+        torch_python=torch_python,
+        data_dir=flags["data_dir"],
+    )
     print(suite.run(sections, plan, output_dir, page=flags["page"]))
     print(f"report in {output_dir}")
 

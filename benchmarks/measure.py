@@ -8,6 +8,10 @@ import statistics
 import sys
 import time
 from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+# The precisions that differ on processors, where tf32 is float32.
+PRECISIONS = ("float32", "bfloat16")
 
 _STARTED = time.perf_counter()
 
@@ -19,10 +23,18 @@ class Plan:
     Attributes:
         repeats: how often each contender is measured.
         quick: whether to use tiny sizes, which only show that everything runs.
+        folder: the output directory, in which the sections for GPUs keep what they have measured.
+        minutes: after which each of these sections stops.
+        torch_python: a Python with PyTorch, to compare with; None for no comparison.
+        data_dir: the folder with CIFAR-10; None for random images.
     """
 
     repeats: int = 5
     quick: bool = False
+    folder: Path | None = None
+    minutes: float = 8.0
+    torch_python: str | None = None
+    data_dir: str | None = None
 
 
 def note(text: str) -> None:

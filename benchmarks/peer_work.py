@@ -27,6 +27,8 @@ _KINDS = {
     tf.keras.layers.Conv2D: "conv",
     tf.keras.layers.Dense: "dense",
     tf.keras.layers.BatchNormalization: "norm",
+    tf.keras.layers.Embedding: "embedding",
+    tf.keras.layers.LSTM: "lstm",
 }
 
 
@@ -36,9 +38,9 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
     Args:
         workload: the size of a round.
         rounds: number of rounds for which the order of the samples is given.
-        path: of an npz file: raw images x uint8 [clients, samples, height, width, channels], labels
-            y int32 [clients, samples], orders int32 [rounds, clients, epochs, samples], the initial
-            weights by name, and the settings as JSON.
+        path: of an npz file: raw images x uint8 [clients, samples, height, width, channels], or
+            texts as ids [clients, samples, length]; labels y int32 [clients, samples]; orders int32
+            [rounds, clients, epochs, samples]; the initial weights by name; the settings as JSON.
     """
     spec, clients = workload.build()
     names = weight_names(spec)
@@ -47,7 +49,7 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
     inputs = spec.input_spec
     # The workloads train by SGD, the default.
     optimizer: Any = spec.optimizer
-    channels = inputs.shape[-1]
+    channels = 1 if workload.is_text else inputs.shape[-1]
     settings = {
         "model": workload.model,
         "batch_size": workload.batch_size,

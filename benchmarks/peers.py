@@ -23,7 +23,6 @@ from benchmarks.contenders import Contender, ContenderError
 from benchmarks.report import Section, Table, Target
 from tff_pcdd import machine
 from tff_pcdd.errors import SettingError
-from tff_pcdd.models.precision import PRECISIONS
 
 if TYPE_CHECKING:
     from benchmarks.workloads import Workload
@@ -123,7 +122,7 @@ def run(plan: measure.Plan) -> Section:
     if slow is not None:
         text += _WITHOUT_BFLOAT16.format(reason=slow)
     tables, targets = [], []
-    precisions = PRECISIONS if slow is None else PRECISIONS[:1]
+    precisions = measure.PRECISIONS if slow is None else measure.PRECISIONS[:1]
     for workload in QUICK_WORKLOADS if plan.quick else WORKLOADS:
         limits = {_group(name): _LIMIT for name in PEERS}
         limits |= {"pytorch": _LOOP_LIMITS[workload.model]}

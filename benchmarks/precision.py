@@ -8,7 +8,6 @@ from benchmarks import measure
 from benchmarks.report import Section, Table, Target
 from benchmarks.workloads import QUICK_WORKLOADS, WORKLOADS, Rounds, Workload
 from tff_pcdd import federated, machine, runtime
-from tff_pcdd.models.precision import PRECISIONS
 
 _TEXT = """\
 A round of FedAvg on the runtime `inprocess`, with its default settings; weights and heads are
@@ -25,7 +24,7 @@ def run(plan: measure.Plan) -> Section:
     text = _TEXT if slow is None else f"{_TEXT}\n\nbfloat16 is left out: {slow}."
     tables, targets = [], []
     for workload in QUICK_WORKLOADS if plan.quick else WORKLOADS:
-        precisions = PRECISIONS if slow is None else PRECISIONS[:1]
+        precisions = measure.PRECISIONS if slow is None else measure.PRECISIONS[:1]
         seconds = _measure(workload, plan, precisions)
         rows = [_row(name, seconds) for name in seconds]
         columns = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import gc
 import importlib
 import os
@@ -11,10 +12,9 @@ from pathlib import Path
 
 import tensorflow_federated as tff
 
-from benchmarks import SECTIONS, measure, report
-from tff_pcdd import files
+from benchmarks import GPU_SECTIONS, SECTIONS, measure, report
+from tff_pcdd import files, runtime
 from tff_pcdd.cli.calls import describe_machine
-from tff_pcdd.runtime import inprocess
 
 
 def run(
@@ -46,12 +46,13 @@ def run(
         files.check_writable(Path(page).parent)
     # Replaces the context that importing TFF installs, which prints an error when it is collected
     # at the end of the process.
-    tff.framework.set_default_context(inprocess.create_context())
+    tff.framework.set_default_context(runtime.create("inprocess").create_context())
     gc.collect()
     machine, start = describe_machine(), time.perf_counter()
+    plan, modules = dataclasses.replace(plan, folder=Path(output_dir)), SECTIONS | GPU_SECTIONS
     sections, text = {}, ""
     for name in names:
-        sections[name] = importlib.import_module(SECTIONS[name]).run(plan)
+        sections[name] = importlib.import_module(modules[name]).run(plan)
         settings = {
             "repeats": plan.repeats,
             "quick": plan.quick,

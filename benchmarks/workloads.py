@@ -1,4 +1,4 @@
-"""Workloads of the benchmark: random images, divided evenly among clients."""
+"""Workloads of the benchmark: random images or text, divided evenly among clients."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ import numpy as np
 
 from tff_pcdd import data, federated, methods, models
 from tff_pcdd.data import partitions
+from tff_pcdd.data.sources.leaf import ALPHABET
 from tff_pcdd.experiment.cohorts import derive_seed
 from tff_pcdd.experiment.simulation import training_spec
 from tff_pcdd.federated import TrainingSpec, client_optimizers
@@ -17,6 +18,8 @@ from tff_pcdd.federated.records import ClientData
 from tff_pcdd.training import ExperimentConfig, TrainingConfig
 
 _NUM_CLASSES = 10
+# Characters of a text, as in LEAF's Shakespeare.
+_LENGTH = 80
 _TEST_SAMPLES = 100
 
 
@@ -75,6 +78,36 @@ def synthetic(
     return data.DataConfig(source=Synthetic(), partition=partition)
 
 
+def synthetic_text(samples: int, clients: int) -> data.DataConfig:
+    """Random text whose next character is random, divided evenly among clients.
+
+    Args:
+        samples: number of training samples.
+        clients: number of clients.
+    """
+    characters = tuple(ALPHABET)
+
+    class SyntheticText(data.sources.TextSource):
+        info = data.DatasetInfo(
+            "synthetic_text", "text", len(characters), (_LENGTH,), vocabulary=ALPHABET
+        )
+
+        def load(self, request):
+            generator = np.random.default_rng(0)
+            train, test = (
+                data.Examples(
+                    generator.integers(0, len(characters), (number, _LENGTH), np.uint8),
+                    generator.integers(0, len(characters), number, np.int32),
+                )
+                for number in (samples, _TEST_SAMPLES)
+            )
+            return data.sources.PooledData(train, test, characters, self.text_spec())
+
+    return data.DataConfig(
+        source=SyntheticText(), partition=partitions.create("iid", num_clients=clients)
+    )
+
+
 @dataclasses.dataclass(frozen=True)
 class Workload:
     """The size of a round.
@@ -98,12 +131,23 @@ class Workload:
     sgd: Mapping[str, float] = dataclasses.field(default_factory=dict)
 
     def __str__(self):
+        return f"{self.model}, {self.size}"
+
+    @property
+    def size(self) -> str:
+        """The work of a round in words, without the backbone."""
         shards = f" in {self.shards} shards" if self.shards else ""
         epochs = "1 local epoch" if self.epochs == 1 else f"{self.epochs} local epochs"
+        samples = f"texts of {_LENGTH} characters" if self.is_text else "images of 32×32×3"
         return (
-            f"{self.model}, {self.clients} clients × {self.samples} images of 32×32×3{shards}, "
+            f"{self.clients} clients × {self.samples} {samples}{shards}, "
             f"batches of {self.batch_size}, {epochs}"
         )
+
+    @property
+    def is_text(self) -> bool:
+        """Whether the samples are texts."""
+        return issubclass(models.get(self.model), models.TextBackbone)
 
     def config(
         self,
@@ -114,9 +158,14 @@ class Workload:
         precision: str = "float32",
     ) -> ExperimentConfig:
         """An experiment with rounds of this size."""
+        samples = self.clients * self.samples
+        if self.is_text:
+            source = synthetic_text(samples, self.clients)
+        else:
+            source = synthetic(samples, self.clients, shards=self.shards)
         return ExperimentConfig(
             method=methods.create(algorithm),
-            data=synthetic(self.clients * self.samples, self.clients, shards=self.shards),
+            data=source,
             model=models.ModelConfig(
                 models.create(self.model), projection_dim, precision=precision
             ),

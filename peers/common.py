@@ -24,8 +24,9 @@ class Workload:
         path: the npz file.
 
     Attributes:
-        model: "simple_cnn" or "resnet18".
-        images: normalized, float32 [clients, samples, height, width, channels].
+        model: "simple_cnn", "resnet18", "wide_resnet" or "lstm".
+        images: normalized, float32 [clients, samples, height, width, channels]; or texts as ids,
+            uint8 [clients, samples, length].
         labels: int32 [clients, samples].
         weights: the initial weights by name, in Keras' layout (kernels of convolutions are
             [height, width, in, out], those of dense layers [in, out]).
@@ -36,10 +37,13 @@ class Workload:
     def __init__(self, path: str):
         with np.load(path) as file:
             settings = json.loads(str(file["settings"]))
-            stored = file["x"].astype(np.float32) * np.float32(settings["scale"])
-            self.images = (stored - np.asarray(settings["mean"], np.float32)) / np.asarray(
-                settings["std"], np.float32
-            )
+            self.images = file["x"]
+            # Texts have no height and no channels.
+            if self.images.ndim > 3:
+                stored = self.images.astype(np.float32) * np.float32(settings["scale"])
+                self.images = (stored - np.asarray(settings["mean"], np.float32)) / np.asarray(
+                    settings["std"], np.float32
+                )
             self.labels = file["y"]
             self._orders = file["orders"]
             self.weights = {

@@ -66,7 +66,70 @@ class ResNet18(nn.Module):
         return self.head(x.mean((2, 3)))
 
 
-_NETWORKS = {"simple_cnn": SimpleCNN, "resnet18": ResNet18}
+class WideBlock(nn.Module):
+    """Two 3×3 convolutions with dropout between them, and a shortcut of the block's input."""
+
+    def __init__(self, channels, filters, stride):
+        super().__init__()
+        self.first_norm = nn.BatchNorm2d(channels)
+        self.first = nn.Conv2d(channels, filters, 3, 1, 1)
+        self.second_norm = nn.BatchNorm2d(filters)
+        self.second = nn.Conv2d(filters, filters, 3, stride, 1)
+        self.shortcut = nn.Sequential()
+        if stride != 1 or channels != filters:
+            self.shortcut.append(nn.Conv2d(channels, filters, 1, stride))
+
+    def forward(self, x):
+        h = functional.dropout(self.first(functional.relu(self.first_norm(x))), 0.3, self.training)
+        return self.second(functional.relu(self.second_norm(h))) + self.shortcut(x)
+
+
+class WideResNet(nn.Module):
+    """WRN-28-10."""
+
+    def __init__(self):
+        super().__init__()
+        self.stem = nn.Conv2d(3, 16, 3, 1, 1)
+        blocks, channels = [], 16
+        for filters, stride in ((160, 1), (320, 2), (640, 2)):
+            for number in range(4):
+                blocks.append(WideBlock(channels, filters, 1 if number else stride))
+                channels = filters
+        self.blocks = nn.Sequential(*blocks)
+        self.norm = nn.BatchNorm2d(640, momentum=0.9)
+        self.head = nn.Linear(640, 10)
+
+    def forward(self, x):
+        x = functional.relu(self.norm(self.blocks(self.stem(x))))
+        return self.head(x.mean((2, 3)))
+
+
+class LSTM(nn.Module):
+    """Two layers of 256 cells that predict the next of 80 characters."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding = nn.Embedding(81, 8)
+        self.first = nn.LSTM(8, 256, batch_first=True)
+        self.second = nn.LSTM(256, 256, batch_first=True)
+        self.head = nn.Linear(256, 80)
+        for layer in (self.first, self.second):
+            # PyTorch has two biases, of which Keras has the sum.
+            nn.init.zeros_(layer.bias_hh_l0)
+            layer.bias_hh_l0.requires_grad_(False)
+
+    def forward(self, x):
+        h, _ = self.first(self.embedding(x))
+        _, (h, _) = self.second(h)
+        return self.head(h[0])
+
+
+_NETWORKS = {
+    "simple_cnn": SimpleCNN,
+    "resnet18": ResNet18,
+    "wide_resnet": WideResNet,
+    "lstm": LSTM,
+}
 
 
 def network(work: Workload, channels_last: bool) -> nn.Module:
@@ -89,13 +152,20 @@ def keras_weights(model: nn.Module, work: Workload) -> dict[str, np.ndarray]:
 def _named(model: nn.Module) -> dict[str, torch.Tensor]:
     """The tensors of a network by the names in the workload, in the order of the layers."""
     found: dict[str, torch.Tensor] = {}
-    for kind, prefix in ((nn.Conv2d, "conv"), (nn.Linear, "dense"), (nn.BatchNorm2d, "norm")):
+    kinds = {nn.Conv2d: "conv", nn.Linear: "dense", nn.BatchNorm2d: "norm"}
+    kinds |= {nn.Embedding: "embedding", nn.LSTM: "lstm"}
+    for kind, prefix in kinds.items():
         layers = [module for module in model.modules() if isinstance(module, kind)]
         for number, layer in enumerate(layers):
             if prefix == "norm":
                 tensors = {"gamma": layer.weight, "beta": layer.bias}
                 tensors |= {"moving_mean": layer.running_mean}
                 tensors |= {"moving_variance": layer.running_var}
+            elif prefix == "embedding":
+                tensors = {"embeddings": layer.weight}
+            elif prefix == "lstm":
+                tensors = {"kernel": layer.weight_ih_l0, "bias": layer.bias_ih_l0}
+                tensors |= {"recurrent_kernel": layer.weight_hh_l0}
             else:
                 tensors = {"kernel": layer.weight, "bias": layer.bias}
             for name, tensor in tensors.items():

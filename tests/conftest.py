@@ -38,6 +38,21 @@ def pytest_addoption(parser):
         default="short",
         help="which combinations of tests/matrix to train",
     )
+    parser.addoption(
+        "--gpu-stand-in",
+        action="store_true",
+        help="run the tests marked gpu on a second logical CPU device in the place of a GPU",
+    )
+
+
+def pytest_configure(config):
+    """Makes the device that stands in for a GPU, before TensorFlow's first operation."""
+    if config.getoption("gpu_stand_in"):
+        import tensorflow as tf
+
+        (cpu,) = tf.config.list_physical_devices("CPU")
+        two = [tf.config.LogicalDeviceConfiguration()] * 2
+        tf.config.set_logical_device_configuration(cpu, two)
 
 
 def pytest_collection_modifyitems(items):

@@ -36,6 +36,11 @@ def compiled() -> Iterator[None]:
         _compiling.reset(token)
 
 
+def is_compiled() -> bool:
+    """Whether this is within a block `compiled()`."""
+    return _compiling.get()
+
+
 def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
     """Derives a seed, int32 [2], from a seed and an int32 number."""
     if not _compiling.get():

@@ -1,7 +1,8 @@
-"""Whether this machine has a GPU, and which precisions it computes fast in."""
+"""The GPUs of this machine, and which precisions it computes fast in."""
 
 from __future__ import annotations
 
+import ctypes
 import os
 from pathlib import Path
 
@@ -17,6 +18,7 @@ CPUINFO = Path("/proc/cpuinfo")
 # Devices of NVIDIA's driver, on Linux and in the Linux subsystem of Windows.
 _GPU_DRIVERS = ("/dev/nvidiactl", "/dev/dxg")
 _GPU_CAPABILITY = (8, 0)
+_CUDA = "libcuda.so.1"
 
 
 def slow_bfloat16(*, gpus: bool = True) -> str | None:
@@ -58,6 +60,28 @@ def cpu_flags() -> frozenset[str]:
 def has_gpu_driver() -> bool:
     """Whether the system has a driver for NVIDIA's GPUs."""
     return any(map(os.path.exists, _GPU_DRIVERS))
+
+
+def gpu_memory() -> list[int]:
+    """The bytes of memory of each GPU that this process sees, found without TensorFlow.
+
+    Empty if NVIDIA's driver does not tell.
+    """
+    try:
+        cuda = ctypes.CDLL(_CUDA)
+    except OSError:
+        return []
+    count, sizes = ctypes.c_int(), []
+    if cuda.cuInit(0) or cuda.cuDeviceGetCount(ctypes.byref(count)):
+        return []
+    for number in range(count.value):
+        device, size = ctypes.c_int(), ctypes.c_size_t()
+        if cuda.cuDeviceGet(ctypes.byref(device), number):
+            return []
+        if cuda.cuDeviceTotalMem_v2(ctypes.byref(size), device):
+            return []
+        sizes.append(size.value)
+    return sizes
 
 
 def _gpu_capabilities() -> list[tuple[int, int]]:

@@ -63,6 +63,8 @@ def test_what_the_machine_lacks_is_said_in_a_line(tmp_path):
     code = (
         "import sys\n"
         "from tff_pcdd.cli import program\n"
+        "class Wrapped(Exception):\n"
+        "    def __init__(self, cause): self.__cause__ = cause\n"
         "def main(flags):\n"
         "    raise ERROR\n"
         "program.run('Help.', lambda flags: None, main)\n"
@@ -72,6 +74,17 @@ def test_what_the_machine_lacks_is_said_in_a_line(tmp_path):
         'RuntimeError("can\'t start new thread")': "the system allows this user no further thread",
         "type('ResourceExhaustedError', (Exception,), {})('OOM when allocating\\nmore')": (
             "there is not enough memory; what was complete is kept (OOM when allocating)"
+        ),
+        # Of a client, on a GPU, behind lines about the graph.
+        "Wrapped(type('ResourceExhaustedError', (Exception,), {})('Graph execution error:\\n"
+        "OOM when allocating tensor with shape[9] on /device:GPU:0\\nHint'))": (
+            "there is not enough memory on the GPU; lower --batch_size, --eval_batch_size or "
+            "--clients_per_gpu, or end other programs on it; what was complete is kept (OOM when "
+            "allocating tensor with shape[9] on /device:GPU:0)"
+        ),
+        "RuntimeError('Random ops require a seed to be set when determinism is enabled. Please')": (
+            "--deterministic: TensorFlow says: Random ops require a seed to be set when "
+            "determinism is enabled. Please; leave it out"
         ),
     }.items():
         command = [sys.executable, "-c", code.replace("ERROR", error)]

@@ -132,6 +132,9 @@ def test_auto_compiles_on_gpus_only(monkeypatch, options, is_gpu):
     options = ComputeOptions(runtime=runtime.create(**options))
     expected = ("client", "step") if is_gpu else ("off", "off")
     assert (options.compilation(support.SPEC), options.compilation(ROTATED)) == expected
+    # As is the size of batches in evaluations.
+    assert options.evaluation_batch() == (2048 if is_gpu else 512)
+    assert dataclasses.replace(options, eval_batch_size=7).evaluation_batch() == 7
 
 
 def test_auto_does_not_compile_on_processors(monkeypatch):

@@ -52,11 +52,14 @@ def test_settings_belong_to_their_runtime():
         "runtime": (),
         "client_parallelism": ("inprocess",),
         "devices": ("inprocess",),
+        "clients_per_gpu": ("inprocess",),
+        "gpu_memory": ("inprocess",),
         "insecure": ("tff",),
         **dict.fromkeys(("ray_address", "ray_actors", "ray_cpus", "ray_gpus"), ("ray",)),
         **dict.fromkeys(("ray_timeout", "data_placement"), ("ray",)),
     }
     flat = {"runtime": "inprocess", "client_parallelism": 3, "devices": "CPU:0"}
+    flat |= {"clients_per_gpu": 2, "gpu_memory": 8.0}
     assert settings.flatten(settings.build(Experiment, flat)) == flat
     error = _refusal(settings.build, Experiment, {"runtime": "tff", "devices": "CPU:0"})
     assert (error.setting, error.reason) == ("devices", "applies only with runtime=inprocess")

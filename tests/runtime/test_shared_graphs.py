@@ -21,6 +21,8 @@ def imported(monkeypatch):
 
     monkeypatch.setattr(_graphs, "Graph", Graph)
     monkeypatch.setattr(_interpreter, "_recent", type(_interpreter._recent)())
+    # Those of earlier tests may still wait for being collected.
+    monkeypatch.setattr(_interpreter, "_functions", type(_interpreter._functions)())
     return graphs
 
 

@@ -399,10 +399,12 @@ def runtime_options(**values):
 
 
 def test_runtime_options():
-    assert runtime_options() == {"client_parallelism": None, "devices": None}
+    of_gpus = {"clients_per_gpu": 1, "gpu_memory": None}
+    assert runtime_options() == {"client_parallelism": None, "devices": None, **of_gpus}
     assert runtime_options(devices="CPU:0,CPU:1", client_parallelism=2) == {
         "client_parallelism": 2,
         "devices": "CPU:0,CPU:1",
+        **of_gpus,
     }
     assert runtime_options(runtime="tff") == {"insecure": False}
     chosen = RunOptions(compute=ComputeOptions(runtime=runtime.create("tff")))

@@ -21,6 +21,7 @@ NEW = {
     "cohort_sampling": "uniform",
     "server_optimizer": "sgd",
     "server_learning_rate": 1.0,
+    "deterministic": False,
 }
 
 

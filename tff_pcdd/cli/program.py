@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import sys
 from collections.abc import Callable, Sequence
 
 from absl import flags as absl_flags
 
-from tff_pcdd import heavy, stack, stages
+from tff_pcdd import heavy, machine, stack, stages
 from tff_pcdd.cli import flagfiles, help, messages, outputs, own_modules, signals
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.flags import shown as with_dashes
@@ -21,6 +22,17 @@ from tff_pcdd.runtime import ActorsLostError, RuntimeStartError, WorkerDiedError
 _LINE = 500
 
 _NO_MEMORY = "there is not enough memory; what was complete is kept"
+_NO_GPU_MEMORY = (
+    "there is not enough memory on the GPU; lower --batch_size, --eval_batch_size or "
+    "--clients_per_gpu, or end other programs on it; what was complete is kept"
+)
+# An operation without a deterministic implementation, or a random one without a seed.
+_NOT_DETERMINISTIC = re.compile(
+    r"[^\n]*(?i:determinis(m|tic)\b)[^\n]*"
+    r"(not (yet |currently )?(supported|available)|enabled)[^\n]*"
+)
+# Of TensorFlow and of XLA, behind lines about nodes of the graph.
+_ALLOCATION = re.compile(r"(OOM when|Out of memory|out of memory)[^\n]*")
 
 
 def run(
@@ -158,13 +170,28 @@ def define_own(flags: Flags) -> None:
 
 
 def _lacking(error: Exception) -> str | None:
-    """What the machine has too little of, if an error says so."""
-    # TensorFlow's error, which is not imported here.
-    if type(error).__name__ == "ResourceExhaustedError":
-        return f"{_NO_MEMORY} ({str(error).strip().splitlines()[0]})"
+    """What the machine has too little of, or cannot compute, if an error says so."""
     if isinstance(error, RuntimeError) and "can't start new thread" in str(error):
         return "the system allows this user no further thread; what was complete is kept"
+    # TensorFlow's errors, which are not imported here; that of a client has one as its cause.
+    cause: BaseException | None = error
+    while cause is not None:
+        text = str(cause).strip()
+        if type(cause).__name__ == "ResourceExhaustedError":
+            return _lacking_memory(text)
+        if found := _NOT_DETERMINISTIC.search(text):
+            return f"--deterministic: TensorFlow says: {found[0].strip()[:200]}; leave it out"
+        cause = cause.__cause__
     return None
+
+
+def _lacking_memory(text: str) -> str:
+    """What to change if TensorFlow has no memory for a tensor."""
+    found = _ALLOCATION.search(text)
+    line = found[0] if found else text.partition("\n")[0]
+    # XLA does not say where.
+    on_gpu = "GPU" in text or ("device:CPU" not in text and machine.has_gpu_driver())
+    return f"{_NO_GPU_MEMORY if on_gpu else _NO_MEMORY} ({line})"
 
 
 def _shown_by_absl(error: absl_flags.Error) -> str:

@@ -15,6 +15,10 @@ if TYPE_CHECKING:
     from tff_pcdd.settings import Named
 
 
+# Larger batches make little difference on processors. A GPU would wait between smaller ones.
+_EVAL_BATCH, _EVAL_BATCH_ON_GPU = 512, 2048
+
+
 @dataclasses.dataclass(frozen=True)
 class ComputeOptions:
     """Where computations run, and how they are compiled.
@@ -43,8 +47,13 @@ class ComputeOptions:
         "Train with precision=bfloat16 even where a machine is slow in it.",
         group="Runtime",
     )
-    eval_batch_size: int = option(
-        512, "Samples per forward pass in evaluations.", minimum=1, group="Runtime"
+    eval_batch_size: int | None = option(
+        None,
+        "Samples per forward pass in evaluations; by default "
+        f"{_EVAL_BATCH}, or {_EVAL_BATCH_ON_GPU} on GPUs.",
+        type=int,
+        minimum=1,
+        group="Runtime",
     )
 
     def __post_init__(self):
@@ -67,14 +76,26 @@ class ComputeOptions:
             return "off"
         return "step" if reason else "client"
 
+    def evaluation_batch(self) -> int:
+        """Samples per forward pass in evaluations."""
+        if self.eval_batch_size is not None:
+            return self.eval_batch_size
+        return _EVAL_BATCH_ON_GPU if self.runtime.uses_gpus() else _EVAL_BATCH
+
     def check(self, config: ExperimentConfig) -> None:
         """Checks before data are loaded what this machine can compute of an experiment.
 
         Raises:
-            SettingError: as `check_precision` and `compilation`.
+            SettingError: as `check_precision` and `compilation`; or `deterministic` is set, and XLA
+                compiles for processors.
         """
         self.check_precision(config.model.precision, is_auto=config.model.precision_is_auto)
-        self.compilation(config.data.input_spec())
+        compiled = self.compilation(config.data.input_spec())
+        if config.training.deterministic and compiled != "off" and not self.runtime.uses_gpus():
+            reason = (
+                "XLA's programs for processors are not repeatable bit for bit; here, compile is "
+            )
+            raise SettingError("deterministic", True, f"{reason}{compiled}, use off")
 
     def check_precision(
         self, precision: str, context: Any = None, *, is_auto: bool = False
@@ -96,12 +117,15 @@ class ComputeOptions:
                 raise SettingError("precision", "auto", f"has chosen {precision}, but {reason}")
             raise SettingError("precision", precision, reason)
 
-    def create_context(self, precision: str = "float32", *, is_auto: bool = False) -> Any:
+    def create_context(
+        self, precision: str = "float32", *, is_auto: bool = False, deterministic: bool = False
+    ) -> Any:
         """Starts the runtime; see `RuntimeConfig.create_context`.
 
         Args:
             precision: what the backbone will compute in.
             is_auto: as for `check_precision`.
+            deterministic: whether only deterministic operations are used.
 
         Raises:
             SettingError: as `check_precision`, or a setting cannot be used on this machine.
@@ -117,4 +141,7 @@ class ComputeOptions:
         # TensorFlow's own default is TF32 wherever a GPU has it.
         if hasattr(context, "tensor_float_32"):
             context.tensor_float_32 = precision == "tf32"
+        # TFF's worker computes on the processor, where results are repeatable anyway.
+        if hasattr(context, "deterministic"):
+            context.deterministic = deterministic
         return context

@@ -122,6 +122,13 @@ class TrainingConfig:
         choices=(STOP, EXCLUDE),
         group="Training",
     )
+    deterministic: bool = option(
+        False,
+        "Use only operations that give the same numbers whenever the same command runs on the same "
+        "GPU, which takes longer. On processors, results are repeatable without it.",
+        group="Training",
+        implied=True,
+    )
     cohort_seed: int | None = option(
         None,
         "Seed of the cohorts; the value of seed by default.",

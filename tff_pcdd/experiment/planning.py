@@ -59,7 +59,7 @@ def training_spec(
         ),
         input_spec=federation.input_spec,
         optimizer=config.training.optimizer,
-        eval_batch_size=compute.eval_batch_size,
+        eval_batch_size=compute.evaluation_batch(),
         compile=compute.compilation(federation.input_spec),
         validation=validation,
         **_settings_of_training(config),

@@ -211,6 +211,7 @@ class Settings(TypedDict, total=False):
     dropped_share: float | None  # 0.0
     cohort_sampling: Literal["uniform", "samples", "round_robin"] | None  # uniform
     nonfinite: Literal["stop", "exclude"] | None  # stop
+    deterministic: bool | None  # False
 
     # Seeds.
 

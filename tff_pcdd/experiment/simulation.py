@@ -85,6 +85,8 @@ class Simulation:
         store: Callable[[Callable[[int], Any]], ClientStateStore] = MemoryStore,
     ):
         self.config = config
+        self._compute = compute or ComputeOptions()
+        self._compute.runtime.prepare()
         self.federation = config.data.build() if federation is None else federation
         num_clients = self.federation.num_clients
         if empty := self.federation.clients_without_train:
@@ -98,7 +100,6 @@ class Simulation:
         self.cohort_size = config.training.clients_per_round or num_clients
         self._samples = [client.train.size for client in self.federation.clients]
         check_sampling(config.training.cohort_sampling, self._samples, self.cohort_size)
-        self._compute = compute or ComputeOptions()
         self.spec = training_spec(config, self.federation, self._compute)
         self.process = federated.build_process(self.spec, config.aggregator)
         self.groups = Groups.of(self.federation.class_counts())
@@ -115,7 +116,11 @@ class Simulation:
     @functools.cached_property
     def _context(self) -> Any:
         model = self.config.model
-        context = self._compute.create_context(model.precision, is_auto=model.precision_is_auto)
+        context = self._compute.create_context(
+            model.precision,
+            is_auto=model.precision_is_auto,
+            deterministic=self.config.training.deterministic,
+        )
         if getattr(context, "loads_data", False):
             try:
                 context.load_data(

@@ -170,7 +170,9 @@ def square_roots(means: tf.Tensor, covariances: tf.Tensor) -> tf.Tensor:
         covariances: [C, d, d].
     """
     covariances = tf.cast(covariances, tf.float64)
-    values, vectors = tf.linalg.eigh(covariances)
+    # Small matrices, for which GPUs take longer than processors.
+    with tf.device("/device:CPU:0"):
+        values, vectors = tf.linalg.eigh(covariances)
     squares = tf.reduce_sum(tf.square(tf.cast(means, tf.float64)), axis=1)
     least = _ROUNDING * (squares + tf.linalg.trace(covariances))
     lengths = tf.sqrt(tf.where(values > least[:, None], values, 0.0))

@@ -17,7 +17,7 @@ from etils import epy
 with epy.lazy_imports():
     import tensorflow as tf
 
-    from tff_pcdd.models import convolution_gradients
+    from tff_pcdd.models import convolution_gradients, pooling_gradients
 
 # tf32 is float32 whose products GPUs compute with 10 bits of the factors' fractions.
 PRECISIONS = ("float32", "tf32", "bfloat16")
@@ -59,6 +59,7 @@ def policy_name() -> str:
 def with_float32_output(model: tf.keras.Model) -> tf.keras.Model:
     """The same model, whose features are converted to float32 if it is built in bfloat16."""
     convolution_gradients.speed_up(model)
+    pooling_gradients.replace(model)
     if _current.get() != "bfloat16":
         return model
     if getattr(model.output, "dtype", None) != tf.bfloat16:

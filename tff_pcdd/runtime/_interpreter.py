@@ -15,7 +15,7 @@ from typing import Any, Protocol
 import tensorflow as tf
 import tensorflow_federated as tff
 
-from tff_pcdd.runtime import _graphs, _tff_private, _values
+from tff_pcdd.runtime import _graphs, _tf_private, _tff_private, _values
 
 
 class Run(Protocol):
@@ -177,6 +177,9 @@ _MAX_RECENT = 32
 class TensorFlowFunction:
     """A TensorFlow computation, with one imported graph for each concurrent call on a device.
 
+    XLA compiles a graph once, so contexts that differ in TF32 or determinism have graphs of their
+    own.
+
     Overlapping calls never share an imported graph, because kernels of TensorFlow's oneDNN build
     keep unprotected state between calls. With shared graphs, 4 of 4,300 runs of three rounds of
     MOON, two clients at a time, had wrong gradients on one client; with separate graphs, none of
@@ -187,7 +190,7 @@ class TensorFlowFunction:
         self._proto = proto
         self._parameters = _tensor_specs(type_signature.parameter)
         self._result = _skeleton(type_signature.result)
-        self._idle: dict[str, list[_graphs.Graph]] = {}
+        self._idle: dict[tuple, list[_graphs.Graph]] = {}
         self._import_lock = threading.Lock()
 
     @classmethod
@@ -213,7 +216,7 @@ class TensorFlowFunction:
         tensors: list[tf.Tensor] = []
         if argument is not None:
             _flatten(argument, tensors)
-        idle = self._idle.setdefault(run.device, [])
+        idle = self._idle.setdefault((run.device, *_tf_private.numerics()), [])
         try:
             graph = idle.pop()
         except IndexError:

@@ -5,9 +5,11 @@ from pathlib import Path
 
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
+from tensorflow.python.framework import config as tf_config
 
 # Read by TensorFlow before the first operation of oneDNN.
 _CALLER_WORKS = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
+_AUTOTUNE = "TF_CUDNN_USE_AUTOTUNE"
 
 
 def let_idle_threads_sleep() -> None:
@@ -32,6 +34,39 @@ def avoid_thread_switches() -> None:
     os.environ.setdefault(_CALLER_WORKS, "1")
     if not context.context()._initialized:
         let_idle_threads_sleep()
+
+
+_required_here = False
+
+
+def require_determinism(required: bool) -> None:
+    """Makes the operations of this process deterministic, or no longer.
+
+    A program that has called `tf.config.experimental.enable_op_determinism` itself stays
+    deterministic.
+
+    Args:
+        required: whether operations without a deterministic implementation fail, and cuDNN's
+            algorithms are not chosen by their speed.
+    """
+    global _required_here
+    if required and not tf_config.is_op_determinism_enabled():
+        tf_config.enable_op_determinism()
+        # Read whenever an operation of cuDNN is made.
+        os.environ.setdefault(_AUTOTUNE, "0")
+        _required_here = True
+    elif not required and _required_here:
+        tf_config.disable_op_determinism()
+        os.environ.pop(_AUTOTUNE, None)
+        _required_here = False
+
+
+def numerics() -> tuple[bool, bool]:
+    """What compiled programs depend on besides their graph: TF32, and determinism."""
+    return (
+        tf_config.tensor_float_32_execution_enabled(),
+        tf_config.is_op_determinism_enabled(),
+    )
 
 
 def operation_times(directory: Path) -> dict[str, list[float]]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,6 +23,15 @@ class RuntimeConfig(Component):
     The module of a subclass has to be cheap to import, so it imports TFF and other heavy modules
     inside of `create_context`.
     """
+
+    def prepare(self) -> None:
+        """Configures TensorFlow in this process; has no effect after its first operation.
+
+        Raises:
+            SettingError: a setting cannot be used on this machine, or not any more.
+        """
+        # Programs share a GPU, so each takes memory as it needs it.
+        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
 
     def create_context(self) -> tff.framework.SyncContext:
         """Starts the runtime.

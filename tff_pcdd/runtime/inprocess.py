@@ -97,9 +97,12 @@ class InProcessContext(tff.framework.SyncContext):
 
     Attributes:
         tensor_float_32: whether GPUs may compute float32 products in TF32.
+        deterministic: whether the same call has the same result on the same card; operations
+            without a deterministic implementation then fail.
     """
 
     tensor_float_32 = False
+    deterministic = False
 
     def __init__(self, workers: "_Workers", default_num_clients: int):
         self._workers = workers
@@ -151,6 +154,7 @@ class InProcessContext(tff.framework.SyncContext):
         """The result, as `_values` describes it."""
         # Of the whole process, in which another context may have another value.
         tf.config.experimental.enable_tensor_float_32_execution(self.tensor_float_32)
+        _tf_private.require_determinism(self.deterministic)
         run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
         self._running.add(cancel)
         try:

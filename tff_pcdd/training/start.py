@@ -62,8 +62,10 @@ def run_experiment(
     )
     if summary is None:
         warm_start.check([(config, directory)], overwrite=overwrite)
-        (options or RunOptions()).compute.check(config)
+        compute = (options or RunOptions()).compute
+        compute.check(config)
         files.check_writable(directory)
+        compute.runtime.prepare()
         if federation is None:
             # Most data need no TensorFlow, so what is wrong with them is said at once.
             stages.enter("loading data")

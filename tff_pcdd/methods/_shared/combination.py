@@ -89,9 +89,11 @@ def best_combination(matrix: tf.Tensor, allowed: tf.Tensor) -> tf.Tensor:
         return count + 1, x, passive, done
 
     first = tf.equal(tf.range(size), 0)
-    _, x, *_ = tf.while_loop(
-        lambda count, x, passive, done: tf.logical_and(count < 10 * size, tf.logical_not(done)),
-        step,
-        (tf.constant(0), tf.zeros([size], tf.float64), first, tf.constant(False)),
-    )
+    # Many operations on a few numbers, for which GPUs take longer than processors.
+    with tf.device("/device:CPU:0"):
+        _, x, *_ = tf.while_loop(
+            lambda count, x, passive, done: tf.logical_and(count < 10 * size, tf.logical_not(done)),
+            step,
+            (tf.constant(0), tf.zeros([size], tf.float64), first, tf.constant(False)),
+        )
     return x / tf.reduce_sum(x)

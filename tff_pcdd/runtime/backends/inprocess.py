@@ -27,7 +27,8 @@ class InProcess(RuntimeConfig):
 
     client_parallelism: int | None = option(
         None,
-        "Clients that train at the same time; by default one per GPU or one per CPU core.",
+        "Clients that train at the same time; by default one per CPU core, or clients_per_gpu on "
+        "each GPU.",
         type=int,
         minimum=1,
         group="Runtime",
@@ -37,6 +38,21 @@ class InProcess(RuntimeConfig):
         "Devices among which clients are distributed in turn, such as GPU:0,GPU:1; by default all "
         "GPUs, or else the CPU.",
         type=str,
+        group="Runtime",
+    )
+
+    clients_per_gpu: int = option(
+        1,
+        "Clients that train at the same time on each GPU, each in an equal part of its memory. "
+        "devices then names these parts: GPU:0 and GPU:1 are those of the first of two.",
+        minimum=1,
+        group="Runtime",
+    )
+    gpu_memory: float | None = option(
+        None,
+        "GiB of each GPU that this program may take; by default as much as it needs.",
+        type=float,
+        above=0,
         group="Runtime",
     )
 
@@ -54,9 +70,17 @@ class InProcess(RuntimeConfig):
         devices = split_names(self.devices)
         return not devices or any("GPU" in name for name in devices)
 
+    def prepare(self) -> None:
+        super().prepare()
+        if self.clients_per_gpu > 1 or self.gpu_memory is not None:
+            from tff_pcdd.runtime import logical_devices
+
+            logical_devices.divide(self.clients_per_gpu, self.gpu_memory)
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import inprocess
 
+        self.prepare()
         return inprocess.create_context(
             client_parallelism=self.client_parallelism, devices=split_names(self.devices)
         )

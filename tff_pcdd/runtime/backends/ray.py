@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import os
 
 from etils import epy
 
@@ -82,7 +81,7 @@ class Ray(RuntimeConfig):
         from tff_pcdd.runtime.ray import context
 
         # This process computes too, and should not take all of a GPU's memory from an actor.
-        os.environ.setdefault("TF_FORCE_GPU_ALLOW_GROWTH", "true")
+        self.prepare()
         return context.create_context(
             address=self.ray_address,
             actors=self.ray_actors,

@@ -35,7 +35,7 @@ class Work:
         clients: `Plan.client_argument` of the clients of the share, with `Named` arrays.
         kept_arguments: see `Plan`; the actor drops them, because new values replace them.
         kept_results: see `Plan`; the actor keeps them.
-        tensor_float_32: see `inprocess.InProcessContext`.
+        tensor_float_32, deterministic: see `inprocess.InProcessContext`.
     """
 
     computation: bytes
@@ -46,6 +46,7 @@ class Work:
     kept_arguments: Sequence[int]
     kept_results: Sequence[int]
     tensor_float_32: bool = False
+    deterministic: bool = False
 
 
 class ShareActor:
@@ -125,6 +126,7 @@ class ShareActor:
         except KeyError:
             return None
         self._context.tensor_float_32 = work.tensor_float_32
+        self._context.deterministic = work.deterministic
         try:
             sums, results = self._context.evaluate(
                 computation, (from_server, clients), work.end - work.begin

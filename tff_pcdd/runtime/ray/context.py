@@ -100,6 +100,15 @@ class RayContext(tff.framework.SyncContext):
     def tensor_float_32(self, value: bool) -> None:
         self._local.tensor_float_32 = value
 
+    @property
+    def deterministic(self) -> bool:
+        """Whether the same call has the same result on the same cards, those of actors as well."""
+        return self._local.deterministic
+
+    @deterministic.setter
+    def deterministic(self, value: bool) -> None:
+        self._local.deterministic = value
+
     def close(self) -> None:
         """Ends the actors, and Ray if it was started for them. May be called more than once."""
         atexit.unregister(self.close)
@@ -219,6 +228,7 @@ class RayContext(tff.framework.SyncContext):
                 plan.kept_arguments,
                 plan.kept_results,
                 self._local.tensor_float_32,
+                self._local.deterministic,
             )
             return actor.handle.compute.remote(work, shared)
 

@@ -1,0 +1,233 @@
+"""Section `gpu_speed`: samples per second on a GPU, beside a PyTorch loop of the same work."""
+
+from __future__ import annotations
+
+import dataclasses
+import functools
+import json
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from benchmarks import measure, peer_work, processes
+from benchmarks.gpu import children
+from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
+from benchmarks.gpu.speed_case import ROUNDS
+from benchmarks.report import Section, Table, Target
+from benchmarks.workloads import Workload
+from tff_pcdd import machine
+
+_TITLE = "GPU: speed"
+_TEXT = """\
+{made_with}
+
+Rounds of FedAvg on one GPU: {workloads}. Images and texts are random. A round includes what the
+server does. Samples per second are of the median of {rounds} rounds after two that are not counted;
+*first round* includes tracing and compiling.
+
+- This project: `--compile` and `--precision` as the columns say, so many *clients at a time*
+  (`--clients_per_gpu`).
+- PyTorch: a loop over the clients with their samples on the GPU, as a process of its own on the
+  same card (`peers/torch_gpu.py`): `eager`; `channels_last`; `compile`, which is `torch.compile`
+  with `channels_last`. In bfloat16, under `torch.autocast`.
+
+*Of the peak* is the rate of the floating-point operations in products and convolutions over the
+higher one of a large matrix product and a large convolution of TensorFlow in the same precision.
+Memory is the most that the framework has used on the GPU. *Deviation* is the largest relative
+difference of the norm of a weight after the first round from this project's in float32 with one
+client at a time: it says whether the work is the same. WRN-28-10 has none: its dropout differs."""
+
+# Batches fill the samples, so that no step is on a smaller batch.
+WORKLOADS = (
+    Workload("simple_cnn", 16, 640, 32, 2),
+    Workload("resnet18", 4, 1280, 128, 1),
+    Workload("wide_resnet", 2, 512, 128, 1),
+    Workload("lstm", 4, 1024, 64, 1),
+)
+QUICK = (Workload("simple_cnn", 2, 8, 4, 1),)
+
+_PRECISIONS = ("float32", "tf32", "bfloat16")
+# What this project is measured with, by the order of importance: compile, clients at a time, and
+# the networks (None for all).
+_OWN = (
+    ("client", 1, None),
+    ("off", 1, None),
+    ("client", 4, ("simple_cnn", "lstm", "resnet18")),
+    ("step", 1, None),
+    ("client", 2, ("simple_cnn", "lstm", "resnet18")),
+    ("client", 8, ("simple_cnn", "lstm")),
+    ("off", 4, ("simple_cnn", "lstm", "resnet18")),
+)
+_TORCH = (
+    (("eager", "float32"), ("eager", "tf32"), ("channels_last", "bfloat16")),
+    (("compile", "tf32"), ("compile", "bfloat16"), ("compile", "float32")),
+)
+# Seconds after which a case is given up; compiling takes minutes.
+_PATIENCE = 150
+
+# Lower bounds on the speed over PyTorch's, by mode.
+_LIMITS = {"eager": 2.0, "compile": 1.0}
+_LIMIT_OF_SMALL = 5.0
+
+
+@dataclasses.dataclass(frozen=True)
+class Batch:
+    """Cases of one program.
+
+    Attributes:
+        workload: what is trained.
+        at_a_time: clients that train at the same time; 0 for PyTorch.
+        cases: the program's cases.
+    """
+
+    workload: Workload
+    at_a_time: int
+    cases: Sequence[Mapping[str, str]]
+
+    def key(self, case: Mapping[str, str]) -> str:
+        """The name of a case in the file."""
+        own = f"{self.at_a_time} at a time" if self.at_a_time else "pytorch"
+        return ", ".join([self.workload.model, own, *case.values()])
+
+
+def run(plan: measure.Plan) -> Section:
+    """Measures what the file lacks, in the order of importance, until the time is over."""
+    if not can_measure(plan):
+        return unmeasured(_TITLE)
+    ledger = Ledger(plan, "gpu_speed")
+    if "peak" not in ledger.cases:
+        program = functools.partial(_peak_program, plan)
+        for _, found in children.measured_in_turn(program, [{}], ledger, _PATIENCE):
+            ledger.record("peak", found)
+    workloads = QUICK if plan.quick else WORKLOADS
+    with tempfile.TemporaryDirectory() as folder:
+        for batch in _batches(workloads, plan):
+            missing = [case for case in batch.cases if batch.key(case) not in ledger.cases]
+            if not missing or not ledger.left():
+                continue
+            measure.note(f"gpu_speed: {batch.key(missing[0])} and {len(missing) - 1} more")
+            trains = functools.partial(_program, batch, plan, Path(folder))
+            measured = children.measured_in_turn(trains, missing, ledger, _PATIENCE)
+            for case, found in measured:
+                about = {"model": batch.workload.model, "at_a_time": batch.at_a_time, **case}
+                ledger.record(batch.key(case), {**about, **found})
+    return _section(ledger, workloads)
+
+
+def _batches(workloads: Sequence[Workload], plan: measure.Plan) -> Iterator[Batch]:
+    """All cases, the most important ones first."""
+    precisions = _PRECISIONS[:1] if plan.quick else _PRECISIONS
+    own = _OWN[:3:2] if plan.quick else _OWN
+    for number, (compile, at_a_time, models) in enumerate(own):
+        for workload in workloads:
+            if models is None or workload.model in models:
+                cases = [{"precision": p, "compile": compile} for p in precisions]
+                yield Batch(workload, at_a_time, cases)
+        pairs: Sequence[tuple[str, str]] = _TORCH[number] if number < len(_TORCH) else ()
+        if plan.quick:
+            pairs = () if number else pairs[:1]
+        if plan.torch_python is not None and pairs:
+            for workload in workloads:
+                cases = [{"mode": mode, "precision": precision} for mode, precision in pairs]
+                yield Batch(workload, 0, cases)
+
+
+def _peak_program(plan: measure.Plan, _: Sequence[children.Case]) -> children.Program:
+    return children.own("benchmarks.gpu.card_peak", str(int(plan.quick)))
+
+
+def _program(
+    batch: Batch, plan: measure.Plan, folder: Path, cases: Sequence[children.Case]
+) -> children.Program:
+    """The command and the environment that measure cases of a batch."""
+    workload, as_json = batch.workload, json.dumps(list(cases))
+    if batch.at_a_time:
+        fields = json.dumps(dataclasses.asdict(workload))
+        arguments = [fields, str(batch.at_a_time), str(int(plan.quick)), as_json]
+        return children.own("benchmarks.gpu.speed_case", *arguments)
+    path = folder / f"{workload.model}.npz"
+    if not path.exists():
+        peer_work.write(workload, ROUNDS + 2, path)
+    rounds = 1 if plan.quick else ROUNDS
+    arguments = [str(path), "cuda" if machine.has_gpu() else "cpu", str(rounds), as_json]
+    assert plan.torch_python is not None
+    return children.other(plan.torch_python, str(processes.ROOT / "peers/torch_gpu.py"), *arguments)
+
+
+def _section(ledger: Ledger, workloads: Sequence[Workload]) -> Section:
+    columns = {
+        "program": "program",
+        "precision": "precision",
+        "clients at a time": "at_a_time",
+        "samples per second": "samples_per_second",
+        "of the peak": "of_peak",
+        "memory (MB)": "memory_mb",
+        "first round (s)": "first_round",
+        "deviation": "deviation",
+        "": "note",
+    }
+    tables, targets = [_peak_table(ledger.cases.get("peak", {}))], []
+    for workload in workloads:
+        rows = [
+            _row(case, ledger.cases)
+            for name, case in ledger.cases.items()
+            if name.startswith(f"{workload.model}, ")
+        ]
+        tables.append(Table(str(workload), columns, rows))
+        targets += _targets(workload.model, rows)
+    text = _TEXT.format(
+        made_with=ledger.text(), workloads="; ".join(map(str, workloads)), rounds=ROUNDS
+    )
+    return Section(_TITLE, text, tables, targets)
+
+
+def _peak_table(peaks: Mapping[str, float]) -> Table:
+    rows = [
+        {"precision": name, **{kind: peaks.get(f"{kind}_{name}", 0) / 1e12 for kind in _KINDS}}
+        for name in _PRECISIONS
+    ]
+    columns = {"precision": "precision", **{f"{kind} (TFLOP/s)": kind for kind in _KINDS}}
+    return Table("Peak", columns, rows)
+
+
+_KINDS = ("matmul", "conv")
+
+
+def _row(case: Mapping[str, Any], cases: Mapping[str, Any]) -> dict[str, Any]:
+    """A row of a network's table."""
+    is_own = bool(case["at_a_time"])
+    own, mode = f"compile={case.get('compile')}", f"PyTorch, {case.get('mode')}"
+    row = {**case, "program": own if is_own else mode, "at_a_time": case["at_a_time"] or 1}
+    first = cases.get(f"{case['model']}, 1 at a time, float32, client", {})
+    flops = first.get("flops", 0) / first.get("samples_per_second", 1)
+    peak = max(cases.get("peak", {}).get(f"{kind}_{case['precision']}", 0) for kind in _KINDS)
+    if peak and "samples_per_second" in case:
+        row["of_peak"] = flops * case["samples_per_second"] / peak
+    if "norms" in case and "norms" in first and case["model"] != "wide_resnet":
+        pairs = [(norm, case["norms"][name]) for name, norm in first["norms"].items()]
+        row["deviation"] = max(abs(a - b) / max(a, 1e-6) for a, b in pairs)
+    return row
+
+
+def _targets(model: str, rows: Sequence[Mapping[str, Any]]) -> list[Target]:
+    """The best of this project over PyTorch, by mode and precision."""
+    found = []
+    for row in rows:
+        mode = row.get("mode", "")
+        if not mode or "samples_per_second" not in row:
+            continue
+        own = [
+            each["samples_per_second"]
+            for each in rows
+            if "mode" not in each
+            and each["precision"] == row["precision"]
+            and "samples_per_second" in each
+        ]
+        limit = _LIMITS["compile" if mode == "compile" else "eager"]
+        if model == "simple_cnn" and mode != "compile":
+            limit = _LIMIT_OF_SMALL
+        ratio = max(own) / row["samples_per_second"] if own else None
+        text = f"speed over PyTorch, {mode}, {model}, {row['precision']}"
+        found.append(Target(text, ratio, limit, at_least=True))
+    return found

@@ -1,0 +1,252 @@
+"""The sections for GPUs: what they keep, what they continue, and what follows from measurements."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+
+from benchmarks import GPU_SECTIONS, measure, peers, processes
+from benchmarks.gpu import children, ledger, record, scale, sight, speed
+from tff_pcdd.errors import SettingError
+
+PLAN = measure.Plan(quick=True)
+
+
+@pytest.fixture
+def plan(tmp_path):
+    return dataclasses.replace(PLAN, folder=tmp_path)
+
+
+@pytest.mark.slow
+@pytest.mark.rare
+def test_all_sections_run_on_a_processor_and_continue(tmp_path):
+    command = [sys.executable, "-m", "tasks.benchmark", "--quick", "--sections=gpu"]
+    command += [f"--output_dir={tmp_path}", "--minutes=20"]
+    if (torch := peers.ENVIRONMENTS["torch"]).exists():
+        command.append(f"--torch_python={torch}")
+    subprocess.run(command, check=True, cwd=processes.ROOT)
+    sections = json.loads((tmp_path / "benchmark.json").read_text())["sections"]
+    assert list(sections) == list(GPU_SECTIONS)
+    before = {}
+    for name in GPU_SECTIONS:
+        text = (tmp_path / f"{name}.json").read_text()
+        before[name] = json.loads(text)["cases"]
+        assert before[name]
+        assert "note" not in text.replace("notes", "")
+    assert before["gpu_sight"]["tests"]["passed"] == 1
+    repeated = next(t for t in sections["gpu_record"]["targets"] if "different" in t["text"])
+    # XLA's programs for processors are not repeatable bit for bit.
+    assert repeated["value"] in (1, 2)
+    if torch.exists():
+        rows = sections["gpu_speed"]["tables"][1]["rows"]
+        (deviation,) = (row["deviation"] for row in rows if row["program"].startswith("PyTorch"))
+        assert deviation < 1e-5
+    # Nothing is measured again.
+    subprocess.run(command, check=True, cwd=processes.ROOT)
+    for name in GPU_SECTIONS:
+        assert json.loads((tmp_path / f"{name}.json").read_text())["cases"] == before[name]
+
+
+def test_without_a_gpu_nothing_is_measured(monkeypatch):
+    monkeypatch.setattr("tff_pcdd.machine.has_gpu", lambda: False)
+    for module in (sight, speed, record, scale):
+        (table,) = module.run(measure.Plan()).tables
+        assert table.rows == [{"note": "not measured: TensorFlow sees no GPU"}]
+    monkeypatch.setattr("tff_pcdd.machine.has_gpu", lambda: True)
+    (table,) = scale.run(measure.Plan()).tables
+    assert table.rows[0]["note"].startswith("not measured: --data_dir has to name")
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        (["--sections=gpu,gpu_speed"], "--sections=gpu,gpu_speed: gpu_speed is named twice"),
+        (["--sections=gpus"], "--sections=gpus: choose one of runtimes"),
+        (["--sections=gpu", "--minutes=0"], "--minutes=0.0: must be above 0"),
+        (["--sections=gpu", "--torch_python=no/python"], "--torch_python=no/python: is no program"),
+    ],
+)
+def test_refusals_are_one_line(tmp_path, call_here, flags, message):
+    status, out, err = call_here("benchmark", f"--output_dir={tmp_path / 'gpu'}", *flags)
+    assert (status, out) == (2, "")
+    assert err.startswith(f"benchmark: error: {message}")
+    assert err.count("\n") == 1
+
+
+def test_measurements_are_kept_and_those_of_another_commit_refused(plan, monkeypatch):
+    calls = []
+    first = ledger.Ledger(plan, "gpu_step")
+    first.measure("a", lambda: calls.append("a") or 1)
+    second = ledger.Ledger(plan, "gpu_step")
+    second.measure("a", lambda: calls.append("a") or 2)
+    second.measure("b", lambda: calls.append("b") or 3)
+    assert (calls, second.cases) == (["a", "b"], {"a": 1, "b": 3})
+    late = ledger.Ledger(dataclasses.replace(plan, minutes=0), "gpu_step")
+    late.measure("c", lambda: calls.append("c"))
+    assert "c" not in late.cases
+    monkeypatch.setattr(ledger, "describe_machine", lambda: {"commit": "other"})
+    with pytest.raises(SettingError, match=r"gpu_step.json is of commit .*, here it is other"):
+        ledger.Ledger(plan, "gpu_step")
+
+
+PROGRAM = """
+import json, sys, time
+for case in json.loads(sys.argv[1]):
+    if case["does"] == "fail":
+        sys.exit("it is broken")
+    if case["does"] == "hang":
+        time.sleep(100)
+    print("something else")
+    print(json.dumps({"value": 10 * case["value"]}), flush=True)
+"""
+
+
+def measured(plan, cases, seconds):
+    def program(left):
+        return children.other(sys.executable, "-c", PROGRAM, json.dumps(list(left)))
+
+    kept = ledger.Ledger(plan, "gpu_step")
+    return [found for _, found in children.measured_in_turn(program, cases, kept, seconds)]
+
+
+def test_a_case_that_fails_or_hangs_does_not_keep_others_from_being_measured(plan):
+    does = ("run", "fail", "run", "hang", "run")
+    cases = [{"does": name, "value": number} for number, name in enumerate(does)]
+    found = measured(plan, cases, 3)
+    assert found[0] == {"value": 0}
+    assert found[1] == {"note": "exited with 1: it is broken"}
+    assert found[2] == {"value": 20}
+    assert found[3] == {"note": "not finished after 3 s"}
+    assert found[4] == {"value": 40}
+
+
+def test_at_the_deadline_the_rest_is_left_for_the_next_call(plan):
+    cases = [{"does": "run", "value": 1}, {"does": "hang", "value": 2}]
+    assert measured(dataclasses.replace(plan, minutes=0.05), cases, 100) == [{"value": 10}]
+
+
+def test_other_pythons_do_not_find_the_packages_of_this_one(monkeypatch):
+    monkeypatch.setenv("PYTHONPATH", "here")
+    monkeypatch.setenv("LD_LIBRARY_PATH", "here")
+    _, environment = children.other("python", "program.py")
+    assert not {"PYTHONPATH", "LD_LIBRARY_PATH"} & set(environment)
+    assert "PATH" in environment
+
+
+def test_tests_are_counted_from_their_report(tmp_path):
+    (tmp_path / "tests.xml").write_text(
+        '<testsuites><testsuite><testcase classname="a" name="b"/><testcase classname="a" name="c">'
+        '<failure message="wrong">by 3</failure></testcase><testcase classname="a" name="d">'
+        '<skipped message="no GPU"/></testcase></testsuite></testsuites>'
+    )
+    found = sight._counts(tmp_path / "tests.xml")
+    assert found.pop("failed") == {"a::c": "wrong\nby 3"}
+    assert found == {"passed": 1, "failures": 1, "skipped": 1}
+
+
+def own(precision, speed, compile="client"):
+    return {"model": "lstm", "at_a_time": 1, "precision": precision, "compile": compile,
+            "samples_per_second": speed, "flops": 4.0 * speed, "norms": {"w": 2.0}}  # fmt: skip
+
+
+def test_speed_is_set_beside_the_peak_and_pytorch_in_the_same_precision():
+    torch = {"model": "lstm", "at_a_time": 0, "mode": "eager", "precision": "tf32"}
+    cases = {
+        "peak": {"matmul_float32": 400.0, "conv_float32": 800.0, "matmul_tf32": 1600.0},
+        "lstm, 1 at a time, float32, client": own("float32", 100.0),
+        "lstm, 1 at a time, tf32, client": own("tf32", 200.0),
+        "lstm, 1 at a time, tf32, off": own("tf32", 50.0, "off"),
+        "lstm, pytorch, eager, tf32": {**torch, "samples_per_second": 80.0, "norms": {"w": 2.1}},
+        "lstm, pytorch, compile, tf32": {**torch, "mode": "compile", "note": "failed"},
+    }
+    rows = [speed._row(case, cases) for name, case in cases.items() if name != "peak"]
+    assert [row.get("of_peak") for row in rows] == [0.5, 0.5, 0.125, 0.2, None]
+    assert [row.get("deviation") for row in rows[:4]] == [0, 0, 0, pytest.approx(0.05)]
+    (target,) = speed._targets("lstm", rows)
+    assert (target.value, target.limit, target.met) == (2.5, 2.0, True)
+    (target,) = speed._targets("simple_cnn", rows)
+    assert (target.limit, target.met) == (5.0, False)
+
+
+def test_all_cases_have_names_of_their_own():
+    with_torch = dataclasses.replace(measure.Plan(), torch_python="python")
+    batches = list(speed._batches(speed.WORKLOADS, with_torch))
+    names = [batch.key(case) for batch in batches for case in batch.cases]
+    assert len(set(names)) == len(names)
+    assert "wide_resnet, pytorch, compile, bfloat16" in names
+    # All of them with one client at a time come before any with several.
+    assert [batch.at_a_time for batch in batches[:8]] == [1] * 4 + [0] * 4
+    for workload in speed.WORKLOADS:
+        # No step is on a smaller batch.
+        assert workload.samples % workload.batch_size == 0
+
+
+def test_the_record_is_the_best_deterministic_run_that_is_repeated():
+    rows = [
+        {"model": "simple_cnn", "precision": "float32", "deterministic": "yes", **values}
+        for values in ({"total": 9.0, "weights": "a"}, {"total": 7.0, "weights": "a"}, {"note": ""})
+    ]
+    rows.append({**rows[0], "deterministic": "no", "total": 1.0, "weights": "b"})
+    seconds, different, *others = record.targets_of(rows)
+    assert (seconds.value, seconds.met, different.value, different.met) == (7.0, True, 1, True)
+    assert [target.value for target in others] == [None, None]
+    rows[1]["weights"] = "c"
+    assert record.targets_of(rows)[1].met is False
+
+
+def test_runs_at_the_published_scale_have_the_settings_of_the_flagfiles():
+    lines = set()
+    for name in ("common/training", "common/cifar10", "common/partial", "table5_cifar10_p50c2"):
+        text = (processes.ROOT / f"flags/fedgela/{name}.flags").read_text()
+        lines |= {line for line in text.splitlines() if line.startswith("--")}
+    flags = scale.runs(dataclasses.replace(measure.Plan(), data_dir="data"))
+    assert {f"--{name}={value}" for name, value in scale.COMMON.items()} < lines
+    first = flags["P50C2, fedavg"]
+    assert {"--num_clients=50", "--rounds=100"} < lines
+    assert (first["num_clients"], first["rounds"], first["algorithm"]) == ("50", "100", "fedavg")
+    assert flags["P10C2, fedgela, scale 1"]["num_clients"] == "10"
+    assert scale.published("P50C2", "fedgela") == {"published_pa": 95.42, "published_ga": 54.78}
+    assert scale.published("P50C2", "fedge") == {}
+
+
+def test_a_run_that_has_not_ended_travels_in_pieces(tmp_path, monkeypatch):
+    monkeypatch.setattr(scale, "_PIECE", 4096)
+    work, folder, again = tmp_path / "work", tmp_path / "out", tmp_path / "again"
+    for path in (work / "run", folder, again):
+        path.mkdir(parents=True)
+    scale.unpack(folder, again)
+    assert not list(again.iterdir())
+    contents = bytes(range(256)) * 50
+    (work / "run" / "checkpoint").write_bytes(contents)
+    scale.pack(work, folder)
+    assert max(path.stat().st_size for path in folder.iterdir()) == 4096
+    scale.unpack(folder, again)
+    assert (again / "run" / "checkpoint").read_bytes() == contents
+    scale.remove_pieces(folder)
+    assert not list(folder.iterdir())
+
+
+def test_a_run_is_continued_and_a_failed_one_is_not_tried_again(plan, monkeypatch):
+    started = []
+
+    def train(command, environment, seconds):
+        started.append(command[-1])
+        return notes.pop(0)
+
+    monkeypatch.setattr(scale, "_train", train)
+    notes = [scale.CONTINUES]
+    (table,) = scale.run(plan).tables
+    assert [row["note"] for row in table.rows] == [scale.CONTINUES]
+    assert list(plan.folder.glob("gpu_scale.tar.*"))
+    notes = ["train: error: no memory", "train: error: no disk"]
+    (table,) = scale.run(plan).tables
+    assert [row["note"] for row in table.rows] == [
+        "train: error: no memory",
+        "train: error: no disk",
+    ]
+    assert not list(plan.folder.glob("gpu_scale.tar.*"))
+    assert len(started) == 3
+    scale.run(plan)
+    assert len(started) == 3

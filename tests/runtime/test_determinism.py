@@ -1,0 +1,140 @@
+"""What `deterministic` changes in TensorFlow, and what is said of operations that cannot be so."""
+
+import os
+
+import numpy as np
+import pytest
+import tensorflow as tf
+import tensorflow_federated as tff
+from tensorflow.python.framework import config as tf_config
+
+from tests import support
+from tests.data.refusals import refuses
+from tff_pcdd import machine, runtime
+from tff_pcdd.cli import program
+from tff_pcdd.export import model_card
+from tff_pcdd.runtime import _interpreter, _tf_private, inprocess
+from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
+
+
+@pytest.fixture
+def contexts():
+    found = [ComputeOptions().create_context(deterministic=value) for value in (True, False)]
+    yield found
+    _tf_private.require_determinism(False)
+    for context in found:
+        context.close()
+
+
+def test_operations_are_deterministic_only_in_calls_that_ask_for_it(contexts):
+    """TensorFlow's flag is one of the process, in which runtimes may take turns."""
+    nothing = tff.tensorflow.computation(lambda: tf.constant(1))
+    seen = []
+    for context in (*contexts, contexts[0]):
+        with runtime.installed(context):
+            nothing()
+        # Whether cuDNN chooses algorithms by their speed is said in the environment.
+        tuned = os.environ.get("TF_CUDNN_USE_AUTOTUNE")
+        seen.append((tf_config.is_op_determinism_enabled(), tuned))
+    assert seen == [(True, "0"), (False, None), (True, "0")]
+
+
+def test_a_simulation_asks_its_runtime_for_it():
+    for value in (True, False):
+        simulation = object.__new__(Simulation)
+        simulation.config = ExperimentConfig.from_settings(deterministic=value)
+        simulation._compute = ComputeOptions()
+        with simulation:
+            assert simulation._context.deterministic is value
+
+
+def test_actors_of_ray_get_it_with_each_share():
+    pytest.importorskip("ray")
+    from tff_pcdd.runtime.ray import actor
+
+    class Context:
+        def evaluate(self, computation, argument, num_clients):
+            seen.append((self.tensor_float_32, self.deterministic))
+            return (), []
+
+    seen = []
+    share = object.__new__(actor.ShareActor)
+    share._computations, share._context = {b"name": object()}, Context()
+    for value in (True, False):
+        work = actor.Work(b"name", 0, 1, 1, [], (), (), deterministic=value)
+        assert share.compute(work, None) == ((), [])
+    assert seen == [(False, True), (False, False)]
+
+
+@pytest.mark.parametrize("compile", ["step", "client"])
+def test_xla_for_processors_is_refused(compile, monkeypatch):
+    """In a convolution's gradient, entries were seen to differ in their last bit under load."""
+    monkeypatch.setattr(machine, "_gpu_capabilities", list)
+    config = ExperimentConfig.from_settings(deterministic=True)
+    ComputeOptions().check(config)
+    with refuses(
+        "deterministic", f"XLA's programs for processors .* compile is {compile}, use off"
+    ):
+        ComputeOptions(compile=compile).check(config)
+    ComputeOptions(compile=compile).check(ExperimentConfig.from_settings())
+    monkeypatch.setattr(machine, "_gpu_capabilities", lambda: [(9, 0)])
+    ComputeOptions(compile=compile).check(config)
+
+
+def test_model_cards_say_so():
+    rows = dict(model_card._settings(ExperimentConfig.from_settings(deterministic=True)))
+    assert rows["deterministic"] is True
+
+
+def test_a_program_that_is_deterministic_itself_stays_so(contexts):
+    tf_config.enable_op_determinism()
+    try:
+        with runtime.installed(contexts[1]):
+            tff.tensorflow.computation(lambda: tf.constant(1))()
+        assert tf_config.is_op_determinism_enabled()
+    finally:
+        tf_config.disable_op_determinism()
+
+
+@pytest.mark.parametrize(
+    "name", support.rare_but(["fedgen", "fedmr"], ["fedgen", "fedmr", "fedavg"])
+)
+def test_numbers_on_processors_are_the_same_with_and_without_it(name, contexts):
+    process = support.process(name)
+    states = []
+    for context in (*contexts, contexts[0]):
+        with runtime.installed(context):
+            state, own, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1], [1, 3]])
+        states.append([state.weights, own])
+    support.assert_trees_equal(states[0], states[1])
+    support.assert_trees_equal(states[0], states[2])
+
+
+def test_an_operation_that_cannot_be_deterministic_is_named_in_a_line(contexts):
+    scalar = np.zeros([0], np.int32)
+    draw = tff.tensorflow.computation(
+        lambda x: x + tf.raw_ops.RandomUniform(shape=scalar, dtype=tf.float32), np.float32
+    )
+    everywhere = tff.federated_computation(
+        lambda values: tff.federated_map(draw, values), tff.FederatedType(np.float32, tff.CLIENTS)
+    )
+    with runtime.installed(contexts[1]):
+        everywhere([1.0, 2.0])
+    with runtime.installed(contexts[0]), pytest.raises(inprocess.ClientError) as error:
+        everywhere([1.0, 2.0])
+    line = program._lacking(error.value)
+    assert line.startswith("--deterministic: TensorFlow says: ")
+    assert "seed" in line
+    assert line.endswith("; leave it out")
+
+
+def test_graphs_are_compiled_anew_for_another_numerical_mode(contexts):
+    """XLA has compiled them for one of TF32 and determinism."""
+    double = tff.tensorflow.computation(
+        lambda x: tf.function(lambda y: 2 * y, jit_compile=True)(x), np.float32
+    )
+    for context in (*contexts, *contexts):
+        with runtime.installed(context):
+            assert double(2.0) == 4.0
+    modes = {("/device:CPU:0", False, deterministic) for deterministic in (True, False)}
+    assert any(modes <= set(found._idle) for found in list(_interpreter._functions.values()))
