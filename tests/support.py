@@ -14,6 +14,7 @@ from tff_pcdd.federated import SGD, TrainingSpec, build_process
 from tff_pcdd.federated import state as states
 from tff_pcdd.federated.records import ClientData, ServerState
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
+from tff_pcdd.methods.head_calibration import registry as calibrations
 
 NUM_CLASSES = 4
 IMAGE = (4, 4, 1)
@@ -79,9 +80,14 @@ def seed_of(*entropy: int) -> np.ndarray:
 
 
 def training_spec(
-    method: str, *, statistics: bool = True, seed: int = 0, **options
+    method: str,
+    *,
+    statistics: bool = True,
+    seed: int = 0,
+    head_calibration: methods.HeadCalibration | None = None,
+    **options,
 ) -> TrainingSpec:
-    """The tiny task for a method; other options are passed to the method."""
+    """The tiny task for a method; other options are passed to `composed`."""
     counts = np.stack([np.bincount(c["y"], minlength=NUM_CLASSES) for c in CLIENTS])
     task = methods.TaskSpec(
         num_classes=NUM_CLASSES,
@@ -94,13 +100,21 @@ def training_spec(
         server_samples=server_samples,
     )
     return TrainingSpec(
-        method=methods.create(method, **options),
+        **composed(method, head_calibration, **options),
         task=task,
         input_spec=SPEC,
         optimizer=SGD(learning_rate=0.05, momentum=0.9, weight_decay=1e-3, clip_norm=5.0),
         local_epochs=2,
         batch_size=4,
     )
+
+
+def composed(method: str, head_calibration=None, **options) -> dict:
+    """A method and its head calibration, which has the options if the method's name implies it."""
+    if name := methods.get(method).head_calibration:
+        own = calibrations.create(name, **options)
+        return {"method": methods.create(method), "head_calibration": own}
+    return {"method": methods.create(method, **options), "head_calibration": head_calibration}
 
 
 @functools.cache

@@ -255,12 +255,6 @@ def implied_defaults(cls: type) -> dict[str, Any]:
     return {setting.name: setting.default for setting in describe(cls) if setting.implied}
 
 
-def without_implied(cls: type, values: Mapping[str, Any]) -> dict[str, Any]:
-    """Flat settings as an earlier version would have written them, if it could."""
-    implied = implied_defaults(cls)
-    return {n: value for n, value in values.items() if n not in implied or value != implied[n]}
-
-
 def registries(cls: type) -> Iterator[Registry]:
     """The registries from which a dataclass has components, in the order of its fields."""
     for field in dataclasses.fields(cls):

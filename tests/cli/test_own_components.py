@@ -29,6 +29,7 @@ OWN = {
     "model": ("tiny", "width"),
     "aggregator": ("clipped", "clipped_norm"),
     "client_optimizer": ("signsgd", None),
+    "head_calibration": ("damped", "damped_factor"),
     "server_optimizer": ("signs", "server_step_size"),
     "schedule": ("inverse", "schedule_slowdown"),
     "metrics": ("half", None),
@@ -42,7 +43,7 @@ def folder(tmp_path_factory):
     """A folder with the page's Python code as my_module.py."""
     directory = tmp_path_factory.mktemp("own")
     blocks = re.findall(r"^```python\n(.*?)^```$", PAGE, re.M | re.S)
-    assert len(blocks) == 13
+    assert len(blocks) == 14
     (directory / "my_module.py").write_text("\n\n".join(blocks))
     return directory
 
@@ -83,7 +84,7 @@ def test_train(trained):
         assert float(row["norm"]) > 0
     summary = json.loads((directory / "summary.json").read_text())
     assert summary["rounds"] == 2
-    assert printed.startswith(f"fedsmooth: GA {summary['ga_final']:.2f} ")
+    assert printed.startswith(f"fedsmooth with damped: GA {summary['ga_final']:.2f} ")
     last = rows[-1]
     assert (summary["half_ga_final"], summary["norm_final"]) == (
         float(last["half_ga"]),
@@ -92,7 +93,7 @@ def test_train(trained):
     # Neither a higher nor a lower norm is better.
     assert "half_ga_best" in summary and "norm_best" not in summary
     page = (directory / "report.html").read_text()
-    assert "fedsmooth on stripes" in page
+    assert "fedsmooth with damped on stripes" in page
     for heading, value in (
         ("half, GA", f"{summary['half_ga_final']:.1f} %"),
         ("weight norm", f"{summary['norm_final']:.4g}"),
@@ -107,7 +108,7 @@ def test_export(trained, folder, succeed):
     succeed("export", IMPORT, *flags, cwd=folder)
     card = next((folder / "exported" / "global").rglob("model_card.md")).read_text()
     summary = json.loads((directory / "summary.json").read_text())
-    assert card.startswith("# fedsmooth on stripes: global model")
+    assert card.startswith("# fedsmooth with damped on stripes: global model")
     cells = {
         name.strip(): value.strip()
         for name, value in re.findall(r"^\| whole run, (.*?) \| (.*?)\|$", card, re.M)

@@ -3,6 +3,7 @@
 import numpy as np
 import tensorflow as tf
 
+from tests import support
 from tests.methods import numpy_network
 from tests.methods.federation import Federation
 from tff_pcdd import data, layers, methods
@@ -50,7 +51,7 @@ def network_federation(name, **options):
     if name in ("moon", "fedproc"):
         options["projection_width"] = 5
     spec = TrainingSpec(
-        method=methods.create(name, **options),
+        **support.composed(name, **options),
         task=task,
         input_spec=data.InputSpec("image", (1, 1, oracle.INPUTS), "float32"),
         optimizer=SGD(oracle.RATE, oracle.MOMENTUM, oracle.DECAY, clip_norm=0.0),

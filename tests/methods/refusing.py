@@ -8,6 +8,11 @@ ASSUMES_SGD = {
 OWN_SERVER_STEP = {"ccvr", "creff", "feddc", "feddc_prototypes", "feddyn", "feddyn_prototypes"}
 # Their clients send no weights.
 SENDS_NO_WEIGHTS = ["fedproto", "local"]
+# The server cannot re-train their heads, and why.
+FIXED_HEADS = {
+    **dict.fromkeys(("fedpac", "fedper", "fedproto", "fedrep", "local"), "has no global model"),
+    **dict.fromkeys(("fedbabu", "fedetf", "fedge", "fedgela"), "has a fixed head"),
+}
 # Methods whose clients send sums besides their weights, and what they send.
 SENDS = {
     "ccvr": "counts, features, products",

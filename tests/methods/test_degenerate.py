@@ -25,7 +25,7 @@ def weights(name):
 
 def test_methods_with_such_a_setting():
     assert set(DEGENERATE) == {
-        "apfl", "ccvr", "creff", "ditto", "fedala", "feddecorr", "fedgen", "fedlc", "fedmr",
+        "apfl", "ditto", "fedala", "feddecorr", "fedgen", "fedlc", "fedmr",
         "fedntd", "fedproc", "fedprox", "fedprox_prototypes", "fedrod", "fedrs", "fedsol",
         "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
     }  # fmt: skip

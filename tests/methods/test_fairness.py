@@ -111,5 +111,5 @@ def test_settings_differ_in_the_method_alone():
         differing = {k for k in {*settings, *expected} if settings.get(k) != expected.get(k)}
         prefixes = ("fedavg_", methods.get(name).prefix(), "prototypes_")
         common = {k for k in differing if not k.startswith(prefixes)}
-        assert common <= {"algorithm", "projection_dim"}, name
+        assert common <= {"algorithm", "head_calibration", "projection_dim"}, name
         assert settings["projection_dim"] == methods.get(name).projection_dim

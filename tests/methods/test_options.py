@@ -10,19 +10,12 @@ import pytest
 
 from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
+from tff_pcdd.methods.head_calibration import registry as calibrations
 
 # Option: default, values at the edge of what is accepted, values just beyond it.
 OPTIONS = {
     "apfl.alpha": (0.5, [0, 1], [-1e-6, 1.01]),
     "apfl.adaptive": (True, [False], []),
-    "ccvr.epochs": (10, [0], [-1]),
-    "ccvr.learning_rate": (0.01, [1e-6], [0]),
-    "ccvr.virtual_features": (500, [1], [0]),
-    "creff.epochs": (300, [0], [-1]),
-    "creff.learning_rate": (0.01, [1e-6], [0]),
-    "creff.features": (100, [1], [0]),
-    "creff.matching_steps": (100, [1], [0]),
-    "creff.matching_learning_rate": (0.1, [1e-6], [0]),
     "ditto.pull": (1.0, [0], [-1e-6]),
     "fedala.layers": (1, [0], [-1]),
     "fedala.share": (0.8, [1e-6, 1], [0, 1.01]),
@@ -126,6 +119,21 @@ OPTIONS = {
     "scaffold.server_step": (1.0, [1e-6], [0]),
 }
 
+# The same for head calibrations.
+CALIBRATIONS = {
+    "ccvr.epochs": (10, [0], [-1]),
+    "ccvr.learning_rate": (0.01, [1e-6], [0]),
+    "ccvr.virtual_features": (500, [1], [0]),
+    "creff.epochs": (300, [0], [-1]),
+    "creff.learning_rate": (0.01, [1e-6], [0]),
+    "creff.features": (100, [1], [0]),
+    "creff.matching_steps": (100, [1], [0]),
+    "creff.matching_learning_rate": (0.1, [1e-6], [0]),
+    "fednpc.epochs": (27, [0], [-1]),
+    "fednpc.learning_rate": (0.1, [1e-6], [0]),
+    "fednpc.features": (10000, [1], [0]),
+}
+
 # Methods aided by prototypes have the options of the method and one more.
 AIDED = ["feddc", "feddyn", "fednova", "fedprox", "moon"]
 for _name in AIDED:
@@ -155,6 +163,29 @@ def test_default_and_bounds(option):
             methods.create(method, **{name: value})
         aided = "prototypes" if name == "mu2" and method != "fedmr" else None
         assert caught.value.setting == f"{aided or method.removesuffix('_prototypes')}_{name}"
+
+
+@pytest.mark.parametrize("option", CALIBRATIONS)
+def test_default_and_bounds_of_calibrations(option):
+    default, accepted, refused = CALIBRATIONS[option]
+    calibration, name = option.split(".")
+    actual = getattr(calibrations.create(calibration), name)
+    assert actual == default and type(actual) is type(default)
+    for value in accepted:
+        assert getattr(calibrations.create(calibration, **{name: value}), name) == value
+    for value in refused:
+        with pytest.raises(SettingError) as caught:
+            calibrations.create(calibration, **{name: value})
+        assert caught.value.setting == f"{calibration}_{name}"
+
+
+def test_every_option_of_a_calibration_is_in_the_table():
+    found = {
+        f"{name}.{field.name}"
+        for name, cls in calibrations.classes().items()
+        for field in dataclasses.fields(cls)
+    }
+    assert found == set(CALIBRATIONS)
 
 
 def test_every_option_is_in_the_table():

@@ -1,4 +1,4 @@
-"""CCVR and CReFF: what clients send and how the server re-trains, against NumPy."""
+"""CCVR, CReFF and FedNPC: what clients send and how the server re-trains, against NumPy."""
 
 import functools
 
@@ -13,6 +13,7 @@ from tff_pcdd import methods
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods import ccvr, creff
 from tff_pcdd.methods._shared import retraining
+from tff_pcdd.methods.head_calibration import registry as calibrations
 
 CLASSES, WIDTH = support.NUM_CLASSES, 6
 COHORTS = [[0, 1, 3], [1, 2, 0]]
@@ -22,6 +23,7 @@ OPTIONS = {
         "epochs": 3, "features": 11, "matching_steps": 4, "matching_learning_rate": 0.5,
         "learning_rate": 0.2,
     },
+    "fednpc": {"epochs": 4, "features": 50, "learning_rate": 0.2},
 }  # fmt: skip
 
 
@@ -237,6 +239,37 @@ def test_creff_matches_gradients():
         np.testing.assert_allclose(trainable[half - 1], bias, rtol=1e-4, atol=1e-5)
 
 
+def test_fednpc_trains_the_head_of_the_round_on_noise():
+    """Steps with momentum on features and labels that are drawn again for each of them."""
+    fed = federation("fednpc")
+    plain = federation("fedavg")
+    for number, cohort in enumerate(COHORTS):
+        fed.round(cohort)
+        plain.round(cohort)
+        *own, kernel, bias = fed.server.weights["trainable"]
+        # Nothing is delayed, and clients never see the re-trained head.
+        support.assert_trees_equal(own, plain.server.weights["trainable"])
+        matrix = np.vstack([own[-2], own[-1][None]]).astype(np.float64)
+        velocity = np.zeros_like(matrix)
+        for step in range(4):
+            seed = tf.random.experimental.stateless_fold_in(tf.constant([0, number]), step)
+            seeds = tf.unstack(tf.random.experimental.stateless_split(seed, 2))
+            x = tf.random.stateless_normal([50, WIDTH], seeds[0]).numpy().astype(np.float64)
+            y = tf.random.stateless_uniform([50], seeds[1], 0, CLASSES, tf.int32).numpy()
+            inputs = np.hstack([x, np.ones([50, 1])])
+            error = softmax(inputs @ matrix) - np.eye(CLASSES)[y]
+            velocity = 0.9 * velocity + inputs.T @ error / 50
+            matrix = matrix - 0.2 * velocity
+        np.testing.assert_allclose(kernel, matrix[:-1], rtol=1e-5, atol=1e-5)
+        np.testing.assert_allclose(bias, matrix[-1], rtol=1e-5, atol=1e-5)
+    assert all(not result["sums"] for result in fed.results)
+    x = tf.constant(support.TEST["x"])
+    logits = fed.global_logits(x)
+    np.testing.assert_array_equal(logits["fedavg"], plain.global_logits(x)[""])
+    assert np.abs(logits[""] - logits["fedavg"]).max() > 0.1
+    np.testing.assert_allclose(fed.personal_logits(0, x, False), logits[""], rtol=1e-5, atol=1e-5)
+
+
 def test_creff_averages_gradients_over_clients_and_not_over_samples():
     fed = federation("creff").round([0, 1, 2, 3])
     holders = sum(np.array(result["sums"]["holders"]) for result in fed.results)
@@ -251,7 +284,7 @@ def test_a_class_that_nobody_has_keeps_its_federated_features():
     assert all(np.any(after[label] != before[label]) for label in (0, 1))
 
 
-@pytest.mark.parametrize("name", ["ccvr", "creff"])
+@pytest.mark.parametrize("name", ["ccvr", "creff", "fednpc"])
 def test_nothing_is_sent_or_kept_without_retraining(name):
     spec = support.training_spec(name, epochs=0)
     fed = Federation(spec, support.CLIENTS).round([0, 1])
@@ -290,8 +323,11 @@ def test_equal_directions_have_no_distance():
     assert float(opposite) == pytest.approx(2 * 3 * (CLASSES + 1), rel=1e-3)
 
 
-@pytest.mark.parametrize("name", ["ccvr", "creff", "fedpac"])
-def test_what_comparisons_tune(name):
-    ((option, values),) = methods.get(name).tuning.items()
-    assert getattr(methods.create(name), option) in values
+@pytest.mark.parametrize(
+    "cls",
+    [calibrations.get(name) for name in ("ccvr", "creff", "fednpc")] + [methods.get("fedpac")],
+)
+def test_what_comparisons_tune(cls):
+    ((option, values),) = cls.tuning.items()
+    assert getattr(cls(), option) in values
     assert len(set(values)) == 3

@@ -25,6 +25,7 @@ from tff_pcdd.data import partitions
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import aggregators, server_optimizers
+from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import option_fields
 from tff_pcdd.training import ExperimentConfig
 
@@ -171,7 +172,7 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     for folder, settings in read_partitions(flags).items():
         configs[folder] = []
         for name in algorithms:
-            values = {**settings, **without_aggregator(flags, name)}
+            values = {**settings, **as_baseline(flags, name)}
             with refusals.of(name):
                 configs[folder] += [
                     experiments.read_config(flags, name, algorithms, seed=seed, **values)
@@ -181,14 +182,15 @@ def read_configs(flags: Flags) -> dict[str, list[ExperimentConfig]]:
     return configs
 
 
-def without_aggregator(flags: Flags, algorithm: str) -> Mapping[str, None]:
-    """Settings that reset aggregator and server optimizer for a baseline.
+def as_baseline(flags: Flags, algorithm: str) -> Mapping[str, None]:
+    """Settings that reset what a baseline does without.
 
-    It has nothing to aggregate, and no server that takes a step.
+    It has nothing to aggregate, no server that takes a step, and stays as it is known.
     """
     if not methods.get(algorithm).baseline:
         return {}
-    choosers = (aggregators.registry.setting, server_optimizers.registry.setting)
+    registries = (aggregators.registry, server_optimizers.registry, head_calibration.registry)
+    choosers = [registry.setting for registry in registries]
     options = (setting for setting in flags.settings.values() if setting.chosen_by in choosers)
     return dict.fromkeys([*choosers, *(setting.name for setting in options)])
 

@@ -3,7 +3,8 @@
     python -m tasks.evaluate --run_dir=runs/fedgela
 
 Prints the accuracies and writes evaluation.json into the run's directory. --predictions also writes
-what the models answer for each test sample.
+what the models answer for each test sample. --head_calibration=ccvr re-trains the head of the
+global model first, and writes the result beside the run, as a run of its own.
 """
 
 from __future__ import annotations
@@ -14,14 +15,27 @@ from tff_pcdd import heavy, stages, tables
 from tff_pcdd.cli import experiments, program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
-from tff_pcdd.training import RunOptions
-from tff_pcdd.training.run_directory import read_config
+from tff_pcdd.methods import head_calibration
+from tff_pcdd.settings import describe
+from tff_pcdd.training import ExperimentConfig, RunOptions
+from tff_pcdd.training.run_directory import check_calibration, read_config
 
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
     experiments.define_restored(flags, "Evaluation")
     flags.add_settings(RunOptions)
+    setting = head_calibration.registry.setting
+    names = [s.name for s in describe(ExperimentConfig) if setting not in (s.name, s.chosen_by)]
+    flags.add_settings(ExperimentConfig, leave_out=names)
+    flags.add(
+        str,
+        "output_dir",
+        None,
+        "Directory of a run whose head is re-trained; by default that of the run with the name of "
+        "the head calibration at its end.",
+        "Evaluation",
+    )
 
 
 def main(flags: Flags) -> None:
@@ -29,6 +43,9 @@ def main(flags: Flags) -> None:
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
     config = read_config(run_dir, **experiments.restored_paths(flags))
     config.data.source.check()
+    if flags[head_calibration.registry.setting] != "none":
+        _calibrate(flags, config, run_dir, options)
+        return
 
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import evaluate_run
@@ -48,6 +65,30 @@ def main(flags: Flags) -> None:
     if results.get("diverged"):
         print("diverged: these results are not usable")
     print(f"after round {results['round']}; by client in {run_dir}/evaluation.json")
+
+
+def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: RunOptions) -> None:
+    """Re-trains the head of the run's global model, and prints the accuracies."""
+    name = flags[head_calibration.registry.setting]
+    given = flags.given_settings(ExperimentConfig)
+    paths = experiments.restored_paths(flags)
+    calibrated = config.with_settings(**{n: v for n, v in given.items() if n not in paths})
+    output_dir = flags["output_dir"] or f"{run_dir.rstrip('/')}_{name}"
+    check_calibration(config, calibrated, output_dir)
+    heavy.load("tensorflow", "tensorflow_federated")
+    from tff_pcdd.training.post_hoc import calibrate_run
+
+    try:
+        summary = calibrate_run(
+            config, calibrated, run_dir, output_dir, options, flags["checkpoint_round"]
+        )
+    except FileNotFoundError as error:
+        raise SettingError("run_dir", run_dir, str(error)) from None
+    stages.leave()
+    for column, value in summary.items():
+        if column.endswith("_final"):
+            print(f"{column.removesuffix('_final'):20s} {tables.percent(value):>6s} %")
+    print(f"after round {summary['rounds']}, with {name}: {output_dir}")
 
 
 def run(argv: Sequence[str] | None = None) -> None:

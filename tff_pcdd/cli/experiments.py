@@ -4,19 +4,23 @@ from __future__ import annotations
 
 import dataclasses
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 from absl import flags as absl_flags
 
+from tff_pcdd import methods
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import DataConfig
 from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import build, describe
+from tff_pcdd.methods import head_calibration
+from tff_pcdd.settings import Setting, build, describe
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
+
+_CALIBRATION = head_calibration.registry.setting
 
 
 def define_experiment(flags: Flags, *, leave_out: Collection[str] = ()) -> None:
@@ -91,22 +95,46 @@ def read_config(
     values = flags.given_settings(ExperimentConfig) | fixed
     algorithm = algorithm or values.get("algorithm") or flags["algorithm"]
     values["algorithm"] = algorithm
+    given = {**values, **flags.given_settings(ExperimentConfig)}
     for name in list(values):
         setting = flags.settings.get(name)
-        if setting is None or setting.chosen_by != "algorithm" or algorithm in setting.applies_to:
+        if setting is None or applies(setting, algorithm, values):
             continue
-        if flags.is_typed(name) and not set(selected) & set(setting.applies_to):
+        if flags.is_typed(name) and not any(applies(setting, each, given) for each in selected):
+            chosen = [_component(setting, each, given) for each in selected or [algorithm]]
+            kind = "method" if setting.chosen_by == "algorithm" else "head calibration"
             raise SettingError(
                 name,
                 values[name],
-                f"applies to {', '.join(setting.applies_to)}, and the method is "
-                f"{', '.join(selected) or algorithm}",
+                f"applies to {', '.join(setting.applies_to)}, and the {kind} is "
+                f"{', '.join(dict.fromkeys(chosen))}",
             )
         del values[name]
     config = ExperimentConfig.from_settings(**values)
     if values.get("partition") is None:
         _warn_of_pooled_users(config.data)
     return config
+
+
+def applies(setting: Setting, algorithm: str, values: Mapping[str, Any]) -> bool:
+    """Whether a method, or its head calibration, has a setting; True for settings of others.
+
+    Args:
+        setting: the setting.
+        algorithm: the method.
+        values: the settings that are given.
+    """
+    if setting.chosen_by not in ("algorithm", _CALIBRATION):
+        return True
+    return _component(setting, algorithm, values) in setting.applies_to
+
+
+def _component(setting: Setting, algorithm: str, values: Mapping[str, Any]) -> str:
+    """The method, or its head calibration if a setting belongs to one."""
+    if setting.chosen_by == "algorithm":
+        return algorithm
+    cls = methods.registry.classes().get(algorithm)
+    return (cls.head_calibration if cls else "") or values.get(_CALIBRATION) or "none"
 
 
 def _warn_of_pooled_users(data: DataConfig) -> None:

@@ -44,6 +44,7 @@ _COMMON = (
 # Settings that choose a component, and what users call the components.
 _COMPONENTS = {
     "algorithm": "methods",
+    "head_calibration": "head calibrations",
     "dataset": "data sets",
     "partition": "partitions",
     "model": "models",

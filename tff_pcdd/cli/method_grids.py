@@ -12,6 +12,7 @@ from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.refusals import Refusals
 from tff_pcdd.federated import client_optimizers
+from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import describe, flat_name, option_fields
 from tff_pcdd.studies.sweeps import Point
 from tff_pcdd.studies.tuning import Halving
@@ -19,6 +20,9 @@ from tff_pcdd.training import ExperimentConfig
 
 # What every method tries unless --grid says otherwise; scaled for optimizers with another default.
 LEARNING_RATE, LEARNING_RATES = "client_learning_rate", ("0.003", "0.01", "0.03", "0.1")
+
+# What chooses components of which each method has its own settings.
+_OF_METHODS = ("algorithm", head_calibration.registry.setting)
 
 # Settings that are the same at all points.
 _COMMON = ("algorithm", "validation_fraction", "seed")
@@ -42,7 +46,7 @@ def parse(flags: Flags, algorithms: Sequence[str], fixed: Collection[str] = ()) 
     known = {
         setting.name
         for setting in describe(ExperimentConfig)
-        if setting.chosen_by != "algorithm" or set(algorithms) & set(setting.applies_to)
+        if any(_applies(flags, setting.name, algorithm) for algorithm in algorithms)
     }.difference(_COMMON, fixed)
     grid: Grid = {}
     for text in flags["grid"] or ():
@@ -78,7 +82,7 @@ def read(flags: Flags) -> dict[str, Grid]:
     if len(set(algorithms)) < len(algorithms):
         raise SettingError("algorithms", ",".join(algorithms), "name each method once")
     given = parse(flags, algorithms, fixed=("rounds",))
-    own = {name for name in given if flags.settings[name].chosen_by == "algorithm"}
+    own = {name for name in given if flags.settings[name].chosen_by in _OF_METHODS}
     common = {name: values for name, values in given.items() if name not in own}
     if LEARNING_RATE not in common:
         _refuse_fixed(flags, LEARNING_RATE)
@@ -127,7 +131,9 @@ def tuning(algorithm: str) -> Grid:
         >>> tuning("fedprox"), tuning("fedavg")
         ({'fedprox_mu': {'0.001': 0.001, '0.01': 0.01, '0.1': 0.1}}, {})
     """
-    cls = methods.get(algorithm)
+    cls: Any = methods.get(algorithm)
+    if own := methods.get(algorithm).head_calibration:
+        cls = head_calibration.registry.get(own)
     names = {field.name: flat_name(cls, field) for field in option_fields(cls)}
     return {
         names[option]: {_text(value): value for value in values}
@@ -140,7 +146,12 @@ def _text(value: Any) -> str:
 
 
 def _applies(flags: Flags, name: str, algorithm: str) -> bool:
-    return algorithm in flags.settings[name].applies_to
+    setting = flags.settings.get(name)
+    return setting is None or experiments.applies(setting, algorithm, _given(flags))
+
+
+def _given(flags: Flags) -> dict[str, Any]:
+    return {name: flags[name] for name in _OF_METHODS if flags.is_given(name)}
 
 
 def _refuse_fixed(flags: Flags, name: str) -> None:
@@ -166,7 +177,7 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
 
     def read_point(algorithm: str, point: Mapping[str, str]) -> Point:
         values = {name: grids[algorithm][name][text] for name, text in point.items()}
-        values = {**compare.without_aggregator(flags, algorithm), **values}
+        values = {**compare.as_baseline(flags, algorithm), **values}
         runs, final_runs = (
             [
                 experiments.read_config(

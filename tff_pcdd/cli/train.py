@@ -46,7 +46,8 @@ def main(flags: Flags) -> None:
     ga, best, pa, before = (tables.percent(summary[name]) for name in names)
     mark = "" if config.method.has_global_model else " †"
     print(
-        f"{config.algorithm}: GA{mark} {ga} (best {best}), PA {pa} (before local steps {before}) % "
+        f"{config.method_title}: GA{mark} {ga} (best {best}), "
+        f"PA {pa} (before local steps {before}) % "
         f"after {experiments.rounds(summary['rounds'])}, {summary['seconds_per_round']:.3g} s a "
         f"round; "
         f"results in {output_dir}"

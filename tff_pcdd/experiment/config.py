@@ -24,6 +24,8 @@ from tff_pcdd.experiment.cohorts import BY_SAMPLES, ROUND_ROBIN, UNIFORM
 from tff_pcdd.experiment.nonfinite import EXCLUDE, PATIENCE, STOP
 from tff_pcdd.federated import aggregators, client_optimizers, schedules, server_optimizers
 from tff_pcdd.federated.local_work import LocalWork
+from tff_pcdd.methods import head_calibration
+from tff_pcdd.methods.calibrated import compose
 from tff_pcdd.models import ModelConfig
 from tff_pcdd.settings import (
     WIDE,
@@ -32,10 +34,10 @@ from tff_pcdd.settings import (
     choice,
     describe,
     flatten,
+    implied_defaults,
     option,
     part,
     selection,
-    without_implied,
 )
 
 if TYPE_CHECKING:
@@ -56,6 +58,29 @@ _DERIVED = {**SEEDS, "projection_dim": ("model", "projection_dim")}
 
 # Tried if a method's own width is too small: that for CIFAR-100; for ImageNet and iNaturalist.
 _LARGER_PROJECTIONS = (512, 2048)
+
+
+def _calibration_of(method: methods.Method | type[methods.Method]) -> dict[str, str]:
+    """The setting of the head calibration that the name of a method implies; empty if none."""
+    name = method.head_calibration
+    return {head_calibration.registry.setting: name} if name else {}
+
+
+def implied(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat settings that earlier versions did not have, with the values that they imply.
+
+    Args:
+        settings: flat settings, of which the method matters.
+    """
+    name, known = settings.get("algorithm"), methods.registry.classes()
+    own = _calibration_of(known[name]) if isinstance(name, str) and name in known else {}
+    return implied_defaults(ExperimentConfig) | own
+
+
+def without_implied(settings: Mapping[str, Any]) -> dict[str, Any]:
+    """Flat settings as an earlier version would have written them, if it could."""
+    old = implied(settings)
+    return {n: value for n, value in settings.items() if n not in old or value != old[n]}
 
 
 class Seeds(NamedTuple):
@@ -240,6 +265,16 @@ class ExperimentConfig:
     method: Named[methods.Method] = choice(
         methods.registry, "fedavg", "The federated method.", group="Method"
     )
+    head_calibration: Named[methods.HeadCalibration] = choice(
+        head_calibration.registry,
+        "none",
+        "How the server re-trains the head of the global model after each round, for methods with "
+        "a linear head that clients train. ccvr, creff and fednpc are also names of fedavg with "
+        "it.",
+        group="Method",
+        suggest=lambda fields: _calibration_of(fields["method"]),
+        implied=True,
+    )
     data: DataConfig = part(DataConfig)
     model: ModelConfig = part(
         ModelConfig, suggest=lambda fields: fields["data"].source.suggested_model()
@@ -293,9 +328,13 @@ class ExperimentConfig:
                 self.evaluation.early_stopping_patience,
                 "needs held-out samples; set validation_fraction above 0",
             )
+        if (own := _calibration_of(self.method)) and self.head_calibration.name == "none":
+            chosen = head_calibration.registry.create(*own.values())
+            object.__setattr__(self, "head_calibration", chosen)
+        composed = compose(self.method, self.head_calibration)
         history.check_metric_names(self.method, self.evaluation.metrics)
         self.training.optimizer.check(self.method)
-        self.server_optimizer.check_method(self.method)
+        self.server_optimizer.check_method(composed)
         self._check_sampling()
         if self.aggregator.equal_weights and self.method.client_weighting == "samples":
             raise SettingError(
@@ -374,6 +413,20 @@ class ExperimentConfig:
         return self.method.name
 
     @property
+    def method_title(self) -> str:
+        """The name of the method, with its head calibration if its name does not imply it.
+
+        Example:
+            >>> ExperimentConfig(method="fedprox", head_calibration="ccvr").method_title
+            'fedprox with ccvr'
+            >>> ExperimentConfig(method="ccvr").method_title
+            'ccvr'
+        """
+        calibration = self.head_calibration.name
+        is_plain = calibration == "none" or self.method.head_calibration
+        return self.algorithm if is_plain else f"{self.algorithm} with {calibration}"
+
+    @property
     def seeds(self) -> Seeds:
         """The seed of each source of randomness; the common seed where none was given."""
         return Seeds(*map(self._value, SEEDS))
@@ -425,6 +478,12 @@ class ExperimentConfig:
         Raises:
             SettingError: a value is unknown, out of bounds, or does not fit the others.
         """
+        # In Python, an object without a calibration cannot be told from the default.
+        setting = head_calibration.registry.setting
+        own = implied(values)[setting]
+        if values.get(setting) == "none" != own:
+            reason = f"algorithm={values.get('algorithm')} is fedavg with {setting}={own}"
+            raise SettingError(setting, "none", f"{reason}; choose fedavg")
         return build(cls, values)
 
     @classmethod
@@ -450,9 +509,16 @@ class ExperimentConfig:
             SettingError: a value is unknown, out of bounds, or does not fit the others; or the
                 configuration has a component that is not registered, and so has no flat form.
         """
-        settings = self.to_settings()
+        settings, replaced = self.to_settings(), {*values}
+        calibration = head_calibration.registry.setting
+        if "algorithm" in values and (
+            self.method.head_calibration or self.head_calibration.name == "none"
+        ):
+            # That of the method goes with it.
+            replaced.add(calibration)
+            settings.pop(calibration)
         for setting in describe(type(self)):
-            if setting.chosen_by in values:
+            if setting.chosen_by in replaced:
                 settings.pop(setting.name, None)
         for name in self._derived:
             settings.pop(name, None)
@@ -469,5 +535,5 @@ class ExperimentConfig:
 
     def digest(self) -> str:
         """A short hash of the flat settings."""
-        text = json.dumps(without_implied(type(self), self.to_settings()), sort_keys=True)
+        text = json.dumps(without_implied(self.to_settings()), sort_keys=True)
         return hashlib.sha256(text.encode()).hexdigest()[:12]

@@ -106,6 +106,7 @@ def _settings_of_training(config: ExperimentConfig) -> dict[str, Any]:
         "num_rounds": training.rounds if training.schedule.needs_rounds else None,
         "server_optimizer": config.server_optimizer,
         "local_work": training.local_work,
+        "head_calibration": config.head_calibration,
     }
 
 
@@ -131,10 +132,10 @@ def check(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Trai
     spec = planned_spec(config)
     advise_on_network(config, spec, warn)
     if not config.aggregator.accepts_all:
-        config.aggregator.check(config.method, upload.upload_of(spec))
+        config.aggregator.check(spec.method, upload.upload_of(spec))
         config.aggregator.check_cohort(spec.task.cohort_size)
     if not config.server_optimizer.adds_change:
-        config.server_optimizer.check(config.method, upload.upload_of(spec))
+        config.server_optimizer.check(spec.method, upload.upload_of(spec))
     return spec
 
 
@@ -153,6 +154,8 @@ def advise(config: ExperimentConfig, warn: Callable[[str], None] = _warn) -> Non
         warn(advice)
     if advice := config.method.advice_on_backbone(config.model.backbone.has_normalization):
         warn(advice)
+    if not config.head_calibration.is_active and (name := config.head_calibration.name) != "none":
+        warn(f"head_calibration={name}: has no effect, because {name}_epochs is 0")
     for advice in config.training.advice():
         warn(advice)
 

@@ -17,14 +17,6 @@ class Settings(TypedDict, total=False):
     client_weighting: Literal["published", "uniform", "samples"] | None  # published
     apfl_alpha: float | None  # 0.5
     apfl_adaptive: bool | None  # True
-    ccvr_epochs: int | None  # 10
-    ccvr_learning_rate: float | None  # 0.01
-    ccvr_virtual_features: int | None  # 500
-    creff_epochs: int | None  # 300
-    creff_learning_rate: float | None  # 0.01
-    creff_features: int | None  # 100
-    creff_matching_steps: int | None  # 100
-    creff_matching_learning_rate: float | None  # 0.1
     ditto_pull: float | None  # 1.0
     fedala_layers: int | None  # 1
     fedala_share: float | None  # 0.8
@@ -123,6 +115,18 @@ class Settings(TypedDict, total=False):
     ratioloss_auxiliary: int | None  # 32
     scaffold_server_step: float | None  # 1.0
     scaffold_control: bool | None  # True
+    head_calibration: str | None  # none
+    ccvr_epochs: int | None  # 10
+    ccvr_learning_rate: float | None  # 0.01
+    ccvr_virtual_features: int | None  # 500
+    creff_epochs: int | None  # 300
+    creff_learning_rate: float | None  # 0.01
+    creff_features: int | None  # 100
+    creff_matching_steps: int | None  # 100
+    creff_matching_learning_rate: float | None  # 0.1
+    fednpc_epochs: int | None  # 27
+    fednpc_learning_rate: float | None  # 0.1
+    fednpc_features: int | None  # 10000
 
     # Data.
 

@@ -415,4 +415,4 @@ class Simulation:
 
     def __repr__(self) -> str:
         done = text.plural(self.round, "round")
-        return f"Simulation({self.config.algorithm} on {self.config.describe()}: {done})"
+        return f"Simulation({self.config.method_title} on {self.config.describe()}: {done})"

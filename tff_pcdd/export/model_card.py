@@ -78,7 +78,7 @@ def text(
         served = layout.model_name(layout.personal_folders(federation.client_ids)[client])
         description += f"\n\nServers call it `{served}`."
     lines = [
-        f"# {config.algorithm} on {config.data.source.name}: {title}",
+        f"# {config.method_title} on {config.data.source.name}: {title}",
         "",
         description,
         "",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, cast
 
 import tensorflow as tf
 
@@ -16,6 +16,7 @@ from tff_pcdd.federated.state import ordered
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, all_finite, can_be_summed, read, subtract
+from tff_pcdd.methods.calibrated import Calibrated
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import Client
 
@@ -28,6 +29,8 @@ class ClientWork:
 
     Attributes:
         update: `update(message, state, data)`, a `tf.function`; see `_update`.
+        head_sums: a `tf.function` with the same arguments: what a client sends for a head
+            calibration, without training.
     """
 
     def __init__(self, spec: TrainingSpec) -> None:
@@ -37,6 +40,7 @@ class ClientWork:
             self._phases = spec.method.phases(self._net, spec.local_epochs)
             self._training = LocalTraining(spec, self._net, moved_by(self._phases))
         self.update: Callable[..., Any] = function(self._update, self._net)
+        self.head_sums: Callable[..., Any] = function(self._head_sums, self._net)
 
     @property
     def net(self) -> Network:
@@ -100,6 +104,19 @@ class ClientWork:
         result = tf.cond(included, lambda: result, lambda: _without_effect(result, state))
         result["included"] = tf.cast(included, tf.float32)
         return result
+
+    def _head_sums(
+        self, message: Message, state: ClientState, data: ClientData
+    ) -> OrderedDict[str, Any]:
+        client = self._training.begin(message, state, data, self._phases)
+        method = cast(Calibrated, self._spec.method)
+        return ordered(
+            method.head_sums(
+                self._net,
+                client,
+                lambda function, initial: reduce_batches(function, initial, data.train, self._spec),
+            )
+        )
 
     def _change(self, client: Client, weights: Mapping[str, Sequence[tf.Tensor]]) -> WeightsChange:
         """The change of the averaged weights since the broadcast ones."""

@@ -16,7 +16,6 @@ from tff_pcdd.federated.state import OPTIMIZER, ordered, without_optimizer
 from tff_pcdd.federated.tracing import function
 from tff_pcdd.federated.training_spec import TrainingSpec
 from tff_pcdd.federated.weights import WeightsChange, add, can_be_summed, load, read
-from tff_pcdd.methods.contract import Method
 from tff_pcdd.methods.records import Phase
 
 # Part of the seeds of the server's own random draws.
@@ -40,7 +39,7 @@ class ServerWork:
                 "statistics": [net.is_variance(variable) for variable in net.shared.statistics],
                 "mirrored": [net.is_variance(variable) for variable in net.mirrored.all],
             }
-        learns = type(spec.method).server_learning is not Method.server_learning
+        learns = spec.method.overrides("server_learning")
         self._training = _ServerTraining(spec) if learns else None
         self.step: Callable[..., Any] = function(self._step, net)
 

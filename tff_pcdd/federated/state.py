@@ -56,7 +56,7 @@ def initial_weights(spec: TrainingSpec) -> OrderedDict[str, list[tf.Tensor]]:
 def initial_server(spec: TrainingSpec) -> OrderedDict[str, Any]:
     """What the server keeps besides the weights before the first round."""
     server: OrderedDict[str, Any] = OrderedDict()
-    if type(spec.method).server_state is not Method.server_state:
+    if spec.method.overrides("server_state"):
         server = _with_initial_values(
             spec, lambda net: ordered(spec.method.server_state(net, spec.task))
         )
@@ -95,10 +95,7 @@ def initial_client_state(spec: TrainingSpec, seed: tf.Tensor) -> ClientState:
 
 def _needs_initial_values(spec: TrainingSpec) -> bool:
     """Whether the first state of a client depends on a network; to make one takes time."""
-    method = type(spec.method)
-    if method.client_state is not Method.client_state:
-        return True
-    if method.initial_personal is not Method.initial_personal:
+    if spec.method.overrides("client_state") or spec.method.overrides("initial_personal"):
         return True
     with spec.outline() as net:
         return bool(net.kept)

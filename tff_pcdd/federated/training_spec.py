@@ -17,7 +17,9 @@ from tff_pcdd.federated.schedules import Schedule
 from tff_pcdd.federated.schedules.constant import Constant
 from tff_pcdd.federated.server_optimizers import ServerOptimizer
 from tff_pcdd.federated.server_optimizers.sgd import ServerSGD
+from tff_pcdd.methods.calibrated import compose
 from tff_pcdd.methods.contract import Method
+from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.methods.network import Network
 from tff_pcdd.methods.records import TaskSpec
 
@@ -32,7 +34,7 @@ class TrainingSpec:
     """Everything that determines what a round computes.
 
     Attributes:
-        method: the federated method.
+        method: the federated method, with its head calibration if it has one.
         task: what is learned.
         input_spec: `tff_pcdd.data.InputSpec` of the stored examples.
         optimizer: the clients' optimizer.
@@ -45,6 +47,7 @@ class TrainingSpec:
         schedule: the factor of the clients' step size in each round.
         num_rounds: planned rounds, if the schedule depends on them; else None.
         server_optimizer: how the clients' mean change moves the shared weights.
+        head_calibration: how the server re-trains the head of the global model, if it does.
         local_work: how much of the local epochs the clients of a round do.
     """
 
@@ -61,6 +64,10 @@ class TrainingSpec:
     num_rounds: int | None = None
     server_optimizer: ServerOptimizer = dataclasses.field(default_factory=ServerSGD)
     local_work: LocalWork = dataclasses.field(default_factory=LocalWork)
+    head_calibration: HeadCalibration | None = None
+
+    def __post_init__(self):
+        object.__setattr__(self, "method", compose(self.method, self.head_calibration))
 
     def scheduled(self, learning_rate: float, round_number: tf.Tensor) -> float | tf.Tensor:
         """A step size in a round: the same number if the schedule is constant.

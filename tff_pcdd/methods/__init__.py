@@ -8,6 +8,7 @@ appear on the command line, in config.json and in comparisons.
 """
 
 from tff_pcdd.methods.contract import Method, register, registry
+from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.methods.network import (
     Network,
     Placement,
@@ -26,6 +27,7 @@ create = registry.create
 __all__ = [
     "Batch",
     "Client",
+    "HeadCalibration",
     "Method",
     "Network",
     "Phase",

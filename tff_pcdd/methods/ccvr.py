@@ -3,12 +3,14 @@
 No Fear of Heterogeneity: Classifier Calibration for Federated Learning with Non-IID Data; M. Luo,
 F. Chen, D. Hu, Y. Zhang, J. Liang, J. Feng; NeurIPS 2021.
 
-Differs from FedAvg in the head of the global model. For each class, clients send the number of
-samples, the sum of the features and the sum of their outer products. From these sums, the server
-computes the mean and the covariance of each class over all clients (eq. 3 and 4); it needs nothing
-else. It then draws the same number of virtual features for each class from the Gaussian with these
-moments, and trains the head on them, starting from FedAvg's head. The backbone and the local
-training are those of FedAvg. With `epochs=0` it is FedAvg.
+A head calibration, for any method whose global model has a linear head (`head_calibration=ccvr`).
+The method `ccvr` is FedAvg with it; with another method, read that method for FedAvg. Differs from
+FedAvg in the head of the global model. For each class, clients send the number of samples, the sum
+of the features and the sum of their outer products. From these sums, the server computes the mean
+and the covariance of each class over all clients (eq. 3 and 4); it needs nothing else. It then
+draws the same number of virtual features for each class from the Gaussian with these moments, and
+trains the head on them, starting from FedAvg's head. The backbone and the local training are those
+of FedAvg. With `epochs=0` it is FedAvg.
 
 A client sends C·(1 + d + d·(d + 1)/2) numbers in addition to the weights: 146 kB for 10 classes and
 84 features, 5.3 MB for 512 features.
@@ -37,9 +39,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods._shared.retraining import RetrainingMethod, train_head
-from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.records import Upload
+from tff_pcdd.methods import head_calibration
+from tff_pcdd.methods._shared.retraining import train_head
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -52,38 +55,31 @@ with epy.lazy_imports():
 _ROUNDING = 1e-6
 
 
-@register
+@head_calibration.register
 @dataclasses.dataclass(frozen=True)
-class CCVR(RetrainingMethod):
-    """FedAvg with a head that is calibrated on features drawn from Gaussians."""
+class VirtualFeatures(HeadCalibration):
+    """Re-trains the head on features drawn from Gaussians."""
 
     name = "ccvr"
-    degenerate: ClassVar = {"epochs": 0}
     tuning: ClassVar = {"virtual_features": (100, 500, 2000)}
 
+    epochs: int = head_calibration.epochs_option(10)
+    learning_rate: float = head_calibration.learning_rate_option(0.01)
     virtual_features: int = option(500, "Virtual features of each class.", minimum=1)
 
-    def server_state(self, net, task):
-        state = super().server_state(net, task)
-        if not self.epochs:
-            return state
-        num_classes, dim = task.num_classes, task.feature_dim
+    def server_state(self, feature_dim, num_classes, seed):
         return {
-            **state,
-            "means": tf.zeros([num_classes, dim]),
-            "covariances": tf.zeros([num_classes, dim, dim]),
+            "means": tf.zeros([num_classes, feature_dim]),
+            "covariances": tf.zeros([num_classes, feature_dim, feature_dim]),
             "known": tf.zeros([num_classes], tf.bool),
-            "seed": tf.constant([task.seed, 0]),
+            "seed": tf.constant([seed, 0]),
         }
 
-    def upload(self, net, client, reduce):
-        upload = super().upload(net, client, reduce)
-        if not self.epochs:
-            return upload
-        dim, num_classes = net["head"].kernel.shape
+    def sums(self, head, embed, class_counts, reduce):
+        dim, num_classes = head.kernel.shape
 
         def add(totals, x, y):
-            features = self.received(net, x)
+            features = embed(x)
             sums, counts = losses.class_sums(features, y, num_classes)
             own = tf.one_hot(y, num_classes)[:, :, None] * features[:, None]
             products = tf.matmul(
@@ -96,7 +92,7 @@ class CCVR(RetrainingMethod):
         # The products are symmetric: one triangle is sent.
         half = np.flatnonzero(np.tri(dim))
         packed = tf.gather(tf.reshape(products, [num_classes, -1]), half, axis=1)
-        return Upload({"counts": counts, "features": sums, "products": packed}, upload.state)
+        return {"counts": counts, "features": sums, "products": packed}
 
     def retrain(self, head, retrained, server, sums):
         means, covariances = moments(**sums)
@@ -131,6 +127,15 @@ class CCVR(RetrainingMethod):
             "known": known,
             "seed": server["seed"] + [0, 1],
         }
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class CCVR(Method):
+    """FedAvg with a head that is calibrated on features drawn from Gaussians."""
+
+    name = "ccvr"
+    head_calibration = "ccvr"
 
 
 def moments(

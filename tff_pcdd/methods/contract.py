@@ -24,6 +24,7 @@ subclass overrides only what differs from FedAvg:
     personal model              personalize,            the global model, before and after the
                                 personal_logits,        local epochs
                                 personal_phases
+    head calibration            fixed_head              the server may re-train the head
     warnings                    advice                  none
     diagnostics                 global_classifiers,     the matrix of the head; the pieces of the
                                 local_view              global model
@@ -76,6 +77,9 @@ class Method(Component):
         degenerate: options with which the method equals FedAvg bit for bit; None if there are none.
         projection_dim: default width of a linear layer behind the backbone; 0 for none.
         has_global_model: whether there is one model for all clients, on which GA can be measured.
+        linear_head: the piece that classifies the features of `embed` in the global model, if it is
+            a dense layer with a bias; `fixed_head` says whether the server may re-train it.
+        head_calibration: the head calibration with which the name stands for FedAvg; "" for none.
         baseline: whether it is not federated, but a baseline for federated methods.
         pools_samples: whether the samples of all clients are in one place, which trains like a
             single client without client state. Nothing is sent in this case.
@@ -97,6 +101,8 @@ class Method(Component):
     degenerate: ClassVar[Mapping[str, Any] | None] = None
     projection_dim: ClassVar[int] = 0
     has_global_model: ClassVar[bool] = True
+    linear_head: ClassVar[str] = "head"
+    head_calibration: ClassVar[str] = ""
     baseline: ClassVar[bool] = False
     pools_samples: ClassVar[bool] = False
     tuning: ClassVar[Mapping[str, tuple[Any, Any, Any]]] = {}
@@ -120,6 +126,16 @@ class Method(Component):
     def prefix(cls) -> str:
         return f"{cls.name}_"
 
+    @classmethod
+    def overrides(cls, hook: str) -> bool:
+        """Whether a hook is not the default one, so that what it returns has to be computed."""
+        return getattr(cls, hook) is not getattr(Method, hook)
+
+    @property
+    def code(self) -> Sequence[Any]:
+        """The objects whose hooks are called, which may come from elsewhere."""
+        return (self,)
+
     # The model.
 
     def build(self, task: TaskSpec) -> dict[str, tf.keras.layers.Layer]:
@@ -130,6 +146,11 @@ class Method(Component):
         """The smallest width of features that the method's classifier can work with."""
         del num_classes
         return 1
+
+    @property
+    def fixed_head(self) -> str | None:
+        """Why the server cannot re-train the head of the global model; None if it can."""
+        return None if self.has_global_model else "has no global model"
 
     def embed(self, net: Network, x: tf.Tensor, training: bool) -> tf.Tensor:
         """Features [batch, d] that the global classifier receives."""
@@ -258,7 +279,7 @@ class Method(Component):
     @classmethod
     def adds_mean(cls) -> bool:
         """Whether the server adds what `server_change` returns, so that optimizers can step."""
-        return cls.server_update is Method.server_update
+        return not cls.overrides("server_update")
 
     def server_change(
         self, change: Sequence[tf.Tensor], sums: Mapping[str, tf.Tensor]

@@ -3,12 +3,14 @@
 Federated Learning on Heterogeneous and Long-Tailed Data via Classifier Re-Training with Federated
 Features; X. Shang, Y. Lu, G. Huang, H. Wang; IJCAI 2022.
 
-Differs from FedAvg in the head of the global model. The server holds the same number of trainable
-"federated features" for each class. For each of their classes, clients send the gradient of the
-re-trained head's loss on their features, computed with the broadcast backbone and head. The server
-averages each class's gradient over the clients that have the class. It then moves the class's
-federated features so that the gradient of the same head on them has the same direction: these steps
-reduce the sum of 1 - cosine over the columns of the kernel's gradient and the gradient of the bias.
+A head calibration, for any method whose global model has a linear head (`head_calibration=creff`).
+The method `creff` is FedAvg with it; with another method, read that method for FedAvg. Differs from
+FedAvg in the head of the global model. The server holds the same number of trainable "federated
+features" for each class. For each of their classes, clients send the gradient of the re-trained
+head's loss on their features, computed with the broadcast backbone and head. The server averages
+each class's gradient over the clients that have the class. It then moves the class's federated
+features so that the gradient of the same head on them has the same direction: these steps reduce
+the sum of 1 - cosine over the columns of the kernel's gradient and the gradient of the bias.
 Finally, it trains a new head on all federated features. The backbone and the local training are
 those of FedAvg. With `epochs=0` it is FedAvg.
 
@@ -33,8 +35,8 @@ rounds 16 to 20, because GA varies from round to round:
     CCVR, which starts from FedAvg's head          79.9 (74.8)    87.5 (85.5)
 
 This module follows the authors' code. Departures from it:
-- The global model is the backbone for which the head was re-trained, as in `RetrainingMethod`; the
-  code combines the head with the backbone that results from the round.
+- The global model is the backbone for which the head was re-trained, as in
+  `calibrated.Calibrated`; the code combines the head with the backbone that results from the round.
 - A client's gradient is that of all its samples of a class, without augmentation; the code takes
   the mean over ten random, augmented batches of 32.
 - The first re-trained head is FedAvg's; in the code, it is a random one of its own.
@@ -48,9 +50,10 @@ from typing import ClassVar
 
 from etils import epy
 
-from tff_pcdd.methods._shared.retraining import RetrainingMethod, train_head, with_ones
-from tff_pcdd.methods.contract import register
-from tff_pcdd.methods.records import Upload
+from tff_pcdd.methods import head_calibration
+from tff_pcdd.methods._shared.retraining import train_head, with_ones
+from tff_pcdd.methods.contract import Method, register
+from tff_pcdd.methods.head_calibration import HeadCalibration
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
@@ -61,44 +64,34 @@ with epy.lazy_imports():
 _EPSILON = 1e-6
 
 
-@register
+@head_calibration.register
 @dataclasses.dataclass(frozen=True)
-class CReFF(RetrainingMethod):
-    """FedAvg with a head that is re-trained on features which match the clients' gradients."""
+class FederatedFeatures(HeadCalibration):
+    """Trains a head on features which match the clients' gradients."""
 
     name = "creff"
-    degenerate: ClassVar = {"epochs": 0}
     tuning: ClassVar = {"features": (50, 100, 200)}
 
-    epochs: int = option(
-        300, "Epochs of re-training the head at the server; 0 for FedAvg.", minimum=0
-    )
+    epochs: int = head_calibration.epochs_option(300)
+    learning_rate: float = head_calibration.learning_rate_option(0.01)
     features: int = option(100, "Federated features of each class.", minimum=1)
     matching_steps: int = option(
         100, "Steps of SGD in a round that move the federated features.", minimum=1
     )
     matching_learning_rate: float = option(0.1, "Learning rate of the federated features.", above=0)
 
-    def server_state(self, net, task):
-        state = super().server_state(net, task)
-        if not self.epochs:
-            return state
-        shape = [task.num_classes, self.features, task.feature_dim]
+    def server_state(self, feature_dim, num_classes, seed):
+        shape = [num_classes, self.features, feature_dim]
         return {
-            **state,
-            "features": tf.random.stateless_normal(shape, [task.seed, 0]),
-            "seed": tf.constant([task.seed, 1]),
+            "features": tf.random.stateless_normal(shape, [seed, 0]),
+            "seed": tf.constant([seed, 1]),
         }
 
-    def upload(self, net, client, reduce):
-        upload = super().upload(net, client, reduce)
-        if not self.epochs:
-            return upload
-        head = net["head"]
+    def sums(self, head, embed, class_counts, reduce):
         dim, num_classes = head.kernel.shape
 
         def add(total, x, y):
-            features, own = self.received(net, x), tf.one_hot(y, num_classes)
+            features, own = embed(x), tf.one_hot(y, num_classes)
             error = tf.nn.softmax(head(features)) - own
             inputs = own[:, :, None] * with_ones(features)[:, None]
             flat = tf.reshape(inputs, [-1, num_classes * (dim + 1)])
@@ -106,9 +99,8 @@ class CReFF(RetrainingMethod):
 
         total = reduce(add, tf.zeros([num_classes * (dim + 1), num_classes]))
         total = tf.reshape(total, [num_classes, dim + 1, num_classes])
-        gradients = tf.math.divide_no_nan(total, client.class_counts[:, None, None])
-        holders = tf.cast(client.class_counts > 0, tf.float32)
-        return Upload({"gradients": gradients, "holders": holders}, upload.state)
+        gradients = tf.math.divide_no_nan(total, class_counts[:, None, None])
+        return {"gradients": gradients, "holders": tf.cast(class_counts > 0, tf.float32)}
 
     def retrain(self, head, retrained, server, sums):
         holders = sums["holders"]
@@ -150,6 +142,15 @@ class CReFF(RetrainingMethod):
             tf.reduce_any(holders > 0), train, lambda: (server["features"], *retrained)
         )
         return tuple(trained), {"features": features, "seed": server["seed"] + [0, 1]}
+
+
+@register
+@dataclasses.dataclass(frozen=True)
+class CReFF(Method):
+    """FedAvg with a head that is re-trained on features which match the clients' gradients."""
+
+    name = "creff"
+    head_calibration = "creff"
 
 
 def matching_loss(

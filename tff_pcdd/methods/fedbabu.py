@@ -33,6 +33,10 @@ class FedBABU(Method):
         choices=("full", "head", "body"),
     )
 
+    @property
+    def fixed_head(self):
+        return "has a fixed head"
+
     def placement(self, part, layer):
         return Placement.FIXED if part == "head" else Placement.SHARED
 

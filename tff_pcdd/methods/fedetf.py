@@ -51,6 +51,10 @@ class FedETF(Method):
         3, "Epochs of fine-tuning the ETF, and then the projection, in each cycle.", minimum=0
     )
 
+    @property
+    def fixed_head(self):
+        return "has a fixed head"
+
     def build(self, task):
         return {
             "backbone": task.backbone(),

@@ -60,6 +60,10 @@ class FedGE(Method):
             ),
         }
 
+    @property
+    def fixed_head(self):
+        return "has a fixed head"
+
     def least_features(self, num_classes):
         return num_classes
 

@@ -67,6 +67,14 @@ class FedGELA(FedGE):
             parts["head"] = linear_head(task)
         return parts
 
+    @property
+    def fixed_head(self):
+        return (
+            "has a head that clients scale"
+            if self.classifier == "trainable"
+            else super().fixed_head
+        )
+
     def least_features(self, num_classes):
         return 1 if self.classifier == "trainable" else super().least_features(num_classes)
 

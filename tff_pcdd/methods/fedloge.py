@@ -52,6 +52,7 @@ class FedLoGe(Method):
 
     name = "fedloge"
     tuning: ClassVar = {"norm": (0.1, 1.0, 2.0)}
+    linear_head: ClassVar[str] = "psi"
 
     norm: float = option(2.0, "γ, length of the frame's columns (authors' code: 0.1).", above=0)
     sparsity: float = option(
@@ -122,6 +123,10 @@ class FedLoGe(Method):
             "psi": linear_head(task),
             "phi": linear_head(task),
         }
+
+    @property
+    def fixed_head(self):
+        return "has a fixed head" if self.global_head == "frame" else None
 
     def least_features(self, num_classes):
         return num_classes

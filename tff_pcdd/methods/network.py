@@ -61,6 +61,7 @@ class Network:
         task: what is learned.
 
     Attributes:
+        method: as given.
         shared: variables that are broadcast and averaged.
         mirrored: variables that the client keeps and whose mean completes the global model.
         personal: variables that only the client has.
@@ -70,8 +71,9 @@ class Network:
     def __init__(
         self, parts: Mapping[str, tf.keras.layers.Layer], method: Method, task: TaskSpec
     ) -> None:
-        self._parts = dict(parts)
-        self._method = method
+        self._parts = self._built = dict(parts)
+        self.method, self._task = method, task
+        self._views: dict[tuple[str, ...], Network] = {}
         self.shared = Variables([], [])
         self.personal = Variables([], [])
         self.mirrored = Variables([], [])
@@ -106,7 +108,7 @@ class Network:
         """
         layers = [part for part in self._parts.values() if isinstance(part, tf.Module)]
         nested = [module for layer in layers for module in layer.submodules]
-        return not all(map(_has_no_python_control_flow, [self._method, *layers, *nested]))
+        return not all(map(_has_no_python_control_flow, [*self.method.code, *layers, *nested]))
 
     @property
     def parts(self) -> Mapping[str, tf.keras.layers.Layer]:
@@ -118,6 +120,24 @@ class Network:
         view = copy.copy(self)
         view._parts = {**self._parts, **parts}
         return view
+
+    def view(self, method: Method, pieces: Mapping[str, str]) -> Network:
+        """The network of a method that is part of this one; its variables are the same objects.
+
+        Args:
+            method: the method.
+            pieces: for each of its pieces, the name that the piece has here.
+        """
+        key = (*pieces, *pieces.values())
+        if key not in self._views:
+            parts = {name: self._built[own] for name, own in pieces.items()}
+            self._views[key] = Network(parts, method, self._task)
+        replaced = {
+            name: self._parts[own]
+            for name, own in pieces.items()
+            if self._parts[own] is not self._built[own]
+        }
+        return self._views[key].replacing(**replaced) if replaced else self._views[key]
 
     def copies(self, prefix: str) -> list[tuple[tf.Variable, tf.Variable]]:
         """Pairs (variable of piece `name`, the same variable of piece `<prefix><name>`)."""

@@ -121,7 +121,7 @@ def _title(settings: Mapping[str, Any]) -> str:
     config = settings_table.configuration(settings)
     method = name_of(settings.get("algorithm", "?"))
     if config is not None:
-        return f"{method} on {config.data.describe()}"
+        return f"{config.method_title} on {config.data.describe()}"
     return f"{method} on {name_of(settings.get('dataset', '?'))}"
 
 

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from tff_pcdd.errors import shown
-from tff_pcdd.experiment.config import SEEDS, ExperimentConfig
+from tff_pcdd.experiment.config import SEEDS, ExperimentConfig, implied
 from tff_pcdd.settings import describe
 from tff_pcdd.training import imports
 
@@ -124,7 +124,7 @@ def divided(found: Sequence[Row]) -> tuple[list[Row], list[Row]]:
 def _defaults(settings: Mapping[str, Any]) -> dict[str, Any]:
     """The default of each setting, given the components and the settings it is derived from."""
     described = describe(ExperimentConfig)
-    defaults = {setting.name: setting.default for setting in described}
+    defaults = {setting.name: setting.default for setting in described} | implied(settings)
     choosing = {setting.chosen_by for setting in described} | {"seed", "eval_every"}
     # Some data sets need one.
     choosing |= {setting.name for setting in described if setting.path}

@@ -136,7 +136,9 @@ def plan(
         for config in group:
             folder = directory / name / config.algorithm / f"seed_{config.seed}"
             where = f" on {config.data.partition.describe()}" if len(partitions) > 1 else ""
-            runs.append(StudyRun(config, folder, f"{config.algorithm} seed {config.seed}{where}"))
+            runs.append(
+                StudyRun(config, folder, f"{config.method_title} seed {config.seed}{where}")
+            )
     if len({item.folder for item in runs}) < len(runs):
         raise SettingError("algorithms and seeds", None, "name each method and each seed once")
     study.check(runs, directory, holds="comparison", known=_FILES, overwrite=overwrite)

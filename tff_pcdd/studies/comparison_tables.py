@@ -309,7 +309,7 @@ def costs(runs: Sequence[StudyRun]) -> str:
 
 def _name(method: str, runs: Sequence[StudyRun]) -> str:
     """The name of a method, marked if it has no global model, or if one of its runs diverged."""
-    name = label(method, methods.get(method).has_global_model)
+    name = label(runs[0].config.method_title, methods.get(method).has_global_model)
     return f"{name} ‡" if any(run.diverged for run in runs) else name
 
 

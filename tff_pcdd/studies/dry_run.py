@@ -145,7 +145,7 @@ def describe(config: ExperimentConfig) -> str:
     stages.leave()
     parameters, _ = planning.backbone_size(config, spec.input_spec)
     return (
-        f"{config.algorithm} seed {config.seed}: {config.data.describe()}, "
+        f"{config.method_title} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {config.model.backbone.name}, "
         f"{parameters:,} parameters before the head{_changed(config)}"
     )

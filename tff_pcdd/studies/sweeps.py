@@ -94,7 +94,7 @@ def sweep(
         )
     outcomes = _outcomes(points, runs, criterion)
     best = choose(outcomes)
-    title = f"{points[0].configs[0].algorithm} on {points[0].configs[0].describe()}"
+    title = f"{points[0].configs[0].method_title} on {points[0].configs[0].describe()}"
     found = edges(outcomes, best)
     report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "

@@ -16,6 +16,7 @@ with epy.lazy_api_imports(globals()):
     from tff_pcdd.experiment.initial_weights import InitialWeights
     from tff_pcdd.experiment.simulation import Simulation
     from tff_pcdd.training.callbacks import Callback
+    from tff_pcdd.training.post_hoc import calibrate_run
     from tff_pcdd.training.restored import evaluate_run, restore_run
     from tff_pcdd.training.run import Run
     from tff_pcdd.training.run_options import RunOptions
@@ -32,6 +33,7 @@ __all__ = [
     "RunOptions",
     "Simulation",
     "TrainingConfig",
+    "calibrate_run",
     "evaluate_run",
     "restore_run",
     "run_experiment",

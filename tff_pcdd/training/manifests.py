@@ -17,9 +17,8 @@ from typing import Any
 
 from tff_pcdd import files
 from tff_pcdd.errors import DamagedFileError, DataError, shown
-from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.config import without_implied
 from tff_pcdd.experiment.history import History
-from tff_pcdd.settings import without_implied
 
 # Entries of config.json that do not tell whether a checkpoint belongs to a run: the places of the
 # data and of the run whose weights it started from, the number of rounds, to which some may be
@@ -237,7 +236,7 @@ def newest_intact(directory: Path, settings: str) -> Manifest | None:
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Hash of the flat settings in a config.json, except for those that may change."""
-    known = without_implied(ExperimentConfig, settings)
+    known = without_implied(settings)
     kept = {name: value for name, value in known.items() if name not in _MAY_CHANGE}
     return _checksum(json.dumps(kept, sort_keys=True))
 

@@ -11,7 +11,7 @@ import copy
 import functools
 import logging
 import os
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,7 +108,7 @@ class Run:
         planning.advise(config)
         self.config = config
         self.directory = Path(directory)
-        self.label = label or config.algorithm
+        self.label = label or config.method_title
         self.pause_after = pause_after
         self._options = options = options or RunOptions()
         store: Any = MemoryStore
@@ -240,18 +240,46 @@ class Run:
                     self._next_round()
             if self.paused:
                 return {"paused": self.simulation.round}
-            summary = summarize(self.simulation, self.history, self._own)
-            if summary["diverged"]:
-                _logger.warning("the run has diverged; its results are not usable")
-            answers = predictions.write_answers(
-                self, self._checkpoints.newest, with_predictions=self._options.predictions
-            )
-            summary[findings.KEY] = find(
-                self.directory, self.config.to_settings(), summary, self.history
-            )
-            self._checkpoints.record_results(summary_text(summary), answers)
-            write_summary(self.directory, summary)
+            return self._finish()
+
+    def _finish(self) -> dict[str, Any]:
+        """Writes what the models answer, and the summary, which is returned."""
+        summary = summarize(self.simulation, self.history, self._own)
+        if summary["diverged"]:
+            _logger.warning("the run has diverged; its results are not usable")
+        answers = predictions.write_answers(
+            self, self._checkpoints.newest, with_predictions=self._options.predictions
+        )
+        summary[findings.KEY] = find(
+            self.directory, self.config.to_settings(), summary, self.history
+        )
+        self._checkpoints.record_results(summary_text(summary), answers)
+        write_summary(self.directory, summary)
         return summary
+
+    def write_state(self, measured: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes the directory of a run whose only round is the current state of the simulation.
+
+        Args:
+            measured: values of the row of metrics.csv besides the accuracies.
+
+        Returns:
+            The summary, as in summary.json.
+
+        Raises:
+            WriteError: a result cannot be written.
+        """
+        files.make_directory(self.directory)
+        write_config(self.directory, self.config, self._options.modules)
+        values = {**self.simulation.evaluate(), **self.diagnose(), **measured}
+        row = self.history.append({"round": self.simulation.round, **values})
+        self.last_round = self.simulation.round
+        for callback in self._callbacks:
+            if isinstance(callback, (CsvLog, SaveCheckpoints)):
+                callback.on_start(self)
+                if isinstance(callback, SaveCheckpoints):
+                    callback.on_round(self, row)
+        return self._finish()
 
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
@@ -352,7 +380,7 @@ class Run:
     @property
     def title(self) -> str:
         """What pictures of it are called."""
-        title = f"{self.config.algorithm} on {self.config.describe()}"
+        title = f"{self.config.method_title} on {self.config.describe()}"
         if self.simulation.nonfinite.diverged:
             title += " (diverged)"
         elif excluded := self.simulation.totals["excluded_clients"]:
@@ -371,7 +399,7 @@ class Run:
 
     def __repr__(self) -> str:
         return (
-            f"Run({self.config.algorithm} on {self.config.describe()}: round "
+            f"Run({self.config.method_title} on {self.config.describe()}: round "
             f"{self.simulation.round} of {self.last_round}, in {self.directory})"
         )
 

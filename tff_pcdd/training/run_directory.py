@@ -16,9 +16,9 @@ from typing import Any
 from tff_pcdd import files
 from tff_pcdd.data import sources
 from tff_pcdd.errors import DamagedFileError, DataError, OtherRunError, SettingError
-from tff_pcdd.experiment.config import ExperimentConfig
+from tff_pcdd.experiment.config import ExperimentConfig, implied
 from tff_pcdd.experiment.history import History, csv_text
-from tff_pcdd.settings import describe, implied_defaults
+from tff_pcdd.settings import describe
 from tff_pcdd.training import imports, manifests, signature
 from tff_pcdd.training.file_names import (
     CALIBRATION,
@@ -99,8 +99,8 @@ def check_directory(
     check_entries(directory, "output_dir")
     saved = _read_json(directory / CONFIG, "output_dir")
     wanted = config.to_settings()
-    implied = implied_defaults(ExperimentConfig)
-    saved = {**{name: implied[name] for name in implied if name in wanted}, **saved}
+    old = implied(saved)
+    saved = {**{name: old[name] for name in old if name in wanted}, **saved}
     names = [
         name
         for name in sorted({*saved, *wanted} - {*sources.LIMITS, imports.KEY})
@@ -124,6 +124,27 @@ def check_directory(
             f"holds a run with different settings: {', '.join(differing[:_SHOWN])}{more}; name "
             "another directory, or overwrite it",
         )
+
+
+def check_calibration(
+    config: ExperimentConfig, calibrated: ExperimentConfig, output_dir: str | os.PathLike
+) -> None:
+    """Checks a head calibration of a run; takes arguments of `post_hoc.calibrate_run`.
+
+    Raises:
+        SettingError: the run has a head calibration already, nothing would be re-trained, or the
+            directory exists or cannot be written to.
+    """
+    name, directory = calibrated.head_calibration.name, Path(output_dir)
+    if config.head_calibration.name != "none":
+        reason = f"the run was trained with head_calibration={config.head_calibration.name}"
+        raise SettingError("head_calibration", name, reason)
+    if not calibrated.head_calibration.is_active:
+        reason = "must be at least 1, or nothing is re-trained"
+        raise SettingError(f"{name}_epochs", 0, reason)
+    if os.path.lexists(directory):
+        raise SettingError("output_dir", directory, "exists already; name another directory")
+    files.check_writable(directory)
 
 
 def fewer_rounds(directory: Path, config: ExperimentConfig) -> int | None:

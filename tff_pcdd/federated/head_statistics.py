@@ -1,0 +1,120 @@
+"""A head calibration of weights that were trained without one: states, and a pass over samples."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, cast
+
+import numpy as np
+import tensorflow as tf
+import tensorflow_federated as tff
+
+from tff_pcdd.federated.client_work import ClientWork
+from tff_pcdd.federated.process import FederatedProcess
+from tff_pcdd.federated.records import ClientState, ServerState
+from tff_pcdd.federated.state import make_message, ordered, without_optimizer
+from tff_pcdd.federated.training_spec import TrainingSpec
+from tff_pcdd.methods.calibrated import Calibrated
+
+# The attributes of a network's groups of variables, and the groups of the weights.
+_GROUPS = {
+    "trainable": lambda net: net.shared.trainable,
+    "statistics": lambda net: net.shared.statistics,
+    "mirrored": lambda net: net.mirrored.all,
+    "fixed": lambda net: net.fixed,
+}
+
+
+def build_head_sums(spec: TrainingSpec, process: FederatedProcess) -> tff.Computation:
+    """Builds the TFF computation of what clients send for a head calibration, without training.
+
+    Args:
+        spec: what the process was built from, with a head calibration.
+        process: the method's computations.
+
+    Returns:
+        A computation (server_state@SERVER, {client_state}@CLIENTS, {client_data}@CLIENTS →
+        sums@SERVER) with the arguments of `next`.
+    """
+    state_type, states_type, data_type = process.next.type_signature.parameter
+
+    @tff.tensorflow.computation(state_type.member, states_type.member, data_type.member)
+    def send(state, client_state, data):
+        return ClientWork(spec).head_sums(make_message(spec.method, state), client_state, data)
+
+    @tff.federated_computation(state_type, states_type, data_type)
+    def head_sums(state, client_states, client_data):
+        arguments = (tff.federated_broadcast(state), client_states, client_data)
+        return tff.federated_sum(tff.federated_map(send, arguments))
+
+    return head_sums
+
+
+class Adopted:
+    """The states of a method with a head calibration, made from those of the method alone.
+
+    Args:
+        spec: what the method computes with the calibration.
+        plain: what it computes without it.
+    """
+
+    def __init__(self, spec: TrainingSpec, plain: TrainingSpec):
+        self._method = cast(Calibrated, spec.method)
+        with plain.outline() as net:
+            names = {v.ref(): (n, i) for n, p in net.parts.items() for i, v in enumerate(p.weights)}
+            self._there = {
+                group: [names[v.ref()] for v in of(net)] for group, of in _GROUPS.items()
+            }
+            self._kept_there = [names[v.ref()] for v in net.kept]
+        with spec.outline() as net:
+            own = self._method.piece_of
+            names = {
+                v.ref(): (own(n), i) for n, p in net.parts.items() for i, v in enumerate(p.weights)
+            }
+            self._here = {group: [names[v.ref()] for v in of(net)] for group, of in _GROUPS.items()}
+            self._kept_here = [names[v.ref()] for v in net.kept]
+
+    def server(self, initial: ServerState, trained: ServerState) -> ServerState:
+        """The server's state, with two equal models.
+
+        Args:
+            initial: the state before the first round, with the calibration.
+            trained: the state without it.
+        """
+        values = {
+            place: value
+            for group, places in self._there.items()
+            for place, value in zip(places, trained.weights[group], strict=True)
+        }
+        server = self._method.calibrated_server(initial.server, without_optimizer(trained.server))
+        weights = [(group, [values[p] for p in self._here[group]]) for group in initial.weights]
+        return initial._replace(
+            weights=OrderedDict(weights),
+            server=tf.nest.map_structure(np.asarray, ordered(server)),
+            round=trained.round,
+        )
+
+    def client(self, trained: ClientState) -> ClientState:
+        """The state of a client from its state without the calibration."""
+        values = dict(zip(self._kept_there, trained.personal, strict=True))
+        return trained._replace(personal=[values[place] for place in self._kept_here])
+
+    def calibrated(self, state: ServerState, sums: Mapping[str, Any]) -> ServerState:
+        """The state with a re-trained head.
+
+        Args:
+            state: the state without one.
+            sums: the sum of what all clients send.
+        """
+
+        @tf.function(autograph=False)
+        def retrain(weights: Sequence[tf.Tensor], server, sums):
+            return self._method.calibrate(weights, server, sums)
+
+        arguments = (list(state.weights["trainable"]), state.server, dict(sums))
+        trainable, server = retrain(*tf.nest.map_structure(tf.convert_to_tensor, arguments))
+        weights = OrderedDict(state.weights, trainable=[w.numpy() for w in trainable])
+        return state._replace(
+            weights=weights, server=tf.nest.map_structure(np.asarray, ordered(server))
+        )
