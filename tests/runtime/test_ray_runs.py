@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import tree
 
-from tests import listening, support
+from tests import listening, preloaded, support
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -137,9 +136,8 @@ data.register_federation(data.from_arrays(x, y, np.arange(60) % 4, name="grid"))
 
 
 def _train(tmp_path, *flags, **options):
-    command = [sys.executable, "-m", "tasks.train", f"--output_dir={tmp_path / 'run'}", *flags]
-    return subprocess.Popen(
-        command,
+    return preloaded.Process(
+        ["tasks.train", f"--output_dir={tmp_path / 'run'}", *flags],
         cwd=_ROOT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_ROOT}"},
         stdout=subprocess.PIPE,
