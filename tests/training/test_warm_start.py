@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("shared_computations")
 
 FEDAVG = ExperimentConfig.from_settings(
     algorithm="fedavg",
+    model="mlp",
     num_clients=5,
     clients_per_round=3,
     max_train_samples=100,
