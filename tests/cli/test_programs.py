@@ -19,6 +19,7 @@ from tff_pcdd.training import ExperimentConfig
 pytestmark = pytest.mark.integration
 
 SMALL = (
+    "--model=mlp",
     "--num_clients=5",
     "--max_train_samples=100",
     "--max_test_samples=60",
@@ -48,6 +49,7 @@ def touched(directory):
 LONGER = (
     "--algorithm=fedgela",
     *SMALL,
+    "--model=simple_cnn",
     "--rounds=8",
     "--local_epochs=30",
     "--batch_size=4",
