@@ -155,7 +155,7 @@ def test_a_method_with_another_head_is_refused_before_anything_is_written(
 
 
 def test_another_shape_is_named(trained, options, tmp_path):
-    config = of("fedavg", trained("fedavg"), model="mlp")
+    config = of("fedavg", trained("fedavg"), model="simple_cnn")
     with refuses("warm_start", "does not fit the network of fedavg: server/weights/trainable"):
         run_experiment(config, tmp_path, options)
 
