@@ -73,8 +73,8 @@ class Process(subprocess.Popen):
 
     Args:
         args: the module and the flags.
-        options: as for `Popen`; `cwd` and `env` are required. Of the others, those about streams
-            and `start_new_session` have an effect.
+        options: as for `Popen`; `cwd`, `env` and the three streams are required. Of the others,
+            `text` and `start_new_session` have an effect.
     """
 
     def _execute_child(

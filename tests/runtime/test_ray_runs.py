@@ -6,6 +6,7 @@ import pathlib
 import shutil
 import signal
 import subprocess
+import sys
 import textwrap
 import time
 
@@ -13,7 +14,7 @@ import numpy as np
 import pytest
 import tree
 
-from tests import listening, preloaded, support
+from tests import listening, support
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -136,8 +137,9 @@ data.register_federation(data.from_arrays(x, y, np.arange(60) % 4, name="grid"))
 
 
 def _train(tmp_path, *flags, **options):
-    return preloaded.Process(
-        ["tasks.train", f"--output_dir={tmp_path / 'run'}", *flags],
+    command = [sys.executable, "-m", "tasks.train", f"--output_dir={tmp_path / 'run'}", *flags]
+    return subprocess.Popen(
+        command,
         cwd=_ROOT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_ROOT}"},
         stdout=subprocess.PIPE,
