@@ -13,8 +13,9 @@ DEMO_DIR ?= runs/demo
 # Tests that run at the same time; each of them may take a few gigabytes. One more than this
 # project's machines have cores, as some wait for processes that they started.
 TEST_WORKERS ?= 3
-# The tests of a file run in one process, which makes once what they share.
-PYTEST = $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile
+# The tests of a file run in one process, which makes once what they share. They start a hundred
+# processes, none of which has to compile this package where the variable is set.
+PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile
 
 # The server has an environment of its own, for it wants other versions than TFF.
 SERVING_VENV := .venv-serving

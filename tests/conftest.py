@@ -25,6 +25,7 @@ _UNOPTIMIZED = (
     "tests/layers/",
     "tests/losses/",
     "tests/methods/",
+    "tests/training/",
 )
 # Tests with these fixtures start processes, or train for longer than a few seconds.
 _LONG_FIXTURES = {"ray_here", "start", "call", "succeed", "runs", "exported"}

@@ -74,6 +74,7 @@ def expected_plain(method, aggregator, profile):
     return reasons
 
 
+@functools.cache
 def allowed_cells():
     return [cell for cell in combinations.cells() if refusal(cell) is None]
 

@@ -12,6 +12,8 @@ import sys
 import pytest
 from absl import logging as absl_logging
 
+from tests import preloaded
+
 ROOT = pathlib.Path(__file__).resolve().parents[2]
 # The environment variable that the fixture `simulation` reads too.
 RUNTIME = os.environ.get("TFF_PCDD_TEST_RUNTIME", "inprocess")
@@ -21,16 +23,24 @@ TIMEOUT = 300
 
 @pytest.fixture(scope="session")
 def start():
-    """Starts `python -m tasks.NAME FLAG…`; flags that name no runtime get that of the tests."""
+    """Starts `python -m tasks.NAME FLAG…`; flags that name no runtime get that of the tests.
+
+    Most of these processes have imported everything before they start; those that are `fresh`, or
+    whose Python has options, have not.
+    """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     # JAX, which TFF imports, lowers it in the test's own process; a shell does not have it.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
-    def start(name, *flags, python=(), cwd=ROOT):
+    def start(name, *flags, python=(), cwd=ROOT, fresh=False):
         runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
-        command = [sys.executable, *python, "-m", f"tasks.{name}", *map(str, flags)]
-        return subprocess.Popen(
-            [*command, *(f"--runtime={value}" for value in runtime)],
+        command = [f"tasks.{name}", *map(str, flags), *(f"--runtime={name}" for name in runtime)]
+        if fresh or python or name == "partition":
+            start_process, command = subprocess.Popen, [sys.executable, *python, "-m", *command]
+        else:
+            start_process = preloaded.Process
+        return start_process(
+            command,
             cwd=cwd,
             env={**environment, "PYTHONPATH": str(ROOT)},
             stdin=subprocess.DEVNULL,

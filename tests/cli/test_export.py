@@ -10,7 +10,13 @@ from tests.cli.stages import without_stages
 
 pytestmark = pytest.mark.integration
 
-SMALL = ("--num_clients=5", "--max_train_samples=100", "--max_test_samples=60", "--rounds=1")
+SMALL = (
+    "--model=mlp",
+    "--num_clients=5",
+    "--max_train_samples=100",
+    "--max_test_samples=60",
+    "--rounds=1",
+)
 
 
 @pytest.fixture(scope="module")

@@ -11,7 +11,14 @@ from tests.cli.conftest import ROOT
 pytestmark = pytest.mark.integration
 
 PARTITION = ("partition", "--num_clients=5")
-TRAIN = ("train", "--num_clients=5", "--rounds=1", "--local_epochs=1", "--max_train_samples=60")
+TRAIN = (
+    "train",
+    "--model=mlp",
+    "--num_clients=5",
+    "--rounds=1",
+    "--local_epochs=1",
+    "--max_train_samples=60",
+)
 
 
 def start(redirection, program, *flags, output_dir, **environment):

@@ -120,7 +120,7 @@ def test_sites_are_the_clients(trained):
 
 
 @pytest.mark.integration
-def test_data_that_have_changed_are_noticed(trained, call):
+def test_data_that_have_changed_are_noticed(trained, call_here):
     """Also if the name and the size of an image stay the same; exports restore runs alike."""
     root, run = trained
     path = root / "Lyon" / "cat" / "020.png"
@@ -129,7 +129,7 @@ def test_data_that_have_changed_are_noticed(trained, call):
     pixels[0, 0, 0] ^= 1
     Image.fromarray(pixels).save(path)
     try:
-        status, out, err = call("evaluate", f"--run_dir={run}")
+        status, out, err = call_here("evaluate", f"--run_dir={run}")
         # After lines that say what is being done.
         result = (status, out, err.splitlines(keepends=True)[-1])
         check(result, "evaluate", "was written with other data (samples, or their division")

@@ -19,6 +19,7 @@ from tff_pcdd.training import ExperimentConfig
 pytestmark = pytest.mark.integration
 
 SMALL = (
+    "--model=mlp",
     "--num_clients=5",
     "--max_train_samples=100",
     "--max_test_samples=60",
@@ -48,6 +49,7 @@ def touched(directory):
 LONGER = (
     "--algorithm=fedgela",
     *SMALL,
+    "--model=simple_cnn",
     "--rounds=8",
     "--local_epochs=30",
     "--batch_size=4",
@@ -109,7 +111,7 @@ def test_a_finished_run_is_only_read(trained, call_here):
 
 def test_evaluate(trained, succeed):
     directory, _, _ = trained
-    printed = succeed("evaluate", f"--run_dir={directory}")
+    printed = succeed("evaluate", f"--run_dir={directory}", fresh=True)
     results = json.loads((directory / "evaluation.json").read_text())
     assert results["round"] == 8
     final = summary(directory)
@@ -219,7 +221,7 @@ def compared(succeed, tmp_path_factory):
     """A comparison of two methods with two seeds, and what it printed."""
     directory = tmp_path_factory.mktemp("compare") / "whole"
     flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={directory}")
-    return directory, succeed("compare", *flags), flags
+    return directory, succeed("compare", *flags, fresh=True), flags
 
 
 def test_compare(compared):
@@ -338,7 +340,7 @@ def test_sweep(succeed, call_here, tmp_path):
         *SMALL,
         f"--output_dir={directory}",
     )
-    printed = succeed("sweep", *flags)
+    printed = succeed("sweep", *flags, fresh=True)
     runs = [directory / f"fedgela_scale={s},client_learning_rate=0.05/seed_0" for s in (1, 4)]
     config = json.loads((runs[1] / "config.json").read_text())
     assert (config["fedgela_scale"], config["client_learning_rate"]) == (4.0, 0.05)

@@ -40,7 +40,13 @@ def test_modules_beside_a_clone_are_not_imported(program, hostile):
 
 def test_nor_by_a_run(hostile):
     folder, trace = hostile
-    size = ("--rounds=1", "--local_epochs=1", "--max_train_samples=20", "--num_clients=5")
+    size = (
+        "--model=mlp",
+        "--rounds=1",
+        "--local_epochs=1",
+        "--max_train_samples=20",
+        "--num_clients=5",
+    )
     status, _, err = _run(folder, "tasks.train", "--noprogress", *size, "--output_dir=run")
     assert not trace.exists()
     assert status == 0, err

@@ -38,6 +38,7 @@ def config(algorithm="fedavg", **settings):
     return ExperimentConfig.from_settings(
         algorithm=algorithm,
         **{
+            "model": "mlp",
             "rounds": 2,
             "local_epochs": 1,
             "max_train_samples": 204,  # which is not the same for every class

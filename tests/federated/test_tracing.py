@@ -9,6 +9,7 @@ from tests.support import IMAGE
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, TrainingSpec
 from tff_pcdd.federated.tracing import function, repeat
+from tff_pcdd.layers.registration import register
 from tff_pcdd.methods.network import Network
 
 CLASSES, DIM = 3, 4
@@ -79,6 +80,20 @@ def test_methods_of_this_package_are_not_translated(name):
 def test_what_is_from_elsewhere_is_translated(method, layers):
     traced = function(absolute, network(method, *layers))
     assert traced(tf.constant(-2.0)).numpy() == 2
+
+
+def test_a_layer_that_is_called_as_it_is_written_is_not_translated():
+    @register
+    class Plain(tf.keras.layers.Layer):
+        def call(self, inputs):
+            return inputs
+
+    class Derived(Plain):
+        def call(self, inputs):
+            return inputs
+
+    assert not network(FEDAVG, Plain()).autograph
+    assert network(FEDAVG, Derived()).autograph
 
 
 def test_options_are_those_of_tf_function():

@@ -124,11 +124,15 @@ def config_of(cell: Cell) -> ExperimentConfig:
 
 def refusal(cell: Cell) -> SettingError | None:
     """Why a combination is refused, decided without training; None if it is not."""
-    if error := _refusal(cell.method, cell.aggregator, cell.normalization):
-        return error
-    clients = "none" if cell.export == "global" else "all"
+    error = _refusal(cell.method, cell.aggregator, cell.normalization)
+    return error or _refused_export(cell.method, cell.export)
+
+
+@functools.cache
+def _refused_export(method: str, models: str) -> SettingError | None:
+    clients = "none" if models == "global" else "all"
     try:
-        exporter.check_choice(methods.create(cell.method), export.ExportOptions(clients=clients))
+        exporter.check_choice(methods.create(method), export.ExportOptions(clients=clients))
     except SettingError as error:
         return error
     return None

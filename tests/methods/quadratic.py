@@ -13,10 +13,12 @@ import tensorflow as tf
 from tests.methods.federation import Federation as AnyFederation
 from tff_pcdd import data, methods
 from tff_pcdd.federated import SGD, TrainingSpec
+from tff_pcdd.layers.registration import register
 
 _NUM_CLASSES = 5
 
 
+@register  # AutoGraph would translate all client and server work for a layer from elsewhere
 class Shift(tf.keras.layers.Layer):
     """Adds a trained number to the mean of what it gets."""
 

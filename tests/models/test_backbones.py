@@ -147,6 +147,9 @@ def test_networks_that_are_about_to_be_assigned_stay_empty():
     with initialization.zeros():
         made = models.build("mlp", (4, 4, 1), weights=values)
     assert not any(weight.numpy().any() for weight in made.weights)
+    with tf.Graph().as_default() as graph, initialization.zeros():
+        models.build("mlp", (4, 4, 1), weights=values)
+    assert not [op for op in graph.get_operations() if op.type == "AssignVariableOp"]
 
 
 @pytest.mark.parametrize(

@@ -44,6 +44,8 @@ def _images():
     return np.clip(x, 0, 255).astype(np.uint8), y
 
 
+# That the averages are right is tested in federated/test_process and test_aggregators.
+@pytest.mark.rare
 def test_averaged_statistics_fit_the_averaged_weights(simulation):
     """The global model classifies as well by its moving statistics as by those of the batch."""
     x, y = _images()

@@ -14,8 +14,10 @@ from tff_pcdd.experiment import client_store, simulation
 from tff_pcdd.runtime import RuntimeConfig
 from tff_pcdd.training import ExperimentConfig, disk_store
 
+# Convolutions, which take longer to trace, are in the runs of programs and of exports.
 CONFIG = ExperimentConfig.from_settings(
     algorithm="fedgela",
+    model="mlp",
     num_clients=5,
     clients_per_round=3,
     max_train_samples=100,

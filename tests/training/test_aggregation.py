@@ -12,6 +12,7 @@ from tff_pcdd.training import ExperimentConfig, Run, Simulation, run_experiment
 pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("shared_computations")]
 
 SETTINGS = {
+    "model": "mlp",
     "num_clients": 5,
     "clients_per_round": 3,
     "max_train_samples": 100,

@@ -109,7 +109,7 @@ def test_a_method_without_a_global_model_has_personal_ones_only(run, monkeypatch
 def test_the_picture_of_a_run_has_the_values_of_metrics_csv(run, unbroken):
     figure = run.plot()
     (axes,) = figure.axes
-    assert axes.get_title() == "fedgela on digits, P5C2, simple_cnn"
+    assert axes.get_title() == "fedgela on digits, P5C2, mlp"
     header, *rows = metrics(unbroken)
     (curve,) = [line for line in axes.get_lines() if line.get_label().startswith("GA")]
     expected = [(int(row[0]), float(row[header.index("ga")])) for row in rows]
@@ -117,7 +117,7 @@ def test_the_picture_of_a_run_has_the_values_of_metrics_csv(run, unbroken):
 
 
 def test_each_is_shown_in_one_line(run, unbroken, options, tmp_path):
-    name = "fedgela on digits, P5C2, simple_cnn"
+    name = "fedgela on digits, P5C2, mlp"
     assert repr(run) == f"Run({name}: round 4 of 4, in {unbroken})"
     assert repr(run.simulation) == f"Simulation({name}: 4 rounds)"
     federation = run.simulation.federation

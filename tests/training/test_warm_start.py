@@ -34,6 +34,7 @@ pytestmark = pytest.mark.usefixtures("shared_computations")
 
 FEDAVG = ExperimentConfig.from_settings(
     algorithm="fedavg",
+    model="mlp",
     num_clients=5,
     clients_per_round=3,
     max_train_samples=100,
@@ -154,7 +155,7 @@ def test_a_method_with_another_head_is_refused_before_anything_is_written(
 
 
 def test_another_shape_is_named(trained, options, tmp_path):
-    config = of("fedavg", trained("fedavg"), model="mlp")
+    config = of("fedavg", trained("fedavg"), model="simple_cnn")
     with refuses("warm_start", "does not fit the network of fedavg: server/weights/trainable"):
         run_experiment(config, tmp_path, options)
 

@@ -11,6 +11,11 @@ from typing import Any
 import numpy as np
 import tensorflow as tf
 
+from tff_pcdd.runtime import _tf_private
+
+# What a variable without a value takes over from the layer that makes it.
+_TAKEN_OVER = ("name", "dtype", "trainable", "constraint", "synchronization", "aggregation")
+
 
 class FirstValues:
     """Initial values of variables, drawn as soon as the piece of each variable is known.
@@ -60,7 +65,7 @@ def _reseeded(initial_value: Any, entropy: list[int]) -> Any:
 
 @contextlib.contextmanager
 def deferred() -> Iterator[FirstValues]:
-    """Creates variables with zeros; yields the `FirstValues` to assign to them later."""
+    """Creates variables without their values; yields the `FirstValues` to assign to them later."""
     first = FirstValues()
     with _creating(first.remember):
         yield first
@@ -68,18 +73,29 @@ def deferred() -> Iterator[FirstValues]:
 
 @contextlib.contextmanager
 def zeros() -> Iterator[None]:
-    """Creates variables with zeros; saves the time to draw values that would be replaced."""
+    """Creates variables without their values, for those that are assigned before they are read.
+
+    In a graph that is built, they have none at all; elsewhere they are zero.
+    """
     with _creating(lambda variable, initial_value: None):
         yield
 
 
 @contextlib.contextmanager
 def _creating(made: Callable[[tf.Variable, Any], None]) -> Iterator[None]:
-    """Creates variables with zeros; calls `made(variable, initial value)` for each of them."""
+    """Creates variables without values; calls `made(variable, initial value)` for each of them."""
 
     def create(next_creator, **kwargs):
         value = kwargs["initial_value"]
         if isinstance(value, functools.partial):
+            # In a graph outside of functions.
+            if not tf.executing_eagerly() and not tf.inside_function():
+                options = {name: kwargs[name] for name in _TAKEN_OVER if name in kwargs}
+                shape = kwargs.get("shape")
+                shape = value.args[0] if shape is None else shape
+                variable = _tf_private.variable_without_value(shape=shape, **options)
+                made(variable, value)
+                return variable
             zero = tf.zeros_initializer()
             kwargs["initial_value"] = functools.partial(zero, *value.args, **value.keywords)
         variable = next_creator(**kwargs)

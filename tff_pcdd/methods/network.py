@@ -104,7 +104,8 @@ class Network:
         """Whether AutoGraph has to translate functions that call the method or the pieces.
 
         The translation takes most of the tracing time. It is needed for Python loops and conditions
-        on tensors. This package has none, but methods and layers from elsewhere may have some.
+        on tensors. This package has none, but methods and layers from elsewhere may have some,
+        unless `layers.registration` says that a layer is called as it is written.
         """
         layers = [part for part in self._parts.values() if isinstance(part, tf.Module)]
         nested = [module for layer in layers for module in layer.submodules]
@@ -205,6 +206,8 @@ def is_batch_norm(layer: tf.keras.layers.Layer) -> bool:
 
 def _has_no_python_control_flow(owner: Any) -> bool:
     cls = type(owner)
+    if hasattr(vars(cls).get("call"), "autograph_info__"):
+        return True
     # A Lambda layer of Keras calls a function from elsewhere.
     return cls.__module__.startswith(("tff_pcdd.", "tf_keras.")) and not isinstance(
         owner, tf.keras.layers.Lambda
