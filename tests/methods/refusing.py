@@ -23,6 +23,7 @@ SENDS = {
     "feddyn_prototypes": "counts, features, weight",
     "fedgen": "biases, counts, kernels",
     "fedmr": "counts, features",
+    "fedyoyo": "numbers",
     "fednova": "steps, weight",
     "fednova_prototypes": "counts, features, steps, weight",
     "fedpac": "biases, counts, features, kernels, statistics, trained, variances",
