@@ -14,6 +14,7 @@ from tff_pcdd import methods
 from tff_pcdd.cli import compare, method_grids, sweep
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import checks
+from tff_pcdd.methods import head_calibration
 
 FILES = sorted(str(path.relative_to(ROOT)) for path in (ROOT / "flags").rglob("*.flags"))
 FRAGMENTS = [name for name in FILES if "/common/" in name]
@@ -129,7 +130,9 @@ def test_the_methods_of_a_comparison_have_equal_budgets(name, monkeypatch):
     assert set(planned) <= set(methods.names())
     assert len(planned) >= 12
     for method, points in planned.items():
-        assert len(points) == (12 if methods.get(method).tuning else 4)
+        calibration = methods.create(method).head_calibration or "none"
+        tuned = methods.get(method).tuning or head_calibration.registry.get(calibration).tuning
+        assert len(points) == (12 if tuned else 4)
         for point in points:
             assert [config.seed for config in (*point.configs, *point.finals)] == [0, 1, 2, 3]
             shared = {(c.training.rounds, c.data, c.model) for c in (*point.configs, *point.finals)}

@@ -13,6 +13,7 @@ from tests.methods import quadratic
 from tests.methods.refusing import OWN_SERVER_STEP
 from tff_pcdd import methods
 from tff_pcdd.federated import build_process, server_optimizers
+from tff_pcdd.methods.calibrated import compose
 
 SOLVER = oracle.Solver(rate=0.1, epochs=2, momentum=0.5, decay=0.01)
 
@@ -128,7 +129,7 @@ REFUSED = {*OWN_SERVER_STEP, "central"}
 
 @pytest.mark.parametrize("name", methods.names())
 def test_methods_with_a_step_of_their_own_are_refused(name):
-    method, optimizer = methods.create(name), server_optimizers.create("fedadam")
+    method, optimizer = compose(methods.create(name)), server_optimizers.create("fedadam")
     if name in REFUSED:
         with refuses("server_optimizer", f"{name} (has a server step|trains on all samples)"):
             optimizer.check_method(method)

@@ -27,7 +27,7 @@ def test_methods_with_such_a_setting():
     assert set(DEGENERATE) == {
         "apfl", "ditto", "fedala", "feddecorr", "fedgen", "fedlc", "fedmr",
         "fedntd", "fedproc", "fedprox", "fedprox_prototypes", "fedrod", "fedrs", "fedsol",
-        "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
+        "fedyoyo", "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
     }  # fmt: skip
 
 

@@ -45,7 +45,7 @@ def test_fedavg_is_a_linear_probe():
         np.testing.assert_allclose(probe.features(train.x[:5]), x[:5], atol=1e-5)
 
 
-@pytest.mark.parametrize("algorithm", ["fedgela", "fedge"])
+@pytest.mark.parametrize("algorithm", ["fedgela", "fedge", "fedetf", "fedbabu"])
 def test_a_fixed_head_needs_something_to_train(algorithm):
-    with refuses("projection_dim", f"{algorithm} trains no head.*set projection_dim above 0"):
+    with refuses("projection_dim", f"{algorithm} has a fixed head.*set projection_dim above 0"):
         simulation(algorithm, projection_dim=0)

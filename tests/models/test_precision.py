@@ -116,13 +116,14 @@ def test_every_backbone(name, width):
         model = cls().build(shape, precision="bfloat16", **build)
     assert tf.keras.mixed_precision.global_policy().name == "float32"
     assert model.output.dtype == tf.float32
-    assert {weight.dtype for weight in model.weights} == {tf.float32}
+    assert {weight.dtype for weight in model.weights} <= {tf.float32}
     policies = {
         layer.name: layer.dtype_policy.name for layer in model.layers if layer.trainable_weights
     }
     if width:
         assert policies.pop("projection") == "float32"
-    assert set(policies.values()) == {POLICY}
+    assert set(policies.values()) <= {POLICY}
+    assert policies or name == "linear"
 
 
 def test_group_normalization_of_backbones_computes_in_float32():

@@ -58,7 +58,7 @@ def test_earlier_runs_are_the_same_experiments(tmp_path):
 def test_defaults_that_do_not_apply_are_not_compared(monkeypatch, tmp_path):
     """Such as the server's learning rate, if the server optimizer is one that has none."""
     further = {**implied_defaults(ExperimentConfig), "of_another_component": 1.0}
-    monkeypatch.setattr(run_directory, "implied_defaults", lambda cls: further)
+    monkeypatch.setattr("tff_pcdd.experiment.config.implied_defaults", lambda cls: further)
     run_directory.write_config(tmp_path, config())
     run_directory.check_directory(tmp_path, config(), overwrite=False)
 

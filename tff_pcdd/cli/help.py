@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from tff_pcdd import other_names
 from tff_pcdd.errors import SettingError
-from tff_pcdd.settings import registries
+from tff_pcdd.settings import describe, registries
 from tff_pcdd.training import ExperimentConfig, RunOptions
 
 if TYPE_CHECKING:
@@ -108,7 +108,8 @@ def full(flags: Flags, doc: str) -> str:
 
 def short(flags: Flags, doc: str) -> str:
     """The flags that most runs need, in a line each, and the names under which others are."""
-    common = [name for name in flags.names() if name not in flags.settings or name in _COMMON]
+    shared = {each.name for cls in (ExperimentConfig, RunOptions) for each in describe(cls)}
+    common = [name for name in flags.names() if name not in shared or name in _COMMON]
     groups = dict.fromkeys(group.partition(" ")[0] for group in flags.groups)
     topics = {"groups": list(groups)}
     known = {_COMPONENTS.get(r.setting, r.setting): r.names() for r in _registries(flags)}

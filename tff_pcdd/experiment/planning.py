@@ -198,9 +198,9 @@ def _task(
         weights=backbone.initial_values(input_spec.shape),
         precision=config.model.precision,
     )
-    _, feature_dim = backbone_size(config, input_spec)
+    parameters, feature_dim = backbone_size(config, input_spec)
     config.check_features(feature_dim, num_classes)
-    config.check_inputs(input_spec)
+    config.check_inputs(input_spec, parameters)
     return TaskSpec(
         num_classes=num_classes,
         feature_dim=feature_dim,

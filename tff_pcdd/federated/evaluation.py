@@ -229,6 +229,9 @@ class GlobalEvaluation:
             infinite, which are never counted as correct, and for which -1 is predicted.
         """
         load(self._net, weights)
+        # Without a global model, the answers mean nothing, but variables have to have values.
+        for variable in self._net.personal.all if not self._spec.method.has_global_model else ():
+            variable.assign(tf.zeros(variable.shape))
         num_classes = self._spec.task.num_classes
         names = list(_head_names(self._spec))
 

@@ -10,7 +10,6 @@ from typing import Any
 
 from etils import epy
 
-from tff_pcdd.errors import SettingError
 from tff_pcdd.federated.client_optimizers import ClientOptimizer
 from tff_pcdd.federated.local_work import LocalWork
 from tff_pcdd.federated.schedules import Schedule
@@ -80,19 +79,8 @@ class TrainingSpec:
         return learning_rate if factor is None else learning_rate * factor
 
     def network(self) -> Network:
-        """Makes the method's network with fresh variables.
-
-        Raises:
-            SettingError: it has none that a client trains.
-        """
-        net = Network(self.method.build(self.task), self.method, self.task)
-        if not net.trainable:
-            reason = (
-                f"{self.method.name} trains no head, and the backbone has no variables, so there "
-                "is nothing to train; set projection_dim above 0"
-            )
-            raise SettingError("projection_dim", 0, reason)
-        return net
+        """Makes the method's network with fresh variables."""
+        return Network(self.method.build(self.task), self.method, self.task)
 
     @contextlib.contextmanager
     def outline(self) -> Iterator[Network]:
