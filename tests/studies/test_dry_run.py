@@ -230,3 +230,13 @@ def test_the_size_of_a_sweep_with_several_seeds_and_of_a_single_run(tmp_path):
         one = {"fedavg": [point._replace(finals=point.finals[:finals])]}
         last = dry_run.sweep_methods(one, tmp_path, halving=Halving(())).splitlines()[-1]
         assert last == f"1 setting with seed 0{text} rounds"
+
+
+def test_the_size_for_own_data_is_not_guessed(tmp_path):
+    """The shape of the inputs is known once they are read."""
+    config = ExperimentConfig.from_settings(
+        dataset="npz", data_dir=str(tmp_path / "own.npz"), partition="natural"
+    )
+    line = dry_run.describe(config)
+    assert "simple_cnn, for inputs whose shape is known once the data are read" in line
+    assert "parameters" not in line

@@ -156,7 +156,11 @@ class ImageBackbone(Backbone):
     ) -> tf.keras.Model:
         if vocabulary_size is None and len(input_shape) == 1:
             if not self.accepts_vectors:
-                reason = f"needs images as input; vectors of {input_shape[0]} numbers need mlp"
+                fit = [n for n, cls in registry.classes().items() if _takes_vectors(cls)]
+                reason = (
+                    f"needs images as input; vectors of {input_shape[0]} numbers need "
+                    f"{' or '.join(fit)}"
+                )
                 raise SettingError(registry.setting, self.name, reason)
         elif vocabulary_size is not None or len(input_shape) == 1:
             reason = f"needs images as input; the data are text of {input_shape[0]} characters"
@@ -243,3 +247,7 @@ def _starting_from(values: Sequence[np.ndarray]) -> Iterator[None]:
 
     with tf.variable_creator_scope(create):
         yield
+
+
+def _takes_vectors(backbone: type[Backbone]) -> bool:
+    return issubclass(backbone, ImageBackbone) and backbone.accepts_vectors

@@ -154,6 +154,12 @@ def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entr
     )
 
 
+def _method(settings: Mapping[str, Any]) -> str:
+    """The method of a run, and its head calibration."""
+    config = settings_table.configuration(settings)
+    return name_of(settings.get("algorithm", "?")) if config is None else config.method_title
+
+
 def _data(settings: Mapping[str, Any], several: bool = False) -> str:
     """The data set of a run, and its partition unless there are several."""
     config = settings_table.configuration(settings)
@@ -173,7 +179,7 @@ def _of_run(root: Path, directory: Directory) -> Entry:
         directory,
         latest,
         kind="run",
-        what=name_of(settings.get("algorithm", "?")),
+        what=_method(settings),
         data=_data(settings),
         state=state,
         ga=summary.get("ga_final"),

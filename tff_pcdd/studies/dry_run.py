@@ -144,10 +144,13 @@ def describe(config: ExperimentConfig) -> str:
     spec = planning.check(config)
     stages.leave()
     parameters, _ = planning.backbone_size(config, spec.input_spec)
+    size = f"{parameters:,} parameters before the head"
+    if not config.data.source.inputs_are_known:
+        size = "for inputs whose shape is known once the data are read"
     return (
         f"{config.method_title} seed {config.seed}: {config.data.describe()}, "
         f"{config.training.rounds} rounds, {config.model.backbone.name}, "
-        f"{parameters:,} parameters before the head{_changed(config)}"
+        f"{size}{_changed(config)}"
     )
 
 

@@ -54,11 +54,13 @@ class DataSource(Component):
         user_options: fields that apply only if the partition keeps the users of the set; they
             are None by default.
         may_hold_out: whether the data may have validation samples of their own.
+        inputs_are_known: whether `input_spec` is that of the data before they are read.
     """
 
     info: ClassVar[DatasetInfo]
     user_options: ClassVar[tuple[str, ...]] = ()
     may_hold_out: ClassVar[bool] = False
+    inputs_are_known: ClassVar[bool] = True
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)

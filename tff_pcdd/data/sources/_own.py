@@ -204,6 +204,7 @@ class OwnSource(DataSource):
     """Mixin for data of your own, whose sites are the clients."""
 
     may_hold_out = True
+    inputs_are_known = False
 
     test_fraction: float | None = option(
         None,
