@@ -130,13 +130,14 @@ def strong(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
 
 def _shifted(x: tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Images that are shifted by up to a quarter of their sides, with zeros from outside."""
-    for axis, own in zip((1, 2), draws.split(seed, 2), strict=True):
-        size = x.shape[axis]
-        reach = size // 4
-        start = draws.uniform([tf.shape(x)[0], 1], own, 0, 2 * reach + 1, tf.int32)
-        padded = tf.pad(x, [[reach, reach] if each == axis else [0, 0] for each in range(4)])
-        x = tf.gather(padded, start + tf.range(size), axis=axis, batch_dims=1)
-    return x
+    _, height, width, _ = x.shape
+    reaches = height // 4, width // 4
+    padded = tf.pad(x, [[0, 0], *([reach, reach] for reach in reaches), [0, 0]])
+    starts = [
+        draws.uniform([tf.shape(x)[0], 1], own, 0, 2 * reach + 1, tf.int32)
+        for reach, own in zip(reaches, draws.split(seed, 2), strict=True)
+    ]
+    return _windows(padded, tf.concat(starts, axis=1), height, width)
 
 
 def _pixels(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
@@ -253,10 +254,15 @@ def _crop(x: tf.Tensor, spec: InputSpec, seed: tf.Tensor) -> tf.Tensor:
     mode = {"zeros": "CONSTANT", "reflect": "REFLECT"}[spec.padding_mode]
     padded = tf.pad(x, [[0, 0], [pad, pad], [pad, pad], [0, 0]], mode)
     corner = draws.uniform([tf.shape(x)[0], 2], seed, maxval=2 * pad + 1, dtype=tf.int32)
+    return _windows(padded, corner, height, width)
+
+
+def _windows(x: tf.Tensor, corner: tf.Tensor, height: int, width: int) -> tf.Tensor:
+    """The window of each image whose first row and column are `corner`, int32 [batch, 2]."""
     rows = corner[:, :1] + tf.range(height)
     columns = corner[:, 1:] + tf.range(width)
-    padded = tf.gather(padded, rows, axis=1, batch_dims=1)
-    return tf.gather(padded, columns, axis=2, batch_dims=1)
+    x = tf.gather(x, rows, axis=1, batch_dims=1)
+    return tf.gather(x, columns, axis=2, batch_dims=1)
 
 
 def _rotate(x: tf.Tensor, degrees: float, seed: tf.Tensor) -> tf.Tensor:

@@ -186,8 +186,7 @@ def effective_numbers(centred: tf.Tensor, labels: tf.Tensor, class_counts: tf.Te
     places = tf.range(tf.shape(labels)[0]) % groups * num_classes + labels
     unit = tf.math.l2_normalize(centred, axis=1, epsilon=1e-12)
     total = groups * num_classes
-    sums = tf.math.unsorted_segment_sum(unit, places, total)
-    counts = tf.math.unsorted_segment_sum(tf.ones_like(labels, tf.float32), places, total)
+    sums, counts = losses.class_sums(unit, places, total)
     alike = tf.math.divide_no_nan(tf.reduce_sum(sums**2, axis=1), counts**2)
     whole = tf.logical_or(counts <= 1, tf.equal(counts, tf.tile(class_counts, [groups])))
     numbers = tf.where(whole, counts, 1 / tf.maximum(alike, _LEAST))

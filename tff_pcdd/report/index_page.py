@@ -154,18 +154,18 @@ def _entry(root: Path, directory: Directory, newest: str, **values: Any) -> Entr
     )
 
 
-def _method(settings: Mapping[str, Any]) -> str:
-    """The method of a run, and its head calibration."""
-    config = settings_table.configuration(settings)
-    return name_of(settings.get("algorithm", "?")) if config is None else config.method_title
+def _names(settings: Mapping[str, Any], several: bool = False) -> tuple[str, str]:
+    """The method of a run with its head calibration, and its data.
 
-
-def _data(settings: Mapping[str, Any], several: bool = False) -> str:
-    """The data set of a run, and its partition unless there are several."""
+    Args:
+        settings: its settings.
+        several: whether there are runs on several partitions, so that none is named.
+    """
     config = settings_table.configuration(settings)
     if config is None:
-        return name_of(settings.get("dataset", "?"))
-    return config.data.describe_dataset() if several else config.data.describe()
+        return name_of(settings.get("algorithm", "?")), name_of(settings.get("dataset", "?"))
+    data = config.data.describe_dataset() if several else config.data.describe()
+    return config.method_title, data
 
 
 def _of_run(root: Path, directory: Directory) -> Entry:
@@ -174,13 +174,14 @@ def _of_run(root: Path, directory: Directory) -> Entry:
     history = directory.attempt(METRICS, directory.history) or History([])
     state = "diverged" if summary.get("diverged") else "finished" if summary else "unfinished"
     latest = next(name for name in (SUMMARY, METRICS, CONFIG) if (directory.path / name).is_file())
+    what, data = _names(settings)
     entry = _entry(
         root,
         directory,
         latest,
         kind="run",
-        what=_method(settings),
-        data=_data(settings),
+        what=what,
+        data=data,
         state=state,
         ga=summary.get("ga_final"),
         pa=summary.get("pa_final"),
@@ -203,7 +204,7 @@ def _of_comparison(root: Path, directory: Directory) -> Entry:
         COMPARISON_TABLE,
         kind="comparison",
         what=text.listed(order) or "no usable run",
-        data=_data(known[0][1], several) if known else "",
+        data=_names(known[0][1], several)[1] if known else "",
         ga=best.mean("ga_final") if best else None,
         pa=best.mean("pa_final") if best else None,
         seconds=_seconds([result.history for result in results]),
