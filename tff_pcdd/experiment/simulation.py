@@ -13,10 +13,11 @@ and callbacks.
 from __future__ import annotations
 
 import functools
+import itertools
 import logging
 import time
 from collections import OrderedDict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -335,17 +336,31 @@ class Simulation:
         Returns:
             The result of each client.
         """
-        results: list[Any] = []
+        return list(itertools.chain.from_iterable(self.in_cohorts(computation, parts)))
+
+    def in_cohorts(
+        self,
+        computation: Callable,
+        parts: Callable[[int], Mapping[str, data.Examples]] = lambda client: {},
+    ) -> Iterator[Any]:
+        """Calls a computation with all clients, as many at a time as in a round.
+
+        Args:
+            computation: takes the arguments of `FederatedProcess.next`.
+            parts: the examples of a client by name, in addition to the training samples.
+
+        Yields:
+            The result of each call.
+        """
         clients: Sequence[int] = range(self.federation.num_clients)
         for start in range(0, len(clients), self.cohort_size):
             chunk = clients[start : start + self.cohort_size]
-            results += self.invoke(
+            yield self.invoke(
                 computation,
                 self.state,
                 [self.store.get(client) for client in chunk],
                 [self.client_data(client, 0, **parts(client)) for client in chunk],
             )
-        return results
 
     # Single clients, and the models themselves.
 

@@ -97,14 +97,7 @@ def _calibrate(trained: Simulation, simulation: Simulation) -> dict[str, Any]:
     sent = {"upload_bytes": 0, "download_bytes": 0}
     if calibration.uses_features:
         compute = head_statistics.build_head_sums(simulation.spec, simulation.process)
-        for start in range(0, num_clients, simulation.cohort_size):
-            chunk = range(start, min(start + simulation.cohort_size, num_clients))
-            found = simulation.invoke(
-                compute,
-                state,
-                [simulation.store.get(client) for client in chunk],
-                [simulation.client_data(client) for client in chunk],
-            )
+        for found in simulation.in_cohorts(compute):
             sums = tf.nest.map_structure(tf.add, sums, dict(found)) if sums else dict(found)
         sent = {
             "upload_bytes": num_clients * simulation.process.extra_bytes,
