@@ -292,10 +292,18 @@ def test_advice_for_missing_classes_depends_on_the_tail():
     run, _ = BAD["classes that are never answered"]
     assert run.found()[0].next.startswith("Next: rounds=60 (now 30); if that")
     tail = dataclasses.replace(run, settings={"imbalance_factor": 50.0})
-    assert tail.found()[0].next == "Next: client_weighting=uniform, or algorithm=ccvr."
+    assert tail.found()[0].next == "Next: client_weighting=uniform, or head_calibration=ccvr."
     uniform = {"imbalance_factor": 50.0, "client_weighting": "uniform"}
-    [finding] = dataclasses.replace(run, settings=uniform).found()
-    assert finding.next.startswith("Next: algorithm=ccvr")
+    for more, next_setting in (
+        ({}, "Next: head_calibration=ccvr,"),
+        ({"algorithm": "fedprox"}, "Next: head_calibration=ccvr,"),
+        ({"algorithm": "fedetf"}, ""),
+        ({"algorithm": "ccvr"}, ""),
+        ({"algorithm": "fedprox", "head_calibration": "fednpc"}, ""),
+        ({"algorithm": "of_a_module_of_their_own"}, ""),
+    ):
+        [finding] = dataclasses.replace(run, settings={**uniform, **more}).found()
+        assert finding.next.startswith(next_setting) and bool(finding.next) == bool(next_setting)
 
 
 def test_advice_without_a_known_setting():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, Protocol
 
 import numpy as np
 
-from tff_pcdd import measures, tables, text
+from tff_pcdd import measures, methods, tables, text
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.evaluation import accuracy_interval, balanced_accuracy
 from tff_pcdd.experiment.history import History
@@ -248,8 +248,19 @@ class _Advice:
         """What helps classes with few samples."""
         weighting = self._settings.get("client_weighting")
         if weighting == "uniform" or self._settings.get("algorithm") not in (None, "fedavg"):
-            return "Next: algorithm=ccvr, which retrains the head for all classes alike."
-        return "Next: client_weighting=uniform, or algorithm=ccvr."
+            if not self._can_retrain():
+                return ""
+            return "Next: head_calibration=ccvr, which retrains the head for all classes alike."
+        return "Next: client_weighting=uniform, or head_calibration=ccvr."
+
+    def _can_retrain(self) -> bool:
+        """Whether the server may re-train the head: not where it is fixed, or is re-trained."""
+        try:
+            method = methods.create(self._settings.get("algorithm") or "fedavg")
+        except SettingError:  # It is defined in a module that was not imported.
+            return False
+        calibrated = method.head_calibration or self._settings.get("head_calibration") or "none"
+        return calibrated == "none" and method.fixed_head is None
 
     def fewer_epochs(self, instead: str = "") -> str:
         """Less local training, or something instead of it."""

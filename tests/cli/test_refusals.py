@@ -11,6 +11,7 @@ import pytest
 
 from tests.cli.stages import without_stages
 from tff_pcdd import files
+from tff_pcdd.training import ExperimentConfig, run_directory
 
 TRAIN = [
     # unknown names
@@ -541,3 +542,12 @@ def test_evaluate(call_here, tmp_path):
     (directory / "config.json").write_text('{"algorithm": "fedavg", ')
     result = call_here("evaluate", f"--run_dir={directory}")
     check(result, "evaluate", f"--run_dir={directory}: config.json is damaged")
+
+
+def test_a_run_that_was_trained_with_a_head_calibration_keeps_it(call_here, tmp_path):
+    config = ExperimentConfig.from_settings(algorithm="fedprox", head_calibration="ccvr")
+    run_directory.write_config(tmp_path, config, {})
+    for name in ("none", "fednpc"):
+        result = call_here("evaluate", f"--run_dir={tmp_path}", f"--head_calibration={name}")
+        reason = "the run was trained with head_calibration=ccvr"
+        check(result, "evaluate", f"--head_calibration={name}: {reason}")

@@ -204,13 +204,14 @@ def main(flags: Flags) -> None:
     overwrite = flags["overwrite"]
     if flags["dry_run"]:
         experiments.check_precision(flags, next(iter(configs.values()))[0], options)
+    for group in configs.values():
+        experiments.check_data(flags, group[0], output_dir)
+    if flags["dry_run"]:
         from tff_pcdd.studies import dry_run
 
         print(dry_run.compare(configs, output_dir, overwrite=overwrite))
         return
 
-    for group in configs.values():
-        experiments.check_data(group[0], output_dir)
     from tff_pcdd.studies import compare
 
     tables, failures = compare(configs, output_dir, options, overwrite=overwrite, parallel=parallel)

@@ -11,8 +11,8 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from tff_pcdd import heavy, stages, tables
-from tff_pcdd.cli import experiments, program
+from tff_pcdd import heavy, measures, stages, tables
+from tff_pcdd.cli import experiments, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError
 from tff_pcdd.methods import head_calibration
@@ -36,6 +36,7 @@ def define(flags: Flags) -> None:
         "the head calibration at its end.",
         "Evaluation",
     )
+    report.define_automatic(flags)
 
 
 def main(flags: Flags) -> None:
@@ -43,7 +44,10 @@ def main(flags: Flags) -> None:
     run_dir, options = flags.required("run_dir"), experiments.read_run_options(flags)
     config = read_config(run_dir, **experiments.restored_paths(flags))
     config.data.source.check()
-    if flags[head_calibration.registry.setting] != "none":
+    setting = head_calibration.registry.setting
+    # A run that was calibrated while it was trained cannot do without it.
+    trained = config.head_calibration.name
+    if flags[setting] != "none" or (trained != "none" and flags.is_given(setting)):
         _calibrate(flags, config, run_dir, options)
         return
 
@@ -87,8 +91,12 @@ def _calibrate(flags: Flags, config: ExperimentConfig, run_dir: str, options: Ru
     stages.leave()
     for column, value in summary.items():
         if column.endswith("_final"):
-            print(f"{column.removesuffix('_final'):20s} {tables.percent(value):>6s} %")
-    print(f"after round {summary['rounds']}, with {name}: {output_dir}")
+            measure = measures.of(column.removesuffix("_final"))
+            without = measure.name == f"ga_{config.method.name}"
+            meaning = f"global model without {name}" if without else measure.meaning
+            print(f"{tables.percent(value):>6s} %  {measure.heading}: {meaning}")
+    page = report.write_automatically(flags, run_dir=output_dir)
+    report.print_end(f"after round {summary['rounds']}, with {name}: {output_dir}", page)
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -13,7 +13,7 @@ from tff_pcdd import methods
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.data import DataConfig
 from tff_pcdd.data.checks import warn
-from tff_pcdd.errors import SettingError
+from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import Setting, build, describe
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
@@ -145,16 +145,23 @@ def _warn_of_pooled_users(data: DataConfig) -> None:
         )
 
 
-def check_data(config: ExperimentConfig, output_dir: str) -> None:
-    """Refuses missing data before TensorFlow is imported.
+def check_data(flags: Flags, config: ExperimentConfig, output_dir: str) -> None:
+    """Refuses missing data before TensorFlow is imported; a dry run warns of them.
 
-    Where there are results already, finished runs need no data; the others are checked later.
+    Where there are results already, finished runs need no data; the others are checked later. A dry
+    run may be made on a machine that does not train.
 
     Raises:
         DataError: the data are missing.
     """
-    if not os.path.exists(output_dir):
+    if os.path.exists(output_dir):
+        return
+    try:
         config.data.source.check()
+    except DataError as error:
+        if not flags["dry_run"]:
+            raise
+        warn(f"the data are not on this machine: {error}")
 
 
 def read_run_options(flags: Flags) -> RunOptions:

@@ -138,8 +138,7 @@ def _sweep_settings(flags: Flags) -> None:
     ]
     for runs in configs:
         experiments.check_precision(flags, runs[0], options)
-    if not flags["dry_run"]:
-        experiments.check_data(configs[0][0], output_dir)
+    experiments.check_data(flags, configs[0][0], output_dir)
     from tff_pcdd.studies import Point, dry_run, sweep
 
     planned = [Point(*pair) for pair in zip(points, configs, strict=True)]
@@ -180,6 +179,7 @@ def _sweep_methods(flags: Flags) -> None:
     overwrite = flags["overwrite"]
     first = next(iter(points.values()))[0].configs[0]
     experiments.check_precision(flags, first, options)
+    experiments.check_data(flags, first, output_dir)
     if flags["dry_run"]:
         from tff_pcdd.studies import dry_run
 
@@ -193,7 +193,6 @@ def _sweep_methods(flags: Flags) -> None:
             )
         )
         return
-    experiments.check_data(first, output_dir)
     from tff_pcdd.studies import method_sweep, sweep_methods
 
     directory = Path(output_dir)

@@ -32,6 +32,7 @@ def main(flags: Flags) -> None:
     output_dir, overwrite = flags.required("output_dir"), flags["overwrite"]
     if flags["dry_run"]:
         experiments.check_precision(flags, config, options)
+        experiments.check_data(flags, config, output_dir)
         from tff_pcdd.studies import dry_run
 
         print(dry_run.train(config, output_dir, overwrite=overwrite))
