@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 import pytest
+import sklearn.metrics
 
 from tff_pcdd.errors import SettingError
 from tff_pcdd.evaluation import metrics
@@ -31,9 +32,24 @@ def test_worst_class():
 @pytest.mark.parametrize("name", metrics.names())
 def test_bounds(name):
     metric, ones = metrics.create(name), np.ones(3, np.int32)
-    assert metric.measure(ones, ones) == 100.0
-    assert metric.measure(0 * ones, ones) == 0.0
-    assert math.isnan(metric.measure(0 * ones, 0 * ones))
+    assert metric.measure_answers(ones, ones, ones) == 100.0
+    assert metric.measure_answers(0 * ones, ones, ones) == 0.0
+    assert math.isnan(metric.measure_answers(0 * ones, 0 * ones, 0 * ones))
+
+
+@pytest.mark.parametrize("average", ["macro", "weighted"])
+@pytest.mark.parametrize("held", [(0, 1, 2, 3), (1, 2)])
+def test_f1_is_that_of_scikit_learn(average, held):
+    """Classes that a client lacks count if they are answered, and otherwise not."""
+    generator = np.random.default_rng(1)
+    labels = generator.choice(held, 60)
+    answers = np.where(generator.random(60) < 0.6, labels, generator.integers(0, 4, 60))
+    correct = np.bincount(labels[answers == labels], minlength=5)
+    counts = [np.bincount(values, minlength=5) for values in (labels, answers)]
+    expected = 100 * sklearn.metrics.f1_score(labels, answers, average=average)
+    found = metrics.create(f"{average}_f1").measure_answers(correct, *counts)
+    assert found == pytest.approx(expected, rel=1e-12)
+    assert isinstance(found, float)
 
 
 def test_a_metric_of_ones_own(monkeypatch):
@@ -49,7 +65,7 @@ def test_a_metric_of_ones_own(monkeypatch):
         def measure(self, correct, total):
             return 100.0 * correct[self.label] / total[self.label]
 
-    assert metrics.names() == ["balanced", "of_class", "worst_class"]
+    assert metrics.names() == ["balanced", "macro_f1", "of_class", "weighted_f1", "worst_class"]
     assert metrics.create("of_class", label=3).measure(CORRECT, TOTAL) == pytest.approx(80)
     with pytest.raises(SettingError) as info:
         metrics.create("of_class", label=-1)
@@ -60,4 +76,4 @@ def test_an_unknown_metric_is_refused():
     with pytest.raises(SettingError) as info:
         metrics.get("median")
     assert info.value.setting == "metrics"
-    assert "balanced, worst_class" in info.value.reason
+    assert "balanced, macro_f1, weighted_f1, worst_class" in info.value.reason

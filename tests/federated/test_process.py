@@ -181,6 +181,8 @@ def test_evaluation_matches_numpy(fedavg):
         np.testing.assert_array_equal(counts[key], correct(wanted, y), err_msg=key)
     np.testing.assert_array_equal(counts["predicted_before"], logits.argmax(axis=1))
     np.testing.assert_array_equal(counts["predicted_after"], tuned.argmax(axis=1))
+    answers = np.bincount(tuned.argmax(axis=1), minlength=CLASSES)
+    np.testing.assert_array_equal(counts["after_answers"], answers)
 
 
 def test_one_sample_is_enough(fedavg):

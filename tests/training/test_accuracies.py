@@ -71,7 +71,7 @@ def test_metrics_against_numpy():
     total = np.array([[4, 0, 10], [5, 5, 0], [0, 0, 0]])
     after = np.array([[1, 0, 10], [4, 3, 0], [0, 0, 0]])
     before = np.array([[0, 0, 5], [5, 5, 0], [0, 0, 0]])
-    chosen = [metrics.create(name) for name in ("balanced", "worst_class")]
+    chosen = [metrics.create(name) for name in ("balanced", "macro_f1", "worst_class")]
     none = Groups({}, {})
     counts = {
         "total": total,
@@ -79,6 +79,9 @@ def test_metrics_against_numpy():
         "before": before,
         "after_masked": after,
         "before_masked": before,
+        # The second client answers class 2 once, which it does not have.
+        "after_answers": np.array([[1, 3, 10], [4, 5, 1], [0, 0, 0]]),
+        "before_answers": np.array([[9, 0, 5], [5, 5, 0], [0, 0, 0]]),
     }
     personal = accuracies.personal_accuracies(counts, none, chosen)
     by_class = {
@@ -90,24 +93,32 @@ def test_metrics_against_numpy():
         worst = 100 * np.mean([np.min(own) for own in shares])
         assert personal[f"balanced_{column}"] == pytest.approx(balanced)
         assert personal[f"worst_class_{column}"] == pytest.approx(worst)
+    f1 = np.mean([2 * 1 / 5, 0, 2 * 10 / 20]), np.mean([2 * 4 / 9, 2 * 3 / 10, 0])
+    assert personal["macro_f1_pa"] == pytest.approx(100 * np.mean(f1))
+    f1 = np.mean([0, 2 * 5 / 15]), 1
+    assert personal["macro_f1_pa_before"] == pytest.approx(100 * np.mean(f1))
     heads = {"head": after.sum(axis=0), "other": before.sum(axis=0)}
-    of_global = accuracies.global_accuracies(total.sum(axis=0), heads, none, chosen)
+    answers = counts["after_answers"].sum(axis=0)
+    of_global = accuracies.global_accuracies(total.sum(axis=0), heads, answers, none, chosen)
     assert of_global["ga"] == pytest.approx(100 * 18 / 24)
     assert of_global["ga_other"] == pytest.approx(100 * 15 / 24)
     assert of_global["balanced_ga"] == pytest.approx(100 * np.mean([5 / 9, 3 / 5, 10 / 10]))
     assert of_global["worst_class_ga"] == pytest.approx(100 * 5 / 9)
+    f1 = np.mean([2 * 5 / 14, 2 * 3 / 13, 2 * 10 / 21])
+    assert of_global["macro_f1_ga"] == pytest.approx(100 * f1)
     columns = accuracies.columns(["head", "other"], none, chosen, validation=False)
     assert set(of_global) | set(personal) == set(columns)
-    assert columns[-6:] == [
+    assert columns[-9:] == [
         f"{metric}_{column}"
-        for metric in ("balanced", "worst_class")
+        for metric in ("balanced", "macro_f1", "worst_class")
         for column in ("ga", "pa", "pa_before")
     ]
 
 
 def test_a_metric_without_samples_is_nan():
     nothing = np.zeros([2, 3], int)
-    counts = dict.fromkeys(["total", *accuracies.PERSONAL_COLUMNS], nothing)
+    names = ["total", *accuracies.PERSONAL_COLUMNS, "before_answers", "after_answers"]
+    counts = dict.fromkeys(names, nothing)
     results = accuracies.personal_accuracies(
         counts, Groups({}, {}), [metrics.create("worst_class")]
     )

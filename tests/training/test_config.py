@@ -305,7 +305,7 @@ def test_metrics_are_chosen_by_their_names():
     assert config.evaluation.metrics == tuple(map(metrics.create, ("worst_class", "balanced")))
     assert config.to_settings()["metrics"] == "worst_class,balanced"
     assert ExperimentConfig.from_settings().to_settings()["metrics"] is None
-    with refuses("metrics", "choose one of balanced, worst_class") as caught:
+    with refuses("metrics", "choose one of balanced, macro_f1, weighted_f1, worst_class") as caught:
         ExperimentConfig.from_settings(metrics="balanced,median")
     assert caught.value.value == "median"
 
@@ -372,7 +372,11 @@ REFUSED = [
         ({name: -1}, name, "must be at least 0")
         for name in ("seed", "data_seed", "model_seed", "cohort_seed", "batch_seed")
     ),
-    ({"metrics": "median"}, "metrics", "choose one of balanced, worst_class"),
+    (
+        {"metrics": "median"},
+        "metrics",
+        "choose one of balanced, macro_f1, weighted_f1, worst_class",
+    ),
     ({"metrics": "balanced,balanced"}, "metrics", "name each once"),
     ({"early_stopping_patience": 1}, "early_stopping_patience", "needs held-out samples"),
     ({"speed": 1}, "speed", "there is no such setting"),

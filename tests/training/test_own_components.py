@@ -262,4 +262,4 @@ def test_a_metric_that_is_no_number_is_refused(value):
 
     counts = np.ones(CLASSES, int)
     with refuses("metrics", "its measure has returned .* instead of a number"):
-        global_accuracies(counts, {"head": counts}, Groups({}, {}), [Odd()])
+        global_accuracies(counts, {"head": counts}, counts, Groups({}, {}), [Odd()])

@@ -57,6 +57,7 @@ class Groups:
 def global_accuracies(
     total: np.ndarray,
     heads: Mapping[str, np.ndarray],
+    answers: np.ndarray,
     groups: Groups,
     metrics: Sequence[Metric] = (),
 ) -> dict[str, float]:
@@ -65,6 +66,7 @@ def global_accuracies(
     Args:
         total: test samples by class, [C].
         heads: correctly classified samples by class, [C], for each head; "head" is the main one.
+        answers: test samples by the class that the main head predicts, [C].
         groups: groups of classes to report separately.
         metrics: further metrics of the main head.
     """
@@ -76,7 +78,7 @@ def global_accuracies(
         by_group = evaluation.group_accuracy(correct, total, groups.federation)
         results.update({f"{column}_{name}": value for name, value in by_group.items()})
     for metric in metrics:
-        results[f"{metric.name}_ga"] = _measured(metric, np.asarray(heads["head"]), total)
+        results[f"{metric.name}_ga"] = _measured(metric, np.asarray(heads["head"]), total, answers)
     return results
 
 
@@ -115,9 +117,8 @@ def personal_accuracies(
             by_group = evaluation.personal_group_accuracy(counts[key], total, groups.clients)
             results.update({f"{column}_{name}": value for name, value in by_group.items()})
         for metric in metrics:
-            values = [
-                _measured(metric, *of_client) for of_client in zip(counts[key], total, strict=True)
-            ]
+            of_clients = zip(counts[key], total, counts[f"{key}_answers"], strict=True)
+            values = [_measured(metric, *of_client) for of_client in of_clients]
             results[f"{metric.name}_{column}"] = _mean(values)
     if "validation_total" in counts:
         for key, column in _VALIDATION_COLUMNS.items():
@@ -151,9 +152,9 @@ def _head_column(head: str) -> str:
     return "ga" if head == "head" else f"ga_{head}"
 
 
-def _measured(metric: Metric, correct: np.ndarray, total: np.ndarray) -> float:
+def _measured(metric: Metric, correct: np.ndarray, total: np.ndarray, answers: np.ndarray) -> float:
     """What a metric, which may be one of the user's own, makes of a model's counts."""
-    value = metric.measure(correct, total)
+    value = metric.measure_answers(correct, total, answers)
     try:
         return float(value)
     except (TypeError, ValueError):

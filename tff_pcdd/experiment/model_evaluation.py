@@ -59,11 +59,11 @@ class ModelEvaluation:
         """As `Simulation.evaluate_global`."""
         simulation = self._simulation
         groups, metrics = simulation.groups, simulation.config.evaluation.metrics
-        total, heads = self._evaluate_on_test_set()
-        results = accuracies.global_accuracies(total, heads, groups, metrics)
+        total, heads, answers = self._evaluate_on_test_set()
+        results = accuracies.global_accuracies(total, heads, answers, groups, metrics)
         if simulation.spec.validation:
             examples = simulation.federation.validation_examples()
-            total, heads, _ = self._evaluate_global(examples)
+            total, heads, *_ = self._evaluate_global(examples)
             results |= accuracies.held_out_accuracies(total, np.asarray(heads["head"]))
         return results
 
@@ -90,18 +90,20 @@ class ModelEvaluation:
         assert self._counts is not None
         return Answers(self._globally, self._before, self._after, self._counts)
 
-    def _evaluate_on_test_set(self) -> tuple[np.ndarray, Mapping[str, Any]]:
-        total, heads, self._globally = self._evaluate_global(self._simulation.federation.test)
-        return total, heads
+    def _evaluate_on_test_set(self) -> tuple[np.ndarray, Mapping[str, Any], np.ndarray]:
+        test = self._simulation.federation.test
+        total, heads, answers, self._globally = self._evaluate_global(test)
+        return total, heads, answers
 
     def _evaluate_global(
         self, examples: data.Examples
-    ) -> tuple[np.ndarray, Mapping[str, Any], np.ndarray | None]:
+    ) -> tuple[np.ndarray, Mapping[str, Any], np.ndarray, np.ndarray | None]:
         """Evaluates the global model, or all personal models if there is none.
 
         Returns:
-            Numbers of samples by class; of correctly classified samples by head and class; and the
-            predicted classes of the global model.
+            Numbers of samples by class; of correctly classified samples by head and class; of
+            samples by the class that the main head predicts; and the predicted classes of the
+            global model.
         """
         simulation = self._simulation
         if simulation.spec.method.has_global_model:
@@ -112,14 +114,18 @@ class ModelEvaluation:
                 what = f"the global model's answer to {count} of {len(examples)} samples is not "
                 what += "finite"
                 simulation.nonfinite.note(what, lost=True)
-            return np.asarray(counts["total"]), counts["correct"], np.asarray(counts["predicted"])
+            total, predicted = np.asarray(counts["total"]), np.asarray(counts["predicted"])
+            answers = np.bincount(predicted[predicted >= 0], minlength=len(total))
+            return total, counts["correct"], answers, predicted
         parts = {"test": examples}
         if simulation.spec.validation:
             parts["validation"] = examples.take(np.array([], np.int64))
         found = self._evaluate_clients(simulation.process.evaluate_before, lambda _: parts)
         # All clients classify the same samples, so the mean accuracy is the accuracy of the sums.
-        total, correct = (np.sum(found[name], axis=0) for name in ("total", "before"))
-        return total, {"head": correct}, None
+        total, correct, answers = (
+            np.sum(found[name], axis=0) for name in ("total", "before", "before_answers")
+        )
+        return total, {"head": correct}, answers, None
 
     def _evaluate_clients(
         self, computation: Callable, parts: Callable[[int], Mapping[str, data.Examples]]

@@ -93,7 +93,7 @@ def fold_in(seed: tf.Tensor, number: int | tf.Tensor) -> tf.Tensor:
 
 
 def count_classes(labels: tf.Tensor, num_classes: int) -> tf.Tensor:
-    """Number of labels [n] of each class, int32 [C]."""
+    """Number of labels [n] of each class, int32 [C]; negative ones, of no class, are left out."""
     return tf.math.unsorted_segment_sum(tf.ones_like(labels), labels, num_classes)
 
 

@@ -83,7 +83,8 @@ class PersonalEvaluation:
             An ordered dict of int32 [C]: `total` test samples of each class, and correctly
             classified samples `before`, `before_masked`, `after` and `after_masked`, where "masked"
             means that only classes of the client's training part can be predicted. The same for the
-            validation part, if there is one, as `validation_total` and so on. `nonfinite`, int32
+            validation part, if there is one, as `validation_total` and so on. `before_answers` and
+            `after_answers`: test samples for which each class is predicted. `nonfinite`, int32
             scalar: how often, in all of these, a logit of a sample was NaN or infinite.
             `predicted_before` and `predicted_after`, int32 [n]: the predicted class of each test
             sample, -1 if a logit was NaN or infinite.
@@ -125,6 +126,7 @@ class PersonalEvaluation:
             counts[f"{prefix}{stage}_masked"] = self._correct(masked, part)
             counts["nonfinite"] += count_nonfinite(predicted[:, None])
             if not prefix:
+                counts[f"{stage}_answers"] = count_classes(predicted, self._spec.task.num_classes)
                 counts[f"predicted_{stage}"] = predicted
         return counts
 
