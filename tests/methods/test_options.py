@@ -129,7 +129,7 @@ CALIBRATIONS = {
     "creff.features": (100, [1], [0]),
     "creff.matching_steps": (100, [1], [0]),
     "creff.matching_learning_rate": (0.1, [1e-6], [0]),
-    "fednpc.epochs": (27, [0], [-1]),
+    "fednpc.epochs": (9, [0], [-1]),
     "fednpc.learning_rate": (0.1, [1e-6], [0]),
     "fednpc.features": (10000, [1], [0]),
 }

@@ -16,7 +16,10 @@ FedAvg.
 Departures from the authors' code (github.com/JintongGao/FedNPC, `re_train_classifier`):
 - The number of steps is fixed in advance. The authors measure the accuracy on the test samples
   after each of 27 steps (49 with 100 classes) and keep the best step, so their figures are chosen
-  on test data. The default is all 27.
+  on test data. The default is 9: later, the head can be lost to the noise. On digits (imbalance
+  factor 20, 5 clients by Dirichlet(0.3), FedAvg with a learning rate of 0.05, batches of 16, 40
+  rounds, seeds 0, 1, 2), GA is 85.5, 88.9 and 87.5 before, 87.5, 88.6 and 88.0 after 9 steps, and
+  32.6, 36.5 and 48.5 after 27.
 - The head is calibrated after every round, always from the head of the round, and not only after
   training.
 """
@@ -47,10 +50,10 @@ class RandomFeatures(HeadCalibration):
 
     name = "fednpc"
     uses_features: ClassVar[bool] = False
-    tuning: ClassVar = {"epochs": (9, 27, 81)}
+    tuning: ClassVar = {"epochs": (3, 9, 14)}
 
     epochs: int = option(
-        27, "Steps of re-training the head on noise at the server; 0 for none.", minimum=0
+        9, "Steps of re-training the head on noise at the server; 0 for none.", minimum=0
     )
     learning_rate: float = option(
         0.1, "Learning rate of re-training the head, by SGD with momentum 0.9.", above=0
