@@ -28,6 +28,8 @@ def own_logits(v, x, training):
 class APFL(FedAvg):
     """A second network, of which only the mixture with the first is ever used."""
 
+    weighting = "uniform"
+
     def __init__(self, *arguments, **options):
         self.kept = tuple(f"own_{n}" for n in (*TRAINED, *STATISTICS))
         self.kept += ("alpha",) * options["adaptive"]

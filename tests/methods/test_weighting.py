@@ -17,6 +17,7 @@ from tff_pcdd.training import ExperimentConfig
 
 # The plain mean, according to each paper or its authors' code.
 UNIFORM = [
+    "apfl",
     "ditto",
     "fedbabu",
     "fedbn",
@@ -156,7 +157,8 @@ def test_methods_that_become_fedavg_only_with_samples(simulation):
         return state.weights["trainable"]
 
     plain = weights("fedavg", client_weighting="uniform")
-    support.assert_trees_equal(weights("ditto"), plain)
+    for name in ("apfl", "ditto"):
+        support.assert_trees_equal(weights(name), plain)
     assert any(np.any(a != b) for a, b in zip(weights("fedavg"), plain, strict=True))
 
 

@@ -6,9 +6,10 @@ Differs from FedAvg in a second network v_k at each client and a share α_k. The
 the mixture of weights α_k·v_k + (1 - α_k)·w. While the client trains w as in FedAvg, each batch
 also moves v_k along the gradient of the loss of the mixture, α_k·∇f_k(mixture), in which w is the
 client's current local model (algorithm 1). If the share is adaptive, each batch sets α_k ← α_k -
-η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The global model is
-that of FedAvg for every α. With a fixed α = 0, the personal model has the weights of the global
-one.
+η·⟨v_k - w, ∇f_k(mixture)⟩ with the clients' learning rate η, clipped to [0, 1]. The mean over
+clients is unweighted (algorithm 1 and the authors' code). With client_weighting=samples the global
+model is that of FedAvg for every α. With a fixed α = 0, the personal model has the weights of the
+global one.
 
 Between rounds, the personal model is the mixture with the broadcast w, without fine-tuning. v_k
 starts at the initial w. The statistics of normalization layers are not mixed: those of the personal
@@ -25,10 +26,9 @@ in the last round, and 99.9 % for clients that last trained four or more rounds 
 Departures from the authors' code, which is in FedTorch: the code mixes the outputs of the two
 networks and not their weights, updates α only at the first batch of a round, adds 0.02·α to its
 gradient, and moves w first and mixes with the new w; here, as in algorithm 1, both gradients are
-those of the old w. The code and the algorithm weight clients equally (`client_weighting=uniform`);
-the default here is by samples, with which the global model is FedAvg's, as it is in the published
-comparison. Here, the two gradients are clipped separately, and v_k is trained with the momentum and
-the weight decay of the clients' optimizer."""
+those of the old w. Here, the two gradients are clipped separately, and v_k is trained with the
+momentum and the weight decay of the clients' optimizer.
+"""
 
 import dataclasses
 from typing import ClassVar
@@ -56,8 +56,9 @@ class APFL(OwnModelMethod):
     """FedAvg with a second network at each client, mixed with the global one."""
 
     name = "apfl"
-    degenerate: ClassVar = {"alpha": 0.0, "adaptive": False}
+    degenerate: ClassVar = {"alpha": 0.0, "adaptive": False, "client_weighting": "samples"}
     tuning: ClassVar = {"alpha": (0.25, 0.5, 0.75)}
+    published_weighting: ClassVar[str] = "uniform"
 
     alpha: float = option(
         0.5, "α, share of the client's own network in the mixture.", minimum=0, maximum=1

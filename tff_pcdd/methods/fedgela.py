@@ -15,6 +15,8 @@ Where the paper and its code differ:
 - The softmax includes all classes, with logit 0 for missing ones (code). In the paper, it includes
   only the client's own classes (option `masked`); a client with a single class then never trains.
 - `scale` multiplies the logits; it is √E_W in the paper and 1/T in the code.
+- The projection before the head is one linear layer (paper); in the code, a linear layer with a
+  ReLU precedes it.
 
 Not in the paper: `adaptation="relative"`, for data whose classes are unequal at every client, such
 as the characters of a text. The client's share is divided by the class's share in the federation
