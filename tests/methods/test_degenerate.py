@@ -26,8 +26,8 @@ def weights(name):
 def test_methods_with_such_a_setting():
     assert set(DEGENERATE) == {
         "apfl", "ditto", "fedala", "feddecorr", "fedgen", "fedlc", "fedmr",
-        "fedntd", "fedproc", "fedprox", "fedprox_prototypes", "fedrod", "fedrs", "fedsol",
-        "fedyoyo", "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
+        "fedntd", "fedproc", "fedprox", "fedprox_prototypes", "fedrela", "fedrod", "fedrs",
+        "fedsol", "fedyoyo", "logitadjust", "moon", "moon_prototypes", "ratioloss", "scaffold",
     }  # fmt: skip
 
 

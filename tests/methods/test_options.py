@@ -88,6 +88,9 @@ OPTIONS = {
     "fedproto.candidates": ("own", ["all"], ["none"]),
     "fedproto.predict": ("prototype", ["head"], ["both"]),
     "fedprox.mu": (0.01, [0], [-1e-6]),
+    "fedrela.share": (0.05, [0, 1], [-1e-6, 1.01]),
+    "fedrela.start": (0.8, [0, 1], [-1e-6, 1.01]),
+    "fedrela.rate_factor": (0.1, [1e-6], [0]),
     "fedrep.body_epochs": (1, [0], [-1]),
     "fedrod.gamma": (1.0, [0], [-1e-6]),
     "fedrs.alpha": (0.5, [0, 1], [-1e-6, 1.01]),
@@ -205,7 +208,7 @@ def test_what_a_method_states_about_itself(name):
     assert method.has_global_model == (name not in WITHOUT_GLOBAL_MODEL)
     assert method.baseline == (name in BASELINES)
     assert method.pools_samples == (name == "central")
-    assert method.has_schedule == (name == "fedproc")
+    assert method.has_schedule == (name in ("fedproc", "fedrela"))
 
 
 @pytest.mark.parametrize("name", ["feddecorr", "fedntd", "logitadjust", "scaffold"])

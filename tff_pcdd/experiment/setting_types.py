@@ -86,6 +86,9 @@ class Settings(TypedDict, total=False):
     fedproto_predict: Literal["prototype", "head"] | None  # prototype
     fedproto_candidates: Literal["own", "all"] | None  # own
     fedprox_mu: float | None  # 0.01
+    fedrela_share: float | None  # 0.05
+    fedrela_start: float | None  # 0.8
+    fedrela_rate_factor: float | None  # 0.1
     fedrep_body_epochs: int | None  # 1
     fedrod_gamma: float | None  # 1.0
     fedrs_alpha: float | None  # 0.5

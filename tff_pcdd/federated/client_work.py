@@ -9,7 +9,7 @@ from typing import Any, cast
 import tensorflow as tf
 
 from tff_pcdd.federated import initialization
-from tff_pcdd.federated.batches import may_be_nonfinite, reduce_batches
+from tff_pcdd.federated.batches import map_batches, may_be_nonfinite, reduce_batches
 from tff_pcdd.federated.local_training import LocalTraining, moved_by
 from tff_pcdd.federated.records import ClientData, ClientState, Message
 from tff_pcdd.federated.state import ordered
@@ -75,7 +75,13 @@ class ClientWork:
         uneven = not (work.is_full or method.pools_samples)
         draws = work.draw(data.seed, self._spec.local_epochs) if uneven else None
         client = self._training.begin(message, state, data, self._phases, draws)
-        totals = self._training.run(self._phases, data.train, client, data.seed, draws)
+
+        def apply(function: Callable[[tf.Tensor], tf.Tensor], width: int) -> tf.Tensor:
+            return map_batches(function, data.train, self._spec, tf.float32, width)
+
+        client, labels = method.prepare(net, client, data.train["y"], apply)
+        examples = {"x": data.train["x"], "y": labels}
+        totals = self._training.run(self._phases, examples, client, data.seed, draws)
         upload = method.upload(
             net,
             client,

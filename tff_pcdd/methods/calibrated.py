@@ -235,6 +235,13 @@ class Calibrated:
             _copy(trained, received, [n for n in received.parts if f"{_RECEIVED}{n}" in net.parts])
         self.method.begin(self._trained(net), self._client(client))
 
+    def prepare(
+        self, net: Network, client: Client, labels: tf.Tensor, apply: Callable[..., tf.Tensor]
+    ) -> tuple[Client, tf.Tensor]:
+        own, labels = self.method.prepare(self._trained(net), self._client(client), labels, apply)
+        known = {"constants": own.constants, "state": own.state, "optimizer": own.optimizer}
+        return client._replace(**known), labels
+
     def _load(self, net: Network, trained: tf.Tensor) -> None:
         """As `_start`, in the variables."""
         sent = {v.ref() for v in [*net.shared.all, *net.mirrored.all]}

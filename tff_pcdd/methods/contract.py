@@ -12,7 +12,7 @@ subclass overrides only what differs from FedAvg:
     local loss and steps        loss, phases            cross-entropy; all trainable variables
     client state                client_state,           none
                                 initial_personal
-    before training             begin                   nothing
+    before training             begin, prepare          nothing; the client's labels as they are
     server state                server_state            none besides the weights
     communication               broadcast, update,      the weights; their change, weighted by
                                 weight, upload          `client_weighting`; nothing else
@@ -166,6 +166,25 @@ class Method(Component):
     def begin(self, net: Network, client: Client) -> None:
         """Fills scratch variables from the loaded weights, before training or evaluation."""
         del net, client
+
+    def prepare(
+        self, net: Network, client: Client, labels: tf.Tensor, apply: Callable[..., tf.Tensor]
+    ) -> tuple[Client, tf.Tensor]:
+        """What a client knows while it trains in a round, and the labels that it trains with.
+
+        It is called after `begin`, for rounds and not for evaluations. Its own tensors, in
+        `client.state`, are those that `upload` receives. Class counts and `upload` keep to the
+        labels of the data.
+
+        Args:
+            net: the network before training.
+            client: as after `begin`; `constants`, `state` and `optimizer` may be replaced.
+            labels: int32 [n], those of the client's training samples.
+            apply: `apply(function, width)` is `function(x)`, float32 [n, width], for all of these
+                samples, in order and without augmentation.
+        """
+        del net, apply
+        return client, labels
 
     def constants(self, class_counts: tf.Tensor, task: TaskSpec) -> dict[str, tf.Tensor]:
         """Tensors that depend on the client's class counts, float32 [C]; computed once a round."""
