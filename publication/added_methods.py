@@ -14,12 +14,14 @@ from tff_pcdd import methods
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import read_point
 from tff_pcdd.settings import flat_name, option_fields
+from tff_pcdd.studies import tuning
 
 # What the records of two sweeps must have in common for their methods to be compared.
 _SAME = ("schema", "federation", "model", "num_classes", "rounds", "seeds", "final_seeds")
 
-# What decides how settings are chosen, in each call of a sweep.
-_CHOICE = ("criterion", "rungs", "reduction")
+# What decides how settings are chosen, in each call of a sweep, and what it was where a call does
+# not say it.
+_CHOICE = {"criterion": None, "rungs": None, "reduction": None, "halving": tuning.ALL}
 
 Table = Sequence[Mapping[str, Any]]
 
@@ -104,7 +106,11 @@ def _differing(old: Mapping[str, Any], new: Mapping[str, Any], own: Collection[s
     ]
     if old["calls"] and new["calls"]:
         last = old["calls"][-1], new["calls"][-1]
-        found += [name for name in _CHOICE if last[0].get(name) != last[1].get(name)]
+        found += [
+            name
+            for name, before in _CHOICE.items()
+            if last[0].get(name, before) != last[1].get(name, before)
+        ]
     return found
 
 

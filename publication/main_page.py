@@ -17,6 +17,7 @@ from publication.published import (
 )
 from tff_pcdd import tables
 from tff_pcdd.report.rankings import Ranking
+from tff_pcdd.studies import tuning
 
 _INTRO = """\
 Which method should you take, and what was it compared with? Here, every method was tuned on
@@ -74,8 +75,17 @@ _HOW = """\
 
 _HALVING = """
   Settings of a method that are worse on held-out samples than others are stopped after {shares} of
-  the rounds (successive halving). This prefers rates that are fast at first: a small one that
+  the rounds (successive halving)."""
+
+_HALVING_OF_ALL = """ This prefers rates that are fast at first: a small one that
   would have won later may have been stopped."""
+
+_HALVING_OF_RATES = """ Only settings
+  with the same learning rates compete, so that every rate is tried to the end."""
+
+_HALVING_OF_SOME = """ On {titles}, all of
+  them compete, which prefers rates that are fast at first; elsewhere, only settings with the same
+  learning rates do."""
 
 _COMMANDS = """\
 The page of each federation has the command that computed it. `python -m publication` makes
@@ -188,6 +198,16 @@ def _federations(published: Sequence[Published], notes: Notes, folder: str) -> s
     return tables.table(lines)
 
 
+def _competition(published: Sequence[Published]) -> str:
+    """Which settings of a method competed, and what that prefers."""
+    every = [one for one in published if provenance.rungs(one.record["calls"])]
+    of_all = [one for one in every if provenance.competing(one.record["calls"]) == tuning.ALL]
+    if len(of_all) == len(every):
+        return _HALVING_OF_ALL
+    titles = ", ".join(one.title for one in of_all)
+    return _HALVING_OF_SOME.format(titles=titles) if of_all else _HALVING_OF_RATES
+
+
 def _how(published: Sequence[Published]) -> str:
     def listed(key: str, otherwise: str) -> str:
         every = dict.fromkeys(number for one in published for number in one.record[key])
@@ -200,7 +220,7 @@ def _how(published: Sequence[Published]) -> str:
     rungs = dict.fromkeys(provenance.rungs(one.record["calls"]) for one in published)
     shares = ", or ".join(filter(None, rungs))
     return _HOW.format(
-        halving=_HALVING.format(shares=shares) if shares else "",
+        halving=_HALVING.format(shares=shares) + _competition(published) if shares else "",
         rates=f" ({', '.join(rates)})" if rates else "",
         others=described(published),
         share=" or ".join(f"{share:g} %" for share in sorted(held_out)) or "20 %",

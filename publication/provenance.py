@@ -7,6 +7,7 @@ from typing import Any
 
 from publication import held_out
 from publication.published import CURVES, FINAL, HELD_OUT, RECORD, TUNING, Published
+from tff_pcdd.studies import tuning
 
 
 def described(one: Published) -> str:
@@ -87,8 +88,9 @@ def _halving(calls: Sequence[Mapping[str, Any]]) -> str:
     """When settings were stopped early; empty if that was not recorded."""
     if not (shares := rungs(calls)):
         return ""
+    each = "method" if competing(calls) == tuning.ALL else "method and learning rate"
     return (
-        f", of which the best 1/{calls[-1]['reduction']:g} per method went on after "
+        f", of which the best 1/{calls[-1]['reduction']:g} per {each} went on after "
         f"{shares} of the rounds"
     )
 
@@ -98,6 +100,11 @@ def rungs(calls: Sequence[Mapping[str, Any]]) -> str:
     return (
         " and ".join(f"{100 * float(share):g} %" for share in calls[-1]["rungs"]) if calls else ""
     )
+
+
+def competing(calls: Sequence[Mapping[str, Any]]) -> str:
+    """Which settings of a method competed; those of earlier versions, all of them."""
+    return calls[-1].get("halving", tuning.ALL) if calls else tuning.ALL
 
 
 def in_short(one: Published) -> str:

@@ -168,7 +168,7 @@ def test_a_sweep_in_parallel_equals_a_serial_one(folder, succeed):
 def test_a_sweep_over_methods_in_parallel_equals_a_serial_one(folder, start, call, succeed):
     """Also one that is ended by a signal between its first and its last run, and resumed."""
     flags = [*SMALL, "--algorithms=fedavg,halved", "--rounds=4", "--rungs=0.5", "--final_seeds=1"]
-    flags += ["--validation_fraction=0.2", "--grid=client_learning_rate=0.01,0.1"]
+    flags += ["--halving=all", "--validation_fraction=0.2", "--grid=client_learning_rate=0.01,0.1"]
     printed = succeed("sweep", *flags, "--output_dir=methods_serial", cwd=folder)
     flags += ["--parallel_runs=2", "--output_dir=methods_parallel"]
     directory = folder / "methods_parallel"

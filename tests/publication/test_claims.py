@@ -11,7 +11,7 @@ import pytest
 
 from publication import published, publishing, writing
 from tests.markdown_tables import table_rows
-from tests.studies.fake_sweep import Training, points
+from tests.studies.fake_sweep import ALL, Training, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.studies import study, sweep_methods
 
@@ -67,7 +67,7 @@ def publish_dir(monkeypatch, tmp_path):
         planned = points()
         if name != "digits":
             del planned["fedavg"]
-        sweep_methods(planned, tmp_path / name)
+        sweep_methods(planned, tmp_path / name, halving=ALL)
         write_data(publishing.publish(tmp_path / name, directory), {"1": "a", "2": "b", "3": "c"})
     (directory / "notes.toml").write_text(NOTES)
     return directory
@@ -137,7 +137,7 @@ def test_gains_are_shown_on_all_federations(publish_dir, monkeypatch, tmp_path):
     training = TwoHeads(tmp_path / "letters")
     training.gains = {"fedprox": lambda seed: seed - 2}
     monkeypatch.setattr(study, "run_experiment", training)
-    sweep_methods(points(), tmp_path / "letters")
+    sweep_methods(points(), tmp_path / "letters", halving=ALL)
     publishing.publish(tmp_path / "letters", publish_dir)
     notes = publish_dir / "notes.toml"
     text = notes.read_text().replace("[federations]\n", '[federations]\nletters = "Letters"\n')

@@ -16,7 +16,7 @@ from publication import federation_tables, held_out, overview, published, publis
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.report.directories import write_checkpoint
-from tests.studies.fake_sweep import PROX, ROUNDS, Training, name, point, points
+from tests.studies.fake_sweep import ALL, PROX, ROUNDS, Training, name, point, points
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.results.runs import Result, Results
 from tff_pcdd.studies import study, sweep_methods
@@ -40,7 +40,7 @@ def sweep(directory, monkeypatch, gains=GAINS, **settings):
     for method in ("moon", "fedper"):
         names = ("client_learning_rate",)
         planned[method] = [point(method, names, texts, **settings) for texts in rates]
-    sweep_methods(planned, directory)
+    sweep_methods(planned, directory, halving=ALL)
     return directory
 
 
@@ -257,7 +257,7 @@ def test_chance_and_divergence_are_failures(monkeypatch, tmp_path):
     training.gains = {"fedprox": lambda seed: -4}
     training.diverges = {"comparison/fedavg/seed_3": 6}
     monkeypatch.setattr(study, "run_experiment", training)
-    sweep_methods(points(), directory)
+    sweep_methods(points(), directory, halving=ALL)
     publishing.publish(directory, tmp_path / "docs")
     _, missing = writing.write(tmp_path / "docs")
     assert missing == [
@@ -284,7 +284,7 @@ def test_guessing_is_among_the_classes_of_the_runs(
     training.gains = {}
     training.classes = tuple(classes)
     monkeypatch.setattr(study, "run_experiment", training)
-    sweep_methods(points(dataset="folder", data_dir=str(images)), directory)
+    sweep_methods(points(dataset="folder", data_dir=str(images)), directory, halving=ALL)
     publishing.publish(directory, tmp_path / "docs")
     record, _ = published.read_files(tmp_path / "docs" / "own")
     assert record["num_classes"] == (len(classes) or None)
@@ -419,6 +419,13 @@ def test_what_the_calls_recorded(finished, tmp_path):
     main = (tmp_path / "docs.md").read_text()
     assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in main
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
+    assert "This prefers rates that are fast at first" in main
+    record(*({**line, "halving": "same_rate"} for line in begun), *ended)
+    publishing.publish(finished, tmp_path / "docs")
+    assert "the best 1/3 per method and learning rate went on" in page_of(tmp_path / "docs")
+    main = (tmp_path / "docs.md").read_text()
+    assert "Only settings\n  with the same learning rates compete" in main
+    assert "prefers rates" not in main
     # What was planned counts, not what there is.
     record(*begun, {**ended[1]}, {**begun[1], "seeds": [0], "final_seeds": [1, 2, 3, 4]}, ended[1])
     with refuses("sweep_dirs", "not finished: it lacks fedavg seed 4, fedprox seed 4"):
@@ -456,7 +463,7 @@ def retrained(directory, monkeypatch, rates=("0.01", "0.1"), **settings):
     monkeypatch.setattr(study, "run_experiment", training)
     names = ("client_learning_rate",)
     planned = {"moon": [point("moon", names, (rate,), **settings) for rate in rates]}
-    sweep_methods(planned, directory)
+    sweep_methods(planned, directory, halving=ALL)
     return directory
 
 
@@ -464,7 +471,7 @@ def test_a_method_joins_another_one_with_options_of_its_own(monkeypatch, tmp_pat
     """What all runs of a single method share are also its own settings, and what was chosen."""
     training = Training(tmp_path / "one/digits")
     monkeypatch.setattr(study, "run_experiment", training)
-    sweep_methods({"fedprox": points()["fedprox"]}, tmp_path / "one/digits")
+    sweep_methods({"fedprox": points()["fedprox"]}, tmp_path / "one/digits", halving=ALL)
     docs = tmp_path / "docs"
     publishing.publish(tmp_path / "one/digits", docs)
     again = retrained(tmp_path / "again/digits", monkeypatch)
@@ -484,7 +491,7 @@ def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
         "fedavg": [point("fedavg", ("client_learning_rate",), ("0.01",))],
         "fedgela": [point("fedgela", ("client_learning_rate",), ("0.1",), local_epochs=2)],
     }
-    sweep_methods(planned, directory)
+    sweep_methods(planned, directory, halving=ALL)
     publishing.publish(directory, tmp_path / "docs")
     page = page_of(tmp_path / "docs")
     assert (
@@ -572,6 +579,18 @@ def test_methods_join_only_what_they_can_be_compared_with(finished, monkeypatch,
     with refuses("add_methods", "differs in final_seeds, so"):
         publishing.publish(again, docs, add_methods=True)
     change_record(folder, final_seeds=[1, 2, 3], data_sha256={})
+    # The one was computed before this was recorded, by all settings of a method.
+    call = {"process": 7, "started": "2026-11-25T01:00:00+00:00", "arguments": []}
+    record, calls = folder / "federation.json", again / "calls.jsonl"
+    published = json.loads(record.read_text())["calls"]
+    change_record(folder, calls=[call])
+    ended = {"process": 7, "ended": "2026-11-25T01:30:00+00:00", "seconds": 1800.0}
+    lines = [{**call, "halving": "same_rate"}, ended]
+    calls.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    with refuses("add_methods", "differs in halving, so"):
+        publishing.publish(again, docs, add_methods=True)
+    calls.unlink()
+    change_record(folder, calls=published)
     faster = retrained(tmp_path / "faster/digits", monkeypatch, rates=("0.01",))
     with refuses("add_methods", "differs in the learning rates that were tried, so"):
         publishing.publish(faster, docs, add_methods=True)

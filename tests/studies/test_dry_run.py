@@ -5,7 +5,7 @@ import json
 import pytest
 
 from tests.data.refusals import refuses
-from tests.studies.fake_sweep import points
+from tests.studies.fake_sweep import ALL, points
 from tff_pcdd.studies import Halving, dry_run
 from tff_pcdd.training import ExperimentConfig
 
@@ -188,22 +188,19 @@ FINAL = 2 * 3 * 8
 @pytest.mark.parametrize(
     ("further", "options", "stops", "rounds"),
     [
-        # After rounds 2 and 4, half of the points go on: 1, 1 of FedAvg and 3, 2 of FedProx.
-        ({}, {}, True, (2 + 6) * 2 + (1 + 3) * 2 + (1 + 2) * 4),
+        # Both rates of FedAvg go on; with each of FedProx, two points and then one.
+        ({}, {}, True, (2 + 6) * 2 + (2 + 4) * 2 + (2 + 2) * 4),
+        # Of all points, half go on: 1, 1 of FedAvg and 3, 2 of FedProx.
+        ({}, {"halving": ALL}, True, (2 + 6) * 2 + (1 + 3) * 2 + (1 + 2) * 4),
         # A third goes on after round 4: 1 and 2.
-        (
-            {},
-            {"halving": Halving((0.5,), 3.0)},
-            True,
-            (2 + 6) * 4 + (1 + 2) * 4,
-        ),
+        ({}, {"halving": Halving((0.5,), 3.0, "all")}, True, (2 + 6) * 4 + (1 + 2) * 4),
         ({}, {"halving": Halving(())}, False, (2 + 6) * 8),
         # Nothing is known after round 2, so all go on, and half of them after round 4.
-        ({"eval_every": 3}, {}, True, (2 + 6) * 4 + (1 + 3) * 4),
+        ({"eval_every": 3}, {"halving": ALL}, True, (2 + 6) * 4 + (1 + 3) * 4),
         # Personal models may be evaluated for the first time after the last round.
         ({}, {"criterion": "va_personal"}, True, (2 + 6) * 8),
     ],
-    ids=["default", "reduction", "no rungs", "measured late", "personal"],
+    ids=["default", "all", "reduction", "no rungs", "measured late", "personal"],
 )
 def test_a_sweep_over_methods_ends_with_its_size(further, options, stops, rounds, tmp_path):
     *lines, last = dry_run.sweep_methods(points(**further), tmp_path, **options).splitlines()

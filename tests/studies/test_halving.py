@@ -5,7 +5,8 @@ import math
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd.studies.tuning import Halving, best_held_out
+from tff_pcdd.studies.sweeps import Point
+from tff_pcdd.studies.tuning import Halving, best_held_out, learning_rates
 from tff_pcdd.training import History
 
 
@@ -49,7 +50,44 @@ def test_rungs(rungs, planned, rounds):
     ],
 )
 def test_the_best_go_on(scores, reduction, kept):
-    assert Halving(reduction=reduction).kept(scores) == kept
+    halving = Halving(reduction=reduction, among="all")
+    assert halving.kept(scores, [(str(number),) for number in range(len(scores))]) == kept
+    # Settings with the same learning rate compete in the same way.
+    assert Halving(reduction=reduction).kept(scores, [("0.1",)] * len(scores)) == kept
+
+
+def test_learning_rates_do_not_compete():
+    rates = [("0.01",), ("0.1",), ("0.01",), ("0.1",), ("0.01",), ("1",)]
+    scores = [30, 90, 10, 80, 20, None]
+    # The better half of each: two of three, one of two. What has diverged stops.
+    assert Halving().kept(scores, rates) == [0, 1, 4]
+    assert Halving(among="all").kept(scores, rates) == [0, 1, 3]
+    unknown = [30, -math.inf, 10, -math.inf, 20, -math.inf]
+    assert Halving().kept(unknown, rates) == [0, 1, 3, 4, 5]
+
+
+def crossing(rate, number):
+    """Accuracy after some rounds of eight: slow and high, or fast and low."""
+    return {"0.003": 4 * number, "0.01": 8 * number, "0.1": min(40, 20 * number)}[rate]
+
+
+def test_a_rate_that_overtakes_the_others_late_is_not_stopped():
+    """With all settings in one competition, both slow rates would be stopped."""
+    coefficients = (0, 1, 2)
+    found = {}
+    for among in ("same_rate", "all"):
+        halving = Halving(among=among)
+        active = [(rate, c) for rate in ("0.003", "0.01", "0.1") for c in coefficients]
+        for rung in halving.rounds(8):
+            scores = [crossing(rate, rung) - c for rate, c in active]
+            active = [active[i] for i in halving.kept(scores, [(rate,) for rate, _ in active])]
+        found[among] = max(active, key=lambda point: crossing(point[0], 8) - point[1])
+    assert found == {"same_rate": ("0.01", 0), "all": ("0.1", 0)}
+
+
+def test_only_learning_rates_of_clients_and_server_are_kept_apart():
+    settings = {"fedala_weight_learning_rate": "1", "server_learning_rate": "2", "batch_size": "3"}
+    assert learning_rates(Point({"client_learning_rate": "0.1", **settings}, [])) == ("0.1", "2")
 
 
 def test_the_best_accuracy_on_held_out_samples_so_far():
@@ -76,3 +114,8 @@ def test_the_best_accuracy_on_held_out_samples_so_far():
 def test_refusals(rungs, reduction, setting):
     with refuses(setting, "must be "):
         Halving(rungs, reduction)
+
+
+def test_what_competes_has_a_name():
+    with refuses("halving", "choose one of same_rate, all"):
+        Halving(among="rate")

@@ -8,7 +8,9 @@ import pytest
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tests.studies.fake_sweep import (
+    ALL,
     CHOSEN,
+    CHOSEN_OF_ALL,
     PROX,
     ROUNDS,
     TRAINED,
@@ -40,31 +42,40 @@ def test_halving_stops_settings_and_the_best_are_compared(training, tmp_path):
     result = sweep_methods(points(), tmp_path)
     assert training.trained == {
         **{f"tuning/fedprox/{name(t)}/seed_0": rounds for t, rounds in TRAINED.items()},
-        # Of two settings, one goes on after each rung: the first is better until round 2.
+        # Two learning rates do not compete: the second is worse until round 2.
         f"tuning/fedavg/{name(('0.01',))}/seed_0": 8,
-        f"tuning/fedavg/{name(('0.1',))}/seed_0": 2,
+        f"tuning/fedavg/{name(('0.1',))}/seed_0": 8,
         **{f"comparison/{m}/seed_{s}": 8 for m in ("fedavg", "fedprox") for s in (1, 2, 3)},
     }
     assert result.chosen == {
-        "fedavg": {"client_learning_rate": "0.01"},
-        "fedprox": {"client_learning_rate": "0.01", "fedprox_mu": "1"},
+        "fedavg": {"client_learning_rate": "0.1"},
+        "fedprox": {"client_learning_rate": "0.1", "fedprox_mu": "0.001"},
     }
     assert not result.failures
     final = json.loads((tmp_path / "comparison/fedprox/seed_2/config.json").read_text())
-    assert (final["client_learning_rate"], final["fedprox_mu"]) == (0.01, 1.0)
+    assert (final["client_learning_rate"], final["fedprox_mu"]) == (0.1, 0.001)
     assert (tmp_path / "best/fedprox.flags").read_text() == (
-        "--algorithm=fedprox\n--client_learning_rate=0.01\n--fedprox_mu=1\n"
+        "--algorithm=fedprox\n--client_learning_rate=0.1\n--fedprox_mu=0.001\n"
     )
     for file in ("comparison.csv", "comparison.md", "comparison.png", "rounds.csv"):
         assert (tmp_path / "comparison" / file).stat().st_size
     assert (tmp_path / "sweep.png").stat().st_size > 5_000
     rows = {row["settings"]: row for row in read(tmp_path / "sweep.csv")}
     assert {t: int(rows[name(t)]["rounds"]) for t in PROX} == TRAINED
-    assert [rows[name(t)]["stopped_after"] for t in PROX] == ["2", "", "", "2", "4", "2"]
+    assert [rows[name(t)]["stopped_after"] for t in PROX] == ["2", "", "4", "", "4", "2"]
     assert [s for s, row in rows.items() if row["chosen"] == "True"] == [
-        name(("0.01",)),
+        name(("0.1",)),
         name(CHOSEN),
     ]
+
+
+def test_all_settings_of_a_method_can_compete(training, tmp_path):
+    """As in sweeps of earlier versions, which stop a rate that is slow at first."""
+    result = sweep_methods(points(), tmp_path, halving=ALL)
+    assert result.chosen["fedavg"] == {"client_learning_rate": "0.01"}
+    assert training.trained[f"tuning/fedavg/{name(('0.1',))}/seed_0"] == 2
+    names = ("client_learning_rate", "fedprox_mu")
+    assert result.chosen["fedprox"] == dict(zip(names, CHOSEN_OF_ALL, strict=True))
 
 
 def test_rounds_count_although_a_pause_is_not_evaluated(monkeypatch, tmp_path):
@@ -91,22 +102,22 @@ def test_a_dry_run_counts_the_rounds_that_are_trained(training, tmp_path):
 def test_the_report(training, tmp_path):
     report = sweep_methods(points(), tmp_path).report
     assert max(map(len, report.splitlines())) <= 80
-    assert ["fedprox", "client_learning_rate=0.01, fedprox_mu=1", "70.0"] in [
+    assert ["fedprox", "client_learning_rate=0.1, fedprox_mu=0.001", "95.0"] in [
         line[:3] for line in table_rows(report)
     ]
     assert "One model for all: undecided; fedprox leads." in report
     text = (tmp_path / "sweep.md").read_text()
     cells = table_rows(text)
-    # Points, stopped, and the rounds of all points: 3 × 2 + 4 + 2 × 8.
-    chosen = "client_learning_rate=0.01, fedprox_mu=1"
-    assert ["fedprox", chosen, "70.0", "5", "6", "4", "26"] in cells
+    # Points, stopped, and the rounds of all points: 2 × (2 + 4 + 8).
+    chosen = "client_learning_rate=0.1, fedprox_mu=0.001"
+    assert ["fedprox", chosen, "95.0", "5", "6", "4", "28"] in cells
     header = next(line for line in cells if "GA - FedAvg's" in line)
     (row,) = (line for line in cells[cells.index(header) :] if line[0] == "fedprox")
     values = dict(zip(header, row, strict=True))
     # GA is 50 + seed of FedAvg and 50 + 2 seed of FedProx, for seeds 1, 2, 3.
     assert values["GA"] == "**54.0 ± 2.0**"
     assert values["GA - FedAvg's"] == "+2.0 ± 1.0"
-    assert values["VA, best round"] == "**70.0 ± 0.0**"
+    assert values["VA, best round"] == "**95.0 ± 0.0**"
     assert (values["MB"], values["s/round"], values["seeds"]) == ("4.0", "0.500 ± 0.000", "3")
     assert "with seed 0" in text
     assert "seeds 1, 2, 3" in text
@@ -175,7 +186,7 @@ def test_nothing_is_chosen_while_a_run_of_the_method_lacks(training, tmp_path):
     assert not (tmp_path / "comparison/fedprox").exists()
     training.fails.clear()
     result = sweep_methods(points(), tmp_path)
-    assert result.chosen["fedprox"] == {"client_learning_rate": "0.01", "fedprox_mu": "1"}
+    assert result.chosen["fedprox"] == {"client_learning_rate": "0.1", "fedprox_mu": "0.001"}
     assert not (tmp_path / "failures.txt").exists()
 
 
@@ -199,10 +210,10 @@ def test_another_choice_replaces_the_final_runs_and_the_flagfiles(training, tmp_
     final = tmp_path / "comparison/fedprox/seed_2"
     earlier = (final / "metrics.csv").read_bytes()
     # Without the learning rate of the best point.
-    fewer = {"fedprox": [p for p in points()["fedprox"] if "learning_rate=0.1," in p.name]}
+    fewer = {"fedprox": [p for p in points()["fedprox"] if "learning_rate=0.01," in p.name]}
     again = sweep_methods(fewer, tmp_path)
-    assert again.chosen["fedprox"]["client_learning_rate"] == "0.1"
-    assert json.loads((final / "config.json").read_text())["client_learning_rate"] == 0.1
+    assert again.chosen["fedprox"]["client_learning_rate"] == "0.01"
+    assert json.loads((final / "config.json").read_text())["client_learning_rate"] == 0.01
     assert training.trained["comparison/fedprox/seed_2"] == 2 * ROUNDS
     (kept,) = (tmp_path / "earlier_choices").glob("*/fedprox/seed_2/metrics.csv")
     assert kept.read_bytes() == earlier
@@ -213,7 +224,7 @@ def test_another_choice_replaces_the_final_runs_and_the_flagfiles(training, tmp_
     assert (final / "metrics.csv").read_bytes() == earlier
     assert training.trained["comparison/fedprox/seed_2"] == 2 * ROUNDS
     computed = {name for name in training.trained if training.trained[name] != first.get(name)}
-    assert {name.split("/")[0] for name in computed} == {"comparison", "tuning"}
+    assert {name.split("/")[0] for name in computed} == {"comparison"}
     assert sorted(path.name for path in (tmp_path / "best").iterdir()) == [
         "fedavg.flags",
         "fedprox.flags",

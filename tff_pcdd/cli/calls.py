@@ -19,6 +19,7 @@ from typing import Any
 
 from tff_pcdd import files, machine, stack
 from tff_pcdd._version import __version__
+from tff_pcdd.errors import DamagedFileError
 
 # What a record says of the machine and the software.
 _MACHINE = (
@@ -73,6 +74,22 @@ def recorded(
         # An error of the block must not be hidden by one of this record.
         with contextlib.nullcontext() if completed else contextlib.suppress(OSError):
             _append(path, ended)
+
+
+def last(path: Path) -> dict[str, Any] | None:
+    """What the last call recorded when it began; None if no call is recorded.
+
+    Raises:
+        DamagedFileError: the file is not such a record.
+    """
+    if not path.exists():
+        return None
+    try:
+        lines = [json.loads(line) for line in files.read_bytes(path).decode().splitlines()]
+        begun = [line for line in lines if "started" in line]
+    except (TypeError, ValueError, RecursionError) as error:
+        raise DamagedFileError(f"{path} is damaged ({error})") from None
+    return begun[-1] if begun else None
 
 
 def _now() -> str:

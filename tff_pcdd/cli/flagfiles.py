@@ -41,7 +41,10 @@ _FILES = (FLAGFILE, CONFIG)
 _MOST_BYTES = 1_000_000
 
 # The definitions of studies, which are plain settings, too. Not `grid`: it may name paths.
-_STUDIES = ("algorithms", "baselines", "criterion", "partitions", "reduction", "rungs", "seeds")
+_STUDIES = (
+    *("algorithms", "baselines", "criterion", "halving", "partitions", "reduction", "rungs"),
+    "seeds",
+)
 
 # Not a setting of experiments, but it changes results only by rounding.
 _COMPILE = "compile"

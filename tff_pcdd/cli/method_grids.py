@@ -201,8 +201,12 @@ def points(flags: Flags, grids: Mapping[str, Grid]) -> dict[str, list[Point]]:
     return planned
 
 
-def read_halving(flags: Flags) -> Halving:
+def read_halving(flags: Flags, among: str) -> Halving:
     """When settings are stopped early.
+
+    Args:
+        flags: the flags of the program.
+        among: which settings compete, as in `Halving`.
 
     Raises:
         SettingError: a rung is not a number, or cannot be used.
@@ -212,4 +216,4 @@ def read_halving(flags: Flags) -> Halving:
     except ValueError:
         reason = "must be numbers between 0 and 1, such as 0.25,0.5"
         raise SettingError("rungs", ",".join(flags["rungs"]), reason) from None
-    return Halving(rungs, flags["reduction"])
+    return Halving(rungs, flags["reduction"], among)

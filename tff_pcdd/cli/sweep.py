@@ -33,12 +33,13 @@ from tff_pcdd.cli import calls, experiments, method_grids, program, report
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.cli.method_grids import Grid
 from tff_pcdd.errors import SettingError
+from tff_pcdd.studies import tuning
 from tff_pcdd.training.file_names import SWEEP_TABLE
 
 _GROUP, _METHODS = "Sweep", "Sweep over methods"
 
 # Flags that only a sweep over methods has.
-_ONLY_METHODS = ("final_seeds", "rungs", "reduction")
+_ONLY_METHODS = ("final_seeds", "rungs", "reduction", "halving")
 
 
 def define(flags: Flags) -> None:
@@ -89,6 +90,15 @@ def define(flags: Flags) -> None:
     )
     flags.add(
         float, "reduction", 2.0, "Only one in this many settings continues after a rung.", _METHODS
+    )
+    flags.add_choice(
+        "halving",
+        tuning.SAME_RATE,
+        tuning.AMONG,
+        "Settings of a method that compete at a rung: same_rate, those with the same learning "
+        "rates, so each learning rate is tried to the end; or all, which takes less time, but "
+        "stops small rates that start slowly. A sweep that is continued keeps what it began with.",
+        _METHODS,
     )
     experiments.define_parallel(flags)
     experiments.define_output(flags)
@@ -172,7 +182,7 @@ def _sweep_methods(flags: Flags) -> None:
     if flags.is_given("algorithm"):
         raise SettingError("algorithm", flags["algorithm"], "cannot be combined with algorithms")
     parallel = experiments.read_parallel_options(flags)
-    halving = method_grids.read_halving(flags)
+    halving = method_grids.read_halving(flags, _among(flags))
     points = method_grids.points(flags, method_grids.read(flags))
     options, output_dir = experiments.read_run_options(flags), flags.required("output_dir")
     parallel.check(options)
@@ -201,6 +211,7 @@ def _sweep_methods(flags: Flags) -> None:
     resumed = (directory / SWEEP_TABLE).exists() and not overwrite
     budget = {name: flags[name] for name in ("criterion", "rungs", "reduction")}
     any_point = next(iter(points.values()))[0]
+    budget["halving"] = halving.among
     budget["seeds"] = [config.seed for config in any_point.configs]
     budget["final_seeds"] = [config.seed for config in any_point.finals]
     record = directory / method_sweep.CALLS
@@ -227,6 +238,20 @@ def _sweep_methods(flags: Flags) -> None:
         number = sum(len(p.configs) for grid in points.values() for p in grid)
         number += sum(len(grid[0].finals) for grid in points.values())
         sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
+
+
+def _among(flags: Flags) -> str:
+    """Which settings compete at a rung: in a sweep that is continued, the same as before."""
+    name, directory = "halving", Path(flags["output_dir"] or "")
+    if flags.is_given(name) or flags["overwrite"] or not flags["output_dir"]:
+        return flags[name]
+    from tff_pcdd.studies import method_sweep
+
+    earlier = calls.last(directory / method_sweep.CALLS)
+    if earlier is None and (directory / SWEEP_TABLE).exists():
+        earlier = {}
+    # Calls of earlier versions did not record it.
+    return flags[name] if earlier is None else earlier.get(name, tuning.ALL)
 
 
 def run(argv: Sequence[str] | None = None) -> None:

@@ -105,7 +105,7 @@ def _count(points: Mapping[str, Sequence[Point]], criterion: str, halving: Halvi
     settings = sum(len(grid) for grid in points.values())
     first = next(iter(points.values()))[0]
     text = f"{_number(settings, 'setting')} with {_seeds(first.configs)}"
-    if halving.rounds(first.configs[0].training.rounds):
+    if any(tuning.may_stop(grid, halving) for grid in points.values()):
         text += ", some of which stop early"
     if finals:
         text += f", then {_number(len(finals), 'final run')} with {_seeds(first.finals)}"

@@ -23,6 +23,8 @@ from tff_pcdd.studies.sweeps import Point
 
 # The folder of the runs, in the directory of a sweep.
 FOLDER = "tuning"
+# The settings whose best value depends on the number of rounds.
+_RATES = ("client_learning_rate", "server_learning_rate")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -149,16 +151,36 @@ def most_rounds(grid: Sequence[Point], criterion: str, halving: Halving) -> int:
         criterion, halving: as for `tune`.
     """
     planned = grid[0].configs[0].training.rounds
+    rates = [learning_rates(point) for point in grid]
     # After how many rounds every trial has been measured, by settings alone: when personal models
     # are evaluated depends on the data. Until then no trial is stopped.
     every = max(config.evaluation.eval_every for point in grid for config in point.configs)
     measured = planned if criterion == "va_personal" else every
-    active, before, total = len(grid), 0, 0
+    before = total = 0
     for rung in (*halving.rounds(planned), planned):
-        total += active * (rung - before)
+        total += len(rates) * (rung - before)
         before = rung
-        active = len(halving.kept([0.0 if measured <= rung else -math.inf] * active))
+        scores = [0.0 if measured <= rung else -math.inf] * len(rates)
+        rates = [rates[index] for index in halving.kept(scores, rates)]
     return total * len(grid[0].configs)
+
+
+def may_stop(grid: Sequence[Point], halving: Halving) -> bool:
+    """Whether points of a method can be stopped although none diverges."""
+    rates = [learning_rates(point) for point in grid]
+    kept = halving.kept([0.0] * len(rates), rates)
+    planned = grid[0].configs[0].training.rounds
+    return bool(halving.rounds(planned)) and len(kept) < len(rates)
+
+
+def learning_rates(point: Point) -> tuple[str, ...]:
+    """The learning rates of the clients and of the server at a point, where the grid varies them.
+
+    Example:
+        >>> learning_rates(Point({"client_learning_rate": "0.01", "fedprox_mu": "1"}, []))
+        ('0.01',)
+    """
+    return tuple(value for name, value in point.settings.items() if name in _RATES)
 
 
 def tune(
@@ -232,7 +254,9 @@ def _after_rung(
     if rung is None or after.failed:
         return after
     active = [index for index, trial in enumerate(trials) if trial.active]
-    kept = {active[place] for place in halving.kept([trials[index].score for index in active])}
+    scores = [trials[index].score for index in active]
+    rates = [learning_rates(trials[index].point) for index in active]
+    kept = {active[place] for place in halving.kept(scores, rates)}
     for index in active:
         if index not in kept:
             trials[index] = dataclasses.replace(trials[index], stopped=rung)
@@ -249,7 +273,12 @@ def known_score(trial: Trial) -> float | None:
 # Non-stochastic Best Arm Identification and Hyperparameter Optimization; K. Jamieson, A. Talwalkar;
 # AISTATS 2016 (algorithm of section 3). All settings train up to the first rung; the best of them,
 # one of `reduction`, train up to the second, and so on. Unlike in the paper, the rungs are shares
-# of the planned rounds, and the best of the last rung train until the end.
+# of the planned rounds, and the best of the last rung train until the end. Small learning rates
+# start slowly, also where they are the best in the end; therefore, only settings with the same
+# learning rates compete, by default.
+
+SAME_RATE, ALL = "same_rate", "all"
+AMONG = (SAME_RATE, ALL)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -260,13 +289,17 @@ class Halving:
         rungs: shares of the planned rounds after which settings are stopped, in ascending order;
             without any, all settings train until the end.
         reduction: η; one of so many settings goes on after each rung.
+        among: the settings of a method that compete: "same_rate", those with the same learning
+            rates of clients and server, or "all".
 
     Raises:
-        SettingError: a rung is not between 0 and 1, they do not ascend, or η is not above 1.
+        SettingError: a rung is not between 0 and 1, they do not ascend, η is not above 1, or
+            `among` is something else.
     """
 
     rungs: Sequence[float] = (0.25, 0.5)
     reduction: float = 2.0
+    among: str = SAME_RATE
 
     def __post_init__(self):
         ordered = all(low < high for low, high in itertools.pairwise((0, *self.rungs, 1)))
@@ -276,6 +309,8 @@ class Halving:
             raise SettingError("rungs", shown, reason)
         if not 1 < self.reduction < math.inf:
             raise SettingError("reduction", self.reduction, "must be a number greater than 1")
+        if self.among not in AMONG:
+            raise SettingError("halving", self.among, f"choose one of {', '.join(AMONG)}")
 
     def rounds(self, planned: int) -> list[int]:
         """The rounds after which settings are stopped, for a planned number of rounds.
@@ -287,22 +322,30 @@ class Halving:
         rounds = {max(1, math.floor(share * planned + 0.5)) for share in self.rungs}
         return sorted(number for number in rounds if number < planned)
 
-    def kept(self, scores: Sequence[float | None]) -> list[int]:
+    def kept(self, scores: Sequence[float | None], rates: Sequence[tuple[str, ...]]) -> list[int]:
         """The settings that go on after a rung.
 
         Args:
             scores: the accuracy of each setting on held-out samples; None if it has diverged.
                 Settings with -inf have not been measured yet, so all of them go on.
+            rates: the learning rates of each setting.
 
         Returns:
             Their indices, in ascending order. Of equal settings, the first ones go on.
         """
-        usable = [index for index, score in enumerate(scores) if score is not None]
+        groups: dict[tuple[str, ...], list[int]] = {}
+        for index, own in enumerate(rates):
+            groups.setdefault(own if self.among == SAME_RATE else (), []).append(index)
+        return sorted(index for group in groups.values() for index in self._best(group, scores))
+
+    def _best(self, group: Sequence[int], scores: Sequence[float | None]) -> set[int]:
+        """Those of a group of settings that go on."""
+        usable = [index for index in group if scores[index] is not None]
         measured = [index for index in usable if scores[index] != -math.inf]
-        number = math.ceil(len(scores) / self.reduction)
+        number = math.ceil(len(group) / self.reduction)
         # Sorting is stable.
         ranked = sorted(measured, key=lambda index: -(scores[index] or 0.0))
-        return sorted({*ranked[:number], *(i for i in usable if i not in measured)})
+        return {*ranked[:number], *(i for i in usable if i not in measured)}
 
 
 def best_held_out(history: History, criterion: str, until: int | None = None) -> tuple[int, float]:
