@@ -22,6 +22,15 @@ fine-tuned with the labels of the data and the unchanged learning rate. Clients 
 1/share samples keep all labels. To re-label with the model of another run at once, as the authors
 do, start from it (`warm_start`) with start=0.
 
+It helps where the rare classes are lost: the new labels are wrong, but move the boundary towards
+the frequent classes. On long-tailed digits (5 clients, Dirichlet 0.3, batches of 16, learning rate
+0.05, seeds 0, 1 and 2) with imbalance factor 100, GA after 40 rounds is 70.8 ± 5.0 %, and 40.1 % on
+the few classes; FedAvg with the same reduction of the learning rate (schedule=step,
+schedule_milestones=0.8) has 65.0 ± 5.1 % and 24.5 %. 6 to 9 % of the samples have new labels. With
+imbalance factor 20, FedAvg has 87.0 ± 1.9 % after 50 rounds and 56.8 % on the few classes already;
+FedReLa has 86.4 ± 1.3 % and 59.2 %, and with rate_factor=1, with which the network learns the wrong
+labels, 81.4 ± 3.7 % and 51.2 %.
+
 Departures from the authors' code:
 - The probabilities are those of the samples as they are, in eval mode; the code averages those of
   five augmented passes, and normalization layers use the statistics of their batches.
