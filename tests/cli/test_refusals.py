@@ -238,6 +238,12 @@ OTHERS = [
     ("sweep", ["--grid=rounds=0"], "--rounds=0: must be at least 1"),
     ("sweep", ["--grid=rounds=2,3"], "--validation_fraction=0: a sweep chooses on held-out"),
     ("sweep", ["--grid=rounds=2", "--final_seeds=1,2"], "--final_seeds=1,2: applies only with"),
+    ("sweep", ["--grid=rounds=2", "--halving=all"], "--halving=all: applies only with algorithms"),
+    (
+        "sweep",
+        ["--algorithms=fedavg", "--halving=rates"],
+        "--halving=rates: value should be one",
+    ),
     ("sweep", ["--grid=rounds=2", "--reduction=3"], "--reduction=3.0: applies only with algo"),
     ("sweep", ["--algorithms=fedavg,sgd"], "--algorithms=fedavg,sgd: there is no sgd"),
     (

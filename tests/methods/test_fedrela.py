@@ -11,6 +11,7 @@ from tests.methods.federation import Federation
 from tff_pcdd.federated import SGD
 from tff_pcdd.federated.weights import load
 from tff_pcdd.methods.fedrela import relabel
+from tff_pcdd.methods.head_calibration import registry as calibrations
 
 RATE, SHARE = 0.05, 0.25
 
@@ -154,6 +155,21 @@ def test_labels_change_once_and_stay():
     assert np.any(later != own[1])
     play(cohort, {0: first, 1: later}, 0.1 * RATE)
     np.testing.assert_array_equal(kept(found, 1), later)
+
+
+@pytest.mark.parametrize(("name", "options"), [("ccvr", {"epochs": 1}), ("fednpc", {"epochs": 1})])
+def test_a_head_calibration_changes_neither_labels_nor_steps(name, options):
+    calibration = calibrations.create(name, **options)
+    plain, calibrated = federation(start=0.3), federation(start=0.3, head_calibration=calibration)
+    for cohort in ([0, 1], [0, 1, 3], [1]):
+        losses = []
+        for found in (plain, calibrated):
+            found.round(cohort)
+            losses.append([float(result["metrics"]["loss"]) for result in found.results])
+        np.testing.assert_allclose(*losses, rtol=1e-6)
+    for client in (0, 1):
+        assert np.any(kept(plain, client)[: len(PARTS[client]["y"])] != PARTS[client]["y"])
+        np.testing.assert_array_equal(kept(plain, client), kept(calibrated, client))
 
 
 @pytest.mark.parametrize(("start", "first"), [(0, 0), (0.8, 3), (1, 3)])
