@@ -13,8 +13,8 @@ one of class j with the probability
     tanh(z_ij - t_j)·(n_y - n_j)/(max n - min n), or 0 if that is negative,
 
 where n are the client's numbers of samples of all classes, including those that it lacks. If
-several classes are drawn for a sample, it becomes one of the most probable of them. From that round
-on, the learning rate is multiplied by `rate_factor`. Nothing more is sent. With share=0 and
+several classes are drawn for a sample, the one with the highest probability is taken. From that
+round on, the learning rate is multiplied by `rate_factor`. Nothing more is sent. With share=0 and
 rate_factor=1 it is FedAvg.
 
 A client keeps its labels, in a vector as long as the largest client needs. Personal models are
