@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import subprocess
 from pathlib import Path
 
 from etils import epy
@@ -60,6 +61,32 @@ def cpu_flags() -> frozenset[str]:
 def has_gpu_driver() -> bool:
     """Whether the system has a driver for NVIDIA's GPUs."""
     return any(map(os.path.exists, _GPU_DRIVERS))
+
+
+def ask_driver(*fields: str) -> list[dict[str, str]]:
+    """What nvidia-smi says of each GPU of this machine; empty if it does not answer.
+
+    Args:
+        *fields: as `nvidia-smi --help-query-gpu` names them.
+    """
+    query = ["nvidia-smi", f"--query-gpu={','.join(fields)}", "--format=csv,noheader"]
+    try:
+        answer = subprocess.run(query, check=True, capture_output=True, text=True).stdout
+    except (OSError, subprocess.CalledProcessError):
+        return []
+    rows = [line.split(", ") for line in answer.splitlines()]
+    return [dict(zip(fields, row, strict=True)) for row in rows if len(row) == len(fields)]
+
+
+def cuda_of_driver() -> tuple[int, int] | None:
+    """The latest version of CUDA that NVIDIA's driver knows; None without a driver."""
+    number = ctypes.c_int()
+    try:
+        if ctypes.CDLL(_CUDA).cuDriverGetVersion(ctypes.byref(number)):
+            return None
+    except OSError:
+        return None
+    return number.value // 1000, number.value % 1000 // 10
 
 
 def gpu_memory() -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
 import time
 from collections.abc import Callable
 from typing import Any
@@ -82,16 +81,8 @@ class Ledger:
 
 def describe_card() -> dict[str, Any]:
     """The first GPU, its driver, and the versions that TensorFlow was built with."""
-    try:
-        answer = subprocess.run(
-            ["nvidia-smi", f"--query-gpu={','.join(_ASKED)}", "--format=csv,noheader"],
-            check=True,
-            capture_output=True,
-            text=True,
-        ).stdout.splitlines()[0]
-        found: dict[str, str | None] = dict(zip(_ASKED, answer.split(", "), strict=True))
-    except (OSError, subprocess.CalledProcessError, IndexError, ValueError):
-        found = dict.fromkeys(_ASKED, None)
+    cards = machine.ask_driver(*_ASKED)
+    found: dict[str, str | None] = {**(cards[0] if cards else dict.fromkeys(_ASKED, None))}
     build = tf.sysconfig.get_build_info()
     return {
         **found,

@@ -9,7 +9,7 @@ import sys
 import pytest
 
 from tff_pcdd import __version__, machine, methods, stack
-from tff_pcdd.cli import completion, doctor, front_door
+from tff_pcdd.cli import completion, doctor, front_door, gpu_check
 from tff_pcdd.runtime import launcher
 
 
@@ -69,7 +69,7 @@ def diagnosed(capsys, *arguments):
 @pytest.fixture
 def well(monkeypatch):
     """A machine on which nothing is wrong."""
-    monkeypatch.setattr(doctor, "_devices", lambda: doctor.Finding(doctor.OK, "no GPU"))
+    monkeypatch.setattr(gpu_check, "findings", lambda: [doctor.Finding(doctor.OK, "no GPU")])
     monkeypatch.setattr(doctor, "_MEMORY", 0)
     monkeypatch.setattr(doctor, "_DISK", 0)
 
@@ -88,17 +88,6 @@ def test_a_package_that_is_missing(well, capsys, monkeypatch):
     assert "\n!! found tensorflow-federated (missing)" in out
     assert "\n-- no Ray, which --runtime=ray needs: make install-ray" in out
     assert "TensorFlow Federated missing" in out
-
-
-def test_a_gpu_that_tensorflow_does_not_see(capsys, monkeypatch):
-    import tensorflow as tf
-
-    monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: [])
-    for driver, state in ((False, doctor.OK), (True, doctor.WRONG)):
-        monkeypatch.setattr(machine, "has_gpu_driver", lambda driver=driver: driver)
-        found = doctor._devices()
-        assert found.state == state
-        assert ("make install GPU=1" in found.text) == driver
 
 
 @pytest.mark.parametrize(

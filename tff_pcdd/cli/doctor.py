@@ -14,29 +14,15 @@ import socket
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
 
 from tff_pcdd import machine, stack
-from tff_pcdd.cli import front_door
+from tff_pcdd.cli import front_door, gpu_check
+from tff_pcdd.cli.diagnosis import OK, OPTIONAL, WRONG, Finding
 from tff_pcdd.runtime import launcher
-
-OK, OPTIONAL, WRONG = "ok", "--", "!!"
 
 # The least free space and memory with which small federations train, in GiB.
 _DISK, _MEMORY = 2, 4
 _PORT = 8501
-
-
-class Finding(NamedTuple):
-    """What was found.
-
-    Attributes:
-        state: `OK`, `OPTIONAL` or `WRONG`.
-        text: one line, with what to do unless the state is `OK`.
-    """
-
-    state: str
-    text: str
 
 
 def findings() -> Iterator[Finding]:
@@ -46,27 +32,9 @@ def findings() -> Iterator[Finding]:
     if problem := stack.find_problem():
         yield Finding(WRONG, problem)
     else:
-        yield _devices()
+        yield from gpu_check.findings()
     for check in _CHECKS:
         yield check()
-
-
-def _devices() -> Finding:
-    import tensorflow as tf
-
-    names = [
-        tf.config.experimental.get_device_details(device).get("device_name", device.name)
-        for device in tf.config.list_physical_devices("GPU")
-    ]
-    if names:
-        return Finding(OK, f"TensorFlow computes on {', '.join(names)}")
-    if machine.has_gpu_driver():
-        return Finding(
-            WRONG,
-            "there is a GPU, and TensorFlow does not see it; install the build with CUDA: make "
-            'install GPU=1, or pip install "tff_pcdd[gpu]"',
-        )
-    return Finding(OK, "no GPU; TensorFlow computes on the processor")
 
 
 def _bfloat16() -> Finding:
