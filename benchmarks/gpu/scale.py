@@ -1,9 +1,12 @@
-"""Section `gpu_scale`: FedGELA's table 5 at its published scale, one run after the other."""
+"""Section `gpu_scale`: runs of published tables at their published scale, one after the other."""
 
 from __future__ import annotations
 
+import csv
+import fnmatch
 import json
 import os
+import re
 import signal
 import subprocess
 import tarfile
@@ -17,56 +20,62 @@ from benchmarks import measure, processes
 from benchmarks.gpu import children
 from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
 from benchmarks.report import Section, Table
+from tff_pcdd.cli import flagfiles
+from tff_pcdd.settings import describe
+from tff_pcdd.training import ExperimentConfig
 
-_TITLE = "GPU: FedGELA's table 5"
+_TITLE = "GPU: published tables"
 _TEXT = """\
 {made_with}
 
-Runs of `tasks.train` with the settings of `flags/fedgela/table5_cifar10_p50c2.flags` and
-`table5_cifar10_p10c2.flags`, one seed, `--precision={precision}`, ResNet18 with a projection of 84.
-Accuracies are those after the last round, in percent; *published* are those of the paper. *Seconds*
-are those of all rounds, without evaluations; *wall* are those of the processes, with everything
-else: start, compilation, evaluations, checkpoints."""
+Runs of `tasks.train` with the settings of the named files in `flags`, one seed,
+`--precision={precision}`. Accuracies are those after the last round, in percent; *published* are
+those of the paper. FedLoGe's PM is that of the personal models before local epochs; with *own
+classes*, only the classes of a client can be predicted. *Seconds* are those of all rounds, without
+evaluations; *wall* are those of the processes, with everything else: start, compilation,
+evaluations, checkpoints."""
 
 _NOT_MEASURED = "not measured: --data_dir has to name the folder with CIFAR-10"
 
 PRECISION = "tf32"
-# As in flags/fedgela/common, where tasks.compare finds them.
-COMMON = {
-    "model": "resnet18",
-    "local_epochs": "10",
-    "batch_size": "100",
-    "client_learning_rate": "0.01",
-    "client_momentum": "0.9",
-    "client_weight_decay": "1e-4",
-    "client_clip_norm": "20",
-    "dataset": "cifar10",
-    "input_normalization": "dataset",
-    "augmentation": "none",
-    "projection_dim": "84",
-    "partition": "class",
-    "classes_per_client": "2",
-    "clients_per_round": "10",
-}
 # How often is evaluated and saved, which changes no result.
 _OFTEN = {"eval_every": "5", "personal_eval_every": "0", "checkpoint_every": "5"}
-_FEDGELA = {"algorithm": "fedgela"}
-_METHODS: Mapping[str, Mapping[str, str]] = {
-    "fedavg": {"algorithm": "fedavg"},
-    "fedgela, scale 1e5": {**_FEDGELA, "fedgela_scale": "100000"},
-    "fedgela, scale 1": {**_FEDGELA, "fedgela_scale": "1"},
-    "fedge, scale 1e5": {"algorithm": "fedge", "fedge_scale": "100000"},
-    "fedgela, features bn": {**_FEDGELA, "fedgela_scale": "100000", "fedgela_features": "bn"},
+_FEDAVG = {"fedavg": {"algorithm": "fedavg"}}
+_FEDGELA = {"fedgela": {"algorithm": "fedgela"}}
+_ABLATIONS = {
+    "fedgela, scale 1": {"algorithm": "fedgela", "fedgela_scale": "1"},
+    "fedge": {"algorithm": "fedge"},
+    "fedgela, features bn": {"algorithm": "fedgela", "fedgela_features": "bn"},
 }
-# By the order of importance: partition and number of clients.
-FEDERATIONS = {"P50C2": "50", "P10C2": "10"}
-# Published PA and GA in percent, from flags/published/fedgela_table5.csv.
-_PUBLISHED = "flags/published/fedgela_table5.csv"
-_PUBLISHED_NAMES = {"fedavg": "FedAvg", "fedgela": "FedGELA"}
+_P50C2 = "fedgela/table5_cifar10_p50c2"
+# By the order of importance: a flagfile, and by run what differs from it.
+TABLES: Sequence[tuple[str, Mapping[str, Mapping[str, str]]]] = (
+    (_P50C2, _FEDAVG | _FEDGELA),
+    ("fedmr/table1_cifar10_p10c2", {"fedmr": {"algorithm": "fedmr"}, **_FEDAVG}),
+    ("fedloge/table1_cifar10_if100_dir0.5", {"fedloge": {"algorithm": "fedloge"}, **_FEDAVG}),
+    (_P50C2, _ABLATIONS),
+    ("fedgela/table5_cifar10_p10c2", _FEDAVG | _FEDGELA | _ABLATIONS),
+)
+# What flagfiles say of comparisons only.
+_OF_COMPARISONS = ("algorithms", "seeds")
+# Columns of the report, by the metrics of flags/published.
+_PUBLISHED = {
+    "PA": "published_pa",
+    "PM": "published_pm",
+    "GA": "published_ga",
+    "GM": "published_ga",
+    "accuracy": "published_ga",
+}
+# Printed as fractions of 1.
+_FRACTIONS = ("GM", "PM")
+# Where a flagfile repeats published figures: their table, data set and setting.
+_FIGURES = re.compile(r"# \[published \| (\S+) \| ([^|]+?) \| ([^|]+?)\]")
 _TINY = {
     "model": "mlp", "dataset": "digits", "local_epochs": "1", "batch_size": "16", "rounds": "2",
-    "max_train_samples": "500", "max_test_samples": "100",
+    "max_train_samples": "500", "max_test_samples": "100", "augmentation": "none",
 }  # fmt: skip
+# Of CIFAR-10 only.
+_NOT_TINY = ("data_dir", "input_normalization", "imbalance_factor", "precision")
 
 # What has been computed of a run travels in pieces of this size.
 _PIECE = 15 << 20
@@ -74,7 +83,8 @@ _PIECE = 15 << 20
 _RESERVE = 20
 CONTINUES = "continues in the next call"
 # Columns of the curves that are kept.
-_KEPT = ("round", "ga", "pa", "pa_before", "train_loss", "seconds")
+_ACCURACIES = ("ga", "pa", "pa_before", "pa_before_masked")
+_KEPT = ("round", *_ACCURACIES, "train_loss", "seconds")
 
 
 def run(plan: measure.Plan) -> Section:
@@ -104,6 +114,8 @@ def run(plan: measure.Plan) -> Section:
         "PA": "pa",
         "published PA": "published_pa",
         "PA before local epochs": "pa_before",
+        "own classes": "pa_before_masked",
+        "published PM": "published_pm",
         "GA": "ga",
         "published GA": "published_ga",
         "seconds": "seconds",
@@ -115,21 +127,37 @@ def run(plan: measure.Plan) -> Section:
 
 
 def runs(plan: measure.Plan) -> dict[str, dict[str, str]]:
-    """The flags of all runs by name; two tiny ones if the plan is quick."""
+    """The flags of all runs by name; tiny ones, one of each paper, if the plan is quick."""
     found = {}
-    for federation, clients in FEDERATIONS.items():
-        for method, own in _METHODS.items():
-            flags = {**COMMON, "num_clients": clients, "rounds": "100", **own, **_OFTEN}
+    for flagfile, methods in TABLES[:3] if plan.quick else TABLES:
+        for method, own in [*methods.items()][:1] if plan.quick else methods.items():
+            flags = {**settings(flagfile, own["algorithm"]), **own, **_OFTEN}
             flags |= {"precision": PRECISION, "data_dir": plan.data_dir or ""}
             if plan.quick:
                 flags = {name: value for name, value in flags.items() if name not in _NOT_TINY}
                 flags |= _TINY
-            found[f"{federation}, {method}"] = flags
-    return dict([*found.items()][:2]) if plan.quick else found
+            found[f"{flagfile}, {method}"] = flags
+    return found
 
 
-# Of CIFAR-10 only.
-_NOT_TINY = ("data_dir", "input_normalization", "precision")
+def settings(flagfile: str, algorithm: str) -> dict[str, str]:
+    """The flags of a run by name, from a flagfile for comparisons; "" for a switch.
+
+    Args:
+        flagfile: its path in the folder `flags`, without the suffix.
+        algorithm: the run's method; the settings of others are left out.
+    """
+    lines = flagfiles.expand([f"--flagfile={processes.ROOT / 'flags' / flagfile}.flags"])
+    others = {
+        setting.name
+        for setting in describe(ExperimentConfig)
+        if setting.chosen_by == "algorithm" and algorithm not in setting.applies_to
+    }
+    found = {}
+    for name, _, value in (line.removeprefix("--").partition("=") for line in lines):
+        if name not in _OF_COMPARISONS and name.removeprefix("no") not in others:
+            found[name] = value
+    return found
 
 
 def _continue(flags: Mapping[str, str], plan: measure.Plan, ledger: Ledger) -> dict[str, Any]:
@@ -142,7 +170,7 @@ def _continue(flags: Mapping[str, str], plan: measure.Plan, ledger: Ledger) -> d
         work = Path(folder)
         unpack(plan.folder, work)
         directory = work / "run"
-        arguments = [f"--{flag}={value}" for flag, value in flags.items()]
+        arguments = [f"--{flag}={value}" if value else f"--{flag}" for flag, value in flags.items()]
         command, environment = children.own(
             "tasks.train", *arguments, "--noprogress", "--notensorboard", "--keep_checkpoints=1",
             f"--output_dir={directory}",
@@ -180,8 +208,6 @@ def _train(command: Sequence[str], environment: Mapping[str, str], seconds: floa
 
 def _results(directory: Path) -> dict[str, Any]:
     """Curves and, at the end, accuracies of a run."""
-    import csv
-
     curves: list[dict[str, float]] = []
     if (path := directory / "metrics.csv").exists():
         with open(path, newline="") as file:
@@ -203,25 +229,29 @@ def _row(name: str, case: Mapping[str, Any]) -> dict[str, Any]:
     row["seconds"] = sum(each.get("seconds", 0) for each in curves)
     row["wall"] = case["wall"]
     if case["finished"]:
-        row |= {key: curves[-1][key] for key in ("pa", "pa_before", "ga") if key in curves[-1]}
-    federation, _, method = name.partition(", ")
-    row |= published(federation, method.partition(",")[0])
+        row |= {key: curves[-1][key] for key in _ACCURACIES if key in curves[-1]}
+    row |= published(*name.split(", ", 1))
     return {**row, **({"note": case["note"]} if "note" in case else {})}
 
 
-def published(federation: str, method: str) -> dict[str, float]:
-    """The published accuracies of a method; empty if there are none."""
-    import csv
-
-    with open(processes.ROOT / _PUBLISHED, newline="") as file:
-        return {
-            f"published_{row['metric'].lower()}": float(row["value"])
+def published(flagfile: str, method: str) -> dict[str, float]:
+    """The published accuracies of a run in percent, by column; empty if there are none."""
+    text = (processes.ROOT / f"flags/{flagfile}.flags").read_text()
+    table, dataset, setting = _FIGURES.findall(text)[0]
+    with open(processes.ROOT / f"flags/published/{table}.csv", newline="") as file:
+        rows = [
+            row
             for row in csv.DictReader(file)
-            if row["method"] == _PUBLISHED_NAMES.get(method)
-            and row["dataset"] == "CIFAR10"
-            and row["setting"].startswith(federation)
-            and row["metric"] in ("PA", "GA")
-        }
+            if row["method"].lower() == method
+            and row["dataset"] == dataset
+            and fnmatch.fnmatchcase(row["setting"], setting)
+            and row["metric"] in _PUBLISHED
+        ]
+    factors = dict.fromkeys(_FRACTIONS, 100)
+    return {
+        _PUBLISHED[row["metric"]]: round(float(row["value"]) * factors.get(row["metric"], 1), 2)
+        for row in rows
+    }
 
 
 def pack(work: Path, folder: Path) -> None:

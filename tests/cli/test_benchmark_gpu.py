@@ -197,18 +197,42 @@ def test_the_record_is_the_best_deterministic_run_that_is_repeated():
 
 
 def test_runs_at_the_published_scale_have_the_settings_of_the_flagfiles():
-    lines = set()
-    for name in ("common/training", "common/cifar10", "common/partial", "table5_cifar10_p50c2"):
-        text = (processes.ROOT / f"flags/fedgela/{name}.flags").read_text()
-        lines |= {line for line in text.splitlines() if line.startswith("--")}
     flags = scale.runs(dataclasses.replace(measure.Plan(), data_dir="data"))
-    assert {f"--{name}={value}" for name, value in scale.COMMON.items()} < lines
-    first = flags["P50C2, fedavg"]
-    assert {"--num_clients=50", "--rounds=100"} < lines
-    assert (first["num_clients"], first["rounds"], first["algorithm"]) == ("50", "100", "fedavg")
-    assert flags["P10C2, fedgela, scale 1"]["num_clients"] == "10"
-    assert scale.published("P50C2", "fedgela") == {"published_pa": 95.42, "published_ga": 54.78}
-    assert scale.published("P50C2", "fedge") == {}
+    first, ablation = (
+        flags[f"fedgela/table5_cifar10_{name}"]
+        for name in ("p50c2, fedavg", "p10c2, fedgela, scale 1")
+    )
+    expected = {"model": "resnet18", "num_clients": "50", "clients_per_round": "10",
+                "rounds": "100", "batch_size": "100", "projection_dim": "84", "algorithm": "fedavg",
+                "classes_per_client": "2", "precision": "tf32", "data_dir": "data"}  # fmt: skip
+    assert expected.items() <= first.items()
+    assert not [name for name in first if name.startswith(("fedgela", "fedge_", "fedgen"))]
+    assert (ablation["num_clients"], ablation["fedgela_scale"]) == ("10", "1")
+    assert ablation["nofedgela_masked"] == ""
+    fedmr = flags["fedmr/table1_cifar10_p10c2, fedmr"]
+    assert (fedmr["fedmr_mu1"], fedmr["augmentation"]) == ("1e-5", "reflect")
+    fedloge = flags["fedloge/table1_cifar10_if100_dir0.5, fedloge"]
+    assert (fedloge["imbalance_factor"], fedloge["rounds"]) == ("100", "500")
+    assert "ratioloss_cap" not in fedloge
+    assert "fedavg_realign" in flags["fedloge/table1_cifar10_if100_dir0.5, fedavg"]
+    # No run is there twice, and all of them have the settings of runs.
+    assert len(flags) == sum(len(methods) for _, methods in scale.TABLES)
+    assert not [run for run in flags.values() if {"algorithms", "seeds", "flagfile"} & {*run}]
+
+
+@pytest.mark.parametrize(
+    ("flagfile", "method", "figures"),
+    [
+        ("fedgela/table5_cifar10_p50c2", "fedgela", {"pa": 95.42, "ga": 54.78}),
+        ("fedgela/table5_cifar10_p50c2", "fedge", {}),
+        ("fedgela/table5_cifar10_p10c2", "fedgela, scale 1", {}),
+        ("fedmr/table1_cifar10_p10c2", "fedavg", {"ga": 67.27}),
+        ("fedloge/table1_cifar10_if100_dir0.5", "fedloge", {"ga": 76.72, "pm": 90.96}),
+    ],
+)
+def test_runs_are_set_beside_the_published_figures(flagfile, method, figures):
+    found = scale.published(flagfile, method)
+    assert found == {f"published_{name}": value for name, value in figures.items()}
 
 
 def test_a_run_that_has_not_ended_travels_in_pieces(tmp_path, monkeypatch):
@@ -240,13 +264,11 @@ def test_a_run_is_continued_and_a_failed_one_is_not_tried_again(plan, monkeypatc
     (table,) = scale.run(plan).tables
     assert [row["note"] for row in table.rows] == [scale.CONTINUES]
     assert list(plan.folder.glob("gpu_scale.tar.*"))
-    notes = ["train: error: no memory", "train: error: no disk"]
+    errors = [f"train: error: no {what}" for what in ("memory", "disk", "data")]
+    notes = [*errors]
     (table,) = scale.run(plan).tables
-    assert [row["note"] for row in table.rows] == [
-        "train: error: no memory",
-        "train: error: no disk",
-    ]
+    assert [row["note"] for row in table.rows] == errors
     assert not list(plan.folder.glob("gpu_scale.tar.*"))
-    assert len(started) == 3
+    assert len(started) == 4
     scale.run(plan)
-    assert len(started) == 3
+    assert len(started) == 4
