@@ -36,7 +36,10 @@ server does. Samples per second are of the median of {rounds} rounds after two t
 higher one of a large matrix product and a large convolution of TensorFlow in the same precision.
 Memory is the most that the framework has used on the GPU. *Deviation* is the largest relative
 difference of the norm of a weight after the first round from this project's in float32 with one
-client at a time: it says whether the work is the same. WRN-28-10 has none: its dropout differs."""
+client at a time: it says whether the work is the same. WRN-28-10 has none: its dropout differs.
+
+*Clients at a time* has the fastest `--clients_per_gpu` of those that were measured with
+`--compile=client`."""
 
 # Batches fill the samples, so that no step is on a smaller batch.
 WORKLOADS = (
@@ -63,6 +66,16 @@ _TORCH = (
     (("eager", "float32"), ("eager", "tf32"), ("channels_last", "bfloat16")),
     (("compile", "tf32"), ("compile", "bfloat16"), ("compile", "float32")),
 )
+# What else is in the file: the card's own speed, and the fastest numbers of clients at a time.
+_PEAK, _BEST = "peak", "clients_per_gpu"
+_BEST_COLUMNS = {
+    "network": "model",
+    "precision": "precision",
+    "fastest --clients_per_gpu": "at_a_time",
+    "of": "measured",
+    "samples per second": "samples_per_second",
+    "over one at a time": "gain",
+}
 # Seconds after which a case is given up; compiling takes minutes.
 _PATIENCE = 150
 
@@ -96,10 +109,10 @@ def run(plan: measure.Plan) -> Section:
     if not can_measure(plan):
         return unmeasured(_TITLE)
     ledger = Ledger(plan, "gpu_speed")
-    if "peak" not in ledger.cases:
+    if _PEAK not in ledger.cases:
         program = functools.partial(_peak_program, plan)
         for _, found in children.measured_in_turn(program, [{}], ledger, _PATIENCE):
-            ledger.record("peak", found)
+            ledger.record(_PEAK, found)
     workloads = QUICK if plan.quick else WORKLOADS
     with tempfile.TemporaryDirectory() as folder:
         for batch in _batches(workloads, plan):
@@ -112,7 +125,50 @@ def run(plan: measure.Plan) -> Section:
             for case, found in measured:
                 about = {"model": batch.workload.model, "at_a_time": batch.at_a_time, **case}
                 ledger.record(batch.key(case), {**about, **found})
+    best = clients_per_gpu(ledger.cases)
+    for row in best:
+        text = "gpu_speed: the fastest for {model} in {precision} is --clients_per_gpu={at_a_time}"
+        measure.note(text.format_map(row))
+    ledger.record(_BEST, best)
     return _section(ledger, workloads)
+
+
+def clients_per_gpu(cases: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """The fastest number of clients at a time of each network and precision.
+
+    Only `--compile=client` counts, the default on GPUs, and only where several numbers were
+    measured.
+
+    Args:
+        cases: the measurements by name.
+
+    Returns:
+        For each network and precision `model`, `precision`, the fastest number `at_a_time` with its
+        `samples_per_second`, the numbers that were `measured`, and the `gain`: the speed over that
+        of one client at a time.
+    """
+    speeds: dict[tuple[str, str], dict[int, float]] = {}
+    for name, case in cases.items():
+        if name in (_PEAK, _BEST) or case.get("compile") != "client" or "note" in case:
+            continue
+        numbers = speeds.setdefault((case["model"], case["precision"]), {})
+        numbers[case["at_a_time"]] = case["samples_per_second"]
+    found = []
+    for (model, precision), numbers in speeds.items():
+        if 1 not in numbers or len(numbers) == 1:
+            continue
+        best = max(numbers, key=numbers.__getitem__)
+        found.append(
+            {
+                "model": model,
+                "precision": precision,
+                "at_a_time": best,
+                "samples_per_second": numbers[best],
+                "measured": ", ".join(map(str, sorted(numbers))),
+                "gain": numbers[best] / numbers[1],
+            }
+        )
+    return found
 
 
 def _batches(workloads: Sequence[Workload], plan: measure.Plan) -> Iterator[Batch]:
@@ -167,7 +223,8 @@ def _section(ledger: Ledger, workloads: Sequence[Workload]) -> Section:
         "deviation": "deviation",
         "": "note",
     }
-    tables, targets = [_peak_table(ledger.cases.get("peak", {}))], []
+    fastest = Table("Clients at a time", _BEST_COLUMNS, ledger.cases[_BEST])
+    tables, targets = [_peak_table(ledger.cases.get(_PEAK, {})), fastest], []
     for workload in workloads:
         rows = [
             _row(case, ledger.cases)
@@ -201,7 +258,7 @@ def _row(case: Mapping[str, Any], cases: Mapping[str, Any]) -> dict[str, Any]:
     row = {**case, "program": own if is_own else mode, "at_a_time": case["at_a_time"] or 1}
     first = cases.get(f"{case['model']}, 1 at a time, float32, client", {})
     flops = first.get("flops", 0) / first.get("samples_per_second", 1)
-    peak = max(cases.get("peak", {}).get(f"{kind}_{case['precision']}", 0) for kind in _KINDS)
+    peak = max(cases.get(_PEAK, {}).get(f"{kind}_{case['precision']}", 0) for kind in _KINDS)
     if peak and "samples_per_second" in case:
         row["of_peak"] = flops * case["samples_per_second"] / peak
     if "norms" in case and "norms" in first and case["model"] != "wide_resnet":

@@ -40,7 +40,7 @@ def test_all_sections_run_on_a_processor_and_continue(tmp_path):
     # XLA's programs for processors are not repeatable bit for bit.
     assert repeated["value"] in (1, 2)
     if torch.exists():
-        rows = sections["gpu_speed"]["tables"][1]["rows"]
+        rows = sections["gpu_speed"]["tables"][2]["rows"]
         (deviation,) = (row["deviation"] for row in rows if row["program"].startswith("PyTorch"))
         assert deviation < 1e-5
     # Nothing is measured again.
@@ -194,6 +194,35 @@ def test_the_record_is_the_best_deterministic_run_that_is_repeated():
     assert [target.value for target in others] == [None, None]
     rows[1]["weights"] = "c"
     assert record.targets_of(rows)[1].met is False
+
+
+def test_the_fastest_number_of_clients_at_a_time_is_taken_from_the_measurements():
+    def case(number, speed, **changes):
+        about = {"model": "lstm", "precision": "tf32", "compile": "client", "at_a_time": number}
+        return {**about, "samples_per_second": speed, **changes}
+
+    cases = {
+        "peak": {"matmul_tf32": 1.0},
+        "a": case(1, 100.0),
+        "b": case(4, 250.0),
+        "c": case(8, 240.0),
+        # Other ways to compile, PyTorch, failures, and what was measured once only do not count.
+        "d": case(2, 900.0, compile="off"),
+        "e": {"model": "lstm", "precision": "tf32", "mode": "eager", "at_a_time": 0},
+        "f": {
+            "model": "lstm",
+            "precision": "tf32",
+            "compile": "client",
+            "at_a_time": 2,
+            "note": "",
+        },
+        "g": case(1, 100.0, model="wide_resnet"),
+        "clients_per_gpu": [],
+    }
+    assert speed.clients_per_gpu(cases) == [
+        {"model": "lstm", "precision": "tf32", "at_a_time": 4, "samples_per_second": 250.0,
+         "measured": "1, 4, 8", "gain": 2.5},
+    ]  # fmt: skip
 
 
 def test_runs_at_the_published_scale_have_the_settings_of_the_flagfiles():
