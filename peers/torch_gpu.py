@@ -115,6 +115,8 @@ if __name__ == "__main__":
         except Exception as error:
             found = {"note": " ".join(str(error).split())[:300]}
         print(json.dumps(found), flush=True)
+        # What has been compiled for a case holds its network.
+        torch.compiler.reset()
         gc.collect()
         if sys.argv[2] == "cuda":
             torch.cuda.empty_cache()

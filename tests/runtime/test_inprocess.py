@@ -18,7 +18,7 @@ from google.protobuf import text_format
 
 from tests import support
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _graphs, _interpreter, inprocess, worker
+from tff_pcdd.runtime import _graphs, _interpreter, _values, inprocess, worker
 
 _ITEM = tff.to_type(collections.OrderedDict(a=np.float32, b=tff.TensorType(np.int32, [2])))
 _BITS = 8
@@ -502,6 +502,24 @@ def test_tensors_variables_and_narrower_numbers_are_accepted(ours):
     identity = tff.tensorflow.computation(lambda x: x, np.int64)
     for value in (7, np.int64(7), np.int32(7), tf.constant(7), tf.Variable(7, dtype=tf.int64)):
         assert _within(ours, identity, value) == 7
+
+
+_Pair = collections.namedtuple("_Pair", ["a", "b"])
+_Other = collections.namedtuple("_Other", ["a", "c"])
+
+
+def test_containers_of_arguments_and_shapes_that_are_not_fixed():
+    pair = tff.to_type(collections.OrderedDict(a=np.int32, b=tff.TensorType(np.uint8, [None, 2])))
+    one, x = np.int32(1), np.arange(6, dtype=np.uint8).reshape(3, 2)
+    struct = tff.structure.Struct([("a", one), ("b", x)])
+    for value in (_Pair(one, x), (one, x), [one, x], {"a": one, "b": x}, struct):
+        a, b = _values.from_python(value, pair)
+        assert (a.dtype, a.numpy(), b.dtype) == (tf.int32, 1, tf.uint8)
+        np.testing.assert_array_equal(b, x)
+    wrong = [_Other(one, x), {"a": one, "c": x}, (one,), _Pair(one, x.T), _Pair(one, x[0])]
+    for value in wrong:
+        with pytest.raises(TypeError, match="Expected a value of type"):
+            _values.from_python(value, pair)
 
 
 def test_checks_options():

@@ -9,8 +9,8 @@ placed at the server  the value
 placed at clients     `list`, one value per client; `AllEqual` if the type is all-equal
 """
 
-import collections
 import dataclasses
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -63,8 +63,12 @@ def fields(value: Any, type_spec: tff.StructType) -> list[tuple[Any, tff.Type]]:
         TypeError: if the container does not have the type's number of fields, or other names.
     """
     types = tff.structure.to_elements(type_spec)
-    if isinstance(value, collections.OrderedDict):
-        found = list(value.items())  # What the next line would do, which is slow.
+    # For most containers, what the last line would do, which is slow.
+    if isinstance(value, dict):
+        found = list(value.items())
+    elif isinstance(value, (list, tuple)):
+        names = getattr(value, "_fields", [None] * len(value))
+        found = list(zip(names, value, strict=True))
     else:
         found = tff.structure.to_elements(tff.structure.from_container(value))
     if len(found) != len(types) or any(
@@ -139,9 +143,9 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
     if (
         isinstance(value, (np.ndarray, np.generic))
         and value.dtype == type_spec.dtype
-        and value.shape == type_spec.shape
+        and _fits(value.shape, type_spec.shape)
     ):
-        return tf.convert_to_tensor(value)  # Much faster than the rest for small tensors.
+        return tf.constant(value)  # Much faster than the rest for small tensors.
     wanted = tf.as_dtype(type_spec.dtype.type)
     if isinstance(value, tf.Variable):
         value = value.read_value()
@@ -158,6 +162,17 @@ def _tensor(value: Any, type_spec: tff.TensorType) -> tf.Tensor:
     if shape != type_spec.shape and not value.shape.is_compatible_with(type_spec.shape):
         raise TypeError(f"Expected a value of type {type_spec}, found shape {shape}.")
     return value
+
+
+def _fits(found: tuple[int, ...], wanted: Sequence[int | None] | None) -> bool:
+    """Whether a shape is one of those that a type permits."""
+    return wanted is not None and (
+        found == wanted
+        or (
+            len(found) == len(wanted)
+            and all(size in (None, own) for own, size in zip(found, wanted, strict=True))
+        )
+    )
 
 
 def _dataset(value: Any, type_spec: tff.SequenceType) -> tf.data.Dataset:
