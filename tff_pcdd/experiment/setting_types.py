@@ -127,7 +127,7 @@ class Settings(TypedDict, total=False):
     creff_features: int | None  # 100
     creff_matching_steps: int | None  # 100
     creff_matching_learning_rate: float | None  # 0.1
-    fednpc_epochs: int | None  # 27
+    fednpc_epochs: int | None  # 9
     fednpc_learning_rate: float | None  # 0.1
     fednpc_features: int | None  # 10000
 
