@@ -27,6 +27,7 @@ import socket
 import struct
 import subprocess
 import sys
+import tempfile
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _IMPORTED = (
@@ -129,7 +130,8 @@ class Process(subprocess.Popen):
 
     def _internal_poll(self, *_args, **_options):
         """Called by Popen: the exit status, or None."""
-        if self.returncode is None:
+        # The connection is lost with a failed test, whose objects are collected in any order.
+        if self.returncode is None and self._answers.fileno() >= 0:
             pid, status = self._try_wait(os.WNOHANG)
             if pid:
                 self._handle_exitstatus(status)
@@ -180,6 +182,7 @@ def _become(
     # The second is PYTHONPATH.
     sys.path[:2] = [directory, *filter(None, environment.get("PYTHONPATH", "").split(os.pathsep))]
     importlib.invalidate_caches()
+    tempfile.tempdir = None  # which follows from the environment
     runpy.run_module(arguments[0], run_name="__main__", alter_sys=True)
 
 

@@ -15,6 +15,7 @@ import pytest
 import tensorflow as tf
 import tensorflow_federated as tff
 
+from tests import preloaded
 from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import launcher, process, worker
@@ -89,11 +90,16 @@ def _wait_until_gone(pid: int, seconds: float = 30.0) -> bool:
     return True
 
 
-def _start_user(program: str, argument: str, **environment: str) -> subprocess.Popen:
-    return subprocess.Popen(
-        [sys.executable, "-c", program, argument],
-        cwd=_ROOT,
+def _start_user(
+    folder: pathlib.Path, program: str, argument: str, fresh: bool = False, **environment: str
+) -> subprocess.Popen:
+    (folder / "user_of_a_worker.py").write_text(program)
+    python = [sys.executable, "-m"] if fresh else []
+    return (subprocess.Popen if fresh else preloaded.Process)(
+        [*python, "user_of_a_worker", argument],
+        cwd=folder,
         env={**os.environ, "PYTHONPATH": str(_ROOT), "TF_CPP_MIN_LOG_LEVEL": "3", **environment},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.DEVNULL,
         text=True,
@@ -107,8 +113,8 @@ def _fake_binary(folder: pathlib.Path, script: str) -> pathlib.Path:
     return path
 
 
-def test_worker_ends_with_its_user_and_closes_the_pipe():
-    user = _start_user(_COMPUTES, "3")
+def test_worker_ends_with_its_user_and_closes_the_pipe(tmp_path):
+    user = _start_user(tmp_path, _COMPUTES, "3")
     # `communicate` waits until the pipe is closed; a worker that inherited it would keep it open.
     output, _ = user.communicate(timeout=300)
     pid, result = output.split()
@@ -117,15 +123,15 @@ def test_worker_ends_with_its_user_and_closes_the_pipe():
     assert _wait_until_gone(int(pid))
 
 
-def test_worker_ends_when_its_user_fails():
-    user = _start_user(_WAITS, "raise")
+def test_worker_ends_when_its_user_fails(tmp_path):
+    user = _start_user(tmp_path, _WAITS, "raise")
     output, _ = user.communicate(timeout=300)
     assert user.returncode == 1
     assert _wait_until_gone(int(output))
 
 
-def test_worker_ends_when_its_user_is_interrupted_during_a_call():
-    user = _start_user(_COMPUTES, str(10**15))
+def test_worker_ends_when_its_user_is_interrupted_during_a_call(tmp_path):
+    user = _start_user(tmp_path, _COMPUTES, str(10**15), fresh=True)
     pid = int(user.stdout.readline())
     time.sleep(0.5)
     assert not _is_gone(pid)
@@ -140,8 +146,8 @@ def test_worker_ends_when_its_user_is_interrupted_during_a_call():
     "number",
     [pytest.param(signal.SIGINT, marks=pytest.mark.rare), signal.SIGTERM, signal.SIGKILL],
 )
-def test_worker_ends_when_its_user_is_terminated(number):
-    user = _start_user(_WAITS, "")
+def test_worker_ends_when_its_user_is_terminated(number, tmp_path):
+    user = _start_user(tmp_path, _WAITS, "")
     pid = int(user.stdout.readline())
     assert not _is_gone(pid)
     user.send_signal(number)
@@ -255,7 +261,7 @@ def test_nobody_else_reaches_the_worker(tmp_path, monkeypatch):
     "number", [pytest.param(signal.SIGTERM, marks=pytest.mark.rare), signal.SIGKILL]
 )
 def test_a_user_that_is_killed_leaves_nothing(number, tmp_path):
-    user = _start_user(_COMPUTES, str(10**15), TMPDIR=str(tmp_path))
+    user = _start_user(tmp_path, _COMPUTES, str(10**15), TMPDIR=str(tmp_path))
     pid = int(user.stdout.readline())
     inner = _child(pid)
     assert list(tmp_path.glob("tff_pcdd_*/worker"))
