@@ -9,12 +9,11 @@ import json
 import re
 import shlex
 import subprocess
-import sys
 
 import numpy as np
 import pytest
 
-from tests import support
+from tests import preloaded, support
 from tests.cli.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -206,11 +205,19 @@ def test_from_python(folder):
 import json, my_module
 print(json.dumps([my_module.my_simulation(), my_module.my_run("mine")]))
 """
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
-    command = [sys.executable, "-c", code]
-    result = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert result.returncode == 0, result.stderr
-    measured, summary = json.loads(result.stdout.splitlines()[-1])
+    (folder / "my_program.py").write_text(code)
+    with preloaded.Process(
+        ["my_program"],
+        cwd=folder,
+        env={"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    measured, summary = json.loads(output.splitlines()[-1])
     assert 0 <= measured["ga"] <= 100
     assert 0 <= measured["half_ga"] <= 100
     assert summary["algorithm"] == "fedgela"

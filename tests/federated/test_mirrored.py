@@ -106,6 +106,7 @@ def op_by_op():
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_trains_normalization_that_stays(name):
     spec, message = with_personal_norms(name)
+    spec = dataclasses.replace(spec, batch_size=12)  # all of the client's samples
     state = states.initial_client_state(spec, support.seed_of(0))
     result = ClientWork(spec).update(message, state, support.client_data(0, 0))
     for leaf in tf.nest.flatten(result["update"]):

@@ -9,7 +9,7 @@ of the federation, one client is empty and one never takes part.
 import numpy as np
 
 CLASSES, INPUTS, WIDTH = 3, 3, 4
-EPOCHS, ROUNDS = 3, 4
+EPOCHS, ROUNDS = 2, 4
 RATE, MOMENTUM, DECAY = 0.3, 0.5, 0.02
 COHORTS = [[0, 1], [3, 4, 1], [2, 0], [3, 2]]
 LABELS = [[0, 1, 1, 0, 1], [1, 2, 2, 1], [0, 1, 2], [2] * 6, [], [0, 2, 2, 0]]

@@ -1,5 +1,7 @@
 """All methods of a comparison start alike, see the same batches, and differ in nothing unsaid."""
 
+import contextlib
+
 import numpy as np
 import pytest
 import tensorflow as tf
@@ -50,18 +52,26 @@ def test_those_are_the_weights_of_the_first_round():
             np.testing.assert_array_equal(actual, expected)
 
 
+class EnoughError(Exception):
+    """Ends a client's round early."""
+
+
 @pytest.fixture
 def batches(monkeypatch):
-    """Runs a client's round op by op; returns the samples and the seed of every batch."""
-    seen = []
+    """Runs a client's round op by op; returns the samples and the seeds of its first batches."""
+    seen, wanted = [], 0
 
     def augment(x, spec, seed):
         seen.append((x.numpy(), seed.numpy()))
+        if len(seen) == wanted:
+            raise EnoughError
         return x
 
     monkeypatch.setattr(local_training.transforms, "augment", augment)
 
-    def run(name):
+    def run(name, number):
+        nonlocal wanted
+        wanted = number
         seen.clear()
         spec = support.training_spec(name)
         seed = tf.constant(support.seed_of(0, 0))
@@ -73,7 +83,8 @@ def batches(monkeypatch):
         data = tf.nest.map_structure(tf.convert_to_tensor, support.client_data(3, 0))
         tf.config.run_functions_eagerly(True)
         try:
-            work.update(message, state, data)
+            with contextlib.suppress(EnoughError):
+                work.update(message, state, data)
         finally:
             tf.config.run_functions_eagerly(False)
         return list(seen)
@@ -84,13 +95,13 @@ def batches(monkeypatch):
 @pytest.mark.integration
 def test_batches_are_the_same(batches):
     """Sample by sample, with the seeds of augmentation and dropout, to the end of a phase."""
-    expected = batches("fedavg")
+    expected = batches("fedavg", 5)
     assert len(expected) == 4  # two epochs of six samples, four at a time
     assert len({x.tobytes() for x, _ in expected}) == 4
     for name in methods.names():
-        phases = _phases(name)
+        number = min(2 * _phases(name)[0], 4)
         for (x, seed), (wanted, wanted_seed) in zip(
-            batches(name)[: 2 * phases[0]], expected, strict=False
+            batches(name, number), expected[:number], strict=True
         ):
             np.testing.assert_array_equal(x, wanted, err_msg=name)
             np.testing.assert_array_equal(seed, wanted_seed, err_msg=name)

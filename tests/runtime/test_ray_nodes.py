@@ -12,7 +12,8 @@ from tff_pcdd import runtime
 from tff_pcdd.errors import SettingError
 
 ray = pytest.importorskip("ray")
-pytestmark = pytest.mark.integration
+# Actors that are lost and replaced on one node are in test_ray, and what a cluster does not have.
+pytestmark = [pytest.mark.integration, pytest.mark.rare]
 
 _CPUS = 2
 

@@ -6,7 +6,6 @@ import pathlib
 import shutil
 import signal
 import subprocess
-import sys
 import textwrap
 import time
 
@@ -14,7 +13,7 @@ import numpy as np
 import pytest
 import tree
 
-from tests import listening, support
+from tests import listening, preloaded, support
 from tff_pcdd import export, runtime
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime.processes import children
@@ -137,11 +136,11 @@ data.register_federation(data.from_arrays(x, y, np.arange(60) % 4, name="grid"))
 
 
 def _train(tmp_path, *flags, **options):
-    command = [sys.executable, "-m", "tasks.train", f"--output_dir={tmp_path / 'run'}", *flags]
-    return subprocess.Popen(
-        command,
+    return preloaded.Process(
+        ["tasks.train", f"--output_dir={tmp_path / 'run'}", *flags],
         cwd=_ROOT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_ROOT}"},
+        stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
@@ -153,7 +152,7 @@ def _train(tmp_path, *flags, **options):
 def test_own_method_and_own_data(tmp_path, placement):
     (tmp_path / "own_things.py").write_text(textwrap.dedent(_OWN))
     flags = ["--import=own_things", "--algorithm=halved", "--dataset=grid", "--rounds=1"]
-    flags += ["--local_epochs=1", "--runtime=ray", "--ray_actors=2", "--noprogress"]
+    flags += ["--local_epochs=1", "--runtime=ray", "--ray_actors=1", "--noprogress"]
     process = _train(tmp_path, *flags, f"--data_placement={placement}")
     output, errors = process.communicate(timeout=300)
     assert process.returncode == 0, errors
@@ -169,7 +168,7 @@ def test_own_method_and_own_data(tmp_path, placement):
     ),
 )
 def test_nothing_is_left_of_a_program_that_ends_early(tmp_path, number):
-    flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=2", "--noprogress"]
+    flags = ["--rounds=100000", "--runtime=ray", "--ray_actors=1", "--noprogress"]
     process = _train(tmp_path, *flags, start_new_session=True)
     deadline = time.monotonic() + 200
     while not list(tmp_path.glob("run/checkpoints/*.json")):
