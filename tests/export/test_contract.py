@@ -9,7 +9,7 @@ import pytest
 from tensorflow.core.framework import types_pb2
 from tensorflow.core.protobuf import saved_model_pb2
 
-from tests.export.conftest import METHODS
+from tests.export.conftest import EXPORTED
 
 # Types that the API can represent in JSON, from the section "JSON mapping".
 _JSON_TYPES = {
@@ -37,7 +37,7 @@ def signatures(export_dir, folder):
     }
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EXPORTED)
 def test_every_listed_model_has_a_folder_with_numbered_versions(method, exported):
     listed = listed_models(exported[method])
     assert sorted(listed) == ["global", *(f"personal-{k}" for k in range(5))]
@@ -48,7 +48,7 @@ def test_every_listed_model_has_a_folder_with_numbered_versions(method, exported
         assert (version / "variables" / "variables.index").is_file()
 
 
-@pytest.mark.parametrize("method", METHODS)
+@pytest.mark.parametrize("method", EXPORTED)
 def test_signatures_can_be_called_with_json(method, exported):
     for folder in listed_models(exported[method]).values():
         found = signatures(exported[method], folder)

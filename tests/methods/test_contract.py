@@ -43,6 +43,25 @@ def four_rounds(process):
     return support.run_rounds(process, state, {}, COHORTS)
 
 
+# What a method may do otherwise in an evaluation, besides training.
+HOOKS = (
+    "placement", "begin", "embed", "client_state", "initial_personal",
+    "personalize", "personal_logits", "personal_phases", "global_logits",
+)  # fmt: skip
+
+
+def hooks_of(name):
+    method = support.training_spec(name).method
+    return method.has_global_model, *(getattr(type(method), hook) for hook in HOOKS)
+
+
+# The last of the methods that have the same hooks; all of them train in rounds.
+EVALUATED = [*{hooks_of(name): name for name in methods.names()}.values()]
+in_an_evaluation_of_its_own = pytest.mark.parametrize(
+    "name", support.rare_but(EVALUATED, methods.names()), indirect=True, scope="module"
+)
+
+
 def test_docstring_names_the_source(name):
     module = importlib.import_module(methods.get(name).__module__)
     text = " ".join(module.__doc__.split())
@@ -120,6 +139,7 @@ def test_a_cohort_without_samples_changes_no_weights(process):
     support.assert_trees_equal(after.weights, state.weights)
 
 
+@in_an_evaluation_of_its_own
 def test_evaluation_counts(spec, process, four_rounds):
     state, clients, _ = four_rounds
     total = np.bincount(support.TEST["y"], minlength=support.NUM_CLASSES)
@@ -148,6 +168,7 @@ def test_evaluation_counts(spec, process, four_rounds):
             assert not np.asarray(result["after_masked"])[absent].any()
 
 
+@in_an_evaluation_of_its_own
 def test_models_for_export_answer_as_the_evaluation_counted(spec, process, four_rounds):
     state, clients, _ = four_rounds
     trained = types.SimpleNamespace(

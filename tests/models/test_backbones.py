@@ -131,7 +131,7 @@ def test_lstm_learns_the_next_character():
         variables = network.trainable_variables
         optimizer.apply_gradients(zip(tape.gradient(loss, variables), variables, strict=True))
 
-    for _ in range(200):
+    for _ in range(100):
         step()
     np.testing.assert_array_equal(np.argmax(network(x), axis=1), y)
 
