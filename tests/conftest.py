@@ -1,5 +1,6 @@
 """Fixtures that every test may use."""
 
+import ctypes
 import gc
 import os
 import pathlib
@@ -111,6 +112,29 @@ def unoptimized(request):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": True})
     yield
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False} | before)
+
+
+@pytest.fixture(scope="module", autouse=True)
+def returned_memory():
+    """Gives memory back to the system after modules that left much of it unused.
+
+    Traced graphs are freed by the garbage collector alone, and the C library keeps what is freed.
+    """
+    yield
+    global _kept
+    if _resident_megabytes() - _kept > 200:
+        gc.collect()
+        ctypes.CDLL(None).malloc_trim(0)
+        _kept = _resident_megabytes()
+
+
+# After the last time that memory was given back.
+_kept = 0.0
+
+
+def _resident_megabytes():
+    pages = int(pathlib.Path("/proc/self/statm").read_text().split()[1])
+    return pages * os.sysconf("SC_PAGE_SIZE") / 1e6
 
 
 @pytest.fixture

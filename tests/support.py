@@ -117,7 +117,7 @@ def composed(method: str, head_calibration=None, **options) -> dict:
     return {"method": methods.create(method, **options), "head_calibration": head_calibration}
 
 
-@functools.cache
+@functools.lru_cache(maxsize=16)  # each keeps its graphs in memory
 def _traced(method: str, statistics: bool, options: tuple):
     spec = training_spec(method, statistics=statistics, **dict(options))
     return spec, build_tensor_computations(spec)

@@ -123,6 +123,8 @@ def test_it_installs_once_and_everything_fits(cell, source, run):
     assert second == [*stack.INSTALL.removeprefix("pip ").split(), "--quiet"]
 
 
+# What is reported is in tests/test_stack.
+@pytest.mark.rare
 def test_keras_3_that_is_loaded_is_reported(cell, run):
     keras_3 = "import tensorflow as tf; tf.keras.layers.Dense(3)\n"
     _, errors, _ = run(keras_3 + cell)

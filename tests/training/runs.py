@@ -80,12 +80,15 @@ class SharedRuntime(RuntimeConfig):
         return _Kept(self.context)
 
 
+_MOST_BUILT = 16
+
+
 @contextlib.contextmanager
 def sharing_computations(built):
     """Builds the computations of equal settings once: tracing takes most of a short run's time.
 
     Args:
-        built: gets the computations.
+        built: gets the computations; the oldest leave it, since each keeps its graphs in memory.
     """
     build_process = simulation.federated.build_process
 
@@ -94,8 +97,9 @@ def sharing_computations(built):
         # A partial of the same arguments is equal in all but identity.
         key = repr({name: str(value) for name, value in fields.items()})
         key = re.sub(r" at 0x[0-9a-f]+", "", key)
-        if key not in built:
-            built[key] = build_process(spec, aggregator)
+        built[key] = built.pop(key, None) or build_process(spec, aggregator)
+        while len(built) > _MOST_BUILT:
+            del built[next(iter(built))]
         return built[key]
 
     with pytest.MonkeyPatch.context() as patch:

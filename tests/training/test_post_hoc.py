@@ -22,6 +22,8 @@ from tff_pcdd.training.post_hoc import calibrate_run
 from tff_pcdd.training.restored import restore_run
 from tff_pcdd.training.run_directory import check_calibration, read_config
 
+pytestmark = pytest.mark.usefixtures("shared_computations")
+
 X = tf.constant(support.TEST["x"])
 
 
@@ -104,7 +106,9 @@ def digests(directory):
 @pytest.mark.integration
 def test_the_result_is_a_run_of_its_own(run, simulation):
     directory, config, summary = run
-    calibrated = config.with_settings(head_calibration="ccvr", ccvr_virtual_features=50)
+    calibrated = config.with_settings(
+        head_calibration="ccvr", ccvr_virtual_features=9, ccvr_epochs=2
+    )
     before, target = digests(directory), directory.with_name("calibrated")
     options = RunOptions(progress=False)
     found = calibrate_run(config, calibrated, directory, target, options)
