@@ -115,6 +115,8 @@ def cached_spec(*traced):
     return spec_of(Cell(traced[0], "mean", *traced[1:], "full", "empty", "personal"))
 
 
+# Only `make test-all` trains the larger sample.
+@pytest.mark.rare
 @pytest.mark.integration
 def test_every_setting_of_training_meets_many_methods():
     """Whatever is registered; at least half of those that accept it, and ten in the sample."""

@@ -25,17 +25,17 @@ TIMEOUT = 300
 def start():
     """Starts `python -m tasks.NAME FLAG…`; flags that name no runtime get that of the tests.
 
-    Most of these processes have imported everything before they start; those that are `fresh`, or
-    whose Python has options, have not.
+    Most of these processes have imported everything before they start; those whose Python has
+    options have not, nor have those of test_outputs and test_working_directory.
     """
     environment = {**os.environ, "PYTHONUNBUFFERED": "1", "OMP_NUM_THREADS": "1"}
     # JAX, which TFF imports, lowers it in the test's own process; a shell does not have it.
     environment.pop("TF_CPP_MIN_LOG_LEVEL", None)
 
-    def start(name, *flags, python=(), cwd=ROOT, fresh=False):
+    def start(name, *flags, python=(), cwd=ROOT):
         runtime = [] if name == "partition" or any("--runtime" in f for f in flags) else [RUNTIME]
         command = [f"tasks.{name}", *map(str, flags), *(f"--runtime={name}" for name in runtime)]
-        if fresh or python or name == "partition":
+        if python or name == "partition":
             start_process, command = subprocess.Popen, [sys.executable, *python, "-m", *command]
         else:
             start_process = preloaded.Process

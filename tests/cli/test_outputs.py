@@ -5,7 +5,6 @@ import sys
 
 import pytest
 
-from tests import support
 from tests.cli.conftest import ROOT
 
 pytestmark = pytest.mark.integration
@@ -29,12 +28,26 @@ def start(redirection, program, *flags, output_dir, **environment):
     return subprocess.run(command, cwd=ROOT, env=env, capture_output=True, timeout=300)
 
 
-@pytest.mark.parametrize("redirection", support.rare_but(["2>/dev/full"], ["2>&-", "2>/dev/full"]))
-def test_progress_that_cannot_be_shown_ends_no_run(redirection, tmp_path):
-    done = start(redirection, *TRAIN, output_dir=tmp_path / "run")
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    """The directory of a run whose progress could not be shown, and its process."""
+    folder = tmp_path_factory.mktemp("outputs") / "Φ"
+    folder.mkdir()
+    return folder / "run", start("2>/dev/full", *TRAIN, output_dir=folder / "run", PYTHONUTF8="1")
+
+
+def test_progress_that_cannot_be_shown_ends_no_run(trained):
+    directory, done = trained
     assert done.returncode == 0
     assert done.stdout.startswith(b"fedavg: GA ")
-    assert (tmp_path / "run" / "summary.json").exists()
+    assert (directory / "summary.json").exists()
+
+
+@pytest.mark.rare
+def test_nor_does_it_without_a_stream(tmp_path):
+    done = start("2>&-", *TRAIN, output_dir=tmp_path / "run")
+    assert done.returncode == 0
+    assert done.stdout.startswith(b"fedavg: GA ")
 
 
 @pytest.mark.parametrize(
@@ -56,10 +69,10 @@ def test_results_that_cannot_be_shown_are_kept(redirection, reason, buffer, tmp_
         assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_characters_that_a_stream_cannot_show_are_escaped(tmp_path):
-    folder = tmp_path / "Φ"
-    folder.mkdir()
-    done = start("", *TRAIN, output_dir=folder / "run", PYTHONIOENCODING="ascii", PYTHONUTF8="1")
+def test_characters_that_a_stream_cannot_show_are_escaped(trained):
+    """By a finished run, which is only read."""
+    directory, _ = trained
+    done = start("", *TRAIN, output_dir=directory, PYTHONIOENCODING="ascii", PYTHONUTF8="1")
     assert done.returncode == 0
     assert b"/\\u03a6/run\n" in done.stdout
     assert done.stdout.isascii()

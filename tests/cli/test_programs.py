@@ -111,7 +111,7 @@ def test_a_finished_run_is_only_read(trained, call_here):
 
 def test_evaluate(trained, succeed):
     directory, _, _ = trained
-    printed = succeed("evaluate", f"--run_dir={directory}", fresh=True)
+    printed = succeed("evaluate", f"--run_dir={directory}")
     results = json.loads((directory / "evaluation.json").read_text())
     assert results["round"] == 8
     final = summary(directory)
@@ -221,7 +221,7 @@ def compared(succeed, tmp_path_factory):
     """A comparison of two methods with two seeds, and what it printed."""
     directory = tmp_path_factory.mktemp("compare") / "whole"
     flags = (*COMPARED, "--nofedgela_masked", f"--output_dir={directory}")
-    return directory, succeed("compare", *flags, fresh=True), flags
+    return directory, succeed("compare", *flags), flags
 
 
 def test_compare(compared):
@@ -340,7 +340,7 @@ def test_sweep(succeed, call_here, tmp_path):
         *SMALL,
         f"--output_dir={directory}",
     )
-    printed = succeed("sweep", *flags, fresh=True)
+    printed = succeed("sweep", *flags)
     runs = [directory / f"fedgela_scale={s},client_learning_rate=0.05/seed_0" for s in (1, 4)]
     config = json.loads((runs[1] / "config.json").read_text())
     assert (config["fedgela_scale"], config["client_learning_rate"]) == (4.0, 0.05)

@@ -7,13 +7,17 @@ from tests.faults import case, modules
 from tests.faults.__main__ import table
 from tests.faults.case import Case, Result, SilentDifference
 
+TESTED_ELSEWHERE = ("damaged", "diverged", "full_disks", "killed", "killed_studies")
+
 
 @pytest.mark.slow
-# Killed studies take as long as all others together; cli/test_parallel ends and resumes one.
+# There are other tests of what is left out: of damaged runs and full disks in tests/training and
+# tests/cli, of killed runs in cli/test_programs, of killed studies in cli/test_parallel, and of
+# diverged runs in training/test_nonfinite, cli/test_diverged and studies/test_diverged.
 @pytest.mark.parametrize(
     ("module", "size"),
     support.rare_but(
-        [(name, 1) for name in modules.names() if name != "killed_studies"],
+        [(name, 1) for name in modules.names() if name not in TESTED_ELSEWHERE],
         [(name, size) for name in modules.names() for size in (1, 3)],
     ),
 )

@@ -109,9 +109,8 @@ def test_state_keeps_its_type(process):
     assert signature.result[1].member.is_assignable_from(signature.parameter[1].member)
 
 
-def test_result_is_a_function_of_the_seed(process, four_rounds):
-    again = support.run_rounds(process, process.initialize(), {}, COHORTS)
-    support.assert_trees_equal(again[:2], four_rounds[:2])
+def test_result_depends_on_the_seed(process, four_rounds):
+    """And on nothing else: that two and two rounds are four is tested below, bit for bit."""
     other = support.run_rounds(process, process.initialize(), {}, COHORTS, seed=1)
     flat, flat_other = tf.nest.flatten(four_rounds[:2]), tf.nest.flatten(other[:2])
     assert any(np.any(a != b) for a, b in zip(flat, flat_other, strict=True))

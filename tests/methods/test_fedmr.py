@@ -136,7 +136,8 @@ def test_prototypes_are_means_over_all_samples_of_a_class(simulation):
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize(("share", "sent"), [(1.0, 3), (0.0, 0)])
+# By default, all of them send prototypes.
+@pytest.mark.parametrize(("share", "sent"), support.rare_but([(0.0, 0)], [(1.0, 3), (0.0, 0)]))
 def test_share_of_clients_that_send_prototypes(simulation, share, sent):
     process = support.process("fedmr", prototype_share=share)
     state, _, metrics = support.run_rounds(process, process.initialize(), {}, [[0, 1, 2]])

@@ -20,6 +20,7 @@ _ROOT = pathlib.Path(__file__).resolve().parents[2]
 
 _TINY = (
     "--dataset=digits",
+    "--model=mlp",
     "--num_clients=5",
     "--max_train_samples=200",
     "--max_test_samples=60",
@@ -122,12 +123,22 @@ print(json.dumps({
     assert not found["tasks"]
 
 
-def test_train_and_export(command):
-    directory = command("tff-pcdd", "train", "--algorithm=fedgela", *_TINY, "--output_dir=run")
+@pytest.fixture(scope="module")
+def trained(command):
+    return command("tff-pcdd", "train", "--algorithm=fedgela", *_TINY, "--output_dir=run")
+
+
+def test_train(trained):
+    directory = trained
     summary = json.loads((directory / "run" / "summary.json").read_text())
     assert 0 <= summary["ga_final"] <= 100
     assert (directory / "run" / "report.html").is_file()
 
+
+# It imports what training does, and no further files of the package.
+@pytest.mark.rare
+def test_export(command, trained):
+    directory = trained
     command("tff-pcdd", "export", "--run_dir=run", "--export_dir=out", "--clients=1")
     for name in ("global", "personal/1"):
         assert (directory / "out" / name / "1" / "saved_model.pb").is_file()

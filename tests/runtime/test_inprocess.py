@@ -15,7 +15,7 @@ import tensorflow as tf
 import tensorflow_federated as tff
 from google.protobuf import text_format
 
-from tests import preloaded, support
+from tests import preloaded
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _graphs, _interpreter, _values, inprocess, worker
 
@@ -288,8 +288,10 @@ def fed_avg():
     return _fed_avg()
 
 
+# Averaging with them, in processes of this package, is in federated/test_process.
+@pytest.mark.rare
 @pytest.mark.integration
-@pytest.mark.parametrize("name", support.rare_but(["secure"], ["robust", "compression", "secure"]))
+@pytest.mark.parametrize("name", ["robust", "compression", "secure"])
 def test_aggregators(ours, fed_avg, name):
     aggregator = getattr(tff.learning, f"{name}_aggregator")()
     plain = _within(ours, _train, fed_avg)

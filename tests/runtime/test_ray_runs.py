@@ -36,7 +36,7 @@ def _config(**settings):
     """A method whose clients keep large states; clients take turns."""
     # The first round is evaluated like the last one, so it is not computed again.
     settings = {"rounds": 3, "personal_eval_every": 1, **settings}
-    settings = {"num_clients": 5, "clients_per_round": 3, **settings}
+    settings = {"model": "mlp", "num_clients": 5, "clients_per_round": 3, **settings}
     return ExperimentConfig.from_settings(
         algorithm="feddyn", max_train_samples=200, local_epochs=1, **settings
     )
@@ -137,7 +137,7 @@ data.register_federation(data.from_arrays(x, y, np.arange(60) % 4, name="grid"))
 
 def _train(tmp_path, *flags, **options):
     return preloaded.Process(
-        ["tasks.train", f"--output_dir={tmp_path / 'run'}", *flags],
+        ["tasks.train", "--model=mlp", f"--output_dir={tmp_path / 'run'}", *flags],
         cwd=_ROOT,
         env={**os.environ, "PYTHONPATH": f"{tmp_path}:{_ROOT}"},
         stdin=subprocess.DEVNULL,
