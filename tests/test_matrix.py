@@ -115,7 +115,7 @@ def cached_spec(*traced):
     return spec_of(Cell(traced[0], "mean", *traced[1:], "full", "empty", "personal"))
 
 
-# Only `make test-all` trains the larger sample.
+# Only `make test-all` trains the larger sample, which this and a later test are about.
 @pytest.mark.rare
 @pytest.mark.integration
 def test_every_setting_of_training_meets_many_methods():
@@ -155,6 +155,7 @@ def test_the_client_of_a_combination_never_drops_out(sampling):
     assert sum(map(len, finished)) < sum(map(len, drawn))
 
 
+@pytest.mark.rare
 @pytest.mark.integration
 def test_the_sample_has_every_pair_of_values():
     chosen = combinations.sample()

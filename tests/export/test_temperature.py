@@ -33,7 +33,7 @@ def exported(run, directory, options, **chosen):
 
 @pytest.mark.integration
 def test_exports_carry_a_temperature(options, tmp_path):
-    train(tmp_path / "run", options, "fedgela", validation_fraction=0.3, rounds=3)
+    train(tmp_path / "run", options, "fedgela", model="mlp", validation_fraction=0.3, rounds=3)
     plain = exported(tmp_path / "run", tmp_path / "plain", options)
     cooled = exported(tmp_path / "run", tmp_path / "cooled", options, temperature="fitted")
     for (before, labels, card), (after, same, card_after) in zip(plain, cooled, strict=True):
