@@ -1,5 +1,7 @@
 """Finished runs and their exported models."""
 
+import functools
+
 import pytest
 
 from tests.training.runs import sharing_computations
@@ -10,8 +12,10 @@ from tff_pcdd.training import ComputeOptions, ExperimentConfig, RunOptions, run_
 METHODS = ("fedmr", "fedgela", "fedloge")
 # Those whose models are all exported. The others are, in part, in test_exporter.
 EXPORTED = METHODS[1:]
-# The one that is exported in all formats; converting takes most of an export's time.
-CONVERTED = "fedgela"
+# Those that are exported in all formats, the second one in `make test-all` only: converting takes
+# most of an export's time.
+CONVERTED = EXPORTED
+_ALL = export.ExportOptions(format="saved_model,tflite,keras")
 
 
 def train(directory, options, algorithm, **settings):
@@ -53,7 +57,22 @@ def exported(runs, options, _built, tmp_path_factory):
     root = tmp_path_factory.mktemp("exported")
     with sharing_computations(_built):
         for algorithm in EXPORTED:
-            also = ",tflite,keras" if algorithm == CONVERTED else ""
-            formats = export.ExportOptions(format=f"saved_model{also}")
+            formats = _ALL if algorithm == CONVERTED[0] else export.ExportOptions()
             export.export_run(runs[algorithm], root / algorithm, formats, options)
     return {algorithm: root / algorithm for algorithm in EXPORTED}
+
+
+@pytest.fixture(scope="session")
+def converted(runs, exported, options, _built, tmp_path_factory):
+    """A function of a method of `CONVERTED`: the directory of its models in all formats."""
+
+    @functools.cache
+    def converted(algorithm):
+        if algorithm == CONVERTED[0]:
+            return exported[algorithm]
+        directory = tmp_path_factory.mktemp("converted") / algorithm
+        with sharing_computations(_built):
+            export.export_run(runs[algorithm], directory, _ALL, options)
+        return directory
+
+    return converted

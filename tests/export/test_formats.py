@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import support
 from tests.export.conftest import CONVERTED
 from tests.markdown_tables import table_rows
 from tff_pcdd import data, models
@@ -30,26 +31,28 @@ def run_saved(directory, samples):
     return {name: value.numpy() for name, value in signature(tf.constant(samples)).items()}
 
 
-def test_lite_accuracies_equal_those_of_the_run(runs, exported):
+@pytest.mark.parametrize("method", support.rare_but(CONVERTED[:1], CONVERTED))
+def test_lite_accuracies_equal_those_of_the_run(method, runs, converted):
     """Within 0.1 percentage points, for the global model and the mean of the personal models."""
-    final = json.loads((runs[CONVERTED] / "summary.json").read_text())
-    federation = read_config(runs[CONVERTED]).data.build()
+    final = json.loads((runs[method] / "summary.json").read_text())
+    federation = read_config(runs[method]).data.build()
     parts = {"global": federation.test}
     for k, client_id in enumerate(federation.client_ids):
         parts[f"personal/{client_id}"] = federation.client_examples(k)[1]
     accuracies = {}
     for folder, examples in parts.items():
-        outputs = run_lite(exported[CONVERTED] / folder / "1" / lite.FLOAT, examples.x)
+        outputs = run_lite(converted(method) / folder / "1" / lite.FLOAT, examples.x)
         accuracies[folder] = 100 * np.mean(outputs["class_id"] == examples.y)
     assert accuracies.pop("global") == pytest.approx(final["ga_final"], abs=0.1)
     assert np.mean(list(accuracies.values())) == pytest.approx(final["pa_final"], abs=0.1)
 
 
-def test_int8_is_close_and_small(runs, exported):
+@pytest.mark.parametrize("method", support.rare_but(CONVERTED[:1], CONVERTED))
+def test_int8_is_close_and_small(method, runs, converted):
     """Includes a personal model, whose masked logits could ruin the precision of the others."""
-    federation = read_config(runs[CONVERTED]).data.build()
+    federation = read_config(runs[method]).data.build()
     for folder in ("global", "personal/2"):
-        directory = exported[CONVERTED] / folder / "1"
+        directory = converted(method) / folder / "1"
         samples = federation.test.x[::4]
         exact, rounded = run_saved(directory, samples), run_lite(directory / lite.INT8, samples)
         assert set(rounded) == {name for name in exact if not name.endswith("label")}
@@ -62,10 +65,11 @@ def test_int8_is_close_and_small(runs, exported):
     assert "model_int8.tflite: at most 1,000 of these" in {row[0] for row in table_rows(card)}
 
 
-def test_keras_file(runs, exported):
-    federation = read_config(runs[CONVERTED]).data.build()
+@pytest.mark.parametrize("method", support.rare_but(CONVERTED[:1], CONVERTED))
+def test_keras_file(method, runs, converted):
+    federation = read_config(runs[method]).data.build()
     for folder in ("global", "personal/2"):
-        directory = exported[CONVERTED] / folder / "1"
+        directory = converted(method) / folder / "1"
         exact = run_saved(directory, federation.test.x)
         model = tf.keras.models.load_model(directory / keras_file.FILE)
         outputs = model.predict(federation.test.x, verbose=0)
