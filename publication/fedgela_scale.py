@@ -15,21 +15,21 @@ from tff_pcdd.results.reading import Directory
 from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
 
 SEEDS = 0, 1, 2
-SCALES = 1.0, 10.0, 100.0, 1e5
+SCALES = "1", "10", "100", "1e5"
 NETWORKS = {"simple_cnn": "Simple-CNN", "simple_cnn_bn": "with batch normalization"}
 METHODS: dict[str, dict[str, Any]] = {
     "FedAvg": {"algorithm": "fedavg"},
     **{
-        f"FedGELA, s = {scale:g}": {"algorithm": "fedgela", "fedgela_scale": scale}
+        f"FedGELA, s = {scale}": {"algorithm": "fedgela", "fedgela_scale": float(scale)}
         for scale in SCALES
     },
     **{
-        f"batch-normalized features, s = {scale:g}": {
+        f"batch-normalized features, s = {scale}": {
             "algorithm": "fedgela",
-            "fedgela_scale": scale,
+            "fedgela_scale": float(scale),
             "fedgela_features": "bn",
         }
-        for scale in (1.0, 1e5)
+        for scale in ("1", "1e5")
     },
 }
 SETTINGS: dict[str, Any] = {
