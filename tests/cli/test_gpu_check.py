@@ -40,6 +40,9 @@ def gpus(monkeypatch):
             machine, "ask_driver", lambda *names: [{name: answers[name] for name in names}]
         )
         monkeypatch.setattr(gpu_check, "missing_libraries", list)
+        # Other tests of the same process may have switched it off.
+        enabled = "tensor_float_32_execution_enabled"
+        monkeypatch.setattr(tf.config.experimental, enabled, lambda: True)
 
     return make
 

@@ -9,7 +9,7 @@ EMNIST = "--dataset=tff_emnist"
 
 @pytest.fixture
 def dry_run(call_here, tmp_path):
-    """The warnings of a dry run, as if it was the first of its process."""
+    """The warnings of a dry run, as if it was the first of its process; data are missing here."""
 
     def dry_run(program, *flags):
         checks.warn.cache_clear()
@@ -17,7 +17,8 @@ def dry_run(call_here, tmp_path):
         status, out, err = result
         assert status == 0, err
         assert out
-        return [line for line in err.splitlines() if "warning" in line]
+        warnings = [line for line in err.splitlines() if "warning" in line]
+        return [line for line in warnings if "the data are not on this machine" not in line]
 
     return dry_run
 

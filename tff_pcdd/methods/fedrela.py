@@ -39,6 +39,8 @@ Departures from the authors' code:
 - The authors re-label with FedETF and FedLoGe, too; here, the method is FedAvg.
 """
 
+from __future__ import annotations
+
 import dataclasses
 from typing import ClassVar
 
