@@ -83,7 +83,6 @@ def needed_cosine(scale: float, *, classes: int = 10, held: int = 2, loss: float
 def compute(directory: Path, data: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The figures of the runs, which are trained or continued in folders of `directory`."""
     options = RunOptions(diagnostics="alignment", tensorboard=False, progress=False)
-    directory.mkdir(parents=True, exist_ok=True)
     for seed, network, (name, method) in itertools.product(SEEDS, NETWORKS, METHODS.items()):
         own = {**SETTINGS, **data, **method, "model": network, "seed": seed}
         folder = f"{network}_{'_'.join(map(str, method.values()))}_{seed}"

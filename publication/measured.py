@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import csv
 import dataclasses
-import io
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -24,6 +23,7 @@ from tff_pcdd import files, tables
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError, one_of
+from tff_pcdd.studies.study import write_csv
 
 FOLDER = Path(__file__).parents[1] / "docs" / "studies"
 
@@ -107,11 +107,7 @@ def main(flags: Flags) -> None:
             raise SettingError("study", name, one_of(name, known))
         directory = Path(flags.required("output_dir"))
         rows = list(known[name].compute(directory, {"data_dir": flags["data_dir"]}))
-        stream = io.StringIO()
-        writer = csv.DictWriter(stream, [*rows[0]], lineterminator="\n")
-        writer.writeheader()
-        writer.writerows(rows)
-        files.write_text(FOLDER / f"{name}.csv", stream.getvalue())
+        write_csv(FOLDER / f"{name}.csv", rows)
     for name in known:
         files.write_text(FOLDER / f"{name}.md", page(name))
         print(FOLDER / f"{name}.md")

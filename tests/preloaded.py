@@ -28,6 +28,7 @@ import struct
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 _IMPORTED = (
@@ -67,6 +68,22 @@ def _server() -> socket.socket:
 
     atexit.register(end)
     return ours
+
+
+def run(module: str, *, cwd: pathlib.Path, env: Mapping[str, str]) -> str:
+    """What `python -m MODULE` prints, in a directory; it has to succeed."""
+    with Process(
+        [module],
+        cwd=cwd,
+        env=env,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        output, errors = process.communicate(timeout=300)
+    assert process.returncode == 0, errors
+    return output
 
 
 class Process(subprocess.Popen):

@@ -298,6 +298,8 @@ def test_advice_for_missing_classes_depends_on_the_tail():
         ({}, "Next: head_calibration=ccvr,"),
         ({"algorithm": "fedprox"}, "Next: head_calibration=ccvr,"),
         ({"algorithm": "fedetf"}, ""),
+        ({"algorithm": "fedloge", "fedloge_global_head": "psi"}, "Next: head_calibration=ccvr,"),
+        ({"algorithm": "fedloge", "fedloge_global_head": "frame"}, ""),
         ({"algorithm": "ccvr"}, ""),
         ({"algorithm": "fedprox", "head_calibration": "fednpc"}, ""),
         ({"algorithm": "of_a_module_of_their_own"}, ""),

@@ -23,6 +23,7 @@ from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.evaluation import accuracy_interval, balanced_accuracy
 from tff_pcdd.experiment.history import History
 from tff_pcdd.experiment.nonfinite import is_lost
+from tff_pcdd.settings import build, describe
 
 if TYPE_CHECKING:
     from tff_pcdd.experiment.config import ExperimentConfig
@@ -256,8 +257,11 @@ class _Advice:
     def _can_retrain(self) -> bool:
         """Whether the server may re-train the head: not where it is fixed, or is re-trained."""
         try:
-            method = methods.create(self._settings.get("algorithm") or "fedavg")
-        except SettingError:  # It is defined in a module that was not imported.
+            cls = methods.get(self._settings.get("algorithm") or "fedavg")
+            names = [each.name for each in describe(cls)]
+            own = {name: self._settings[name] for name in names if name in self._settings}
+            method = build(cls, own)
+        except SettingError:  # Such as a method of a module that was not imported.
             return False
         calibrated = method.head_calibration or self._settings.get("head_calibration") or "none"
         return calibrated == "none" and method.fixed_head is None

@@ -8,7 +8,6 @@ import hashlib
 import json
 import re
 import shlex
-import subprocess
 
 import numpy as np
 import pytest
@@ -206,17 +205,8 @@ import json, my_module
 print(json.dumps([my_module.my_simulation(), my_module.my_run("mine")]))
 """
     (folder / "my_program.py").write_text(code)
-    with preloaded.Process(
-        ["my_program"],
-        cwd=folder,
-        env={"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
+    environment = {"PYTHONPATH": str(ROOT), "PATH": "", "TF_CPP_MIN_LOG_LEVEL": "3"}
+    output = preloaded.run("my_program", cwd=folder, env=environment)
     measured, summary = json.loads(output.splitlines()[-1])
     assert 0 <= measured["ga"] <= 100
     assert 0 <= measured["half_ga"] <= 100

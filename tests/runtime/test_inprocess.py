@@ -4,7 +4,6 @@ import collections
 import os
 import pathlib
 import re
-import subprocess
 import textwrap
 import threading
 import time
@@ -589,18 +588,8 @@ def _run_script(tmp_path, script):
         from tff_pcdd.runtime import inprocess
     """
     path.write_text(textwrap.dedent(preamble) + textwrap.dedent(script))
-    with preloaded.Process(
-        [path.stem],
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(_ROOT)},
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    ) as process:
-        output, errors = process.communicate(timeout=300)
-    assert process.returncode == 0, errors
-    return output.split()
+    environment = {**os.environ, "PYTHONPATH": str(_ROOT)}
+    return preloaded.run(path.stem, cwd=tmp_path, env=environment).split()
 
 
 @pytest.mark.integration
