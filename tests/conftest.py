@@ -79,8 +79,14 @@ def pytest_xdist_make_scheduler(config, log):
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None
 
 
+def pytest_collection():
+    """Imports of TensorFlow and of the tests leave no garbage that would be worth a search."""
+    gc.disable()
+
+
 def pytest_collection_finish(session):
     """Searches for garbage rarely, and not among the half a million objects of imported modules."""
+    gc.enable()
     gc.collect()
     gc.freeze()
     # Traced graphs are many small objects, and few are garbage: by default, a fifteenth of the time

@@ -22,6 +22,7 @@ import importlib
 import os
 import pathlib
 import pickle
+import pkgutil
 import runpy
 import socket
 import struct
@@ -36,10 +37,15 @@ _IMPORTED = (
     "tensorflow_federated",
     "matplotlib.backends.backend_agg",
     "matplotlib.figure",
+    "tensorboard.summary",
+    "jinja2",
     "tff_pcdd.training.run",
     "tff_pcdd.training.plots",
+    "tff_pcdd.runtime.inprocess",
     *(f"tff_pcdd.cli.{name}" for name in ("compare", "evaluate", "export", "sweep", "train")),
 )
+# Packages of which all modules are imported: most of them when a program looks up what there is.
+_WHOLE = ("data", "evaluation", "federated", "methods", "models", "report", "results", "studies")
 _STATUS = struct.Struct("i")
 
 
@@ -209,6 +215,10 @@ if __name__ == "__main__":
 
     messages.install("tests")  # before TensorFlow, which sets up its own messages otherwise
     heavy.load(*_IMPORTED)
+    for package in _WHOLE:
+        folder = str(_ROOT / "tff_pcdd" / package)
+        for found in pkgutil.walk_packages([folder], f"tff_pcdd.{package}."):
+            importlib.import_module(found.name)
     gc.freeze()
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         wanted = _serve(requests)

@@ -40,7 +40,7 @@ def signatures(export_dir, folder):
 @pytest.mark.parametrize("method", EXPORTED)
 def test_every_listed_model_has_a_folder_with_numbered_versions(method, exported):
     listed = listed_models(exported[method])
-    assert sorted(listed) == ["global", *(f"personal-{k}" for k in range(5))]
+    assert sorted(listed) == ["global", *(f"personal-{k}" for k in range(3))]
     for folder in listed.values():
         (version,) = (exported[method] / folder).iterdir()
         assert version.name == "1"

@@ -7,13 +7,16 @@ from tests.faults import case, modules
 from tests.faults.__main__ import table
 from tests.faults.case import Case, Result, SilentDifference
 
-TESTED_ELSEWHERE = ("damaged", "diverged", "full_disks", "killed", "killed_studies")
+TESTED_ELSEWHERE = (
+    *("damaged", "diverged", "full_disks", "fuzzed_exports", "killed", "killed_studies"),
+)
 
 
 @pytest.mark.slow
 # There are other tests of what is left out: of damaged runs and full disks in tests/training and
-# tests/cli, of killed runs in cli/test_programs, of killed studies in cli/test_parallel, and of
-# diverged runs in training/test_nonfinite, cli/test_diverged and studies/test_diverged.
+# tests/cli, of requests to models in all formats in export/test_tables_of_cases, of killed runs in
+# cli/test_programs, of killed studies in cli/test_parallel, and of diverged runs in
+# training/test_nonfinite, cli/test_diverged and studies/test_diverged.
 @pytest.mark.parametrize(
     ("module", "size"),
     support.rare_but(

@@ -98,13 +98,20 @@ def test_batches_are_the_same(batches):
     expected = batches("fedavg", 5)
     assert len(expected) == 4  # two epochs of six samples, four at a time
     assert len({x.tobytes() for x, _ in expected}) == 4
-    for name in methods.names():
+    # One of the methods with the same phases; all others are trained by the same loop.
+    for name in {_order(name): name for name in methods.names()}.values():
         number = min(2 * _phases(name)[0], 4)
         for (x, seed), (wanted, wanted_seed) in zip(
             batches(name, number), expected[:number], strict=True
         ):
             np.testing.assert_array_equal(x, wanted, err_msg=name)
             np.testing.assert_array_equal(seed, wanted_seed, err_msg=name)
+
+
+def _order(name):
+    """What decides the samples of a method's batches and their order."""
+    method = methods.get(name)
+    return method.phases, method.prepare
 
 
 def _phases(name):

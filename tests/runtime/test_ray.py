@@ -212,9 +212,9 @@ def _kill(pids):
 
 
 def test_killed_actors_do_not_change_the_result(on_own_actors, caplog):
-    delay = _delay_for(3.0)
+    delay = _delay_for(1.5)
     server = toy.initialize()
-    expected = toy.next_round(server, *toy.clients(4, delay))
+    expected = toy.next_round(server, *toy.clients(4))
     assert not caplog.records
     toy.while_all_compute(on_own_actors.actors, lambda: _kill(on_own_actors.pids()))
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
@@ -228,7 +228,7 @@ def test_an_actor_that_does_not_answer_is_replaced(on_own_actors, caplog, monkey
     monkeypatch.setattr(on_own_actors.actors, "timeout", 3.0)
     delay = _delay_for(2.0)
     server = toy.initialize()
-    expected = toy.next_round(server, *toy.clients(4, delay))
+    expected = toy.next_round(server, *toy.clients(4))
     (stopped, _) = on_own_actors.pids()
     os.kill(stopped, signal.SIGSTOP)
     _assert_close(toy.next_round(server, *toy.clients(4, delay)), expected, 0)
