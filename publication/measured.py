@@ -3,10 +3,10 @@
     python -m publication.measured --study=fedgela_scale --data_dir=DIR --output_dir=runs/scale
     python -m publication.measured
 
-With --study, its runs are computed in --output_dir, or continued, and their figures are written
-beside its page, as docs/studies/fedgela_scale.csv. Without it, the tables of all studies are made
-again from these files, between the lines `<!-- measured | NAME -->` and `<!-- end of measured -->`
-of their pages, where NAME is that of a table.
+With --study, its runs are computed in --output_dir, or continued, its figures are written beside
+its page, as docs/studies/fedgela_scale.csv, and its pictures to docs/images. Without it, the tables
+of all studies are made again from these files, between the lines `<!-- measured | NAME -->` and
+`<!-- end of measured -->` of their pages, where NAME is that of a table.
 """
 
 from __future__ import annotations
@@ -17,13 +17,17 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tff_pcdd import files, tables
 from tff_pcdd.cli import program
 from tff_pcdd.cli.flags import Flags
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.studies.study import write_csv
+from tff_pcdd.training import plots
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 FOLDER = Path(__file__).parents[1] / "docs" / "studies"
 
@@ -42,17 +46,22 @@ class Study:
         compute: from a directory for the runs and the settings of the data, the rows of the file,
             one after the other.
         tables: the tables of the page by name, from the rows of the file.
+        pictures: the pictures of the page by name, from the arguments of `compute`, after it.
     """
 
     compute: Callable[[Path, Mapping[str, Any]], Iterator[Mapping[str, Any]]]
     tables: Callable[[Rows], Mapping[str, str]]
+    pictures: Callable[[Path, Mapping[str, Any]], Mapping[str, Figure]] = lambda *_: {}
 
 
 def studies() -> dict[str, Study]:
     """All studies, by the name of their page."""
-    from publication import fedgela_scale
+    from publication import fedgela_scale, fedloge_frames
 
-    return {"fedgela_scale": Study(fedgela_scale.compute, fedgela_scale.tables)}
+    return {
+        "fedgela_scale": Study(fedgela_scale.compute, fedgela_scale.tables),
+        "fedloge": Study(fedloge_frames.compute, fedloge_frames.tables, fedloge_frames.pictures),
+    }
 
 
 def read(name: str) -> list[dict[str, str]]:
@@ -105,9 +114,10 @@ def main(flags: Flags) -> None:
     if name is not None:
         if name not in known:
             raise SettingError("study", name, one_of(name, known))
-        directory = Path(flags.required("output_dir"))
-        rows = list(known[name].compute(directory, {"data_dir": flags["data_dir"]}))
-        write_csv(FOLDER / f"{name}.csv", rows)
+        directory, data = Path(flags.required("output_dir")), {"data_dir": flags["data_dir"]}
+        write_csv(FOLDER / f"{name}.csv", list(known[name].compute(directory, data)))
+        for picture, figure in known[name].pictures(directory, data).items():
+            plots.save(figure, FOLDER.parent / "images" / f"{picture}.png")
     for name in known:
         files.write_text(FOLDER / f"{name}.md", page(name))
         print(FOLDER / f"{name}.md")
