@@ -56,9 +56,10 @@ class Study:
 
 def studies() -> dict[str, Study]:
     """All studies, by the name of their page."""
-    from publication import fedgela_scale, fedloge_frames
+    from publication import calibrations, fedgela_scale, fedloge_frames
 
     return {
+        "calibrations": Study(calibrations.compute, calibrations.tables),
         "fedgela_scale": Study(fedgela_scale.compute, fedgela_scale.tables),
         "fedloge": Study(fedloge_frames.compute, fedloge_frames.tables, fedloge_frames.pictures),
     }
