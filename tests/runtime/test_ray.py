@@ -60,18 +60,23 @@ def on_ray(ray_actors):
         yield ray_actors
 
 
-@pytest.fixture
-def on_own_actors(ray_here):
-    """Two actors, of which a test may end some."""
+@pytest.fixture(scope="module")
+def own_actors(ray_here, ray_actors):
+    """Two actors, of which a test may end some: they are started again."""
     others = _pids()
     context = runtime.create("ray", ray_actors=2, ray_timeout=30.0).create_context()
     context.pids = lambda: [pid for pid in _pids() if pid not in others]
-    with runtime.installed(context):
-        yield context
+    yield context
     context.close()
     deadline = time.monotonic() + 120
     while context.pids() and time.monotonic() < deadline:
         time.sleep(0.1)
+
+
+@pytest.fixture
+def on_own_actors(own_actors):
+    with runtime.installed(own_actors):
+        yield own_actors
 
 
 # Values.
