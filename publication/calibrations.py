@@ -39,9 +39,7 @@ def settings(federation: str, method: str) -> dict[str, Any]:
     """The settings of a federation of the comparison, with those that were chosen for a method."""
     record, published = read_files(COMPARISON / federation)
     chosen = [
-        row
-        for row in published[TUNING]
-        if row["algorithm"] == method and row["chosen"] == "True"
+        row for row in published[TUNING] if row["algorithm"] == method and row["chosen"] == "True"
     ]
     own = {name: json.loads(value) for name, value in read_point(chosen[0]["settings"]).items()}
     return {**record["settings"], **own, "algorithm": method}

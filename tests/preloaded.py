@@ -220,6 +220,7 @@ if __name__ == "__main__":
         for found in pkgutil.walk_packages([folder], f"tff_pcdd.{package}."):
             importlib.import_module(found.name)
     gc.freeze()
+    gc.set_threshold(50_000)  # as in the tests' own process
     with socket.socket(fileno=int(sys.argv[1])) as requests:
         wanted = _serve(requests)
     if wanted is not None:

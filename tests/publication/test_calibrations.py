@@ -47,7 +47,9 @@ def test_gains_are_differences_of_runs_with_the_same_seed():
 
 
 def test_what_had_been_published_stands_beside_it():
-    lines = table_rows(calibrations.tables(measured.read("calibrations"))[f"{FEDERATION}_published"])
+    lines = table_rows(
+        calibrations.tables(measured.read("calibrations"))[f"{FEDERATION}_published"]
+    )
     for method, before, *_ in lines[1:]:
         own = [float(r["ga_final"]) for r in published("final.csv") if r["algorithm"] == method]
         assert float(before.split(" ± ")[0]) == pytest.approx(statistics.mean(own), abs=0.051)

@@ -246,7 +246,7 @@ def test_an_actor_that_does_not_answer_is_replaced(on_own_actors, caplog, monkey
 
 def test_a_long_round_does_not_lose_an_actor(on_ray, caplog, monkeypatch):
     monkeypatch.setattr(on_ray.actors, "timeout", 2.0)
-    toy.next_round(toy.initialize(), *toy.clients(2, _delay_for(6.0)))
+    toy.next_round(toy.initialize(), *toy.clients(2, _delay_for(4.0)))
     assert not caplog.records
 
 

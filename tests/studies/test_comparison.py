@@ -436,7 +436,7 @@ def test_runs_before_and_after_a_change_of_the_data_are_named(tmp_path, caplog):
         return (out / "comparison.md").read_text()
 
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], ""]))
-    assert "have changed" not in run(["fedavg", "local", "central"])
+    assert "have changed" not in run(["fedavg", "local"])
     assert "have changed" not in caplog.text
     table.write_text("\n".join(["age,label,site", *rows["a"], *rows["b"], "7,1,b", ""]))
     text = run(["fedavg", "local", "fedprox"])

@@ -26,7 +26,7 @@ def left():
 
 
 @pytest.mark.integration
-@pytest.mark.parametrize("number", [4, pytest.param(40, marks=pytest.mark.rare)])
+@pytest.mark.parametrize("number", [3, pytest.param(40, marks=pytest.mark.rare)])
 def test_runs_leave_nothing_behind(number, tmp_path):
     options = RunOptions(progress=False)
     config = CONFIG.with_settings(rounds=1)
