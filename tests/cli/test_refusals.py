@@ -550,6 +550,13 @@ def test_evaluate(call_here, tmp_path):
     check(result, "evaluate", f"--run_dir={directory}: config.json is damaged")
 
 
+def test_only_a_calibration_writes_beside_the_run(call_here, tmp_path):
+    run_directory.write_config(tmp_path, ExperimentConfig(), {})
+    for flag, shown in (("--output_dir=out", "--output_dir=out"), ("--noreport", "--report=False")):
+        result = call_here("evaluate", f"--run_dir={tmp_path}", flag)
+        check(result, "evaluate", f"{shown}: applies only with head_calibration")
+
+
 def test_a_run_that_was_trained_with_a_head_calibration_keeps_it(call_here, tmp_path):
     config = ExperimentConfig.from_settings(algorithm="fedprox", head_calibration="ccvr")
     run_directory.write_config(tmp_path, config, {})

@@ -50,6 +50,7 @@ def main(flags: Flags) -> None:
     if flags[setting] != "none" or (trained != "none" and flags.is_given(setting)):
         _calibrate(flags, config, run_dir, options)
         return
+    flags.refuse_given(("output_dir", "report"), f"applies only with {setting}")
 
     heavy.load("tensorflow", "tensorflow_federated")
     from tff_pcdd.training import evaluate_run

@@ -218,6 +218,16 @@ class Flags:
         """Whether the command line or a flagfile names the flag."""
         return name in self._values and bool(self._values[name].present)
 
+    def refuse_given(self, names: Sequence[str], reason: str) -> None:
+        """Refuses flags that would have no effect.
+
+        Raises:
+            SettingError: one of the flags is given; it says why.
+        """
+        for name in filter(self.is_given, names):
+            value = self[name]
+            raise SettingError(name, ",".join(value) if isinstance(value, list) else value, reason)
+
     def is_typed(self, name: str) -> bool:
         """Whether the command line itself names the flag, not only a flagfile."""
         typed = {argument.lstrip("-").partition("=")[0] for argument in self._argv[1:]}

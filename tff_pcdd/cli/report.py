@@ -111,7 +111,7 @@ def main(flags: Flags) -> None:
     if flags["comparison_dirs"] is not None:
         _summarize(flags)
         return
-    _refuse_given(flags, ("output_dir", "measures"), "applies only with comparison_dirs")
+    flags.refuse_given(("output_dir", "measures"), "applies only with comparison_dirs")
     from tff_pcdd import report
 
     written = report.write_report(
@@ -125,18 +125,10 @@ def main(flags: Flags) -> None:
     print(written.path)
 
 
-def _refuse_given(flags: Flags, names: Sequence[str], reason: str) -> None:
-    for name in names:
-        if flags.is_given(name):
-            value = flags[name]
-            shown = ",".join(value) if isinstance(value, list) else value
-            raise SettingError(name, shown, reason)
-
-
 def _summarize(flags: Flags) -> None:
     """Writes the summary of several comparisons and prints its tables."""
     other = ("run_dir", "comparison_dir", "sweep_dir", "output_file")
-    _refuse_given(flags, other, "cannot be combined with comparison_dirs")
+    flags.refuse_given(other, "cannot be combined with comparison_dirs")
     directories, output_dir = flags.required("comparison_dirs"), flags.required("output_dir")
     from tff_pcdd.report import rankings
 

@@ -113,11 +113,7 @@ def read_grid(flags: Flags) -> Grid:
         SettingError: as `method_grids.parse`, or there is no grid, or a flag is only for sweeps
             over methods.
     """
-    for name in _ONLY_METHODS:
-        if flags.is_given(name):
-            value = flags[name]
-            shown = ",".join(value) if isinstance(value, list) else value
-            raise SettingError(name, shown, "applies only with algorithms")
+    flags.refuse_given(_ONLY_METHODS, "applies only with algorithms")
     flags.required("grid")
     return method_grids.parse(flags, [flags["algorithm"]])
 
