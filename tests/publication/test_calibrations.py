@@ -55,18 +55,36 @@ def test_what_had_been_published_stands_beside_it():
         assert float(before.split(" ± ")[0]) == pytest.approx(statistics.mean(own), abs=0.051)
 
 
+def test_gains_over_fedavg_are_those_of_five_seeds():
+    rows = [row for row in measured.read("calibrations") if row["federation"] == FEDERATION]
+    lines = table_rows(calibrations.tables(rows)[f"{FEDERATION}_five_seeds"])
+    for measure, at in (("GA", 2), ("PA before", 5)):
+        values = {
+            (row["method"], row["seed"]): float(row[measure])
+            for row in rows
+            if row["calibration"] == "none"
+        }
+        for line in lines[2:]:
+            gains = [values[line[0], seed] - values["fedavg", seed] for seed in "12345"]
+            mean, deviation = map(float, line[at].split(" ± "))
+            assert mean == pytest.approx(statistics.mean(gains), abs=0.051)
+            assert deviation == pytest.approx(statistics.stdev(gains), abs=0.051)
+
+
 def test_a_row_for_each_run_and_calibration(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrations, "FEDERATIONS", (FEDERATION,))
     monkeypatch.setattr(calibrations, "SEEDS", (1,))
+    monkeypatch.setattr(calibrations, "FIVE_SEEDS", (1, 2))
     monkeypatch.setattr(calibrations, "METHODS", ("fedavg",))
+    monkeypatch.setattr(calibrations, "OF_PAPERS", ("fedavg",))
     small = {"rounds": 1, "max_train_samples": 100, "max_test_samples": 50}
     complete = calibrations.settings
     monkeypatch.setattr(calibrations, "settings", lambda *names: complete(*names) | small)
     first = list(calibrations.compute(tmp_path, {"data_dir": None}))
-    assert [row["calibration"] for row in first] == ["none", "ccvr", "fednpc"]
-    folders = ["", "_ccvr", "_fednpc"]
+    assert [row["calibration"] for row in first] == ["none", "ccvr", "fednpc", "none"]
+    folders = ["1", "1_ccvr", "1_fednpc", "2"]
     for row, folder in zip(first, folders, strict=True):
-        summary = json.loads((tmp_path / f"{FEDERATION}_fedavg_1{folder}/summary.json").read_text())
+        summary = json.loads((tmp_path / f"{FEDERATION}_fedavg_{folder}/summary.json").read_text())
         assert float(row["GA"]) == pytest.approx(summary["ga_final"], rel=1e-5)
         assert float(row["PA after"]) == pytest.approx(summary["pa_final"], rel=1e-5)
     # Nothing is computed twice.
