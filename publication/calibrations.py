@@ -18,6 +18,7 @@ from tff_pcdd import tables as text_tables
 from tff_pcdd.findings import read_point
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.training import ExperimentConfig, RunOptions, run_experiment
+from tff_pcdd.training.file_names import SUMMARY
 
 COMPARISON = Path(__file__).parents[1] / "docs" / "comparison"
 FEDERATIONS = "digits_p10c2", "fashion_p10c2", "fashion_lt"
@@ -31,8 +32,13 @@ METHODS = "fedavg", "feddecorr", "fedgen", "logitadjust", "fedmr", "fedloge"
 WITHOUT = "none"
 CALIBRATIONS = WITHOUT, "ccvr", "fednpc"
 
-# The measures of the last round by column.
-_MEASURES = {"ga": "GA", "pa_before": "PA before", "pa": "PA after"}
+# Measures of summary.json, with the headings of the page; the second is that of trained runs.
+_MEASURES = {
+    "ga_final": "GA",
+    "ga_second_half": "GA, 2nd half",
+    "pa_before_final": "PA before",
+    "pa_final": "PA after",
+}
 
 
 def settings(federation: str, method: str) -> dict[str, Any]:
@@ -70,13 +76,18 @@ def compute(directory: Path, data: Mapping[str, Any]) -> Iterator[dict[str, Any]
                 if not folder.exists():
                     calibrated = config.with_settings(head_calibration=calibration)
                     calibrate_run(config, calibrated, trained, folder, options)
-            (*_, last) = Directory(folder).history()
+            summary = Directory(folder).json(SUMMARY)
+            if calibration != WITHOUT:
+                summary["ga_second_half"] = None
             yield {
                 "federation": federation,
                 "method": method,
                 "calibration": calibration,
                 "seed": seed,
-                **{heading: f"{last[column]:.6g}" for column, heading in _MEASURES.items()},
+                **{
+                    heading: "" if summary[key] is None else f"{summary[key]:.6g}"
+                    for key, heading in _MEASURES.items()
+                },
             }
 
 
@@ -130,30 +141,38 @@ def _published(federation: str, rows: Rows) -> str:
     """GA of the same settings and seeds as published, as computed here, and the differences."""
     record, published = read_files(COMPARISON / federation)
     version = " and ".join(sorted({call["tensorflow"] for call in record["calls"]}))
-    lines = [["method", f"GA, TensorFlow {version}", "GA, here", "difference", "by seed"]]
+    lines = [["method", f"GA, TensorFlow {version}", "here", "difference", "2nd half: difference"]]
+    every: list[list[float]] = [[], []]
     for method in METHODS:
-        own = [row for row in published[FINAL] if row["algorithm"] == method]
-        before = {row["seed"]: float(row["ga_final"]) for row in own}
-        now = _by_seed(rows, "GA", method)
-        change = text_tables.differences(now, before)
-        spread = [text_tables.spread([*each.values()], 1) for each in (before, now)]
-        seeds = ", ".join(f"{value:+.1f}" for value in change)
-        lines.append([method, *spread, text_tables.spread(change, 1, "+"), seeds])
+        line = [method]
+        for found, (key, measure) in zip(every, [*_MEASURES.items()][:2], strict=True):
+            own = [row for row in published[FINAL] if row["algorithm"] == method]
+            before = {row["seed"]: float(row[key]) for row in own}
+            now = _by_seed(rows, measure, method)
+            change = text_tables.differences(now, before)
+            found += change
+            if measure == "GA":
+                line += [text_tables.spread([*each.values()], 1) for each in (before, now)]
+            line.append(text_tables.spread(change, 1, "+"))
+        lines.append(line)
+    blank = [text_tables.NO_VALUE] * 2
+    lines.append(["all runs", *blank, *(text_tables.spread(found, 1, "+") for found in every)])
     return text_tables.table(lines)
 
 
 def _five_seeds(rows: Rows) -> str:
     """GA and PA of the methods of the three papers, and what they gain over FedAvg."""
-    lines = [["method", "GA", "gain", "by seed", "PA before", "gain"]]
+    measures = [name for name in _MEASURES.values() if name != "PA after"]
+    lines = [["method", *(head for name in measures for head in (name, "gain", "ahead"))]]
     seeds = tuple(map(str, FIVE_SEEDS))
     first = OF_PAPERS[0]
     for method in OF_PAPERS:
         line = [method]
-        for measure in ("GA", "PA before"):
+        for measure in measures:
             own, base = (_by_seed(rows, measure, m, seeds=seeds) for m in (method, first))
             gains = text_tables.differences(own, base) if method != first else []
             line += [text_tables.spread([*own.values()], 1), text_tables.spread(gains, 1, "+")]
-            if measure == "GA":
-                line.append(", ".join(f"{gain:+.1f}" for gain in gains) or text_tables.NO_VALUE)
+            ahead = f"{sum(gain > 0 for gain in gains)} of {len(gains)}"
+            line.append(ahead if gains else text_tables.NO_VALUE)
         lines.append(line)
     return text_tables.table(lines)

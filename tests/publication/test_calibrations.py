@@ -50,7 +50,7 @@ def test_what_had_been_published_stands_beside_it():
     lines = table_rows(
         calibrations.tables(measured.read("calibrations"))[f"{FEDERATION}_published"]
     )
-    for method, before, *_ in lines[1:]:
+    for method, before, *_ in lines[1:-1]:
         own = [float(r["ga_final"]) for r in published("final.csv") if r["algorithm"] == method]
         assert float(before.split(" ± ")[0]) == pytest.approx(statistics.mean(own), abs=0.051)
 
@@ -58,7 +58,7 @@ def test_what_had_been_published_stands_beside_it():
 def test_gains_over_fedavg_are_those_of_five_seeds():
     rows = [row for row in measured.read("calibrations") if row["federation"] == FEDERATION]
     lines = table_rows(calibrations.tables(rows)[f"{FEDERATION}_five_seeds"])
-    for measure, at in (("GA", 2), ("PA before", 5)):
+    for measure, at in (("GA", 2), ("GA, 2nd half", 5), ("PA before", 8)):
         values = {
             (row["method"], row["seed"]): float(row[measure])
             for row in rows
