@@ -41,7 +41,7 @@ demo: install
 check: lint
 	$(PYTEST) -m "not slow and not integration"
 
-# All but what is marked `rare`: about half an hour on 2 cores.
+# All but what is marked `rare`: less than twenty minutes on 2 quiet cores.
 test: install-tests
 	$(MAKE) lint
 	$(PYTEST) -m "not rare"
