@@ -1,6 +1,7 @@
 """FedYoYo's loss, prior and effective numbers, against a few lines of NumPy."""
 
 import dataclasses
+import itertools
 
 import numpy as np
 import pytest
@@ -144,3 +145,30 @@ def test_other_inputs_are_refused():
     with refuses("algorithm", "augments images, and inputs are of kind vector"):
         config.check_inputs(InputSpec("vector", (4,), "float32"), 100)
     config.check_inputs(support.SPEC, 100)
+
+
+def test_clients_send_numbers_of_all_their_batches():
+    """Features are without the class means of all batches, and each batch adds its numbers."""
+    spec = support.training_spec("fedyoyo", statistics=False)
+    net, method = spec.network(), spec.method
+    x, y = support.TEST["x"], support.TEST["y"]
+    counts = np.bincount(y, minlength=support.NUM_CLASSES)
+    batches = [slice(0, 25), slice(25, 40)]
+
+    def reduce(add, total):
+        for part in batches:
+            total = add(total, tf.constant(x[part]), tf.constant(y[part]))
+        return total
+
+    known = client(method, 1)._replace(class_counts=tf.constant(counts, tf.float32))
+    method.begin(net, known)
+    sent = method.upload(net, known, reduce)
+    features = net["backbone"](x).numpy().astype(np.float64)
+    centred = features - np.array([features[y == label].mean(axis=0) for label in range(4)])[y]
+    expected = np.zeros(4)
+    for part, label in itertools.product(batches, range(4)):
+        own = centred[part][y[part] == label]
+        assert 1 < len(own) < counts[label]
+        unit = own / np.linalg.norm(own, axis=1, keepdims=True)
+        expected[label] += 1 / np.mean(unit @ unit.T)
+    np.testing.assert_allclose(sent.sums["numbers"], expected, rtol=1e-3)
