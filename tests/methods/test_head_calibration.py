@@ -247,3 +247,12 @@ def test_earlier_runs_are_the_same_experiments(tmp_path):
 
 def test_sweeps_tune_the_calibration_of_a_name():
     assert method_grids.tuning("fednpc") == {"fednpc_epochs": {"3": 3, "9": 9, "14": 14}}
+
+
+@pytest.mark.parametrize("name", ["ccvr", "creff"])
+def test_before_the_first_round_there_is_no_model_beside_the_re_trained_one(name):
+    """So clients begin with the global model, as the first broadcast says."""
+    spec = calibrated("fedprox", name)
+    server = support.server_state(spec).server
+    assert not server["trained"]
+    assert not spec.method.broadcast(server)["trained"]
