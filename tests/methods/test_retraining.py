@@ -138,6 +138,27 @@ def test_ccvr_sends_one_triangle_of_the_products():
         assert sizes == {"counts": [4], "features": [4, 6], "products": [4, 21]}
 
 
+def test_ccvr_sums_over_all_batches():
+    generator = np.random.default_rng(5)
+    x = generator.normal(size=(9, WIDTH)).astype(np.float32)
+    y = np.array([0, 2, 2, 0, 3, 2, 0, 2, 0], np.int32)
+    head = tf.keras.layers.Dense(CLASSES)
+    head.build([None, WIDTH])
+
+    def reduce(add, totals):
+        for part in (slice(0, 4), slice(4, 8), slice(8, 9)):
+            totals = add(totals, tf.constant(x[part]), tf.constant(y[part]))
+        return totals
+
+    found = calibrations.create("ccvr").sums(head, lambda batch: batch, tf.zeros([CLASSES]), reduce)
+    for label in range(CLASSES):
+        own = x[y == label]
+        assert found["counts"][label] == len(own)
+        np.testing.assert_allclose(found["features"][label], own.sum(axis=0), rtol=1e-5, atol=1e-5)
+        products = (own.T @ own)[np.tril_indices(WIDTH)]
+        np.testing.assert_allclose(found["products"][label], products, rtol=1e-4, atol=1e-5)
+
+
 def test_moments_are_those_of_the_clients_combined():
     """Equations 3 and 4 as they are printed, from the clients' own means and covariances."""
     generator = np.random.default_rng(3)
