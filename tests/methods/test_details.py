@@ -7,6 +7,7 @@ import pytest
 import tensorflow as tf
 
 from tests import support
+from tests.methods.federation import Federation
 from tff_pcdd import methods
 from tff_pcdd.federated import SGD
 from tff_pcdd.federated import state as states
@@ -157,3 +158,26 @@ def test_moon_reports_no_contrast_without_the_term():
     batch = methods.Batch(tf.constant(support.TEST["x"]), tf.constant(support.TEST["y"]), None)
     _, metrics = spec.method.loss(spec.network(), batch, None)
     assert float(metrics["contrast"]) == 0
+
+
+# FedYoYo's effective numbers are those of mini-batches: see test_fedyoyo.
+@pytest.mark.parametrize(
+    ("name", "options"),
+    [
+        ("ccvr", {"epochs": 1, "virtual_features": 4}),
+        ("creff", {"epochs": 1, "features": 4, "matching_steps": 1}),
+        *((name, {}) for name in ("fedmr", "fedpac", "fedproc", "fedproto")),
+    ],
+)
+def test_what_clients_send_is_of_all_batches(name, options):
+    """In whole batches and in batches of five, of clients with 12 and 9 samples."""
+    whole = support.training_spec(name, **options)
+    assert whole.eval_batch_size >= 12
+    results = [
+        Federation(spec, support.CLIENTS).round([0, 1]).results
+        for spec in (whole, dataclasses.replace(whole, eval_batch_size=5))
+    ]
+    for one, several in zip(*results, strict=True):
+        tf.nest.assert_same_structure(one["sums"], several["sums"])
+        for a, b in zip(tf.nest.flatten(one), tf.nest.flatten(several), strict=True):
+            np.testing.assert_allclose(a, b, rtol=1e-4, atol=1e-5)
