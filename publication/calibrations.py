@@ -32,7 +32,8 @@ METHODS = "fedavg", "feddecorr", "fedgen", "logitadjust", "fedmr", "fedloge"
 WITHOUT = "none"
 CALIBRATIONS = WITHOUT, "ccvr", "fednpc"
 
-# Measures of summary.json, with the headings of the page; the second is that of trained runs.
+# Measures of summary.json, with the headings of the page. A calibrated run has a single row, so no
+# second half.
 _MEASURES = {
     "ga_final": "GA",
     "ga_second_half": "GA, 2nd half",
@@ -145,13 +146,13 @@ def _published(federation: str, rows: Rows) -> str:
     every: list[list[float]] = [[], []]
     for method in METHODS:
         line = [method]
-        for found, (key, measure) in zip(every, [*_MEASURES.items()][:2], strict=True):
-            own = [row for row in published[FINAL] if row["algorithm"] == method]
+        own = [row for row in published[FINAL] if row["algorithm"] == method]
+        for found, key in zip(every, ("ga_final", "ga_second_half"), strict=True):
             before = {row["seed"]: float(row[key]) for row in own}
-            now = _by_seed(rows, measure, method)
+            now = _by_seed(rows, _MEASURES[key], method)
             change = text_tables.differences(now, before)
             found += change
-            if measure == "GA":
+            if key == "ga_final":
                 line += [text_tables.spread([*each.values()], 1) for each in (before, now)]
             line.append(text_tables.spread(change, 1, "+"))
         lines.append(line)

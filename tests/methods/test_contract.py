@@ -60,7 +60,7 @@ def hooks_of(name):
     return method.has_global_model, *(getattr(type(method), hook) for hook in HOOKS)
 
 
-# The last of the methods that have the same hooks; all of them train in rounds.
+# The last of the methods that have the same hooks: one whose rounds are not rare, if there is one.
 EVALUATED = [*{hooks_of(name): name for name in [*AIDED, *OFTEN]}.values()]
 in_an_evaluation_of_its_own = pytest.mark.parametrize(
     "name", support.rare_but(EVALUATED, methods.names()), indirect=True, scope="module"
