@@ -5,6 +5,7 @@ import gc
 import os
 import pathlib
 import signal
+import sys
 
 import numpy as np
 import pytest
@@ -120,16 +121,20 @@ def unoptimized(request):
     tf.config.optimizer.set_experimental_options({"disable_meta_optimizer": False} | before)
 
 
-@pytest.fixture(scope="module", autouse=True)
-def returned_memory():
-    """Gives memory back to the system after modules that left much of it unused.
+@pytest.hookimpl(trylast=True)
+def pytest_runtest_teardown():
+    """Gives memory back to the system after tests that left much of it unused.
 
-    Traced graphs are freed by the garbage collector alone, and the C library keeps what is freed.
+    Traced graphs are freed by the garbage collector alone, TensorFlow keeps the kernels of every
+    operation that ran outside of a graph, and the C library keeps what is freed.
     """
-    yield
     global _kept
     if _resident_megabytes() - _kept > 200:
         gc.collect()
+        if "tensorflow" in sys.modules:
+            from tensorflow.python.eager import context
+
+            context.context().clear_kernel_cache()
         ctypes.CDLL(None).malloc_trim(0)
         _kept = _resident_megabytes()
 
@@ -177,6 +182,16 @@ def golden():
         pytest.skip(f"golden file {name}.npz is not in {folder}")
 
     return load
+
+
+@pytest.fixture
+def op_by_op():
+    """Functions run op by op, which takes less time than tracing them for a single call."""
+    import tensorflow as tf
+
+    tf.config.run_functions_eagerly(True)
+    yield
+    tf.config.run_functions_eagerly(False)
 
 
 @pytest.fixture(scope="session")

@@ -95,14 +95,6 @@ def with_personal_norms(name, **options):
     return spec, make_message(spec.method, support.server_state(spec))
 
 
-@pytest.fixture
-def op_by_op():
-    """Functions run op by op, which takes less time than tracing them for a single call."""
-    tf.config.run_functions_eagerly(True)
-    yield
-    tf.config.run_functions_eagerly(False)
-
-
 @pytest.mark.usefixtures("op_by_op")
 @pytest.mark.parametrize("name", methods.names())
 def test_every_method_trains_normalization_that_stays(name):
