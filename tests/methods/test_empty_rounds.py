@@ -1,4 +1,4 @@
-"""Rounds in which the whole cohort drops out change nothing, also for methods that count rounds."""
+"""Clients without samples, and rounds in which the whole cohort drops out, change nothing."""
 
 import numpy as np
 import pytest
@@ -7,6 +7,37 @@ import tensorflow as tf
 from tests import support
 from tests.methods import numpy_network
 from tests.methods.network_federation import network_federation
+from tff_pcdd import methods
+from tff_pcdd.federated import ClientWork, make_message
+from tff_pcdd.federated import state as states
+
+
+def moved(tree):
+    """Numbers that no first round starts with."""
+    return tf.nest.map_structure(lambda v: v + 0.25 if v.dtype == tf.float32 else v, tree)
+
+
+# Methods with numbers of a client's besides its personal model: control variates, labels, rows.
+KEEPING = ["feddc", "feddyn", "fedpac", "fedrela", "pfedme", "scaffold"]
+
+
+@pytest.mark.usefixtures("op_by_op")
+@pytest.mark.parametrize("name", support.rare_but(KEEPING, methods.names()))
+def test_a_client_without_samples_keeps_what_is_its_own_and_sends_zeros(name):
+    spec = support.training_spec(name)
+    message = make_message(spec.method, support.server_state(spec))
+    message = message._replace(server=moved(message.server))
+    state = states.initial_client_state(spec, support.seed_of(0))
+    state = state._replace(own=moved(state.own))
+    nothing = {key: value[:0] for key, value in support.CLIENTS[0].items()}
+    data = support.client_data(0, 0)._replace(train=nothing)
+    result = ClientWork(spec).update(message, state, data)
+    support.assert_trees_equal(result["state"].own, state.own)
+    # FedGen's server multiplies the row of a client's head by its counts.
+    sums = {
+        key: value for key, value in result["sums"].items() if (name, key) != ("fedgen", "kernels")
+    }
+    assert not any(np.any(value) for value in tf.nest.flatten(sums))
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 import tensorflow as tf
 
+from tests import support
 from tests.methods import numpy_network
 from tests.methods.network_federation import network_federation, own_values, placed, server_values
 from tests.methods.network_oracle import FedPer
@@ -22,6 +23,8 @@ from tests.methods.numpy_network import (
     inputs,
     train,
 )
+from tff_pcdd.federated import ClientWork, make_message
+from tff_pcdd.federated import state as states
 from tff_pcdd.methods._shared.combination import best_combination
 
 
@@ -194,3 +197,15 @@ def test_a_client_sends_its_own_row():
         common = CLASSES * WIDTH + CLASSES
         expected = (in_rows + common) / (3 * in_rows + common)
         assert float(result["sent"]) == pytest.approx(expected)
+
+
+@pytest.mark.usefixtures("op_by_op")
+def test_one_sample_is_enough_to_send_a_row():
+    spec = support.training_spec("fedpac")
+    message = make_message(spec.method, support.server_state(spec))
+    data = support.client_data(0, 0, cohort_index=1)
+    data = data._replace(train={key: value[:1] for key, value in data.train.items()})
+    state = states.initial_client_state(spec, support.seed_of(0))
+    sums = ClientWork(spec).update(message, state, data)["sums"]
+    np.testing.assert_array_equal(sums["trained"], np.eye(len(sums["trained"]))[1])
+    assert np.any(sums["kernels"][1])
