@@ -184,14 +184,17 @@ def test_moments_are_those_of_the_clients_combined():
     np.testing.assert_allclose(actual[0][2], everything[0], rtol=1e-6)
 
 
-def test_directions_of_rounding_errors_have_no_virtual_features():
+@pytest.mark.parametrize("mean", [0, 30])
+def test_directions_of_rounding_errors_have_no_virtual_features(mean):
     """Of 3 samples with 6 features, only two directions vary."""
     generator = np.random.default_rng(4)
-    samples = 30 + generator.normal(size=(3, WIDTH)).astype(np.float32)
-    covariance = np.cov(samples.T).astype(np.float32)
-    root = ccvr.square_roots(
-        tf.constant(samples.mean(axis=0)[None]), tf.constant(covariance[None])
-    )[0].numpy()
+    samples = generator.normal(size=(3, WIDTH))
+    samples = (mean + samples - samples.mean(axis=0)).astype(np.float32)
+    # As the server computes it, from products that clients send in float32.
+    products, center = samples.T @ samples, samples.mean(axis=0, dtype=np.float64)
+    covariance = ((products - 3 * np.outer(center, center)) / 2).astype(np.float32)
+    roots = ccvr.square_roots(center[None].astype(np.float32), covariance[None])
+    root = roots[0].numpy()
     assert np.linalg.matrix_rank(root, tol=1e-6) == 2
     np.testing.assert_allclose(root @ root, covariance, rtol=1e-3, atol=1e-3)
 
