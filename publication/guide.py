@@ -33,11 +33,25 @@ class Gain(NamedTuple):
 
 
 def _few_classes(published: Published) -> bool:
-    return published.record["settings"].get("partition") == "class"
+    return _is(published, few=True, tail=False)
+
+
+def _tail(published: Published) -> bool:
+    return _is(published, few=False, tail=True)
+
+
+def _both(published: Published) -> bool:
+    return _is(published, few=True, tail=True)
+
+
+def _is(published: Published, few: bool, tail: bool) -> bool:
+    has_few = published.record["settings"].get("partition") == "class"
+    return (has_few, has_long_tail(published)) == (few, tail)
 
 
 # FedBN's global model is that of FedAvg with equal weights: the network has no normalization.
-_EQUAL = "equal weights (`--client_weighting=uniform`): {gain}"
+_EQUAL = "equal weights: {gain}"
+_OWN = "before it **CCVR**'s, own classes only: {gain}"
 _AFTER = "FedAvg's after local training"
 _LIGHT = Gain("**FedDecorr**: {gain}", "feddecorr", "ga_second_half", lambda _: True, averaged=True)
 _ANY = Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", lambda _: True, averaged=True)
@@ -47,40 +61,35 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
         [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _few_classes)],
         [
             _AFTER,
-            Gain(
-                "before it **CCVR**'s, own classes only: {gain}",
-                "ccvr",
-                "pa_before_masked_final",
-                _few_classes,
-            ),
+            Gain(_OWN, "ccvr", "pa_before_masked_final", _few_classes),
         ],
     ),
     (
         "share a long tail; all classes matter",
         [
-            Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", has_long_tail),
-            Gain(
-                "without extra traffic **FedETF**: {gain}",
-                "fedetf",
-                "ga_second_half",
-                has_long_tail,
-            ),
-            Gain(_EQUAL, "fedbn", "ga_second_half", has_long_tail),
+            Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _tail),
+            Gain("without extra traffic **FedETF**: {gain}", "fedetf", "ga_second_half", _tail),
+            Gain(_EQUAL, "fedbn", "ga_second_half", _tail),
         ],
         [
             Gain(
                 "**FedRoD**'s before local training: {gain}",
                 "fedrod",
                 "pa_before_final",
-                has_long_tail,
+                _tail,
                 baseline="pa_final",
             )
         ],
     ),
     (
         "share a long tail; so do new data",
-        [Gain("equal weights: {gain}", "fedbn", SAME_TAIL, has_long_tail)],
+        [Gain(_EQUAL, "fedbn", SAME_TAIL, _tail)],
         ["**FedRoD**'s, as above"],
+    ),
+    (
+        "have few classes each and a long tail",
+        [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _both)],
+        [_AFTER, Gain(_OWN, "ccvr", "pa_before_masked_final", _both)],
     ),
     ("may send nothing but weights", [_LIGHT, "with a long tail **FedETF**"], [_AFTER]),
     ("are of any other kind", [_ANY], [_AFTER]),
