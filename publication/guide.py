@@ -36,6 +36,10 @@ def _few_classes(published: Published) -> bool:
     return _is(published, few=True, tail=False)
 
 
+def _neither(published: Published) -> bool:
+    return _is(published, few=False, tail=False)
+
+
 def _tail(published: Published) -> bool:
     return _is(published, few=False, tail=True)
 
@@ -51,17 +55,17 @@ def _is(published: Published, few: bool, tail: bool) -> bool:
 
 # FedBN's global model is that of FedAvg with equal weights: the network has no normalization.
 _EQUAL = "equal weights: {gain}"
-_OWN = "before it **CCVR**'s, own classes only: {gain}"
+# Which may answer with the client's own classes only.
+_OWN = "**CCVR**'s without it: {gain}"
 _AFTER = "FedAvg's after local training"
 _LIGHT = Gain("**FedDecorr**: {gain}", "feddecorr", "ga_second_half", lambda _: True, averaged=True)
-_ANY = Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", lambda _: True, averaged=True)
 ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
     (
         "have few classes each",
         [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _few_classes)],
         [
             _AFTER,
-            Gain(_OWN, "ccvr", "pa_before_masked_final", _few_classes),
+            Gain(_OWN, "ccvr", "pa_before_masked_final", _few_classes, baseline="pa_final"),
         ],
     ),
     (
@@ -88,11 +92,21 @@ ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
     ),
     (
         "have few classes each and a long tail",
-        [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _both)],
-        [_AFTER, Gain(_OWN, "ccvr", "pa_before_masked_final", _both)],
+        [
+            Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _both),
+            Gain(f"without extra traffic {_EQUAL}", "fedbn", "ga_second_half", _both),
+        ],
+        [
+            Gain("equal weights' after local training: {gain}", "fedbn", "pa_final", _both),
+            Gain(_OWN, "ccvr", "pa_before_masked_final", _both, baseline="pa_final"),
+        ],
     ),
-    ("may send nothing but weights", [_LIGHT, "with a long tail **FedETF**"], [_AFTER]),
-    ("are of any other kind", [_ANY], [_AFTER]),
+    (
+        "are of any other kind",
+        [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _neither)],
+        [_AFTER],
+    ),
+    ("may send nothing but weights", [_LIGHT, "with a long tail as above"], [_AFTER]),
 )
 
 

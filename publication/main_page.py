@@ -33,8 +33,11 @@ _CLAIMS = "\n- [what the papers claim]({folder}/{page}), and what of it was seen
 _GUIDE = """\
 Tune FedAvg's learning rate first; then try what this table names. Numbers are percentage points
 gained over tuned FedAvg, on the federations where clients are such: the smallest and the greatest
-of the means over seeds. Of a model for all, it is the accuracy over the second half of the rounds,
-because the last round may be a poor one of either method. Other data may rank methods otherwise."""
+of the means over seeds. The last row is of all federations. Of a model for all, it is the accuracy
+over the second half of the rounds, because the last round may be a poor one of either method; of a
+model for each client, the gain is over FedAvg's after local training, and CCVR's without it answer
+with the client's own classes only. Equal weights are those of clients
+(`--client_weighting=uniform`). Other data may rank methods otherwise."""
 
 # Enough to read the next table.
 _MEASURES = """\
@@ -83,9 +86,9 @@ _HALVING_OF_ALL = """ This prefers rates that are fast at first: a small one tha
 _HALVING_OF_RATES = """ Only settings
   with the same learning rates compete, so that every rate is tried to the end."""
 
-_HALVING_OF_SOME = """ On {titles}, all of
-  them compete, which prefers rates that are fast at first; elsewhere, only settings with the same
-  learning rates do."""
+_HALVING_OF_SOME = """ Only settings
+  with the same learning rates compete; on some federations all of them do, which prefers rates that
+  are fast at first ({titles})."""
 
 _COMMANDS = """\
 The page of each federation has the command that computed it. `python -m publication` makes
@@ -204,7 +207,7 @@ def _competition(published: Sequence[Published]) -> str:
     of_all = [one for one in every if provenance.competing(one.record["calls"]) == tuning.ALL]
     if len(of_all) == len(every):
         return _HALVING_OF_ALL
-    titles = ", ".join(one.title for one in of_all)
+    titles = "; ".join(one.title for one in of_all)
     return _HALVING_OF_SOME.format(titles=titles) if of_all else _HALVING_OF_RATES
 
 
@@ -232,14 +235,14 @@ def _how(published: Sequence[Published]) -> str:
 # By which accuracies settings were chosen where it is not that of the global model.
 
 _BALANCED = """
-  On {titles}, whose classes differ in size, it is the mean over classes of the accuracy on the
+  Where classes differ in size ({titles}), it is the mean over classes of the accuracy on the
   held-out samples of a class (`--criterion=va_balanced`): otherwise, settings that help the small
   classes would hardly ever be chosen. Of these, only a few samples are held out, so the choice is
   less certain there."""
 
 _PERSONAL = """
-  On {titles}, it is the mean over clients of the personal model's accuracy on the client's own
-  held-out samples{when} (`--criterion={criterion}`)."""
+  On some federations ({titles}), it is the mean over clients of the personal model's accuracy on
+  the client's own held-out samples{when} (`--criterion={criterion}`)."""
 
 _CRITERIA = {
     "va_balanced": _BALANCED,
@@ -258,5 +261,5 @@ def described(published: Sequence[Published]) -> str:
             if any(call.get("criterion") == criterion for call in one.record["calls"])
         ]
         if titles:
-            sentences.append(text.format(titles=" and ".join(titles), criterion=criterion))
+            sentences.append(text.format(titles="; ".join(titles), criterion=criterion))
     return "".join(sentences)

@@ -417,7 +417,7 @@ def test_what_the_calls_recorded(finished, tmp_path):
     assert "the command took 3 min" in page
     assert "on 2 cores of a processor with 23.5 GiB" in page
     main = (tmp_path / "docs.md").read_text()
-    assert "On digits, P10C2, whose classes differ in size, it is the mean over classes" in main
+    assert "Where classes differ in size (digits, P10C2), it is the mean over classes" in main
     assert "of which the best 1/3 per method went on after 25 % and 50 % of the rounds" in page
     assert "This prefers rates that are fast at first" in main
     record(*({**line, "halving": "same_rate"} for line in begun), *ended)
@@ -504,8 +504,8 @@ def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
     ("criterion", "text"),
     [
         ("va", None),
-        ("va_balanced", "whose classes differ in size, it is the mean over classes"),
-        ("va_personal", "own\n  held-out samples, after local epochs (`--criterion=va_personal`)."),
+        ("va_balanced", "Where classes differ in size (digits, P10C2), it is the mean over classes"),
+        ("va_personal", "own held-out samples, after local epochs (`--criterion=va_personal`)."),
         (
             "va_personal_before",
             "samples, before any local step (`--criterion=va_personal_before`).",
