@@ -73,7 +73,6 @@ def test_gains_over_fedavg_are_those_of_five_seeds():
 
 def test_a_row_for_each_run_and_calibration(tmp_path, monkeypatch):
     monkeypatch.setattr(calibrations, "FEDERATIONS", (FEDERATION,))
-    monkeypatch.setattr(calibrations, "WITH_FIVE_SEEDS", (FEDERATION,))
     monkeypatch.setattr(calibrations, "SEEDS", (1,))
     monkeypatch.setattr(calibrations, "FIVE_SEEDS", (1, 2))
     monkeypatch.setattr(calibrations, "METHODS", ("fedavg",))
