@@ -504,7 +504,10 @@ def test_methods_may_differ_in_what_the_page_says_of_all(monkeypatch, tmp_path):
     ("criterion", "text"),
     [
         ("va", None),
-        ("va_balanced", "Where classes differ in size (digits, P10C2), it is the mean over classes"),
+        (
+            "va_balanced",
+            "Where classes differ in size (digits, P10C2), it is the mean over classes",
+        ),
         ("va_personal", "own held-out samples, after local epochs (`--criterion=va_personal`)."),
         (
             "va_personal_before",
