@@ -767,7 +767,8 @@ def test_what_is_published_is_small():
     for folder in (ROOT / "docs" / "comparison").iterdir():
         if folder.is_dir():
             texts = [path for path in folder.iterdir() if path.suffix not in (".md", ".png")]
-            assert sum(path.stat().st_size for path in texts) <= 100_000
+            # Three kilobytes for each of up to 40 methods.
+            assert sum(path.stat().st_size for path in texts) <= 120_000
             # Rows of ablations have no picture.
             if folder.name in notes.federations:
                 assert (folder / "curves.png").stat().st_size <= 200_000
