@@ -129,7 +129,7 @@ def pytest_runtest_teardown():
     operation that ran outside of a graph, and the C library keeps what is freed.
     """
     global _kept
-    if _resident_megabytes() - _kept > 200:
+    if _resident_megabytes() - _kept > 100:
         gc.collect()
         if "tensorflow" in sys.modules:
             from tensorflow.python.eager import context
@@ -205,7 +205,9 @@ def simulation(request):
         request.getfixturevalue("ray_here")
     # As a block, which stays in force when a test uses another runtime in between.
     used = runtime.use(name, **options)
-    with used:
+    with used, pytest.MonkeyPatch.context() as patch:
+        # Those of methods that were tested would stay in memory.
+        patch.setattr("tff_pcdd.runtime._computations._COMPUTATIONS_KEPT", 8)
         yield used
 
 
