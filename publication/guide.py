@@ -32,80 +32,70 @@ class Gain(NamedTuple):
     averaged: bool = False
 
 
-def _few_classes(published: Published) -> bool:
-    return _is(published, few=True, tail=False)
+def _kind(*, few: bool, tail: bool) -> Callable[[Published], bool]:
+    """Whether clients of a federation have few classes each, and whether it has a long tail."""
+
+    def fits(published: Published) -> bool:
+        has_few = published.record["settings"].get("partition") == "class"
+        return (has_few, has_long_tail(published)) == (few, tail)
+
+    return fits
 
 
-def _neither(published: Published) -> bool:
-    return _is(published, few=False, tail=False)
+_FEW, _TAIL = _kind(few=True, tail=False), _kind(few=False, tail=True)
+_BOTH, _NEITHER = _kind(few=True, tail=True), _kind(few=False, tail=False)
 
 
-def _tail(published: Published) -> bool:
-    return _is(published, few=False, tail=True)
+def _ccvr(fits: Callable[[Published], bool]) -> Gain:
+    return Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", fits)
 
 
-def _both(published: Published) -> bool:
-    return _is(published, few=True, tail=True)
-
-
-def _is(published: Published, few: bool, tail: bool) -> bool:
-    has_few = published.record["settings"].get("partition") == "class"
-    return (has_few, has_long_tail(published)) == (few, tail)
+def _untrained_ccvr(fits: Callable[[Published], bool]) -> Gain:
+    """Of its personal models before local training, with the client's own classes only."""
+    text = "**CCVR**'s without it: {gain}"
+    return Gain(text, "ccvr", "pa_before_masked_final", fits, baseline="pa_final")
 
 
 # FedBN's global model is that of FedAvg with equal weights: the network has no normalization.
 _EQUAL = "equal weights: {gain}"
-# Which may answer with the client's own classes only.
-_OWN = "**CCVR**'s without it: {gain}"
 _AFTER = "FedAvg's after local training"
 _LIGHT = Gain("**FedDecorr**: {gain}", "feddecorr", "ga_second_half", lambda _: True, averaged=True)
 ROWS: tuple[tuple[str, Sequence[Gain | str], Sequence[Gain | str]], ...] = (
-    (
-        "have few classes each",
-        [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _few_classes)],
-        [
-            _AFTER,
-            Gain(_OWN, "ccvr", "pa_before_masked_final", _few_classes, baseline="pa_final"),
-        ],
-    ),
+    ("have few classes each", [_ccvr(_FEW)], [_AFTER, _untrained_ccvr(_FEW)]),
     (
         "share a long tail; all classes matter",
         [
-            Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _tail),
-            Gain("without extra traffic **FedETF**: {gain}", "fedetf", "ga_second_half", _tail),
-            Gain(_EQUAL, "fedbn", "ga_second_half", _tail),
+            _ccvr(_TAIL),
+            Gain("without extra traffic **FedETF**: {gain}", "fedetf", "ga_second_half", _TAIL),
+            Gain(_EQUAL, "fedbn", "ga_second_half", _TAIL),
         ],
         [
             Gain(
                 "**FedRoD**'s before local training: {gain}",
                 "fedrod",
                 "pa_before_final",
-                _tail,
+                _TAIL,
                 baseline="pa_final",
             )
         ],
     ),
     (
         "share a long tail; so do new data",
-        [Gain(_EQUAL, "fedbn", SAME_TAIL, _tail)],
+        [Gain(_EQUAL, "fedbn", SAME_TAIL, _TAIL)],
         ["**FedRoD**'s, as above"],
     ),
     (
         "have few classes each and a long tail",
         [
-            Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _both),
-            Gain(f"without extra traffic {_EQUAL}", "fedbn", "ga_second_half", _both),
+            _ccvr(_BOTH),
+            Gain(f"without extra traffic {_EQUAL}", "fedbn", "ga_second_half", _BOTH),
         ],
         [
-            Gain("equal weights' after local training: {gain}", "fedbn", "pa_final", _both),
-            Gain(_OWN, "ccvr", "pa_before_masked_final", _both, baseline="pa_final"),
+            Gain("equal weights' after local training: {gain}", "fedbn", "pa_final", _BOTH),
+            _untrained_ccvr(_BOTH),
         ],
     ),
-    (
-        "are of any other kind",
-        [Gain("**CCVR**: {gain}", "ccvr", "ga_second_half", _neither)],
-        [_AFTER],
-    ),
+    ("are of any other kind", [_ccvr(_NEITHER)], [_AFTER]),
     ("may send nothing but weights", [_LIGHT, "with a long tail as above"], [_AFTER]),
 )
 
