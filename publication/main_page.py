@@ -33,10 +33,10 @@ _CLAIMS = "\n- [what the papers claim]({folder}/{page}), and what of it was seen
 _GUIDE = """\
 Tune FedAvg's learning rate first; then try what this table names. Numbers are percentage points
 gained over tuned FedAvg, on the federations where clients are such: the smallest and the greatest
-of the means over seeds. The last row is of all federations. Of a model for all, it is the accuracy
-over the second half of the rounds, because the last round may be a poor one of either method; of a
-model for each client, the gain is over FedAvg's after local training, and CCVR's without it answer
-with the client's own classes only. Equal weights are those of clients
+of the means over seeds. The last row is of all federations on which its method was run. Of a model
+for all, it is the accuracy over the second half of the rounds, because the last round may be a poor
+one of either method; of a model for each client, the gain is over FedAvg's after local training,
+and CCVR's without it answer with the client's own classes only. Equal weights are those of clients
 (`--client_weighting=uniform`). Other data may rank methods otherwise."""
 
 # Enough to read the next table.
