@@ -19,6 +19,8 @@ import secrets
 import shutil
 import stat
 import tempfile
+import time
+import zlib
 from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -40,6 +42,9 @@ MOST_TEXT = 64_000_000
 # as large as its place on the disk the file may be besides.
 _MOST_WITHOUT_DATA = 1_000_000_000
 _MOST_COMPRESSED = 1000
+
+# How long temporary files are kept of processes of which this machine cannot know whether they run.
+_KEPT_SECONDS = 24 * 60 * 60
 
 # How many files are waited for at a time.
 _SYNC_THREADS = 16
@@ -135,7 +140,7 @@ def write_atomically(
     """
     with writing(path), _opened(path.parent) as directory:
         # Who made the directory cannot have put a link there under this name.
-        temporary = f".{path.name}.{secrets.token_hex(8)}.{os.getpid()}.tmp"
+        temporary = f".{path.name}.{secrets.token_hex(8)}.{process_name()}.tmp"
         try:
             with open(temporary, "xb", opener=_no_links(directory)) as file:
                 output = _Output(file)
@@ -275,17 +280,29 @@ def write_text(path: Path, text: str) -> None:
 def append_text(path: Path, text: str) -> None:
     """Appends to a text file, in UTF-8; after the call, the text is on the disk.
 
+    Processes may append to a file at the same time.
+
     Raises:
-        WriteError: the text cannot be written; a part of it may have been. Or the file is a link,
-            or has a second name, under which its owner would not expect the text.
+        WriteError: the text cannot be written, and no part of it is. Or the file is a link, or has
+            a second name, under which its owner would not expect the text.
     """
-    with writing(path), open(path, "ab", opener=_no_links()) as file:
+    with writing(path), open(path, "ab", buffering=0, opener=_no_links()) as file:
         status = os.fstat(file.fileno())
         if not stat.S_ISREG(status.st_mode) or status.st_nlink > 1:
             raise WriteError(errno.EMLINK, "is a link or no file; remove it", os.fspath(path))
-        file.write(text.encode())
-        file.flush()
-        os.fsync(file.fileno())
+        # Some file systems have no locks.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_EX)
+        length = os.fstat(file.fileno()).st_size
+        try:
+            left = memoryview(text.encode())
+            while left:
+                left = left[file.write(left) :]
+            os.fsync(file.fileno())
+        except OSError:
+            with contextlib.suppress(OSError):
+                os.ftruncate(file.fileno(), length)
+            raise
 
 
 def make_directory(path: Path) -> None:
@@ -361,10 +378,45 @@ def _sync(directory: int) -> None:
         os.fsync(directory)
 
 
-def remove_leftovers(directory: Path, pattern: str = "**/.*.tmp") -> None:
-    """Removes the temporary files of killed processes, by default also from subdirectories."""
+def process_name() -> str:
+    """This process among those of all machines that write to a directory: "MACHINE-NUMBER"."""
+    return f"{_machine_name()}-{os.getpid()}"
+
+
+def _machine_name() -> str:
+    return f"{zlib.crc32(os.uname().nodename.encode()):08x}"
+
+
+def remove_leftovers(directory: Path, pattern: str = ".*.tmp", *, alone: bool = False) -> None:
+    """Removes the temporary files of killed processes.
+
+    Args:
+        directory: where they are.
+        pattern: which of them.
+        alone: whether no other process can write there, because this one holds the lock. Otherwise
+            files of processes that run are kept, and those of other machines for a day.
+    """
     for path in [*directory.glob(pattern)]:
-        remove(path)
+        if alone or not _may_be_written(path):
+            remove(path)
+
+
+def _may_be_written(temporary: Path) -> bool:
+    """Whether another process may be writing a temporary file."""
+    machine, _, process = temporary.name.split(".")[-2].partition("-")
+    if machine != _machine_name() or not process.isdecimal() or len(process) > 9:
+        with contextlib.suppress(OSError):
+            return time.time() - os.lstat(temporary).st_mtime < _KEPT_SECONDS
+        return False
+    if int(process) == os.getpid():
+        return False
+    try:
+        os.kill(int(process), 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
 
 
 def check_output(

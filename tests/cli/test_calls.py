@@ -1,7 +1,10 @@
 """Records of calls: what is written, also when a call fails or the disk is full."""
 
+import collections
 import errno
 import json
+import subprocess
+import sys
 
 import pytest
 
@@ -37,6 +40,26 @@ def test_a_call_that_starts_again_forgets_the_earlier_ones(tmp_path):
     assert started["arguments"] == ["--anew=True"]
 
 
+def test_calls_at_the_same_time_keep_the_lines_of_each_other(tmp_path):
+    """Four processes with 25 calls each."""
+    path = tmp_path / "calls.jsonl"
+    program = (
+        "import pathlib, sys; from tff_pcdd.cli import calls; calls.describe_machine = lambda: "
+        "dict.fromkeys(calls._MACHINE)\n"
+        "for call in range(25):\n"
+        "    with calls.recorded(pathlib.Path(sys.argv[1]), [str(call)]): pass"
+    )
+    command = [sys.executable, "-c", program, str(path)]
+    processes = [subprocess.Popen(command) for _ in range(4)]
+    assert [process.wait() for process in processes] == [0] * 4
+    written = records(path)
+    assert sorted(int(c["arguments"][0]) for c in written if "started" in c) == sorted(
+        [*range(25)] * 4
+    )
+    ended = collections.Counter(c["process"] for c in written if "ended" in c)
+    assert sorted(ended.values()) == [25] * 4
+
+
 def test_the_error_of_a_call_is_not_hidden_by_a_full_disk(monkeypatch, tmp_path):
     path = tmp_path / "calls.jsonl"
 
@@ -44,7 +67,7 @@ def test_the_error_of_a_call_is_not_hidden_by_a_full_disk(monkeypatch, tmp_path)
         raise WriteError(errno.ENOSPC, "No space left on device", str(path))
 
     with pytest.raises(ArithmeticError), calls.recorded(path, []):
-        monkeypatch.setattr(files, "write_text", full)
+        monkeypatch.setattr(files, "append_text", full)
         raise ArithmeticError
     assert len(records(path)) == 1
     with pytest.raises(WriteError), calls.recorded(path, []):

@@ -37,7 +37,7 @@ def test_a_report_is_written_again_only_if_it_changes(tmp_path):
 
 def test_what_a_killed_process_has_left_is_removed(tmp_path):
     make_run(tmp_path)
-    leftover = tmp_path / ".report.html.123.tmp"
+    leftover = tmp_path / f".report.html.{files.process_name()}.tmp"
     leftover.touch()
     write_report(run_dir=tmp_path)
     assert not leftover.exists()

@@ -4,13 +4,14 @@ import json
 import os
 import subprocess
 import sys
+import time
 
 import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import files
 from tff_pcdd.errors import LockedError, SettingError
-from tff_pcdd.studies import comparison, study
+from tff_pcdd.studies import Point, comparison, method_sweep, study
 from tff_pcdd.training import ExperimentConfig
 
 CONFIGS = [
@@ -81,11 +82,32 @@ def test_temporary_files_of_a_process_that_runs_are_kept(tmp_path):
         text=True,
         check=True,
     )
-    names = [f".comparison.md.{os.getppid()}.tmp", f".a.{done.stdout.strip()}.tmp", ".b.x.tmp"]
-    for name in names:
+    here = files.process_name().partition("-")[0]
+    ended, day = done.stdout.strip(), 24 * 3600
+    hours = {
+        f".comparison.md.{here}-{os.getppid()}.tmp": 100,
+        # Of other machines, and of earlier versions.
+        f".a.md.{'0' * 8}-{ended}.tmp": 23,
+        f".b.md.{ended}.tmp": 23,
+        f".a.csv.{'0' * 8}-{os.getppid()}.tmp": 25,
+        f".b.csv.{os.getppid()}.tmp": 25,
+        f".c.csv.{here}-{ended}.tmp": 0,
+        f".d.csv.{files.process_name()}.tmp": 0,
+    }
+    for name, age in hours.items():
         (tmp_path / name).write_text("")
-    study._remove_leftovers(tmp_path)
-    assert os.listdir(tmp_path) == names[:1]
+        os.utime(tmp_path / name, (time.time() - age * day / 24,) * 2)
+    files.remove_leftovers(tmp_path)
+    assert set(os.listdir(tmp_path)) == {*list(hours)[:3]}
+
+
+def test_flagfiles_that_another_process_writes_are_kept(tmp_path):
+    here = files.process_name().partition("-")[0]
+    other = tmp_path / "best" / f".moon.flags.00.{here}-{os.getppid()}.tmp"
+    other.parent.mkdir()
+    other.touch()
+    method_sweep._write_flags(tmp_path, {"fedavg": Point({"client_learning_rate": "0.1"}, [])})
+    assert {path.name for path in other.parent.iterdir()} >= {other.name, "fedavg.flags"}
 
 
 def test_a_locked_directory_is_an_error_of_its_own_kind(tmp_path):

@@ -157,10 +157,14 @@ def test_an_own_callback_ends_a_run(unbroken, options, tmp_path):
 
 
 @pytest.mark.usefixtures("shared_computations")
-@pytest.mark.parametrize(("stop_in", "stop_after", "last"), [(1, 1, 2), (1, 3, 3), (2, 1, 3)])
-def test_the_last_round_is_evaluated(stop_in, stop_after, last, options, tmp_path):
+@pytest.mark.parametrize(
+    ("stop_in", "stop_after", "last", "personal_every"),
+    # In the last case, only the personal models have been evaluated.
+    [(1, 1, 2, 0), (1, 3, 3, 0), (2, 1, 3, 0), (3, 3, 4, 3)],
+)
+def test_the_last_round_is_evaluated(stop_in, stop_after, last, personal_every, options, tmp_path):
     """In full, also if the run should end with a round that is over and was not."""
-    config = CONFIG.with_settings(eval_every=2, personal_eval_every=0)
+    config = CONFIG.with_settings(eval_every=2, personal_eval_every=personal_every)
     recorder = Recorder(stop_in, stop_after)
     summary = run_experiment(config, tmp_path / "run", options, callbacks=[recorder])
     assert summary["rounds"] == last

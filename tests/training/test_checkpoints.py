@@ -152,7 +152,7 @@ def test_a_checkpoint_that_was_not_finished_does_not_count(manager, monkeypatch,
     assert manager.rounds() == [1]
     assert manager.load(server(0), client(), memory()).round == 1
     monkeypatch.undo()
-    files.remove_leftovers(tmp_path)
+    files.remove_leftovers(tmp_path, "**/.*.tmp", alone=True)
     manager.save(Checkpoint(2, server(3)), memory())
     support.assert_trees_equal(manager.load(server(0), client(), memory()).server_state, server(3))
 

@@ -1,5 +1,6 @@
 """Atomic writes, trees of arrays in files, locks, and checks of output directories."""
 
+import errno
 import hashlib
 import os
 import pathlib
@@ -52,7 +53,7 @@ def test_temporary_files_of_killed_processes_are_removed(tmp_path):
     (tmp_path / "below").mkdir()
     for name in (".a.npz.17.tmp", "below/.b.json.3.tmp", "below/b.json", "a.tmp", ".keep"):
         (tmp_path / name).touch()
-    files.remove_leftovers(tmp_path)
+    files.remove_leftovers(tmp_path, "**/.*.tmp", alone=True)
     left = {str(p.relative_to(tmp_path)) for p in tmp_path.rglob("*") if p.is_file()}
     assert left == {"below/b.json", "a.tmp", ".keep"}
 
@@ -218,10 +219,10 @@ def test_no_link_is_written_through(tmp_path, precious, monkeypatch):
     directory = tmp_path / "run"
     directory.mkdir()
     (directory / "config.json").symlink_to(precious)
-    (directory / f".config.json.{os.getpid()}.tmp").symlink_to(precious)
+    (directory / f".config.json.{files.process_name()}.tmp").symlink_to(precious)
     tokens = iter(["00", "01"])
     monkeypatch.setattr(files.secrets, "token_hex", lambda size: next(tokens))
-    (directory / f".config.json.00.{os.getpid()}.tmp").symlink_to(precious)
+    (directory / f".config.json.00.{files.process_name()}.tmp").symlink_to(precious)
     with pytest.raises(WriteError, match=r"cannot write .*config\.json: File exists"):
         files.write_text(directory / "config.json", "{}")
     files.write_text(directory / "config.json", "{}")
@@ -238,6 +239,23 @@ def test_nothing_is_appended_to_what_has_another_name(link, tmp_path, precious):
         link(precious, path)
     with pytest.raises(WriteError, match=r"cannot write .*metrics\.csv"):
         files.append_text(path, "1,2\n")
+
+
+def test_a_part_of_a_text_is_not_appended(tmp_path, monkeypatch):
+    """As on a disk that is full after five bytes."""
+    path = tmp_path / "metrics.csv"
+    files.append_text(path, "round,ga\n")
+    files.append_text(path, "1,10\n")
+    fsync = os.fsync
+
+    def fail(descriptor):
+        fsync(descriptor)
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(WriteError, match="No space left"):
+        files.append_text(path, "2,20\n")
+    assert path.read_text() == "round,ga\n1,10\n"
 
 
 def test_the_temporary_file_stays_in_a_directory_that_is_renamed(tmp_path, precious):

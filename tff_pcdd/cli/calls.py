@@ -50,7 +50,7 @@ def recorded(
         WriteError: the file cannot be written.
     """
     described = describe_machine()
-    start, process = time.monotonic(), os.getpid()
+    start, process = time.monotonic(), files.process_name()
     files.make_directory(path.parent)
     if anew:
         files.remove(path)
@@ -97,9 +97,7 @@ def _now() -> str:
 
 
 def _append(path: Path, record: dict[str, Any]) -> None:
-    """Adds a line; the file is replaced, so a full disk leaves no half-written line in it."""
-    earlier = files.read_bytes(path).decode() if path.exists() else ""
-    files.write_text(path, f"{earlier}{json.dumps(record, ensure_ascii=False)}\n")
+    files.append_text(path, f"{json.dumps(record, ensure_ascii=False)}\n")
 
 
 def describe_machine() -> dict[str, Any]:

@@ -229,7 +229,7 @@ def _write_csv(directory: Path, tuned: Sequence[Tuned], *, chosen: bool) -> None
 def _write_flags(directory: Path, chosen: Mapping[str, Point]) -> None:
     """A flagfile for each method with the chosen settings, and for no other method."""
     files.make_directory(directory / BEST)
-    files.remove_leftovers(directory / BEST, ".*.tmp")
+    files.remove_leftovers(directory / BEST)
     for path in sorted((directory / BEST).glob("*.flags")):
         if path.stem not in chosen:
             files.remove(path)

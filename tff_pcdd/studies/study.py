@@ -11,7 +11,6 @@ import collections
 import contextlib
 import dataclasses
 import functools
-import os
 import time
 import traceback
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
@@ -238,7 +237,7 @@ def run_all(
     """
     runs = list(runs)
     files.check_writable(directory)
-    _remove_leftovers(directory)
+    files.remove_leftovers(directory)
     configs = [run.config for run in runs if overwrite or not _is_done(run)]
     for config in configs:
         config.data.source.check()
@@ -315,27 +314,6 @@ def computer(
     from tff_pcdd.studies.parallel_runs import ParallelRuns
 
     return ParallelRuns(parallel, options)
-
-
-def _remove_leftovers(directory: Path) -> None:
-    """Removes the temporary files of processes that have ended; others may be writing theirs."""
-    for path in directory.glob(".*.tmp"):
-        process = path.name.split(".")[-2]
-        if not (process.isdecimal() and len(process) < 10 and _is_other(int(process))):
-            files.remove(path)
-
-
-def _is_other(process: int) -> bool:
-    """Whether a process other than this one runs under a number."""
-    if process == os.getpid():
-        return False
-    try:
-        os.kill(process, 0)
-    except ProcessLookupError:
-        return False
-    except PermissionError:
-        pass
-    return True
 
 
 def failures(runs: Sequence[StudyRun]) -> list[str]:

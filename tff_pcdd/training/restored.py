@@ -81,8 +81,7 @@ def evaluate_run(
         WriteError: a file cannot be written.
     """
     files.check_writable(Path(run_dir), "run_dir")
-    # Not those of other files, which a process that trains may be writing.
-    files.remove_leftovers(Path(run_dir), ".evaluation.json.*.tmp")
+    files.remove_leftovers(Path(run_dir))
     run = restore_run(config, run_dir, options, round_number, federation=federation)
     with run.simulation:
         stages.enter("evaluating")

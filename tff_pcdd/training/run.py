@@ -175,7 +175,7 @@ class Run:
         """
         current = self.simulation.round
         row = self.history[-1] if len(self.history) else {}
-        evaluated = row.get("round") == current and evaluated_in_full(row)
+        evaluated = row.get("round") == current and self._is_complete(row)
         earliest = current if evaluated else current + 1
         self.last_round = min(self.last_round, max(round_number, earliest))
 
@@ -283,7 +283,7 @@ class Run:
 
     def _prepare(self) -> None:
         """Writes the settings, and continues where an earlier process stopped."""
-        files.remove_leftovers(self.directory)
+        files.remove_leftovers(self.directory, "**/.*.tmp", alone=True)
         prepare_more_rounds(
             self.directory, self.config, self._checkpoints, self._schedule, self.simulation.store
         )
@@ -314,7 +314,7 @@ class Run:
         planned = self.last_round
         values = self._evaluate()
         self._stop_if_hopeless()
-        if self.last_round < planned and not ("ga" in values and evaluated_in_full(values)):
+        if self.last_round < planned and not self._is_complete(values):
             # Only the evaluation has shown that this round is the last one.
             values = self._evaluate()
         # Read after the evaluation, which may count the round.
@@ -323,6 +323,11 @@ class Run:
         row = self.history.append({"round": self.simulation.round, **values, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
+
+    def _is_complete(self, row: Mapping[str, Any]) -> bool:
+        """Whether a round was evaluated as the last one is: the global and all personal models."""
+        has_global = any(row.get(name) is not None for name in ("ga", "va"))
+        return has_global and evaluated_in_full(row)
 
     def _measured_by_callbacks(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {}
