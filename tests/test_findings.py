@@ -417,3 +417,14 @@ def test_chance_is_that_of_the_largest_class():
     assert Run(learned(50), right).found() == []
     below = matrix([0.33] * 3, samples)
     assert [finding.kind for finding in Run(learned(33), below).found()] == ["chance"]
+
+
+def test_a_rise_within_two_standard_errors_is_none():
+    """With a window of two points, n - 1 makes the errors larger by a factor of √2."""
+    curve = [10.0, 20.0, 40.0, 44.0, 45.0, 51.0]
+    late, before = np.array(curve[-2:]), np.array(curve[-4:-2])
+    error = np.sqrt((late.var(ddof=1) + before.var(ddof=1)) / 2)
+    assert 2 * error / np.sqrt(2) < late.mean() - before.mean() < 2 * error
+    assert "rising" not in {f.kind for f in Run(curve, matrix([0.5] * 10)).found()}
+    steeper = [*curve[:4], 50.0, 51.0]
+    assert "rising" in {f.kind for f in Run(steeper, matrix([0.5] * 10)).found()}

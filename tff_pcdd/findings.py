@@ -494,7 +494,7 @@ def _shape(
     width = max(2, round(WINDOW * len(curve)))
     late, before = np.array(curve[-width:]), np.array(curve[-2 * width : -width])
     gain = late.mean() - before.mean()
-    error = math.sqrt((late.var() + before.var()) / width)
+    error = math.sqrt((late.var(ddof=1) + before.var(ddof=1)) / width)
     if best - min(curve) <= FLAT:
         # What the first round has learned may be all there is to learn.
         if last < HIGH and not kinds & {"one answer", "chance"}:
@@ -623,7 +623,7 @@ def listed_losses(lost: Iterable[tuple[float, str]]) -> str:
 
 def label(name: str) -> str:
     """The name of a client; a bare number would be taken for a value."""
-    return f"client {name}" if name.isdecimal() else name
+    return f"client {name}" if name.isdecimal() else text.name_of(name)
 
 
 # Grids of sweeps.

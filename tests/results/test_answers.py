@@ -1,5 +1,6 @@
 """What a comparison answers, from results that are made up."""
 
+import csv
 import dataclasses
 
 import numpy as np
@@ -9,7 +10,8 @@ from scipy import stats
 from tests.report.directories import make_run
 from tff_pcdd import findings
 from tff_pcdd.findings import Finding
-from tff_pcdd.results import answers, evidence
+from tff_pcdd.report import site_table
+from tff_pcdd.results import answers, by_client, evidence
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory
 from tff_pcdd.results.runs import Result, Results
@@ -201,3 +203,37 @@ def test_summary_and_page_have_the_same_findings(tmp_path):
     assert old == new
     assert evidence.findings_of(tmp_path / "nowhere", made) == []
     assert evidence.findings_of(None, made) == []
+
+
+def test_failed_runs_may_leave_two_methods_without_a_common_seed():
+    """What was compared nowhere cannot be told apart."""
+    runs = [
+        Result("P", method, seed, False, {"ga_final": ga})
+        for method, seed, ga in (("fedavg", "0", 70.0), ("fedgela", "1", 80.0))
+    ]
+    [answer] = answers.read(Results(runs), [])
+    [choice] = answer.choices
+    assert (choice.best, choice.tied) == ("fedgela", ["fedavg"])
+
+
+def test_long_names_that_differ_at_their_end_are_different_clients(tmp_path):
+    """Read from the file of a comparison, as a page does."""
+    ward = "Klinik und Poliklinik fuer Dermatologie und Allergologie, Haus {}"
+    names = [f"{ward} {letter * 8}".replace("{}", "3") for letter in "AB"]
+    assert min(map(len, names)) > 60
+    assert names[0][:60] == names[1][:60]
+    header = ["partition", "algorithm", "seed", "client", "train_samples", "test_samples"]
+    header += ["pa", "over_local", "ga", "over_global", "pa_before"]
+    rows = [
+        ["P", "fedgela", "0", name, 50, 100, 70 + gain, gain, 70, gain, 70]
+        for name, gain in zip(names, (30, -30), strict=True)
+    ]
+    with open(tmp_path / "clients.csv", "w", newline="") as file:
+        csv.writer(file).writerows([header, *rows])
+    clients = by_client.read_all(Directory(tmp_path))
+    [answer] = answers.read(results(), clients)
+    assert answer.sites.lost("fedgela") == [(-30.0, names[1])]
+    assert "1 of 2 clients gains" in dict(answer.sentences())["Clients."]
+    table = site_table.of_comparison(clients, ["fedgela"])
+    assert [row.cells[1][1] for row in table.rows] == [40.0, 100.0]
+    assert max(len(row.name) for row in table.rows) < 90

@@ -164,3 +164,15 @@ def test_pruning_has_two_curves_for_each_method():
     assert largest.get_xdata().tolist() == list(range(0, 101, 10))
     np.testing.assert_allclose(largest.get_ydata(), np.arange(0, 51, 5) + 1)
     assert not comparison_plots.has_pruning(results(2))
+
+
+def test_lost_rounds_are_left_out():
+    """A mean over the seeds that leaves out what one of them has lost, as in all tables."""
+    histories = [History(["round", "ga", "last_lost_round"]) for _ in range(2)]
+    for number, values in ((1, (40.0, 60.0)), (2, (10.0, 60.0)), (3, (60.0, 80.0))):
+        for seed, value in enumerate(values):
+            lost = 2 if seed == 0 and number > 1 else 0
+            histories[seed].append({"round": number, "ga": value, "last_lost_round": lost})
+    _, (axes,) = comparison_plots.curves({"digits": {"fedavg": histories}}, "title")
+    (line,) = axes.lines
+    assert dict(zip(line.get_xdata(), line.get_ydata(), strict=True)) == {1: 50.0, 3: 70.0}

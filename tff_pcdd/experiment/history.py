@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from tff_pcdd import files, measures, tables, text
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment import accuracies
-from tff_pcdd.experiment.nonfinite import COUNTS
+from tff_pcdd.experiment.nonfinite import COUNTS, is_lost
 from tff_pcdd.experiment.round_metrics import work_columns
 
 if TYPE_CHECKING:
@@ -129,6 +129,14 @@ class History:
     def points(self, name: str) -> list[tuple[int, Any]]:
         """The pairs (round, value) of a column, without missing values."""
         return [(row["round"], row[name]) for row in self._rows if row.get(name) is not None]
+
+    def usable_points(self, name: str) -> list[tuple[int, Any]]:
+        """As `points`, without rounds after which there was no usable model."""
+        return [
+            (row["round"], row[name])
+            for row in self._rows
+            if row.get(name) is not None and not is_lost(row)
+        ]
 
     def text(self) -> str:
         """All rows as the text of a csv file."""

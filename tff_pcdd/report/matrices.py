@@ -83,7 +83,7 @@ class Matrix:
 
 def who_holds_what(sites: Sites) -> Grid:
     """Training samples by client and class."""
-    counts, names = sites.counts, [site.name for site in sites.sites]
+    counts, names = sites.counts, [text.name_of(site.name) for site in sites.sites]
     note = ""
     if len(names) > _MAX_ROWS and not _fits(counts):
         every = -(-len(names) // _MAX_ROWS)
@@ -139,7 +139,7 @@ def matrices(found: Confusion, sites: Sites | None) -> tuple[list[Matrix], str]:
             "lowest accuracy can be chosen; confusion.npz has all of them."
         )
     for index in order:
-        name = sites.sites[index].name if sites else str(index)
+        name = text.name_of(sites.sites[index].name) if sites else str(index)
         shown.append(_matrix(name, True, found.of_clients[index], found.classes))
     return shown, note
 

@@ -35,7 +35,7 @@ def federation(shown: Federation) -> str:
     counts = shown.class_counts()
     sizes = zip(counts.sum(axis=1), shown.test_class_counts().sum(axis=1), strict=True)
     sites = [
-        Site(text.name_of(name), int(train), int(test), {})
+        Site(str(name), int(train), int(test), {})
         for name, (train, test) in zip(shown.client_ids, sizes, strict=True)
     ]
     grid = matrices.who_holds_what(

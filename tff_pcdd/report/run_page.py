@@ -172,7 +172,7 @@ def _figures(summary: Mapping[str, Any], held: Sites | None) -> list[tuple[str, 
             figures.append((measure.heading, cell, measure.meaning))
     if held and (ordered := by_client.defined(held.sites, "pa")):
         site, value = ordered[0]
-        figures.append(("Lowest PA", f"{value:.1f} %", f"client {site.name}"))
+        figures.append(("Lowest PA", f"{value:.1f} %", f"client {name_of(site.name)}"))
     return figures
 
 

@@ -102,7 +102,7 @@ def of_run(found: Sites) -> Table:
         cells: list[tuple[str, float | None]] = [(text.whole(value), value) for value in counts]
         cells += [(_COLUMNS[name][1](site.values[name]), site.values[name]) for name in used]
         dots = (site.values["ga"], site.values["pa"])
-        rows.append((site.values["pa"], Row(site.name, cells, dots, site.warning)))
+        rows.append((site.values["pa"], Row(text.name_of(site.name), cells, dots, site.warning)))
     return _table(columns, rows)
 
 
@@ -123,7 +123,7 @@ def of_comparison(found: Sequence[Site], methods: Sequence[str]) -> Table:
         tested = min(site.test for site in found if site.name == name)
         cells: list[tuple[str, float | None]] = [(text.whole(tested), tested)]
         cells += [*((text.percent(value), value) for value in accuracies)]
-        rows.append((statistics.fmean(known) if known else None, Row(name, cells)))
+        rows.append((statistics.fmean(known) if known else None, Row(text.name_of(name), cells)))
     return _table(columns, rows)
 
 
@@ -161,7 +161,7 @@ def heat_map(sites: SiteGains, methods: Sequence[str]) -> HeatMap:
             else:
                 color = shades.of_gain(each.gain, largest) if each.counts else "chance"
                 cells.append((text.signed(each.gain), color, each.gain))
-        rows.append((name, sites.samples[name], cells))
+        rows.append((text.name_of(name), sites.samples[name], cells))
     return HeatMap(sites.shown_over, columns, rows, max(0, len(sites.sites) - MOST))
 
 

@@ -262,7 +262,8 @@ def _choices(
             and (difference := gain(tables.differences(complete[best], own))) is not None
         }
         others = [method for method in complete if method != best]
-        tied = [method for method in others if not (gains[method].is_certain)]
+        # Failed runs may leave no federation or seed that both have.
+        tied = [method for method in others if not (method in gains and gains[method].is_certain)]
         found.append(
             Choice(
                 key,

@@ -82,7 +82,7 @@ def _damaged(directory: Directory, error: Exception) -> DamagedFileError:
 
 def _site(cells: Mapping[str, str]) -> Site:
     return Site(
-        name=name_of(tables.original(cells["client"])),
+        name=tables.original(cells["client"]),
         train=count(cells["train_samples"]),
         test=count(cells["test_samples"]),
         values={column: number(cells.get(column, "")) for column in measures.CLIENTS},

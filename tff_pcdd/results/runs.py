@@ -19,7 +19,6 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd.experiment.history import History, in_common
-from tff_pcdd.experiment.nonfinite import is_lost
 from tff_pcdd.findings import Finding
 
 # The method in which every client trains alone.
@@ -78,11 +77,7 @@ class Result:
 
     def points(self, column: str) -> list[tuple[int, float]]:
         """The pairs of round and value of a column, without lost rounds; empty if unknown."""
-        return [
-            (row["round"], row[column])
-            for row in self.history or ()
-            if row.get(column) is not None and not is_lost(row)
-        ]
+        return self.history.usable_points(column) if self.history else []
 
 
 class Results(Sequence[Result]):

@@ -111,8 +111,7 @@ def compute(
     if differing := different_data(runs):
         _logger.warning("%s %s", " ".join(DIFFERENT_DATA.split()), differing)
         files.write_text(directory / _TABLES, comparison_tables.document(runs, differing))
-    clients = [_site(row) for row in client_rows(runs)]
-    return Comparison(comparison_tables.report(runs, clients), study.failures(runs))
+    return Comparison(comparison_tables.report(runs, sites(runs)), study.failures(runs))
 
 
 def plan(
@@ -237,6 +236,11 @@ def client_rows(runs: Sequence[StudyRun]) -> list[dict[str, Any]]:
             local = alone.get((partition, seed, row["client"])) if known else None
             found.append({**place, **clients_table.with_local(row, local)})
     return found
+
+
+def sites(runs: Sequence[StudyRun]) -> list[Site]:
+    """The clients of the usable runs; what a run that diverged has measured counts nowhere."""
+    return [_site(row) for row in client_rows([run for run in runs if run.usable])]
 
 
 def _site(row: Mapping[str, Any]) -> Site:

@@ -46,7 +46,7 @@ def curves(results: Results, title: str, diverged: Results | None = None):
                 style = {**styles[method], "linestyle": ":", "marker": "x", "markevery": [-1]}
                 label = "_" if runs else method
                 axes.plot(*zip(*run.points("ga"), strict=True), label=label, **style)
-            common = in_common([run.points("ga") for run in runs])
+            common = in_common([run.usable_points("ga") for run in runs])
             if not common:
                 continue
             rounds, values = [number for number, _ in common], np.array([row for _, row in common])

@@ -18,7 +18,6 @@ from tff_pcdd import evaluation, files, findings, measures, tables
 from tff_pcdd.errors import DamagedFileError
 from tff_pcdd.experiment.accuracies import PERSONAL_COLUMNS
 from tff_pcdd.experiment.history import format_value
-from tff_pcdd.text import name_of
 
 if TYPE_CHECKING:
     from tff_pcdd import data
@@ -40,7 +39,7 @@ class Site:
     """One client.
 
     Attributes:
-        name: its name, as it is shown.
+        name: its whole name; `tff_pcdd.text.name_of` shows it.
         train: number of training samples.
         test: number of test samples.
         values: accuracies in percent and their differences, by column; None where not defined.
@@ -59,7 +58,7 @@ class Site:
     def of(cls, row: Mapping[str, Any]) -> Site:
         """The client of a row."""
         values = {name: row[name] for name in measures.CLIENTS}
-        return cls(name_of(row["client"]), row["train_samples"], row["test_samples"], values)
+        return cls(str(row["client"]), row["train_samples"], row["test_samples"], values)
 
 
 def of(simulation: Simulation) -> list[Row]:
