@@ -70,9 +70,12 @@ def described(table: Sequence[Mapping[str, str]], criterion: str) -> str:
     """A sentence on how far held-out samples and the test set agree; empty for few runs.
 
     Args:
-        table: what `rows` returned.
+        table: what `rows` returned. Methods that joined later may have been compared after another
+            round; only the rows of the most frequent round count.
         criterion: the column by which settings were chosen.
     """
+    rounds = [row["round"] for row in table]
+    table = [row for row in table if row["round"] == statistics.mode(rounds)]
     if len(table) < _FEWEST:
         return ""
     ga = [number(row["ga"]) for row in table]

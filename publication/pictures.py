@@ -49,7 +49,8 @@ def curves(published: Published):
         if (band := _band(published, method)) is not None
     }
     lacking = published.without_global_model
-    order = sorted(means, key=lambda name: (name in lacking, -means[name][1][-1]))
+    last = {method: published.results.of(method=method).mean("ga_final") or 0.0 for method in means}
+    order = sorted(means, key=lambda name: (name in lacking, -last[name]))
     columns = min(_COLUMNS, len(order))
     lines = math.ceil(len(order) / columns)
     figure = Figure(figsize=(2.05 * columns, 0.7 + 1.5 * lines), layout="constrained")
@@ -57,7 +58,7 @@ def curves(published: Published):
     for axes, method in zip(panels, order, strict=False):
         _panel(axes, method, means)
         name = label(method, method not in lacking)
-        axes.set_title(f"{name}  {means[method][1][-1]:.1f}", fontsize=8)
+        axes.set_title(f"{name}  {last[method]:.1f}", fontsize=8)
     for index, axes in enumerate(panels):
         if index >= len(order):
             axes.remove()

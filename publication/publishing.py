@@ -225,17 +225,26 @@ def _without_empty(rows: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
 
 def _curves(directory: Directory, results: Sequence[Result]) -> list[dict[str, Any]]:
     """curves.csv: GA after some of the rounds, a row for each method and seed."""
-    rows = []
+    curves = []
     for result in results:
         history = result.history
         if history is None:
             lines = directory.damaged()
             raise DamagedFileError(lines[0] if lines else f"{result.folder}: no {METRICS}")
-        points = dict(history.points("ga"))
+        points = dict(history.points("ga") if result.diverged else history.usable_points("ga"))
         if not points and not result.diverged:
             raise DamagedFileError(f"{result.folder}: {METRICS} is damaged (it has no GA)")
-        shown = {str(n): f"{points[n]:.2f}" for n in points if n in _thinned(list(points))}
-        rows.append({"algorithm": result.method, "seed": result.seed, **shown})
+        curves.append((result, points))
+    # Runs that stopped early have the rounds of the others, and their own last one.
+    common = _thinned(sorted({number for _, points in curves for number in points}))
+    rows = [
+        {
+            "algorithm": result.method,
+            "seed": result.seed,
+            **{str(n): f"{points[n]:.2f}" for n in points if n in common or n == max(points)},
+        }
+        for result, points in curves
+    ]
     rounds = sorted({int(name) for row in rows for name in row if name.isdigit()})
     names = ["algorithm", "seed", *map(str, rounds)]
     return [{name: row.get(name, "") for name in names} for row in rows]
@@ -370,8 +379,11 @@ def read_calls(path: Path) -> list[dict[str, Any]]:
                 arguments = _without_paths(line["arguments"])
                 calls.append({**line, "arguments": arguments, "process": process})
                 continue
-            (own,) = [c for c in calls if c["process"] == process and "ended" not in c][-1:]
-            own.update(line)
+            if "ended" not in line:
+                raise ValueError("a line that neither begins nor ends a call")
+            # Calls at the same time had lost lines of each other in earlier versions.
+            for own in [c for c in calls if c["process"] == process and "ended" not in c][-1:]:
+                own.update(line)
     except FileNotFoundError:
         return []
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:

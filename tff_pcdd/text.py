@@ -9,8 +9,9 @@ from tff_pcdd.errors import shown
 
 NO_VALUE = "–"
 
-# The most characters of a name of a client or a class that are shown.
-_NAME = 60
+# The most characters of a name of a client or a class that are shown, and that leave room in a
+# picture.
+_NAME, _NAME_IN_PICTURE = 60, 28
 
 
 def cut(text: str, most: int) -> str:
@@ -32,6 +33,19 @@ def name_of(value: Any) -> str:
     """
     text = str(value)
     return shown(text, _NAME) if text.strip() else repr(text)
+
+
+def in_picture(name: object) -> str:
+    """A name as matplotlib shows it: short, and without what it takes for a formula.
+
+    matplotlib also leaves names with an underscore at their beginning out of legends.
+
+    Example:
+        >>> in_picture("$50k to $100k"), in_picture("_other")
+        ('\\\\$50k to \\\\$100k', ' _other')
+    """
+    shown = cut(str(name), _NAME_IN_PICTURE).replace("$", r"\$")
+    return f" {shown}" if shown.startswith("_") else shown
 
 
 def percent(value: float | None) -> str:

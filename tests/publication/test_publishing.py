@@ -772,3 +772,38 @@ def test_what_is_published_is_small():
             # Rows of ablations have no picture.
             if folder.name in notes.federations:
                 assert (folder / "curves.png").stat().st_size <= 200_000
+
+
+def test_held_out_accuracies_are_compared_after_the_same_round():
+    """Methods that joined later, without trials that were stopped, have them after the last one."""
+    table = [
+        {"algorithm": "a", "round": "8", "va": str(i), "va_balanced": str(-i), "ga": str(i)}
+        for i in range(12)
+    ]
+    late = [{**row, "algorithm": "b", "round": "60", "ga": str(-int(row["ga"]))} for row in table]
+    text = held_out.described(table, "va")
+    assert "after 8 rounds, over 12 runs: 1.00 for the accuracy" in text
+    assert held_out.described([*late[:9], *table], "va") == text
+
+
+def test_curves_of_runs_that_stopped_early_have_rounds_in_common():
+    """Each run has the shown rounds of the longest one, and its own last one."""
+
+    def result(seed, last, lost=()):
+        history = History(["round", "ga", "last_lost_round"])
+        for number in range(1, last + 1):
+            row = {"round": number, "ga": float(number)}
+            history.append({**row, "last_lost_round": number if number in lost else 0})
+        return Result("P", "fedavg", str(seed), False, {}, load_history=lambda: history)
+
+    runs = [result(0, 90), result(1, 89), result(2, 90, lost=(30, 90))]
+    long, short, lossy = publishing._curves(None, runs)
+    shown = [name for name in long if name.isdigit() and long[name]]
+    assert len(shown) <= 31
+    assert {"1", "90"} <= {*shown}
+    assert [name for name in short if name.isdigit() and short[name]] == sorted(
+        {*shown, "89"} - {"90"}, key=int
+    )
+    assert not lossy["30"]
+    assert not lossy["90"]
+    assert all(run[name] in ("", f"{name}.00") for run in (long, short, lossy) for name in shown)

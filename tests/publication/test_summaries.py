@@ -190,3 +190,23 @@ def test_refusals(directories, tmp_path):
     with refuses("comparison_dirs", "at least two methods need finished runs in all of them"):
         summaries.summarize([directories[0], tmp_path / "other"], out)
     assert not out.exists()
+
+
+def test_methods_that_lack_runs_are_named_and_others_are_not(tmp_path, monkeypatch):
+    """Baselines are never ranked, and methods without a global model not by GA."""
+    more = {name: {"P10C2": (99, 98), "P5C2": (99, 98)} for name in ("central", "local", "fedper")}
+    monkeypatch.setitem(globals(), "GA", {**GA, **more})
+    folders = [tmp_path / name for name in ("P10C2", "P5C2")]
+    for folder in folders:
+        write(folder, folder.name)
+    text = summaries.summarize(folders, tmp_path / "out", ["ga_final", "pa_final"])
+    lines = [line for line in text.splitlines() if line.startswith("Without runs on all")]
+    assert lines == ["Without runs on all federations, and not ranked: moon."] * 2
+
+
+def test_one_seed_has_no_deviation(tmp_path, monkeypatch):
+    monkeypatch.setitem(globals(), "GA", {"fedavg": {"P": (50,)}, "fedgela": {"P": (60,)}})
+    write(tmp_path / "one", "P")
+    summaries.summarize([tmp_path / "one"], tmp_path / "out", ["ga_final"])
+    with open(tmp_path / "out" / "summary.csv", newline="") as file:
+        assert [row["std"] for row in csv.DictReader(file)] == ["", ""]

@@ -100,3 +100,22 @@ def test_ticks(low, high):
     assert ticks[-1] <= high
     steps = {round((b - a) / (high - low), 9) for a, b in itertools.pairwise(ticks)}
     assert len(steps) == 1
+
+
+@pytest.mark.parametrize(
+    ("values", "low", "high"),
+    [
+        ((-2.0, -1.0), -2.0, 0.0),
+        ((-1.0, 0.5, 2.0), -1.0, 2.0),
+        ((0.0, 0.0), 0.0, 1.0),
+        ((-7e-3, 0.0), -8e-3, 0.0),
+    ],
+)
+def test_negative_values_are_below_zero(values, low, high):
+    points = [*enumerate(values, 1)]
+    chart = charts.chart("log-likelihood", [Line("a", points)], percent=False)
+    labels = {float(text): place for text, place in chart.y_labels}
+    assert (min(labels), max(labels)) == (low, high)
+    assert (labels[low], labels[high]) == (0, 100)
+    for (_, y), value in zip(places(chart.lines[0].path), values, strict=True):
+        assert y == pytest.approx(1000 * (high - value) / (high - low), abs=0.06)

@@ -9,7 +9,8 @@ from tests.report.directories import make_comparison, write_csv
 from tests.report.test_pages import assert_self_contained, page
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
-from tff_pcdd.report import write_report
+from tff_pcdd.report import sweep_page, write_report
+from tff_pcdd.results.reading import Directory
 
 RATES, EPOCHS = ("0.01", "0.03", "0.1"), ("1", "5")
 
@@ -132,3 +133,41 @@ def test_what_is_no_sweep(tmp_path):
     path.write_text(path.read_text().replace(",30,", ",x,", 1))
     with pytest.raises(DataError, match=r"sweep\.csv is damaged"):
         write_report(sweep_dir=tmp_path)
+
+
+def test_points_that_diverged_were_not_stopped(tmp_path):
+    make_method_sweep(tmp_path)
+    rows = list(csv.DictReader((tmp_path / "sweep.csv").read_text().splitlines()))
+    assert rows[3]["stopped_after"] == "8"
+    rows[3]["diverged"] = "True"
+    rows[2]["settings"] = ""
+    shown = sweep_page._methods(Directory(tmp_path), rows)
+    stopped = {row.name: row.cells[2][1] for row in shown["table"].rows}
+    assert stopped == {"fedavg": 1, "fedgela": 0}
+    assert {row.name: row.note for row in shown["table"].rows}["fedavg"] == "defaults"
+
+
+def test_the_next_point_has_all_seeds(tmp_path):
+    """One that lacks a seed could not be chosen."""
+    make_sweep(tmp_path)
+    path = tmp_path / "sweep.csv"
+    header, *lines = list(csv.reader(path.read_text().splitlines()))
+    for line in lines:
+        if line[0] == "client_learning_rate=0.1,local_epochs=5":
+            line[header.index("diverged")] = str(line[header.index("seed")] == "1")
+    write_csv(path, header, lines)
+    shown = " ".join(page(sweep_dir=tmp_path).texts)
+    next_point = shown.partition("points over the next point, ")[2]
+    assert next_point.startswith("client_learning_rate=0.03,local_epochs=1.")
+
+
+@pytest.mark.parametrize(
+    ("tried", "title"),
+    [
+        (("client_learning_rate",), "Sweep of fedavg on digits, P10C2"),
+        (("classes_per_client",), "Sweep of fedavg on digits"),
+        (("dataset",), "Sweep of fedavg"),
+    ],
+)
+def test_the_title_says_what_all_points_share(tried, title):
+    assert sweep_page._title("fedavg", ExperimentConfig(), tried) == title

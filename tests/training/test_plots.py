@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tff_pcdd import measures
+from tff_pcdd.diagnostics import plots as diagnostic_plots
 from tff_pcdd.training import ExperimentConfig, History, plots
 
 
@@ -154,3 +155,17 @@ def test_curves_say_which_models_ga_is_of(has_global_model, label):
     )
     shown = [text.get_text() for text in axes.get_legend().get_texts()]
     assert shown == [label, "PA after: personal models after local epochs, mean over clients"]
+
+
+def test_names_that_look_like_formulas_are_drawn(tmp_path):
+    """Classes of a table of incomes, of which matplotlib would take two for broken formulas."""
+    names = ["income_$50k_to_$100k", "$$", "_other"]
+    norms, _ = diagnostic_plots.norms_and_counts(
+        {"head": np.eye(3)}, np.array([3, 2, 1]), names, "title"
+    )
+    points, labels = np.arange(12.0).reshape(6, 2), np.arange(6) % 3
+    features, _ = diagnostic_plots.feature_map(points, labels, names, "title")
+    for number, figure in enumerate((norms, features)):
+        plots.save(figure, tmp_path / f"{number}.png")
+    shown = [text.get_text() for text in features.legends[0].get_texts()]
+    assert [text.strip().replace("\\$", "$") for text in shown] == names

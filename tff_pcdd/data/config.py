@@ -155,15 +155,18 @@ class DataConfig:
 
     def describe(self) -> str:
         """The data in a few words: data set, partition and long tail."""
-        return f"{self.source.name}, {self.partition.describe()}{self._describe_tail()}"
+        return ", ".join(filter(None, self.descriptions()))
 
     def describe_dataset(self) -> str:
         """The data set and its long tail in a few words, without the partition."""
-        return f"{self.source.name}{self._describe_tail()}"
+        name, _, tail = self.descriptions()
+        return ", ".join(filter(None, (name, tail)))
 
-    def _describe_tail(self) -> str:
+    def descriptions(self) -> tuple[str, str, str]:
+        """Data set, partition and long tail in a few words each; the last is empty without one."""
         tailed = (self.imbalance_factor or 1) > 1
-        return f", imbalance factor {self.imbalance_factor:g}" if tailed else ""
+        tail = f"imbalance factor {self.imbalance_factor:g}" if tailed else ""
+        return self.source.name, self.partition.describe(), tail
 
     def build(self) -> Federation:
         """Loads the samples and divides them among clients.

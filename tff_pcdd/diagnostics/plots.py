@@ -11,6 +11,7 @@ from matplotlib.figure import Figure
 
 from tff_pcdd.diagnostics import geometry, pruning, tsne
 from tff_pcdd.diagnostics.measurement import Diagnostics
+from tff_pcdd.text import in_picture
 
 # The rows of a history, with the columns `round` and `diag_…`.
 Rows = Iterable[Mapping[str, Any]]
@@ -197,7 +198,7 @@ def norms_and_counts(
             for place, label in enumerate(np.lexsort((norms, counts))):
                 offset, sides = _SIDES[place % len(_SIDES)]
                 axes.annotate(
-                    class_names[label],
+                    in_picture(class_names[label]),
                     (counts[label], norms[label]),
                     offset,
                     textcoords="offset points",
@@ -271,7 +272,9 @@ def feature_map(points: np.ndarray, labels: np.ndarray, class_names: Sequence[st
     for label, name in enumerate(class_names):
         color = colors(label if few else label / len(class_names))
         own = points[labels == label]
-        axes.scatter(own[:, 0], own[:, 1], s=14, alpha=0.8, linewidths=0, color=color, label=name)
+        axes.scatter(
+            own[:, 0], own[:, 1], s=14, alpha=0.8, linewidths=0, color=color, label=in_picture(name)
+        )
     if few:
         figure.legend(loc="outside right upper", title="class", markerscale=2)
     if not np.isfinite(points).any():

@@ -110,7 +110,7 @@ def chart(
     Args:
         title: what is drawn.
         lines: the curves.
-        percent: whether the values are percentages; else, the axis starts at 0.
+        percent: whether the values are percentages; else, 0 is on the axis.
         marked: rounds with a cross on the x axis.
     """
     lines = [line for line in lines if line.points]
@@ -198,12 +198,17 @@ def _percent_range(values: Sequence[float]) -> tuple[float, float]:
 
 
 def _range(values: Sequence[float]) -> tuple[float, float]:
-    """An interval from 0 that holds all values but outliers."""
+    """An interval that holds 0 and all values but outliers above."""
     typical = statistics.median(values)
     usual = [value for value in values if typical <= 0 or value <= _OUTLIER * typical]
-    high = max(usual) or 1.0
-    step = ticks(0, high)[1]
-    return 0, float(f"{math.ceil(high / step - 1e-9) * step:.12g}")
+    low, high = min(0.0, *usual), max(0.0, *usual)
+    if low == high:
+        return 0.0, 1.0
+    first, second, *_ = ticks(low, high)
+    step = second - first
+    ends = math.floor(low / step + 1e-9) * step, math.ceil(high / step - 1e-9) * step
+    low, high = (float(f"{end:.12g}") for end in ends)
+    return low, high
 
 
 def _thinned(points: Points) -> Points:

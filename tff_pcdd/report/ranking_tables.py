@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import statistics
 from collections.abc import Sequence
@@ -63,10 +62,9 @@ def document(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> 
     parts = [f"# {number} federations" if number > 1 else f"# {federations[0].name}"]
     for ranking in rankings:
         parts += [f"## {MEASURES[ranking.measure]}", _table(federations, ranking), tests(ranking)]
-        every = dict.fromkeys(result.method for f in federations for result in f.results)
-        ranked = {*ranking.methods, *itertools.chain(*ranking.same.values())}
-        if missing := [method for method in every if method not in ranked]:
-            parts.append(f"Without runs on all federations, and not ranked: {', '.join(missing)}.")
+        if ranking.lacking:
+            names = ", ".join(ranking.lacking)
+            parts.append(f"Without runs on all federations, and not ranked: {names}.")
     return "\n\n".join([*parts, "## What the columns mean", _NOTE_ON_RANKS, _NOTE_ON_TESTS]) + "\n"
 
 
@@ -194,7 +192,7 @@ def rows(federations: Sequence[Federation], rankings: Sequence[Ranking]) -> list
             "algorithm": method,
             "seeds": len(values := [*federation.values(method, ranking.measure).values()]),
             "mean": statistics.fmean(values),
-            "std": tables.deviation(values),
+            "std": tables.deviation(values) if len(values) > 1 else "",
             "rank": float(ranking.placed[line, column]),
             "average_rank": float(ranking.average[column]),
             **_columns("p_best", ranking.p_best.get(method)),

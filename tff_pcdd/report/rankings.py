@@ -68,6 +68,7 @@ class Ranking:
         ahead: by method, the number of units in which it is ahead of FedAvg, and of all.
         alike: by method, the intraclass correlation of the differences to FedAvg with the seeds of
             a federation; NaN where it is not defined.
+        lacking: methods that could be ranked, but lack runs on a federation.
     """
 
     measure: str
@@ -83,6 +84,7 @@ class Ranking:
     p_baseline: Mapping[str, Probability]
     ahead: Mapping[str, tuple[int, int]]
     alike: Mapping[str, float]
+    lacking: Sequence[str] = ()
 
     @property
     def average(self) -> np.ndarray:
@@ -214,12 +216,9 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
     left_out = {result.method for result in results if is_known(result.method, "baseline", False)}
     if measure.startswith(("ga_", "va_")):
         left_out.update(*(federation.without_global_model for federation in federations))
-    methods = [
-        method
-        for method in dict.fromkeys(result.method for result in results)
-        if method not in left_out
-        and all(federation.values(method, measure) for federation in federations)
-    ]
+    every = [m for m in dict.fromkeys(result.method for result in results) if m not in left_out]
+    methods = [m for m in every if all(f.values(m, measure) for f in federations)]
+    lacking = [method for method in every if method not in methods]
     if len(methods) < 2:
         return None
     same = _same(federations, measure, methods)
@@ -256,6 +255,7 @@ def rank(federations: Sequence[Federation], measure: str) -> Ranking | None:
         _tested(to_baseline),
         {m: (sum(unit > 0 for unit in units), len(units)) for m, units in to_baseline.items()},
         {method: ranks.intraclass_correlation(groups) for method, groups in pairs.items()},
+        lacking,
     )
 
 

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import statistics
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from tff_pcdd import findings, measures, tables, text
+from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import DamagedFileError, SettingError
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.findings import Finding
@@ -18,6 +19,7 @@ from tff_pcdd.report import settings_table, shades
 from tff_pcdd.report.site_table import Column, Row, Table
 from tff_pcdd.results.gains import gain
 from tff_pcdd.results.reading import Directory, number
+from tff_pcdd.settings import describe
 from tff_pcdd.studies.method_sweep import BEST, COMPARISON
 from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.studies.sweeps import FLAGS
@@ -101,8 +103,13 @@ def _config(directory: Directory, pattern: str) -> ExperimentConfig | None:
     return None
 
 
-def _title(what: str, config: ExperimentConfig | None) -> str:
-    return f"Sweep of {what}" + (f" on {config.data.describe()}" if config else "")
+def _title(what: str, config: ExperimentConfig | None, tried: Collection[str] = ()) -> str:
+    """The title; its data are what all points share, where settings of the data were tried."""
+    if config is None or "dataset" in tried:
+        return f"Sweep of {what}"
+    varied = {setting.name for setting in describe(DataConfig)} & {*tried}
+    data = config.data.describe_dataset() if varied else config.data.describe()
+    return f"Sweep of {what} on {data}"
 
 
 # Settings of one method.
@@ -154,7 +161,7 @@ def _settings(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[
     complete = {point.name: point.score for point in points}
     return {
         "title": _title(
-            text.listed([name_of(name) for name in [*methods, *sorted(tried)]]), config
+            text.listed([name_of(name) for name in [*methods, *sorted(tried)]]), config, tried
         ),
         "sentence": f"{text.plural(len(points), 'point')} of a grid of "
         f"{text.listed([name_of(name) for name in sorted(tried)])}, "
@@ -215,7 +222,8 @@ def _answers(points: Sequence[Point]) -> list[tuple[str, str]]:
     if best is None:
         return []
     found = f"VA {tables.spread([*best.scores.values()], 1)} %."
-    others = [point for point in points if point is not best and point.scores]
+    # A point that lacks a seed could not be chosen.
+    others = [p for p in points if p is not best and len(p.scores) == len(best.scores)]
     if others:
         second = max(others, key=lambda point: point.score or 0.0)
         difference = gain(tables.differences(best.scores, second.scores))
@@ -284,11 +292,11 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
     for method, own in by_method.items():
         best = next((row for row in own if row["chosen"] == "True"), None)
         score = None if best is None else number(best["va"])
-        stopped = sum(bool(row["stopped_after"]) for row in own)
+        stopped = sum(bool(row["stopped_after"]) and row["diverged"] != "True" for row in own)
         rounds = sum(number(row["rounds"]) or 0 for row in own)
         if best is not None:
             chosen[method] = best["settings"]
-        shown = "nothing" if best is None else name_of(best["settings"]).replace(",", ", ")
+        shown = name_of(best["settings"] or "defaults") if best else "nothing"
         rows.append(
             Row(
                 name_of(method),
@@ -298,7 +306,7 @@ def _methods(directory: Directory, cells: Sequence[Mapping[str, str]]) -> dict[s
                     (text.whole(stopped), stopped),
                     (text.whole(rounds), rounds),
                 ],
-                note=shown or "defaults",
+                note=shown.replace(",", ", "),
             )
         )
         for row in own:

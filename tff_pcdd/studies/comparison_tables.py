@@ -20,11 +20,10 @@ if TYPE_CHECKING:
 
 
 def common_setting(runs: Sequence[StudyRun]) -> str:
-    """The setting that all runs share, in a few words."""
-    config = runs[0].config
-    if len(by_partition(runs)) == 1:
-        return config.describe()
-    return f"{config.data.describe_dataset()}, {config.model.backbone.name}"
+    """What all runs share of data set, partition, long tail and backbone, in a few words."""
+    configs = [run.config for run in runs]
+    described = ((*c.data.descriptions(), c.model.backbone.name) for c in configs)
+    return ", ".join(own[0] for own in zip(*described, strict=True) if own[0] and len({*own}) == 1)
 
 
 def report(runs: Sequence[StudyRun], clients: Sequence[Site] = ()) -> str:

@@ -14,7 +14,7 @@ from tff_pcdd import files, findings, measures, stages, tables
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.studies import study
+from tff_pcdd.studies import comparison_tables, study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, signature
@@ -94,7 +94,8 @@ def sweep(
         )
     outcomes = _outcomes(points, runs, criterion)
     best = choose(outcomes)
-    title = f"{points[0].configs[0].method_title} on {points[0].configs[0].describe()}"
+    config = points[0].configs[0]
+    title = f"{config.method_title} on {comparison_tables.common_setting(runs)}"
     found = edges(outcomes, best)
     report = tables.table(table(outcomes, best))
     note = f"{NOTES[criterion]}, in the best round of each run. GA and PA: accuracies on test "

@@ -26,9 +26,6 @@ _CURVES = ("ga", "pa", "pa_before", "pa_before_masked")
 # A heat map has room for this many clients, with one or two rows of pixels each.
 _MAX_LINES = 500
 
-# The characters of a client's name.
-_LONGEST = 28
-
 # Colors become logarithmic if the largest count exceeds the median by more than this factor.
 _WIDE = 8
 
@@ -158,10 +155,11 @@ def class_counts(
     if num_classes <= 30:
         rotation = 45 if max(map(len, class_names)) > 3 else 0
         alignment = "right" if rotation else "center"
-        shown = [*map(_short, class_names)]
+        shown = [*map(text.in_picture, class_names)]
         axes.set_xticks(range(num_classes), shown, rotation=rotation, ha=alignment)
     if num_clients <= 40:
-        axes.set_yticks(range(num_clients), [*map(_short, client_names or range(num_clients))])
+        names = client_names or range(num_clients)
+        axes.set_yticks(range(num_clients), [*map(text.in_picture, names)])
     if num_clients * num_classes <= 400 and num_clients <= 30:
         for client, label in np.argwhere(counts > 0):
             axes.text(
@@ -174,11 +172,6 @@ def class_counts(
                 color="white" if norm(counts[client, label]) > 0.5 else "black",
             )
     return figure, axes
-
-
-def _short(name: object) -> str:
-    """A name that leaves room for the picture, without what matplotlib takes for a formula."""
-    return text.cut(str(name), _LONGEST).replace("$", r"\$")
 
 
 def _by_largest_class(counts: np.ndarray) -> np.ndarray:
