@@ -10,7 +10,7 @@ import tqdm
 
 from tests import support
 from tests.cli.conftest import ROOT
-from tff_pcdd.cli import messages
+from tff_pcdd.cli import experiments, messages
 
 
 @pytest.fixture(autouse=True)
@@ -75,3 +75,17 @@ def test_a_module_that_imports_tensorflow_first_shows_none_of_its_notes(library,
     done = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
     assert done.stderr == "partition: warning: mine\n"
+
+
+@pytest.mark.parametrize("places", [("",), ("comparison",), ("", "comparison")])
+def test_failed_runs_name_the_files_that_exist(places, tmp_path):
+    """The trials and the final runs of a sweep over methods have one each."""
+    for place in places:
+        (tmp_path / place).mkdir(exist_ok=True)
+        (tmp_path / place / "failures.txt").touch()
+    named = " and ".join(str(tmp_path / place / "failures.txt") for place in places)
+    message = experiments.failed_runs("sweep", ["moon seed 1: E"], 4, str(tmp_path))
+    first, second = message.splitlines()
+    assert first.startswith("sweep: error: 1 of 4 runs failed; the same command tries them again")
+    assert first.endswith(f"; tracebacks are in {named}")
+    assert second == "moon seed 1: E"

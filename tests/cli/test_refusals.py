@@ -550,6 +550,14 @@ def test_evaluate(call_here, tmp_path):
     check(result, "evaluate", f"--run_dir={directory}: config.json is damaged")
 
 
+@pytest.mark.parametrize(
+    "flag", ["checkpoint_every=2", "keep_checkpoints=2", "tracking=mlflow", "callbacks=mine"]
+)
+def test_an_evaluation_has_no_flags_of_training(flag, call_here, tmp_path):
+    result = call_here("evaluate", f"--run_dir={tmp_path}", f"--{flag}")
+    check(result, "evaluate", f"--{flag.partition('=')[0]}: there is no such flag")
+
+
 def test_only_a_calibration_writes_beside_the_run(call_here, tmp_path):
     run_directory.write_config(tmp_path, ExperimentConfig(), {})
     for flag, shown in (("--output_dir=out", "--output_dir=out"), ("--noreport", "--report=False")):

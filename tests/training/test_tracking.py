@@ -219,3 +219,48 @@ def test_unknown_and_missing_trackers_are_refused(monkeypatch):
     with pytest.raises(SettingError, match="the package not_installed is not installed; the extra"):
         RunOptions(tracking="not_installed")
     assert RunOptions().tracker_names() == []
+
+
+def test_an_overwritten_run_has_a_record_of_its_own(tmp_path, monkeypatch):
+    """At Weights & Biases, which keeps what a record has of earlier rounds."""
+    steps = {}
+
+    def init(id, **_):
+        record = types.SimpleNamespace(step=steps.get(id, 0), finish=lambda exit_code: None)
+        record.log = lambda values, step: steps.update({id: step + 1})
+        return record
+
+    fake = types.SimpleNamespace(init=init, Settings=lambda **_: None)
+    monkeypatch.setitem(sys.modules, "wandb", fake)
+
+    def run_with(rounds, start=0):
+        run = types.SimpleNamespace(
+            directory=tmp_path,
+            config=CONFIG,
+            label="fedavg seed 0",
+            simulation=types.SimpleNamespace(round=start),
+            history=History(["round", "ga"]),
+            finished=True,
+        )
+        for number in range(1, rounds + 1):
+            run.history.append({"round": number, "ga": 10.0})
+        return run
+
+    def send(run):
+        tracker = trackers.WeightsAndBiases()
+        tracker.on_start(run)
+        tracker.on_end(run)
+
+    send(run_with(3))
+    send(run_with(5, start=3))
+    assert [*steps.values()] == [6]
+    send(run_with(4))
+    assert [*steps.values()] == [6, 5]
+    # A run of an earlier version has no such file, and is resumed under the identity of its place.
+    (tmp_path / "wandb_record.txt").unlink()
+    send(run_with(4, start=2))
+    send(run_with(6, start=4))
+    assert [*steps.values()] == [6, 5, 7]
+    (tmp_path / "wandb_record.txt").write_text("../../etc")
+    send(run_with(8, start=6))
+    assert [*steps.values()] == [6, 5, 9]

@@ -20,11 +20,14 @@ from tff_pcdd.settings import describe
 from tff_pcdd.training import ExperimentConfig, RunOptions
 from tff_pcdd.training.run_directory import check_calibration, read_config
 
+# Run options without a meaning after the last round.
+_OF_TRAINING = ("checkpoint_every", "keep_checkpoints", "tensorboard", "tracking", "callbacks")
+
 
 def define(flags: Flags) -> None:
     """Defines the program's flags."""
     experiments.define_restored(flags, "Evaluation")
-    flags.add_settings(RunOptions)
+    flags.add_settings(RunOptions, leave_out=_OF_TRAINING)
     setting = head_calibration.registry.setting
     names = [s.name for s in describe(ExperimentConfig) if setting not in (s.name, s.chosen_by)]
     flags.add_settings(ExperimentConfig, leave_out=names)

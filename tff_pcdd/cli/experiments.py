@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import os
 from collections.abc import Collection, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from absl import flags as absl_flags
@@ -16,7 +17,9 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import Setting, build, describe
+from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
+from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -216,10 +219,15 @@ def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
 
 
 def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
-    """The final message of a program some of whose runs failed."""
+    """The final message of a program some of whose runs failed.
+
+    Those of a sweep over methods may be trials, final runs, or both.
+    """
+    places = [Path(output_dir, FAILURES), Path(output_dir, COMPARISON, FAILURES)]
+    written = " and ".join(str(path) for path in places if path.is_file())
     return (
         f"{program}: error: {len(failures)} of {number} runs failed; the same command tries them "
-        f"again; tracebacks are in {output_dir}/failures.txt\n" + "\n".join(failures)
+        f"again; tracebacks are in {written}\n" + "\n".join(failures)
     )
 
 

@@ -7,5 +7,7 @@ CHECKPOINTS = "checkpoints"
 CLIENTS, CLIENTS_TABLE, CONFUSION = "clients.csv", "clients.md", "confusion.npz"
 PREDICTIONS, CALIBRATION = "predictions.csv", "calibration.json"
 EVALUATION, REPORT, CLIENT_STATES = "evaluation.json", "report.html", "client_states"
+# The identity of the run's record at Weights & Biases.
+WANDB_RECORD = "wandb_record.txt"
 # The results of several runs, by which the directories of comparisons and of sweeps are recognized.
 COMPARISON_TABLE, SWEEP_TABLE = "comparison.csv", "sweep.csv"

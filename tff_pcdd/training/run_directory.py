@@ -34,6 +34,7 @@ from tff_pcdd.training.file_names import (
     PREDICTIONS,
     REPORT,
     SUMMARY,
+    WANDB_RECORD,
 )
 from tff_pcdd.training.manifests import Manifest
 
@@ -58,6 +59,7 @@ _FILES = (
     *answer_files(predictions=True),
     EVALUATION,
     REPORT,
+    WANDB_RECORD,
     signature.FILE,
 )
 _FOLDERS = (CHECKPOINTS, CLIENT_STATES, "plots", "tensorboard")

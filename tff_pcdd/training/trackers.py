@@ -7,13 +7,18 @@ import hashlib
 import importlib.util
 import logging
 import os
+import re
+import secrets
 import time
 from collections.abc import Iterable, Iterator
+from pathlib import Path
 from typing import Any, ClassVar
 
+from tff_pcdd import files
 from tff_pcdd.errors import SettingError
 from tff_pcdd.experiment.history import Row
 from tff_pcdd.training.callbacks import Callback
+from tff_pcdd.training.file_names import WANDB_RECORD
 
 _logger = logging.getLogger(__name__)
 
@@ -199,12 +204,14 @@ class WeightsAndBiases(Tracker):
     def open(self, run):
         import wandb
 
-        # The same for a resumed run, which continues the record; offline, it starts another one.
-        place = f"{run.directory.resolve()}\n{run.config.digest()}"
+        # A resumed run continues its record; offline, it starts another one.
+        path = run.directory / WANDB_RECORD
+        if not run.simulation.round:
+            files.write_text(path, secrets.token_hex(8))
         self._record = wandb.init(
             project=os.environ.get("WANDB_PROJECT", PROJECT),
             name=run.label,
-            id=hashlib.sha256(place.encode()).hexdigest()[:16],
+            id=_identity(path) or _identity_of_place(run),
             resume="allow",
             config=run.config.to_settings(),
             settings=wandb.Settings(silent=True, console="off"),
@@ -217,6 +224,21 @@ class WeightsAndBiases(Tracker):
 
     def close(self, finished):
         self._record.finish(exit_code=0 if finished else 1)
+
+
+def _identity(path: Path) -> str | None:
+    """The identity in a run's directory; None if there is none."""
+    try:
+        found = files.read_bytes(path, 100).decode(errors="replace")
+    except FileNotFoundError:
+        return None
+    return found if re.fullmatch("[0-9a-f]{16}", found) else None
+
+
+def _identity_of_place(run: Any) -> str:
+    """The identity that runs of earlier versions have."""
+    place = f"{run.directory.resolve()}\n{run.config.digest()}"
+    return hashlib.sha256(place.encode()).hexdigest()[:16]
 
 
 TRACKERS: dict[str, type[Tracker]] = {"mlflow": Mlflow, "wandb": WeightsAndBiases}
