@@ -10,13 +10,19 @@ from tff_pcdd import data
 from tff_pcdd.data import transforms
 from tff_pcdd.federated import TrainingSpec, initialization
 from tff_pcdd.methods import cross_entropy
+from tff_pcdd.methods.network import Network
 
 
 def keras_model(spec: TrainingSpec) -> tf.keras.Model:
-    """FedAvg's network as a single Keras model."""
+    """FedAvg's network as a single Keras model, with the same initial values."""
     with initialization.deferred() as first:
         net = spec.network()
     first.assign(net.parts, spec.task.seed)
+    return in_one(net)
+
+
+def in_one(net: Network) -> tf.keras.Model:
+    """The backbone and the head of a network as a single Keras model."""
     backbone = net["backbone"]
     return tf.keras.Model(backbone.inputs, net["head"](backbone.output))
 

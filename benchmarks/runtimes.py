@@ -126,7 +126,7 @@ def stock_rounds(spec: TrainingSpec, clients: list[data.Examples]) -> Contender:
 
     def model_fn():
         return tff.learning.models.from_keras_model(
-            plain.keras_model(spec),
+            plain.in_one(spec.network()),
             loss=tf.keras.losses.SparseCategoricalCrossentropy(from_logits=True),
             input_spec=datasets[0].element_spec,
         )
