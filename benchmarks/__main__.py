@@ -8,7 +8,7 @@ pictures in images/, and replaces those of an earlier run. Takes about 40 minute
 should be idle otherwise. The peers (PyTorch, Flower, pfl-research, FedJAX) have environments of
 their own, which `make install-peers` makes.
 
-    python -m tasks.benchmark --sections=gpu --torch_python=/usr/bin/python3 --output_dir=runs/gpu
+    python -m tasks.benchmark --sections=gpu --torch_python=TORCH/bin/python --output_dir=runs/gpu
 
 measures on a GPU; see docs/how-to/gpu.md. Each of these sections stops after --minutes, and the
 same command continues it.
@@ -17,6 +17,7 @@ same command continues it.
 from __future__ import annotations
 
 import shutil
+import subprocess
 from collections.abc import Sequence
 
 from absl import flags as absl_flags
@@ -121,6 +122,11 @@ def main(flags: Flags) -> None:
         raise SettingError("minutes", minutes, "must be above 0")
     if torch_python is not None and shutil.which(torch_python) is None:
         raise SettingError("torch_python", torch_python, "is no program")
+    if (
+        torch_python is not None
+        and subprocess.run([torch_python, "-c", "import torch"], capture_output=True).returncode
+    ):
+        raise SettingError("torch_python", torch_python, "is no Python with PyTorch")
 
     from benchmarks import measure, suite
 

@@ -20,6 +20,7 @@ from benchmarks.workloads import Rounds, Workload
 from tff_pcdd import federated, runtime
 from tff_pcdd.experiment.cohorts import derive_seed
 from tff_pcdd.federated import TrainingSpec
+from tff_pcdd.federated import state as states
 from tff_pcdd.federated.batches import fold_in
 
 # The kinds of layers in the names of weights.
@@ -44,8 +45,8 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
     """
     spec, clients = workload.build()
     names = weight_names(spec)
-    with runtime.use("inprocess"):
-        state = federated.build_process(spec).initialize()
+    with tf.device("CPU"):
+        weights = states.initial_weights(spec)
     inputs = spec.input_spec
     # The workloads train by SGD, the default.
     optimizer: Any = spec.optimizer
@@ -68,7 +69,7 @@ def write(workload: Workload, rounds: int, path: Path) -> None:
         y=np.stack([client.y for client in clients]),
         orders=_orders(workload, rounds),
         settings=json.dumps(settings),
-        **{f"weights/{name}": value for name, value in _named(names, state).items()},  # type: ignore[arg-type]
+        **{f"weights/{name}": value for name, value in _named(names, weights).items()},  # type: ignore[arg-type]
     )
 
 
@@ -92,8 +93,7 @@ def _number(name: str) -> int:
     return int(suffix) if suffix.isdecimal() else 0
 
 
-def _named(names: Sequence[str], state) -> dict[str, np.ndarray]:
-    weights = state.weights
+def _named(names: Sequence[str], weights: Mapping[str, Any]) -> dict[str, np.ndarray]:
     values = [*weights["trainable"], *weights["statistics"]]
     return {name: np.asarray(value) for name, value in zip(names, values, strict=True)}
 
@@ -120,7 +120,7 @@ def _orders(workload: Workload, rounds: int) -> np.ndarray:
 def _own_rounds(spec: TrainingSpec, clients) -> tuple[Callable, Callable]:
     rounds = Rounds(federated.build_process(spec), clients)
     names = weight_names(spec)
-    return rounds.next, lambda: _named(names, rounds.state)
+    return rounds.next, lambda: _named(names, rounds.state.weights)
 
 
 def _plain_rounds(spec: TrainingSpec, clients) -> tuple[Callable, Callable]:

@@ -47,11 +47,16 @@ def peaks(size: int, side: int, batch: int) -> dict[str, float]:
         x = tf.cast(tf.random.normal([batch, side, side, side]), dtype)
         w = tf.cast(tf.random.normal([3, 3, side, side]), dtype)
         work = 2 * batch * side * side * 9 * side * side
-        found[f"conv_{precision}"] = rate(work, functools.partial(tf.nn.conv2d, x, w, 1, "SAME"))
+        try:
+            found[f"conv_{precision}"] = rate(
+                work, functools.partial(tf.nn.conv2d, x, w, 1, "SAME")
+            )
+        except tf.errors.OpError as error:
+            print(f"no peak of the convolution in {precision}: {error}", file=sys.stderr)
     return found
 
 
 if __name__ == "__main__":
     is_quick = bool(int(sys.argv[1]))
-    # 1.1 and 5 TFLOP; a GPU with less memory than an H100's has room for them too.
-    print(json.dumps(peaks(*((128, 16, 2) if is_quick else (8192, 128, 1024)))), flush=True)
+    # 1.1 and 1.2 TFLOP; cuDNN takes tensors of less than 2³¹ elements.
+    print(json.dumps(peaks(*((128, 16, 2) if is_quick else (8192, 128, 256)))), flush=True)

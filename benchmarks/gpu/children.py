@@ -11,13 +11,16 @@ import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from benchmarks import processes
 from benchmarks.gpu.ledger import Ledger
 
-# The most characters of a failed process' last line that are kept.
-_SHOWN = 300
+# How many of the last lines of a failed process are kept, and characters of them.
+_LINES, _SHOWN = 8, 1500
+
+_LIBRARIES = "LD_LIBRARY_PATH"
 
 Case = Mapping[str, Any]
 # A command and its environment.
@@ -74,7 +77,8 @@ class Child:
         status = self._process.wait()
         self._errors.seek(0)
         lines = [text.strip() for text in self._errors if text.strip()]
-        raise EOFError(f"exited with {status}: {lines[-1] if lines else 'no message'}"[:_SHOWN])
+        said = " | ".join(lines[-_LINES:])[-_SHOWN:]
+        raise EOFError(f"exited with {status}: {said or 'no message'}")
 
 
 def own(module: str, *arguments: str) -> Program:
@@ -86,10 +90,14 @@ def own(module: str, *arguments: str) -> Program:
 def other(python: str, *arguments: str) -> Program:
     """The command and the environment of a program in another Python.
 
-    What points programs to this Python's packages and libraries is left out.
+    What points programs to this Python's packages and libraries is left out; the folder of the
+    driver may be one of those in which libraries are looked for.
     """
-    ours = ("PYTHONPATH", "PYTHONHOME", "LD_LIBRARY_PATH", "XLA_FLAGS")
+    ours = ("PYTHONPATH", "PYTHONHOME", _LIBRARIES, "XLA_FLAGS")
     environment = {name: value for name, value in os.environ.items() if name not in ours}
+    folders = os.environ.get(_LIBRARIES, "").split(":")
+    if kept := [each for each in folders if each and not [*Path(each).glob("libcudnn*")]]:
+        environment[_LIBRARIES] = ":".join(kept)
     return [python, *arguments], environment
 
 

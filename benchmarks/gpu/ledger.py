@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import tensorflow as tf
 
-from benchmarks.measure import Plan
+from benchmarks.measure import Plan, note
 from benchmarks.report import Section, Table
 from tff_pcdd import files, machine
 from tff_pcdd.cli.calls import describe_machine
@@ -17,6 +17,8 @@ from tff_pcdd.errors import SettingError
 
 # What nvidia-smi tells of the first GPU, by its own names.
 _ASKED = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm")
+# Characters of a measurement that are printed.
+_SHOWN = 1500
 # Measurements of different values of these are not mixed.
 _SAME = ("card", "commit", "quick")
 
@@ -57,15 +59,24 @@ class Ledger:
         """Seconds until the deadline; at least 0."""
         return max(0.0, self.deadline - time.monotonic())
 
+    def lacks(self, name: str) -> bool:
+        """Whether a case was not measured, or failed, as its note says."""
+        found = self.cases.get(name)
+        return found is None or (isinstance(found, Mapping) and "note" in found)
+
     def record(self, name: str, values: Any) -> None:
-        """Adds a measurement to the file."""
+        """Adds a measurement to the file, and prints it: a file may not come back."""
         self.cases[name] = values
+        shown = values
+        if isinstance(values, Mapping):
+            shown = {key: value for key, value in values.items() if key != "norms"}
+        note(f"{name}: {str(shown)[:_SHOWN]}")
         text = json.dumps({"made_with": self.made_with, "cases": self.cases}, indent=1)
         files.write_text(self._path, text + "\n")
 
     def measure(self, name: str, call: Callable[[], Any]) -> None:
-        """Records what a call returns, unless that has been done or the time is over."""
-        if name not in self.cases and self.left():
+        """Records what a call returns, unless that has been measured or the time is over."""
+        if self.lacks(name) and self.left():
             self.record(name, call())
 
     def text(self) -> str:

@@ -96,7 +96,7 @@ def run(plan: measure.Plan) -> Section:
     ledger = Ledger(plan, "gpu_scale")
     for name, flags in runs(plan).items():
         earlier = ledger.cases.get(name, {})
-        if earlier.get("note", CONTINUES) != CONTINUES or earlier.get("finished"):
+        if earlier.get("finished"):
             continue
         if ledger.left() <= _RESERVE:
             break

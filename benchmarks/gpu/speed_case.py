@@ -99,8 +99,9 @@ def main() -> None:
         try:
             found = measure(context, workload, **case, is_quick=bool(is_quick))
             found["flops"] = flops * found["samples_per_second"]
-        except (tf.errors.OpError, RuntimeError) as error:
-            found = {"note": str(error).strip().replace("\n", " ")[:300]}
+        # Whatever fails in one case, others may be measured.
+        except Exception as error:
+            found = {"note": f"{type(error).__name__}: {' '.join(str(error).split())}"[:1500]}
         print(json.dumps(found), flush=True)
         gc.collect()
 

@@ -6,6 +6,7 @@ import tensorflow as tf
 
 from tests import support
 from tff_pcdd import methods, runtime
+from tff_pcdd.runtime import _tf_private
 
 # The largest difference after two rounds and an evaluation, relative to an array's largest value,
 # or to 0.01 if that is larger. Initial weights that differ by 1e-7 of their values change these
@@ -54,6 +55,17 @@ def test_rounds_on_the_card_equal_those_on_the_processor(name, contexts, placed,
         np.testing.assert_allclose(a, b, atol=2)
 
 
+@pytest.fixture
+def deterministic_forms():
+    """Some operations have another form in deterministic programs, chosen when they are traced."""
+    support._traced.cache_clear()
+    _tf_private.require_determinism(True)
+    yield
+    _tf_private.require_determinism(False)
+    support._traced.cache_clear()
+
+
+@pytest.mark.usefixtures("deterministic_forms")
 @pytest.mark.parametrize("name", methods.names())
 def test_deterministic_rounds_are_repeated_bit_for_bit(name, contexts):
     process = support.process(name)

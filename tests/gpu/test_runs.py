@@ -94,7 +94,8 @@ import numpy as np
 import tensorflow as tf
 from benchmarks.workloads import Rounds, Workload
 from tff_pcdd import federated, runtime
-from tff_pcdd.runtime import inprocess, logical_devices
+from tff_pcdd.runtime import _tf_private, inprocess, logical_devices
+_tf_private.require_determinism(True)
 if IS_GPU:
     config = runtime.create("inprocess", clients_per_gpu=COUNT, gpu_memory=8.0)
     context = config.create_context()

@@ -13,6 +13,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import machine, runtime
 from tff_pcdd.cli import program
 from tff_pcdd.export import model_card
+from tff_pcdd.methods import cross_entropy
 from tff_pcdd.runtime import _interpreter, _tf_private, inprocess
 from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
 
@@ -136,3 +137,27 @@ def test_graphs_are_compiled_anew_for_another_numerical_mode(contexts):
             assert double(2.0) == 4.0
     modes = {("/device:CPU:0", False, deterministic) for deterministic in (True, False)}
     assert any(modes <= set(found._idle) for found in list(_interpreter._functions.values()))
+
+
+def test_losses_are_traced_in_the_form_that_gpus_can_repeat(monkeypatch):
+    """The usual form has no deterministic implementation there, and is chosen when it is traced."""
+    usual = "SparseSoftmaxCrossEntropyWithLogits"
+
+    def operations():
+        with tf.Graph().as_default() as graph:
+            cross_entropy(tf.zeros([4], tf.int32), tf.zeros([4, 3]))
+        return {operation.type for operation in graph.get_operations()}
+
+    options = ComputeOptions()
+    try:
+        for gpus, deterministic, expected in (
+            (True, True, False),
+            (True, False, True),
+            # Results on processors stay as they are.
+            (False, True, True),
+        ):
+            monkeypatch.setattr(type(options.runtime), "uses_gpus", lambda self, gpus=gpus: gpus)
+            options.prepare_tracing(deterministic=deterministic)
+            assert (usual in operations()) == expected
+    finally:
+        _tf_private.require_determinism(False)

@@ -117,6 +117,17 @@ class ComputeOptions:
                 raise SettingError("precision", "auto", f"has chosen {precision}, but {reason}")
             raise SettingError("precision", precision, reason)
 
+    def prepare_tracing(self, *, deterministic: bool) -> None:
+        """Makes TensorFlow trace the deterministic form of operations that have one on GPUs.
+
+        The cross-entropy of integer labels is one: its usual form fails on a GPU that has to be
+        deterministic. On processors, the usual forms are deterministic.
+        """
+        from tff_pcdd.runtime import _tf_private
+
+        if self.runtime.uses_gpus():
+            _tf_private.require_determinism(deterministic)
+
     def create_context(
         self, precision: str = "float32", *, is_auto: bool = False, deterministic: bool = False
     ) -> Any:

@@ -101,6 +101,7 @@ class Simulation:
         self.cohort_size = config.training.clients_per_round or num_clients
         self._samples = [client.train.size for client in self.federation.clients]
         check_sampling(config.training.cohort_sampling, self._samples, self.cohort_size)
+        self._compute.prepare_tracing(deterministic=config.training.deterministic)
         self.spec = training_spec(config, self.federation, self._compute)
         self.process = federated.build_process(self.spec, config.aggregator)
         self.groups = Groups.of(self.federation.class_counts())
