@@ -10,7 +10,7 @@ from tff_pcdd.federated import aggregators, build_process
 from tff_pcdd.federated.aggregators import TffAggregator
 from tff_pcdd.federated.server_work import accept_if_finite
 from tff_pcdd.federated.tensor_computations import build_tensor_computations
-from tff_pcdd.federated.weights import can_be_summed
+from tff_pcdd.federated.weights import all_finite, can_be_summed
 
 pytestmark = pytest.mark.usefixtures("simulation")
 
@@ -38,6 +38,15 @@ def test_values_whose_common_norm_overflows():
     assert bool(can_be_summed([tf.fill([4], 6e18)]))
     assert not bool(can_be_summed([tf.fill([40], 6e18)]))
     assert bool(can_be_summed([]))
+
+
+@pytest.mark.parametrize("wrong", [NAN, INF, -INF])
+def test_one_number_that_is_not_finite_is_enough(wrong):
+    """Wherever it is; whole numbers and large ones are finite."""
+    tree = {"a": tf.constant([1.0, 3e38]), "b": [tf.constant([[2.0]]), tf.constant(7)]}
+    assert bool(all_finite(tree))
+    assert not bool(all_finite({**tree, "c": tf.constant([0.0, wrong, 0.0])}))
+    assert not bool(all_finite({"0": tf.constant([wrong, 0.0]), **tree}))
 
 
 @pytest.mark.parametrize("value", [3.0, NAN, INF])
