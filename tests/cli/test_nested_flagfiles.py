@@ -351,3 +351,12 @@ def test_a_typing_error_in_a_flagfile_of_others_is_one(folder):
     reason = r"flagfile=presets/mine\.flags: rond=3: there is no such flag; did you mean --rounds\?"
     with pytest.raises(SettingError, match=reason):
         parsed(train, "--flagfile=presets/mine.flags")
+
+
+def test_names_in_a_list_keep_their_commas(tmp_path):
+    """Those of columns, for example; a text is taken as it is."""
+    path = tmp_path / "a.toml"
+    path.write_text('feature_columns = ["age", "weight, in kg"]\n')
+    assert flagfiles.expand([f"--config={path}"]) == ['--feature_columns=age,"weight, in kg"']
+    path.write_text('feature_columns = "age,weight"\n')
+    assert flagfiles.expand([f"--config={path}"]) == ["--feature_columns=age,weight"]

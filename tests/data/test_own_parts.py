@@ -11,6 +11,7 @@ from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd import settings as flat
 from tff_pcdd.data import DataConfig, DataError, holdout, partitions, sources
+from tff_pcdd.data.sources import _image_lists
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.planning import training_spec
 from tff_pcdd.report import partition
@@ -464,3 +465,97 @@ def test_sweeps_and_early_stopping_see_validation_samples_of_ones_own(visits, tm
     check_held_out([config.data])
     with refuses("validation_fraction", "a sweep chooses on held-out samples"):
         check_held_out([config.data], load=True)
+
+
+# Validation samples of the data set's own, and partitions.
+
+
+@pytest.fixture
+def arrays_with_parts(tmp_path):
+    """600 training, 200 validation and 200 test samples of nine classes, in any order."""
+    generator = np.random.default_rng(5)
+    part = generator.permutation(np.repeat(["train", "val", "test"], [600, 200, 200]))
+    np.savez(
+        tmp_path / "a.npz",
+        x=generator.normal(size=(1000, 4)),
+        y=np.arange(1000) % 9,
+        site=np.repeat("one", 1000),
+        split=part,
+    )
+    return tmp_path / "a.npz"
+
+
+def divided(path, partition="class", **options):
+    settings = {"dataset": "npz", "data_dir": str(path), "partition": partition, **options}
+    return flat.build(DataConfig, settings).build()
+
+
+def classes_of(federation, indices):
+    return {*federation.train.y[indices].tolist()}
+
+
+def test_clients_hold_the_classes_of_what_they_train_on(arrays_with_parts):
+    found = divided(arrays_with_parts, num_clients=18, classes_per_client=2)
+    clients = found.clients
+    assert sum(client.train.size for client in clients) == 600
+    # Each sample for validation is at one client.
+    held = np.concatenate([client.validation for client in clients])
+    assert len(held) == len({*held.tolist()}) == 200
+    for client in clients:
+        own = classes_of(found, client.train)
+        assert len(own) == 2
+        assert classes_of(found, client.validation) <= own
+        assert {*found.test.y[client.test].tolist()} <= own
+
+
+@pytest.mark.parametrize("local_test", ["disjoint", "overlapping"])
+def test_min_samples_are_those_to_train_on(local_test, arrays_with_parts):
+    found = divided(
+        arrays_with_parts,
+        "dirichlet",
+        num_clients=8,
+        concentration=0.3,
+        min_samples=12,
+        local_test=local_test,
+    )
+    assert min(client.train.size for client in found.clients) >= 12
+    held = np.concatenate([client.validation for client in found.clients])
+    assert len(held) == len({*held.tolist()}) == 200
+    for client in found.clients:
+        assert classes_of(found, client.validation) <= classes_of(found, client.train)
+
+
+def test_tails_and_limits_are_of_samples_to_train_on(arrays_with_parts):
+    def counts(**options):
+        found = divided(arrays_with_parts, "iid", num_clients=2, **options)
+        train = np.concatenate([client.train for client in found.clients])
+        held = np.concatenate([client.validation for client in found.clients])
+        return np.bincount(found.train.y[train], minlength=9), len(held)
+
+    full, _ = counts()
+    sizes, held = counts(max_train_samples=45)
+    assert (sizes.sum(), held) == (45, 200)
+    assert np.abs(sizes - 45 * full / 600).max() < 1
+    sizes, held = counts(imbalance_factor=10)
+    ordered = np.sort(sizes)[::-1]
+    assert held == 200
+    assert np.abs(ordered - ordered[0] * 10.0 ** (-np.arange(9) / 8)).max() <= 1
+
+
+def test_too_few_groups_are_called_groups(visits):
+    federation = load(visits, group_column="patient")
+    pooled = sources.PooledData(
+        federation.train, federation.test, federation.class_names, federation.input_spec
+    )
+    partition_of = partitions.create("iid", num_clients=100)
+    with refuses("num_clients", "whole groups are divided, and count as one sample each"):
+        partition_of.divide(pooled, 0)
+
+
+def test_shared_samples_are_kept_once():
+    """Of clients of a federation of one's own, which may have samples in common."""
+    rows = [np.array([1, 2, 5]), np.array([5, 7, 1])]
+    examples = data.Examples(np.arange(9.0)[:, None], np.arange(9) % 3)
+    kept, own = _image_lists._gather(examples, rows)
+    assert kept.x[:, 0].tolist() == [1, 2, 5, 7]
+    assert [kept.x[indices, 0].tolist() for indices in own] == [[1, 2, 5], [5, 7, 1]]

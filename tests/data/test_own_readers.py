@@ -6,6 +6,7 @@ import pickle
 import zipfile
 
 import numpy as np
+import pandas as pd
 import pytest
 import tensorflow as tf
 
@@ -13,6 +14,7 @@ from tests.data.refusals import refuses
 from tests.data.test_own_folder import noise, write
 from tff_pcdd import data
 from tff_pcdd.data import DataError
+from tff_pcdd.data.sources import _table_files, npz
 from tff_pcdd.data.sources._leaf_formats import ALPHABET
 from tff_pcdd.data.sources._pickled import pickled_arrays
 
@@ -363,3 +365,37 @@ def test_bytes_that_have_changed_are_refused_or_numbers(tmp_path):
         else:
             assert {type(array) for array in arrays.values()} == {np.ndarray}
     assert refusals > 100
+
+
+def test_labels_with_a_rank_of_their_own_are_no_batch():
+    """As Keras takes them: [n, 1], unbatched and in batches."""
+    x, y = np.arange(24.0).reshape(6, 4), np.arange(6) % 2
+    pairs = tf.data.Dataset.from_tensor_slices((x, y[:, None], np.array(["a", "b"] * 3)))
+    plain = data.from_tf_dataset(tf.data.Dataset.from_tensor_slices((x, y, ["a", "b"] * 3)))
+    for dataset in (pairs, pairs.batch(4)):
+        found = data.from_tf_dataset(dataset)
+        np.testing.assert_array_equal(found.train.y, plain.train.y)
+        np.testing.assert_array_equal(found.train.x, plain.train.x)
+
+
+def test_a_part_in_two_folders_is_refused(tmp_path):
+    """One of them would be lost."""
+    for part, number in (("train", 6), ("test", 4), ("testing", 3)):
+        (tmp_path / part).mkdir()
+        np.savez(
+            tmp_path / part / "0.npz", data={"x": np.zeros((number, 2)), "y": np.arange(number)}
+        )
+    with pytest.raises(DataError, match="the folders test and testing are both the part test"):
+        npz._client_folders(tmp_path)
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_files_of_a_folder_say_their_parts_alike(first, tmp_path):
+    """A column of parts in one file alone would not count, or be missed."""
+    pytest.importorskip("pyarrow")
+    rows = pd.DataFrame({"a": np.arange(6.0), "label": ["x", "y"] * 3, "site": ["s"] * 6})
+    with_parts = rows.assign(split=["test"] * 6)
+    for name, has in (("a", first), ("b", not first)):
+        (with_parts if has else rows).to_parquet(tmp_path / f"{name}.parquet")
+    with pytest.raises(DataError, match=r"b\.parquet: the columns are not those of .*a\.parquet"):
+        _table_files._read_parquet_files(tmp_path)

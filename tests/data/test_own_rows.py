@@ -6,6 +6,7 @@ import pytest
 
 from tests.data.refusals import refuses
 from tff_pcdd import data
+from tff_pcdd.data.sources._numerals import has_decimal_commas
 from tff_pcdd.errors import DataError
 
 
@@ -365,3 +366,35 @@ def test_spellings_of_parts(names, table):
 def test_a_setting_that_does_not_exist(table):
     with refuses("missing", "choose one of refuse, drop, keep"):
         load(table, missing="guess")
+
+
+def test_numbers_are_columns_of_a_data_frame():
+    """As pandas names those of an array."""
+    generator = np.random.default_rng(0)
+    table = pd.DataFrame(generator.normal(size=(40, 2)))
+    table["label"], table["site"] = ["ill", "well"] * 20, np.repeat(["a", "b"], 20)
+    for features in ("all", [0, 1]):
+        found = data.from_dataframe(table, features=features)
+        assert [column.name for column in found.input_spec.columns or ()] in ([], ["0", "1"])
+        assert found.train.x.shape[1] == 2
+
+
+def test_markers_count_also_where_texts_are_names():
+    """A site may be called NA, and -9 stand for a missing number."""
+    generator = np.random.default_rng(0)
+    pulse = generator.normal(70, 9, 60)
+    table = pd.DataFrame({"pulse": pulse, "age": np.arange(60.0) ** 2})
+    table["label"], table["site"] = ["ill", "well"] * 30, np.repeat(["NA", "b"], 30)
+    table.loc[::5, "pulse"] = -9
+    options = {"features": ["pulse", "age"], "impute": "median", "missing_markers": "-9"}
+    found = data.from_dataframe(table, missing="keep", **options)
+    assert list(found.client_ids) == ["NA", "b"]
+    # The number, and whether it is missing.
+    assert found.train.x.shape[1] == 3
+    assert found.train.x.min() > -9
+
+
+def test_points_before_zeros_do_not_separate_thousands():
+    """0.500 beside 0,5 is half, or an error, and not 500."""
+    assert not has_decimal_commas(["0,5", "0.500"], ";")
+    assert has_decimal_commas(["0,5", "1.500", "12.345.678,9"], ";")

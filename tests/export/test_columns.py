@@ -13,6 +13,7 @@ from benchmarks.processes import ROOT
 from tests.data.refusals import refuses
 from tests.markdown_tables import table_rows
 from tff_pcdd import data, models
+from tff_pcdd.data import encoding
 from tff_pcdd.export import (
     ExportOptions,
     columns,
@@ -375,3 +376,41 @@ def test_a_damaged_description_is_named(text, serving, tmp_path):
     (tmp_path / columns.FILE).write_text(text)
     with pytest.raises(ValueError, match=r"^columns\.json is damaged$"):
         serving.Columns(tmp_path / columns.FILE)
+
+
+def test_predictions_for_what_the_federation_stores():
+    """Vectors, of which a far column is a part that has lost its offset, and texts are numbers."""
+    generator = np.random.default_rng(0)
+    kind = generator.integers(0, 2, 120)
+    rows = pd.DataFrame(
+        {
+            "time": 1.7e9 + 0.25 * generator.normal(size=120) + 0.75 * kind,
+            "a": generator.normal(size=120),
+            "ward": np.where(kind == 1, "north", "south"),
+            "label": np.array(["ill", "well"])[kind],
+            "site": np.repeat(["s", "t"], 60),
+        }
+    )
+    for features, categories in ((["time", "a"], None), (["a", "ward"], "ward")):
+        federation = data.from_dataframe(rows, features=features, categorical_columns=categories)
+        config = ExperimentConfig.from_settings(
+            algorithm="fedavg", model="mlp", local_epochs=5, client_learning_rate=0.1
+        )
+        with Simulation(config, federation) as simulation:
+            for _ in range(4):
+                simulation.next_round()
+            found = simulation.predict(federation.test.x)
+            accuracy = 100 * np.mean(found == federation.test.y)
+            assert accuracy == pytest.approx(simulation.evaluate()["ga"], abs=1e-4)
+            assert accuracy > 80
+            # Of both kinds of columns at once, too.
+            assert simulation.keras_model() is not None
+            assert simulation.predict(federation.test.x[:0]).shape == (0,)
+
+
+def test_a_category_may_have_the_name_of_keras_own_token():
+    column = encoding.Column("ward", ("[UNK]", "a", "b"), missing=("?",))
+    texts = tf.constant(["a", " b", "[UNK]", "c", "?"])
+    wanted = inputs.codes(texts, column).numpy()
+    np.testing.assert_array_equal(wanted, [1, 2, 0, -1, np.nan])
+    np.testing.assert_array_equal(keras_file._codes(texts, column).numpy(), wanted)

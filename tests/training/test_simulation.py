@@ -165,3 +165,18 @@ def test_bytes_of_fixed_variables_are_for_clients_that_train(compute):
     with Simulation(config, own, compute=compute) as simulation:
         first, second = (simulation.next_round()["download_bytes"] for _ in range(2))
     assert first - second == 5 * 3 * 4
+
+
+def test_a_round_without_samples_has_no_training_loss():
+    """One of two clients has only samples for tests; a loss of 0 would be the best one of all."""
+    x = np.random.default_rng(0).normal(size=(40, 3))
+    sites, split = np.repeat(["a", "b"], 20), np.repeat(["train", "test"], 20)
+    split[:5] = "test"
+    federation = data.from_arrays(x, np.arange(40) % 2, sites, split)
+    config = ExperimentConfig.from_settings(
+        algorithm="fedavg", model="mlp", clients_per_round=1, local_epochs=1
+    )
+    with Simulation(config, federation) as simulation:
+        losses = [simulation.next_round()["train_loss"] for _ in range(8)]
+    assert 0 < np.isnan(losses).sum() < 8
+    assert np.nanmin(losses) > 0.01

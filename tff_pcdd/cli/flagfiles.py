@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING
 
 from tff_pcdd import files
 from tff_pcdd.cli import configurations
+from tff_pcdd.data.sources._names import quoted
 from tff_pcdd.errors import SettingError, shown
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.settings import describe
@@ -214,7 +215,9 @@ class _Reader:
             except ValueError as error:
                 given = f"{shown(name, 120)}={shown(value, 120)}"
                 raise SettingError(self._flag, text, f"{given}: {error}") from None
-            texts = texts if name in _REPEATED else [",".join(texts)]
+            if name not in _REPEATED:
+                # A name in a list may have a comma itself.
+                texts = [quoted(texts) if isinstance(value, list) else ",".join(texts)]
             lines += [f"--{name}={each}" for each in texts]
         return lines
 

@@ -179,7 +179,7 @@ class DataConfig:
         pooled = cache.load(self.source, self.partition.request(seed))
         pooled = subsets.keep_samples(
             pooled,
-            self._choose_train(pooled.train.y, seed),
+            self._choose_train(pooled.train, seed),
             _subset(pooled.test.y, self.max_test_samples, [seed, _TEST_SUBSET]),
         )
         notes = dict(pooled.notes)
@@ -196,13 +196,22 @@ class DataConfig:
         held_out = self._hold_out(clients, pooled.train, seed)
         return pooled.federation(self.source.name, held_out, notes)
 
-    def _choose_train(self, labels: np.ndarray, seed: int) -> np.ndarray | None:
-        """Indices of the training samples in use; None for all."""
+    def _choose_train(self, train: Examples, seed: int) -> np.ndarray | None:
+        """Indices of the training samples in use; None for all.
+
+        Samples that the data set itself sets aside for validation are all kept.
+        """
+        held_out = np.zeros(len(train.y), bool) if train.held_out is None else train.held_out
+        trained = np.flatnonzero(~held_out)
+        labels = train.y[trained]
         kept = _subset(labels, self.max_train_samples, [seed, _TRAIN_SUBSET])
-        if self.imbalance_factor is None:
+        if self.imbalance_factor is not None:
+            kept = np.arange(len(labels)) if kept is None else kept
+            tail = long_tail.long_tail_indices(labels[kept], self.imbalance_factor, [seed, _TAIL])
+            kept = kept[tail]
+        if kept is None or not held_out.any():
             return kept
-        kept = np.arange(len(labels)) if kept is None else kept
-        return kept[long_tail.long_tail_indices(labels[kept], self.imbalance_factor, [seed, _TAIL])]
+        return np.sort(np.concatenate([trained[kept], np.flatnonzero(held_out)]))
 
     def _hold_out(
         self, clients: Sequence[ClientIndices], train: Examples, seed: int

@@ -109,11 +109,11 @@ def from_dataframe(
         DataError: if a column or a value is missing or cannot be used.
     """
     if features is not None and not isinstance(features, str):
-        features = quoted(features)
+        features = quoted(map(str, features))
     root = pathlib.Path(folder).expanduser()
     settings = {"data_dir": str(root), "feature_columns": features, **options}
     source: Any = sources.create("table", **settings)
-    columns = Columns(name, {column: list(table[column]) for column in table})
+    columns = Columns(name, {str(column): list(table[column]) for column in table})
     return source.pool_columns(columns, root, LoadRequest()).federation(name)
 
 
@@ -263,7 +263,9 @@ def _elements(dataset: Any, number: int, name: str) -> tuple[list, ...]:
         spec = dataset.element_spec
     if not isinstance(spec, tuple) or len(spec) != number:
         raise DataError(f"{name}: a tf.data.Dataset of {wanted} is needed, not of {spec!s:.100}")
-    if len(spec[1].shape):
+    inputs, labels = (each.shape for each in spec[:2])
+    # Labels with a rank of their own, such as [1], are those of a batch beside as many inputs only.
+    if len(labels) and inputs[:1].is_compatible_with(labels[:1]):
         dataset = dataset.unbatch()
     columns: tuple[list, ...] = tuple([] for _ in range(number))
     for element in dataset.as_numpy_iterator():

@@ -53,20 +53,17 @@ def round_metrics(
     work = {}
     if "steps" in sums:
         work = dict(zip(WORK, (num_dropped, round(sums.pop("steps"))), strict=True))
-    # If nothing is left, there is no mean loss either.
-    samples = trained_on or (math.nan if num_dropped else 1.0)
+    # Without samples, there is no mean loss either.
+    samples = trained_on or math.nan
     if excluded := num_clients - round(float(metrics["included"])):
         nonfinite.excluded(excluded, num_clients, num_dropped, everyone=not trained_on)
-        samples = trained_on or math.nan
     if not metrics["step_taken"]:
         nonfinite.note("the server's step is not finite; it is not taken", lost=True)
     train_loss = sums.pop("loss") / samples
-    # Of a metric that no phase returns, although there were samples.
-    unmeasured = math.nan if trained_on else samples
     nonfinite.check_loss(train_loss)
     return {
         "train_loss": train_loss,
-        **{name: sums[name] / (float(count) or unmeasured) for name, count in measured.items()},
+        **{name: sums[name] / (float(count) or math.nan) for name, count in measured.items()},
         **work,
     }
 

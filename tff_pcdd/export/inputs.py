@@ -111,7 +111,8 @@ def encoded(values: tf.Tensor, column: encoding.Column) -> list[tf.Tensor]:
     # not keep the type of a constant.
     values = values[:, None]
     if column.is_plain:
-        return [values]
+        # A column beside it may need the digits of float64.
+        return [tf.cast(values, tf.float32)]
     is_missing = tf.not_equal(values, values)
     for code in column.missing_codes:
         is_missing |= tf.equal(values, code)

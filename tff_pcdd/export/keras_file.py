@@ -68,6 +68,7 @@ def _whole(x: tf.Tensor, spec: InputSpec) -> tf.Tensor:
 def _codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:
     """As `inputs.codes`, by a layer, since Keras cannot save constant texts outside of layers."""
     known = [*(column.categories or ()), *column.missing]
-    lookup = tf.keras.layers.StringLookup(vocabulary=known, num_oov_indices=1)
+    # Keras' own token for unknown texts may be a category; no stripped text is this one.
+    lookup = tf.keras.layers.StringLookup(vocabulary=known, num_oov_indices=1, oov_token="\n")
     numbers = [-1, *column.codes, *[np.nan] * len(column.missing)]
     return tf.gather(tf.constant(numbers, tf.float32), lookup(tf.strings.strip(texts)))

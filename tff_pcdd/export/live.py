@@ -6,9 +6,10 @@ import numpy as np
 import tensorflow as tf
 
 from tff_pcdd import data
+from tff_pcdd.data import encoding
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.export import keras_file
-from tff_pcdd.export.trained import PersonalModels, global_model
+from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
 from tff_pcdd.federated.weights import load
 from tff_pcdd.training import Simulation
 
@@ -17,20 +18,36 @@ def keras_model(
     simulation: Simulation, client: str | int | None = None, *, local_epochs: bool = True
 ) -> tf.keras.Model:
     """As `Simulation.keras_model`."""
+    return keras_file.build(_model(simulation, client, local_epochs))
+
+
+def _model(
+    simulation: Simulation, client: str | int | None, local_epochs: bool = True
+) -> TrainedModel:
     if client is not None:
         index = _number(simulation, client)
-        return keras_file.build(PersonalModels(simulation, local_epochs=local_epochs).model(index))
+        return PersonalModels(simulation, local_epochs=local_epochs).model(index)
     if not simulation.spec.method.has_global_model:
         reason = f"{simulation.config.algorithm} has no global model; name a client"
         raise SettingError("client", None, reason)
-    return keras_file.build(global_model(simulation))
+    return global_model(simulation)
 
 
 def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = None) -> np.ndarray:
     """As `Simulation.predict`."""
-    model = keras_model(simulation, client)
+    if not len(x):
+        return np.zeros([0], np.int64)
     size = simulation.spec.eval_batch_size
-    return model.predict(x, batch_size=size, verbose=0)["class_id"]
+    if encoding.is_plain(simulation.spec.input_spec.columns):
+        model = keras_model(simulation, client)
+        return model.predict(x, batch_size=size, verbose=0)["class_id"]
+    # The federation stores what the columns of a table have become, and that model takes columns.
+    trained = _model(simulation, client)
+    parts = [
+        trained.answer(data.normalize(tf.constant(x[start : start + size]), trained.input_spec))
+        for start in range(0, len(x), size)
+    ]
+    return np.concatenate([part["class_id"].numpy() for part in parts])
 
 
 def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:

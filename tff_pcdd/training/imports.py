@@ -75,7 +75,7 @@ def warn_of_changes(directory: Path, settings: Mapping[str, Any]) -> None:
     for name, digest in recorded(settings).items():
         if name not in sys.modules:
             _logger.warning("%s was trained with import=%s; import it too", directory, name)
-        elif digest != _digest(name):
+        elif digest != (_digest(name) or ""):
             _logger.warning(
                 "%s has changed since %s was trained with it; results may differ", name, directory
             )

@@ -32,7 +32,7 @@ samples, such as those of a patient, are dealt out as a whole, each as one of it
 from __future__ import annotations
 
 import dataclasses
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -106,8 +106,17 @@ class Partition(Component):
         Raises:
             SettingError: if a setting does not fit the samples.
         """
+        held_out = data.train.held_out
+        if held_out is not None and held_out.any():
+            return self._divide_with_validation(data, held_out, seed)
         train, test = _Units(data.train), _Units(data.test)
-        split = self.split(train.labels, test.labels, len(data.class_names), seed)
+        try:
+            split = self.split(train.labels, test.labels, len(data.class_names), seed)
+        except SettingError as error:
+            if data.train.groups is None:
+                raise
+            reason = f"{error.reason} (whole groups are divided, and count as one sample each)"
+            raise SettingError(error.setting, error.value, reason) from None
         expected, found = self.known_clients(), (len(split.train), len(split.test))
         if expected is None:
             expected = found[0]
@@ -121,6 +130,30 @@ class Partition(Component):
         return [
             ClientIndices(f"{k:0{digits}d}", train.samples(own), test.samples(own_test))
             for k, (own, own_test) in enumerate(zip(split.train, split.test, strict=True))
+        ]
+
+    def _divide_with_validation(
+        self, data: PooledData, held_out: np.ndarray, seed: int
+    ) -> list[ClientIndices]:
+        """As `divide`, where the data set itself sets training samples aside for validation.
+
+        Clients hold the classes of what they train on; the samples for validation are dealt to
+        them as those for tests are, each of them once.
+        """
+        trained, validated = np.flatnonzero(~held_out), np.flatnonzero(held_out)
+        bare = dataclasses.replace(data.train, held_out=None)
+        parts = bare.take(trained), bare.take(validated)
+        clients = self.divide(dataclasses.replace(data, train=parts[0]), seed)
+        once: Any = self
+        if getattr(self, "local_test", "disjoint") != "disjoint":
+            once = dataclasses.replace(once, local_test="disjoint")
+        dealt = once.divide(dataclasses.replace(data, train=parts[0], test=parts[1]), seed)
+        return [
+            dataclasses.replace(
+                client,
+                train=np.sort(np.concatenate([trained[client.train], validated[other.test]])),
+            )
+            for client, other in zip(clients, dealt, strict=True)
         ]
 
     def split(

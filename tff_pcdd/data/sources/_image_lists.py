@@ -174,8 +174,14 @@ def choose_users(
 
 
 def _gather(examples: Examples, rows: Sequence[np.ndarray]) -> tuple[Examples, list[np.ndarray]]:
+    """The samples in some rows, each once, and the new rows of each client."""
+    every = np.concatenate(rows)
+    kept = np.unique(every)
+    if len(kept) < len(every):
+        # Clients may share samples.
+        return examples.take(kept), [np.searchsorted(kept, own) for own in rows]
     ends = np.cumsum([len(part) for part in rows])
-    return examples.take(np.concatenate(rows)), np.split(np.arange(ends[-1]), ends[:-1])
+    return examples.take(every), np.split(np.arange(ends[-1]), ends[:-1])
 
 
 def by_user(train_users: Sequence[str], test_users: Sequence[str]) -> tuple[ClientIndices, ...]:

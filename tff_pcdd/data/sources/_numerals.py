@@ -9,7 +9,7 @@ from typing import Any
 from tff_pcdd.data.sources._names import is_missing
 from tff_pcdd.errors import DataError
 
-_WITH_COMMA = re.compile(r"[+-]?(\d*|\d{1,3}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
+_WITH_COMMA = re.compile(r"[+-]?(\d*|[1-9]\d{0,2}(\.\d{3})+)(,\d+)?([eE][+-]?\d+)?")
 
 # Numbers whose commas or points may separate thousands.
 _THOUSANDS = {mark: re.compile(rf"[+-]?[1-9]\d{{0,2}}({re.escape(mark)}\d{{3}})+") for mark in ",."}

@@ -303,11 +303,11 @@ def _read_parquet_files(folder: pathlib.Path) -> Columns:
         if bool(part) != bool(parts[0]):
             nameless = paths[parts.index(None)]
             raise DataError(f"{nameless}: the name says no part, train, val or test, unlike others")
-        if set(table) - {_SPLIT} != set(tables[0]) - {_SPLIT}:
+        if part and _SPLIT not in table:
+            table[_SPLIT] = [part] * len(next(iter(table.values()), ()))
+        if set(table) != set(tables[0]):
             raise DataError(f"{path}: the columns are not those of {paths[0]}")
         if one.classes != found[0].classes:
             raise DataError(f"{path}: the names of classes are not those of {paths[0]}")
-        if part and _SPLIT not in table:
-            table[_SPLIT] = [part] * len(next(iter(table.values()), ()))
     joined = {name: [value for table in tables for value in table[name]] for name in tables[0]}
     return Columns(str(folder), joined, classes=found[0].classes)

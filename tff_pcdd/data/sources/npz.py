@@ -160,11 +160,21 @@ def _stacked(where: str, arrays: list[np.ndarray]) -> np.ndarray:
 
 
 def _client_folders(root: pathlib.Path) -> dict[str, pathlib.Path]:
-    """The folders of the parts, if a directory holds those of PFLlib."""
+    """The folders of the parts, if a directory holds those of PFLlib.
+
+    Raises:
+        DataError: two folders are the same part.
+    """
     if not root.is_dir():
         return {}
-    found = {part_of(path.name): path for path in sorted(root.iterdir()) if path.is_dir()}
-    folders = {part: path for part, path in found.items() if part and list(path.glob("*.npz"))}
+    folders: dict[str, pathlib.Path] = {}
+    for path in sorted(root.iterdir()):
+        part = part_of(path.name)
+        if part and path.is_dir() and list(path.glob("*.npz")):
+            if part in folders:
+                names = f"{folders[part].name} and {path.name}"
+                raise DataError(f"{root}: the folders {names} are both the part {part}; join them")
+            folders[part] = path
     return folders if {"train", "test"} <= set(folders) else {}
 
 

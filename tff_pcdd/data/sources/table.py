@@ -216,7 +216,7 @@ class Table(OwnImages, MissingValues):
             DataError: if a column or a value is missing or cannot be used.
         """
         place = columns.place
-        columns = columns.with_markers(self._further_markers())
+        columns = columns.with_markers(self.markers())
         needed = {"the label": columns.values(self.label_column, "label_column")}
         if self.has_users:
             needed["the site"] = columns.values(self.site_column, "site_column")
@@ -284,8 +284,8 @@ class Table(OwnImages, MissingValues):
                 train,
                 self.impute,
                 shifted,
-                [number for text in self._further_markers() if (number := _number(text))],
-                sorted({*self._common(True), *self._further_markers()}) if self.impute else (),
+                [number for text in self.markers() if (number := _number(text))],
+                sorted({*self._common(True), *self.markers()}) if self.impute else (),
             )
             spec = vector_spec(place, cells.encode(train, fitted), encoding.features(fitted))
             return dataclasses.replace(spec, columns=fitted)
@@ -355,7 +355,7 @@ class Table(OwnImages, MissingValues):
         values, is_category = self._values(columns, name), name in self._categorical()
         if self.impute is None and not is_category and not self.missing_markers:
             return np.zeros(len(values), bool)
-        markers, common = self._further_markers(), self._common(is_category)
+        markers, common = self.markers(), self._common(is_category)
         lacking = np.array([is_missing(value, markers, common) for value in values], bool)
         if self.impute is None and lacking.any():
             index, others = int(np.argmax(lacking)), int(lacking.sum()) - 1
@@ -371,9 +371,6 @@ class Table(OwnImages, MissingValues):
         if name in self._categorical():
             return columns.categories(name, "categorical_columns")
         return columns.plain_numbers(name, "feature_columns")
-
-    def _further_markers(self) -> list[str]:
-        return [] if self.missing == "keep" else self.markers()
 
     def _common(self, is_category: bool) -> Collection[str]:
         """The texts that always stand for a missing value."""
