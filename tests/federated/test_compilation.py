@@ -25,15 +25,22 @@ def trained(spec, *sizes):
     work = ClientWork(spec)
 
     @tf.function(
-        input_signature=[tf.TensorSpec([None, *support.IMAGE]), tf.TensorSpec([None], tf.int32)],
+        input_signature=[
+            tf.TensorSpec([None, *support.IMAGE]),
+            tf.TensorSpec([None], tf.int32),
+            tf.TensorSpec([2], tf.int32),
+        ],
         autograph=False,
     )
-    def update(x, y):
-        # XLA's own key of a seed with a negative part is another one.
-        client = support.client_data(0, 0)._replace(train={"x": x, "y": y}, seed=[-3, 4])
+    def update(x, y, seed):
+        client = support.client_data(0, 0)._replace(train={"x": x, "y": y}, seed=seed)
         return work.update(message, own, tf.nest.map_structure(tf.convert_to_tensor, client))
 
-    inputs = ((SAMPLES["x"][:size], SAMPLES["y"][:size]) for size in sizes)
+    inputs = (
+        # XLA's own key of a seed with a negative part is another one.
+        (SAMPLES["x"][:size], SAMPLES["y"][:size], tf.constant([-3, 4 + number]))
+        for number, size in enumerate(sizes)
+    )
     return [tf.nest.map_structure(np.asarray, update(*each)) for each in inputs]
 
 
@@ -69,7 +76,8 @@ def random_backbone():
         # Without samples; without a full batch; with a single sample left over; with and without a
         # smaller last batch.
         ("client", (0, 1, 3, 9, 11, 12), 0.0),
-        ("client", (11, 12), 1.0),
+        # Their shares of the steps end within an epoch, before its smaller last batch or after it.
+        ("client", (9, 11, 11, 11, 11, 12), 1.0),
     ],
 )
 def test_augmentation_and_dropout_draw_the_same(compile, sizes, stragglers):
