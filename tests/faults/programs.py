@@ -33,7 +33,7 @@ from tff_pcdd.experiment import simulation
 from tff_pcdd.export import exporter, saved_model
 from tff_pcdd.runtime import inprocess
 from tff_pcdd.runtime.backends.inprocess import InProcess
-from tff_pcdd.studies import method_sweep, study
+from tff_pcdd.studies import method_sweep
 
 _DATA = (
     "--dataset=digits",
@@ -143,7 +143,7 @@ class Programs:
             patch.setattr(Figure, "savefig", lambda _, file, **__: file.write(b"a picture"))
             patch.setattr(exporter, "global_model", _Model)
             # The processes that are killed here are those of the tests, which go on.
-            patch.setattr(study, "_is_other", lambda process: False)
+            patch.setattr(files, "_may_be_written", lambda temporary: False)
             patch.setattr(exporter, "PersonalModels", _PersonalModels)
             patch.setattr(saved_model, "write", self._write_model)
             yield
