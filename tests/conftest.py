@@ -18,8 +18,9 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-# The tests of these folders share runs, traced computations and a model server.
-_SHARING = ("tests/export/", "tests/training/")
+# The tests of these folders share runs, traced computations and a model server. Those of models
+# come early as one large folder, while processes are small: EfficientNet takes 400 MB for a while.
+_SHARING = ("tests/export/", "tests/training/", "tests/models/")
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
