@@ -131,6 +131,8 @@ def pytest_runtest_teardown():
     """
     global _kept
     if _resident_megabytes() - _kept > 100:
+        if _resident_megabytes() > _LARGE:
+            _forget()
         gc.collect()
         if "tensorflow" in sys.modules:
             from tensorflow.python.eager import context
@@ -142,6 +144,16 @@ def pytest_runtest_teardown():
 
 # After the last time that memory was given back.
 _kept = 0.0
+# From so many MB on, traced computations that tests share are dropped and made again when needed.
+_LARGE = 1800
+
+
+def _forget():
+    _BUILT.clear()
+    if support := sys.modules.get("tests.support"):
+        support._traced.cache_clear()
+    if diverged := sys.modules.get("tests.faults.diverged"):
+        diverged._built.clear()
 
 
 def _resident_megabytes():
@@ -212,9 +224,12 @@ def simulation(request):
         yield used
 
 
+_BUILT = {}
+
+
 @pytest.fixture(scope="session")
 def _built():
-    return {}
+    return _BUILT
 
 
 @pytest.fixture(scope="module")
