@@ -17,9 +17,7 @@ from tff_pcdd.data.checks import warn
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.methods import head_calibration
 from tff_pcdd.settings import Setting, build, describe
-from tff_pcdd.studies.method_sweep import COMPARISON
 from tff_pcdd.studies.parallel import RAY_RUNTIME, ParallelOptions
-from tff_pcdd.studies.study import FAILURES
 from tff_pcdd.training import ExperimentConfig, RunOptions, imports
 from tff_pcdd.training.run_directory import path_settings
 
@@ -218,12 +216,11 @@ def read_seeds(flags: Flags, name: str = "seeds") -> list[int]:
     return [int(seed) for seed in given]
 
 
-def failed_runs(program: str, failures: Sequence[str], number: int, output_dir: str) -> str:
-    """The final message of a program some of whose runs failed.
+def failed_runs(program: str, failures: Sequence[str], number: int, *directories: str) -> str:
+    """The final message of a program some of whose runs failed, in some of the directories."""
+    from tff_pcdd.studies.study import FAILURES
 
-    Those of a sweep over methods may be trials, final runs, or both.
-    """
-    places = [Path(output_dir, FAILURES), Path(output_dir, COMPARISON, FAILURES)]
+    places = [Path(directory, FAILURES) for directory in directories]
     written = " and ".join(str(path) for path in places if path.is_file())
     return (
         f"{program}: error: {len(failures)} of {number} runs failed; the same command tries them "

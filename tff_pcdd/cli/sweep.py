@@ -233,7 +233,7 @@ def _sweep_methods(flags: Flags) -> None:
     if failures:
         number = sum(len(p.configs) for grid in points.values() for p in grid)
         number += sum(len(grid[0].finals) for grid in points.values())
-        sys.exit(experiments.failed_runs("sweep", failures, number, output_dir))
+        sys.exit(experiments.failed_runs("sweep", failures, number, output_dir, comparison_dir))
 
 
 def _among(flags: Flags) -> str:

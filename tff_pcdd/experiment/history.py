@@ -228,6 +228,11 @@ def evaluated_in_full(row: Mapping[str, Any]) -> bool:
     return any(row.get(name) is not None for name in ("pa", "va_personal"))
 
 
+def evaluated_as_last(row: Mapping[str, Any]) -> bool:
+    """Whether a round was evaluated as the last one is: the global and all personal models."""
+    return any(row.get(name) is not None for name in ("ga", "va")) and evaluated_in_full(row)
+
+
 def _value(name: str, value: Any) -> Any:
     if value is None:
         return None

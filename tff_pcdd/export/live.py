@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 import tensorflow as tf
 
@@ -43,11 +45,8 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
         return model.predict(x, batch_size=size, verbose=0)["class_id"]
     # The federation stores what the columns of a table have become, and that model takes columns.
     trained = _model(simulation, client)
-    parts = [
-        trained.answer(data.normalize(tf.constant(x[start : start + size]), trained.input_spec))
-        for start in range(0, len(x), size)
-    ]
-    return np.concatenate([part["class_id"].numpy() for part in parts])
+    parts = [trained.answer(batch)["class_id"].numpy() for batch in _batches(simulation, x)]
+    return np.concatenate(parts)
 
 
 def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
@@ -56,15 +55,17 @@ def features(simulation: Simulation, x: np.ndarray) -> np.ndarray:
     if not spec.method.has_global_model:
         reason = "has no global model, whose features these would be"
         raise SettingError("algorithm", simulation.config.algorithm, reason)
-    net, size = spec.network(), spec.eval_batch_size
+    net = spec.network()
     load(net, simulation.state.weights)
-    parts = [
-        spec.method.embed(
-            net, data.normalize(tf.constant(x[start : start + size]), spec.input_spec), False
-        ).numpy()
-        for start in range(0, len(x), size)
-    ]
+    parts = [spec.method.embed(net, batch, False).numpy() for batch in _batches(simulation, x)]
     return np.concatenate(parts) if parts else np.zeros([0, spec.task.feature_dim], np.float32)
+
+
+def _batches(simulation: Simulation, x: np.ndarray) -> Iterator[tf.Tensor]:
+    """Stored inputs in batches, as the network takes them."""
+    spec, size = simulation.spec.input_spec, simulation.spec.eval_batch_size
+    for start in range(0, len(x), size):
+        yield data.normalize(tf.constant(x[start : start + size]), spec)
 
 
 def _number(simulation: Simulation, client: str | int) -> int:

@@ -24,7 +24,7 @@ from tff_pcdd.experiment.accuracies import metric_columns
 from tff_pcdd.experiment.client_store import ClientStateStore, MemoryStore
 from tff_pcdd.experiment.config import ExperimentConfig
 from tff_pcdd.experiment.evaluation_schedule import Due, EvaluationSchedule
-from tff_pcdd.experiment.history import History, evaluated_in_full
+from tff_pcdd.experiment.history import History, evaluated_as_last
 from tff_pcdd.experiment.nonfinite import COUNTS
 from tff_pcdd.experiment.simulation import Simulation
 from tff_pcdd.training import (
@@ -175,7 +175,7 @@ class Run:
         """
         current = self.simulation.round
         row = self.history[-1] if len(self.history) else {}
-        evaluated = row.get("round") == current and self._is_complete(row)
+        evaluated = row.get("round") == current and evaluated_as_last(row)
         earliest = current if evaluated else current + 1
         self.last_round = min(self.last_round, max(round_number, earliest))
 
@@ -314,7 +314,7 @@ class Run:
         planned = self.last_round
         values = self._evaluate()
         self._stop_if_hopeless()
-        if self.last_round < planned and not self._is_complete(values):
+        if self.last_round < planned and not evaluated_as_last(values):
             # Only the evaluation has shown that this round is the last one.
             values = self._evaluate()
         # Read after the evaluation, which may count the round.
@@ -323,11 +323,6 @@ class Run:
         row = self.history.append({"round": self.simulation.round, **values, **measured})
         for callback in self._callbacks:
             callback.on_round(self, row)
-
-    def _is_complete(self, row: Mapping[str, Any]) -> bool:
-        """Whether a round was evaluated as the last one is: the global and all personal models."""
-        has_global = any(row.get(name) is not None for name in ("ga", "va"))
-        return has_global and evaluated_in_full(row)
 
     def _measured_by_callbacks(self) -> dict[str, float | None]:
         found: dict[str, float | None] = {}

@@ -32,7 +32,7 @@ samples, such as those of a patient, are dealt out as a whole, each as one of it
 from __future__ import annotations
 
 import dataclasses
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -144,10 +144,8 @@ class Partition(Component):
         bare = dataclasses.replace(data.train, held_out=None)
         parts = bare.take(trained), bare.take(validated)
         clients = self.divide(dataclasses.replace(data, train=parts[0]), seed)
-        once: Any = self
-        if getattr(self, "local_test", "disjoint") != "disjoint":
-            once = dataclasses.replace(once, local_test="disjoint")
-        dealt = once.divide(dataclasses.replace(data, train=parts[0], test=parts[1]), seed)
+        validation = dataclasses.replace(data, train=parts[0], test=parts[1])
+        dealt = self.disjoint().divide(validation, seed)
         return [
             dataclasses.replace(
                 client,
@@ -171,6 +169,10 @@ class Partition(Component):
             SettingError: if a setting does not fit the samples.
         """
         raise NotImplementedError
+
+    def disjoint(self) -> Partition:
+        """The same partition, which deals each test sample to one client."""
+        return self
 
     def known_clients(self) -> int | None:
         """The number of clients; None if it depends on the data."""

@@ -87,6 +87,9 @@ class Dirichlet(NumClients):
             self.local_test,
         )
 
+    def disjoint(self):
+        return dataclasses.replace(self, local_test="disjoint")
+
     def describe(self) -> str:
         return f"Dirichlet({self.concentration:g}), {self.num_clients} clients"
 
