@@ -14,15 +14,15 @@ from tff_pcdd import files, findings, measures, stages, tables
 from tff_pcdd.data import DataConfig
 from tff_pcdd.errors import SettingError
 from tff_pcdd.findings import Finding
-from tff_pcdd.studies import comparison_tables, study
+from tff_pcdd.studies import study
 from tff_pcdd.studies.parallel import ParallelOptions
 from tff_pcdd.studies.study import StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, signature
 from tff_pcdd.training.file_names import SWEEP_TABLE
 
-# Matplotlib is not needed before the last run.
+# Matplotlib and SciPy are not needed before the last run.
 with epy.lazy_imports():
-    from tff_pcdd.studies import sweep_plots
+    from tff_pcdd.studies import comparison_tables, sweep_plots
     from tff_pcdd.training import plots
 
 _TABLE, _PICTURE = "sweep.md", "sweep.png"
