@@ -138,7 +138,9 @@ def write_page(
     return page
 
 
-def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
+def to_markdown(
+    machine, settings, sections: Mapping[str, Section], template: str = "page.md"
+) -> str:
     """The report as a Markdown page, whose last line is the digest of the others."""
     targets = [target for section in sections.values() for target in section.targets]
     rows = [
@@ -158,7 +160,7 @@ def to_markdown(machine, settings, sections: Mapping[str, Section]) -> str:
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
     )
-    page = environment.get_template("page.md").render(
+    page = environment.get_template(template).render(
         machine=machine,
         settings=settings,
         sections=sections,

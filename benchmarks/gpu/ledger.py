@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import time
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any
 
 import tensorflow as tf
@@ -23,7 +25,35 @@ _SHOWN = 1500
 _SAME = ("card", "commit", "quick")
 
 
-class Ledger:
+@dataclasses.dataclass
+class Measurements:
+    """What a step has measured.
+
+    Attributes:
+        made_with: the card, the software, the commit, and whether sizes were tiny (`quick`).
+        cases: the measurements by name.
+    """
+
+    made_with: Mapping[str, Any]
+    cases: dict[str, Any]
+
+    @classmethod
+    def read(cls, path: Path) -> Measurements:
+        """Those of a file that `Ledger` has written."""
+        return cls(**json.loads(files.read_bytes(path)))
+
+    def text(self) -> str:
+        """A sentence about the card and the software."""
+        made = self.made_with
+        card = made["card"] or "the processor, in the place of a GPU"
+        return (
+            f"Measured on {card} (driver {made['driver_version']}, {made['memory.total']}), with "
+            f"TensorFlow {made['tensorflow']}, CUDA {made['cuda']}, cuDNN {made['cudnn']}, commit "
+            f"{made['commit']}, on {made['date']}."
+        )
+
+
+class Ledger(Measurements):
     """Measurements that are kept in a file as they are made.
 
     Args:
@@ -31,7 +61,6 @@ class Ledger:
         step: name of the step and of its file.
 
     Attributes:
-        cases: the measurements by name.
         deadline: when the step ends, as `time.monotonic` tells it.
 
     Raises:
@@ -41,19 +70,18 @@ class Ledger:
     def __init__(self, plan: Plan, step: str):
         assert plan.folder is not None
         self._path = plan.folder / f"{step}.json"
-        self.made_with = {**describe_card(), **describe_machine(), "quick": plan.quick}
-        self.cases: dict[str, Any] = {}
+        super().__init__({**describe_card(), **describe_machine(), "quick": plan.quick}, {})
         self.deadline = time.monotonic() + 60 * plan.minutes
         files.make_directory(plan.folder)
         if self._path.exists():
-            earlier = json.loads(files.read_bytes(self._path))
+            earlier = Measurements.read(self._path)
             for name in _SAME:
-                there, here = earlier["made_with"].get(name), self.made_with[name]
+                there, here = earlier.made_with.get(name), self.made_with[name]
                 if there != here:
                     reason = f"{self._path.name} is of {name} {there}, here it is {here}; "
                     reason += "name another directory"
                     raise SettingError("output_dir", plan.folder, reason)
-            self.cases = earlier["cases"]
+            self.cases = earlier.cases
 
     def left(self) -> float:
         """Seconds until the deadline; at least 0."""
@@ -78,16 +106,6 @@ class Ledger:
         """Records what a call returns, unless that has been measured or the time is over."""
         if self.lacks(name) and self.left():
             self.record(name, call())
-
-    def text(self) -> str:
-        """A sentence about the card and the software."""
-        made = self.made_with
-        card = made["card"] or "the processor, in the place of a GPU"
-        return (
-            f"Measured on {card} (driver {made['driver_version']}, {made['memory.total']}), with "
-            f"TensorFlow {made['tensorflow']}, CUDA {made['cuda']}, cuDNN {made['cudnn']}, commit "
-            f"{made['commit']}, on {made['date']}."
-        )
 
 
 def describe_card() -> dict[str, Any]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from benchmarks import blazefl, measure
 from benchmarks.gpu import children
-from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
+from benchmarks.gpu.ledger import Ledger, Measurements, can_measure, unmeasured
 from benchmarks.report import Section, Table, Target
 from benchmarks.workloads import Workload
 
@@ -19,9 +19,9 @@ _TEXT = """\
 {made_with}
 
 {workload}; {rounds} rounds with all clients, SGD with a learning rate of 0.1 and nothing else, and
-an evaluation of the global model on 10,000 images after each round. {data} BlazeFL's authors report
-25 s for the CNN and 128 s for torchvision's ResNet18, on four Quadro RTX 6000 and 32 cores
-(docs/imgs in blazefl/blazefl, commit 6dcb310; read off the pictures, ±2 s).
+an evaluation of the global model on 10,000 images after each round. BlazeFL's authors report 25 s
+for the CNN and 128 s for torchvision's ResNet18, on four Quadro RTX 6000 and 32 cores (docs/imgs in
+blazefl/blazefl, commit 6dcb310; read off the pictures, ±2 s).
 
 *Seconds* are those of all rounds, of which the first includes tracing and compiling; *warm* is the
 number of rounds times the median of the others. *Weights* is a hash of the last weights: where
@@ -60,7 +60,7 @@ def run(plan: measure.Plan) -> Section:
         program = functools.partial(_program, _workload(model, plan.quick), plan)
         for _, found in children.measured_in_turn(program, [case], ledger, _PATIENCE):
             ledger.record(name, {"model": model, **case, **found})
-    return _section(ledger, plan)
+    return section(ledger)
 
 
 def _workload(model: str, quick: bool) -> Workload:
@@ -76,8 +76,10 @@ def _program(
     return children.own("benchmarks.gpu.record_case", *arguments)
 
 
-def _section(ledger: Ledger, plan: measure.Plan) -> Section:
-    rows = [_row(case) for case in ledger.cases.values()]
+def section(measured: Measurements) -> Section:
+    """The runs, and the targets."""
+    quick = measured.made_with["quick"]
+    rows = [_row(case) for case in measured.cases.values()]
     columns = {
         "backbone": "model",
         "precision": "precision",
@@ -85,16 +87,16 @@ def _section(ledger: Ledger, plan: measure.Plan) -> Section:
         "clients at a time": "at_a_time",
         "seconds": "total",
         "warm": "warm",
+        "images": "images",
         "accuracy (%)": "accuracy",
         "memory (MB)": "memory_mb",
         "weights": "weights",
         "": "note",
     }
     text = _TEXT.format(
-        made_with=ledger.text(),
-        workload=_workload("simple_cnn", plan.quick).size,
-        rounds=2 if plan.quick else _ROUNDS,
-        data="Images are CIFAR-10's." if plan.data_dir else "Images are random.",
+        made_with=measured.text(),
+        workload=_workload("simple_cnn", quick).size,
+        rounds=2 if quick else _ROUNDS,
     )
     return Section(_TITLE, text, [Table(_TITLE, columns, rows)], targets_of(rows))
 

@@ -65,6 +65,7 @@ def measure(workload: Workload, rounds: int, data_dir: str, case: dict[str, Any]
     for value in tf.nest.flatten(weights):
         digest.update(np.asarray(value).tobytes())
     return {
+        "images": "CIFAR-10" if data_dir else "random",
         "prepared": prepared,
         "seconds": seconds,
         "total": sum(seconds),

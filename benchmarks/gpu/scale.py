@@ -18,7 +18,7 @@ from typing import Any
 
 from benchmarks import measure, processes
 from benchmarks.gpu import children
-from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
+from benchmarks.gpu.ledger import Ledger, Measurements, can_measure, unmeasured
 from benchmarks.report import Section, Table
 from tff_pcdd.cli import flagfiles
 from tff_pcdd.settings import describe
@@ -107,7 +107,12 @@ def run(plan: measure.Plan) -> Section:
         ledger.record(name, found)
         if found.get("note") == CONTINUES:
             break
-    rows = [_row(name, case) for name, case in ledger.cases.items()]
+    return section(ledger)
+
+
+def section(measured: Measurements) -> Section:
+    """The runs beside the published figures."""
+    rows = [_row(name, case) for name, case in measured.cases.items()]
     columns = {
         "run": "run",
         "rounds": "rounds",
@@ -122,7 +127,7 @@ def run(plan: measure.Plan) -> Section:
         "wall": "wall",
         "": "note",
     }
-    text = _TEXT.format(made_with=ledger.text(), precision=PRECISION)
+    text = _TEXT.format(made_with=measured.text(), precision=PRECISION)
     return Section(_TITLE, text, [Table(_TITLE, columns, rows)])
 
 

@@ -19,7 +19,7 @@ import tensorflow as tf
 
 from benchmarks import measure, processes
 from benchmarks.gpu import children
-from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
+from benchmarks.gpu.ledger import Ledger, Measurements, can_measure, unmeasured
 from benchmarks.report import Section, Table
 
 _TITLE = "GPU: sight"
@@ -55,10 +55,15 @@ def run(plan: measure.Plan) -> Section:
         ledger.measure(f"first step, compile={compile}", call)
     measure.note("gpu_sight: tests")
     ledger.measure("tests", lambda: _tests(plan, ledger.left()))
-    rows = [{"what": name, "found": _shown(value)} for name, value in ledger.cases.items()]
+    return section(ledger)
+
+
+def section(measured: Measurements) -> Section:
+    """What was seen."""
+    rows = [{"what": name, "found": _shown(value)} for name, value in measured.cases.items()]
     rows = [row for row in rows if row["what"] != "nvidia-smi"]
     columns = {"": "what", "found": "found"}
-    return Section(_TITLE, _TEXT.format(made_with=ledger.text()), [Table(_TITLE, columns, rows)])
+    return Section(_TITLE, _TEXT.format(made_with=measured.text()), [Table(_TITLE, columns, rows)])
 
 
 def _shown(value: Any) -> str:

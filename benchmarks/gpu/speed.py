@@ -12,7 +12,7 @@ from typing import Any
 
 from benchmarks import measure, peer_work, processes
 from benchmarks.gpu import children
-from benchmarks.gpu.ledger import Ledger, can_measure, unmeasured
+from benchmarks.gpu.ledger import Ledger, Measurements, can_measure, unmeasured
 from benchmarks.gpu.speed_case import ROUNDS
 from benchmarks.report import Section, Table, Target
 from benchmarks.workloads import Workload
@@ -137,7 +137,7 @@ def run(plan: measure.Plan) -> Section:
         text = "gpu_speed: the fastest for {model} in {precision} is --clients_per_gpu={at_a_time}"
         measure.note(text.format_map(row))
     ledger.record(_BEST, best)
-    return _section(ledger, workloads)
+    return section(ledger)
 
 
 def clients_per_gpu(cases: Mapping[str, Any]) -> list[dict[str, Any]]:
@@ -214,7 +214,9 @@ def _program(
     return children.other(plan.torch_python, str(processes.ROOT / "peers/torch_gpu.py"), *arguments)
 
 
-def _section(ledger: Ledger, workloads: Sequence[Workload]) -> Section:
+def section(measured: Measurements) -> Section:
+    """Tables of all networks, and the targets."""
+    workloads = QUICK if measured.made_with["quick"] else WORKLOADS
     columns = {
         "program": "program",
         "precision": "precision",
@@ -226,18 +228,18 @@ def _section(ledger: Ledger, workloads: Sequence[Workload]) -> Section:
         "deviation": "deviation",
         "": "note",
     }
-    fastest = Table("Clients at a time", _BEST_COLUMNS, ledger.cases[_BEST])
-    tables, targets = [_peak_table(ledger.cases.get(_PEAK, {})), fastest], []
+    fastest = Table("Clients at a time", _BEST_COLUMNS, measured.cases[_BEST])
+    tables, targets = [_peak_table(measured.cases.get(_PEAK, {})), fastest], []
     for workload in workloads:
         rows = [
-            _row(case, ledger.cases)
-            for name, case in ledger.cases.items()
+            _row(case, measured.cases)
+            for name, case in measured.cases.items()
             if name.startswith(f"{workload.model}, ")
         ]
         tables.append(Table(str(workload), columns, rows))
         targets += _targets(workload.model, rows)
     text = _TEXT.format(
-        made_with=ledger.text(), workloads="; ".join(map(str, workloads)), rounds=ROUNDS
+        made_with=measured.text(), workloads="; ".join(map(str, workloads)), rounds=ROUNDS
     )
     return Section(_TITLE, text, tables, targets)
 

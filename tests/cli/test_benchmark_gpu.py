@@ -2,12 +2,14 @@
 
 import dataclasses
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
-from benchmarks import GPU_SECTIONS, measure, peers, processes
+from benchmarks import GPU_SECTIONS, measure, peers, processes, report
+from benchmarks.gpu import __main__ as page
 from benchmarks.gpu import children, ledger, record, scale, sight, speed
 from tff_pcdd.errors import SettingError
 
@@ -340,3 +342,15 @@ def test_a_run_is_continued_and_a_failed_one_is_tried_again_by_the_next_call(pla
     notes = [*errors]
     scale.run(plan)
     assert len(started) == 7
+
+
+def test_the_page_shows_the_measured_files():
+    text = (processes.ROOT / page.PAGE).read_text(encoding="utf-8")
+    assert text == page.page()
+    assert report.is_unchanged(text)
+    # The files are read as they are.
+    record = json.loads((page.MEASURED / "h200" / "gpu_record.json").read_text())
+    total = record["cases"]["simple_cnn, float32, True, 1, 0"]["total"]
+    assert f"| seconds of BlazeFL's benchmark, simple_cnn | ≤ 8 | {total:.2f} |" in re.sub(
+        " +", " ", text
+    )
