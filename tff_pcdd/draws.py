@@ -1,8 +1,9 @@
-"""Stateless random draws that are the same with and without XLA.
+"""Stateless random draws that are the same on every device, with and without XLA.
 
 Those of TensorFlow differ under XLA, which makes another key of a seed with a negative part, and a
 float of other bits of the same integer. In a block `compiled()`, key and float are computed here as
-TensorFlow's kernels do it; elsewhere, the draws are TensorFlow's own operations.
+TensorFlow's kernels do it; elsewhere, the draws are TensorFlow's own operations, except for
+`indices`: TensorFlow's kernels for processors and for GPUs draw other ones.
 """
 
 from __future__ import annotations
@@ -20,8 +21,6 @@ with epy.lazy_imports():
 _PHILOX = 1  # The value of `tf.random.Algorithm`.
 # The key by which TensorFlow turns a seed into the key and the counter of the draws.
 _SEED_KEY = 0x02461E293EC8F720
-# A finite logit, so that all have the same chance if all are excluded.
-_EXCLUDED = -1e32
 
 _compiling: contextvars.ContextVar[bool] = contextvars.ContextVar("compiling", default=False)
 
@@ -83,11 +82,9 @@ def uniform(
 def indices(available: tf.Tensor, count: int | tf.Tensor, seed: tf.Tensor) -> tf.Tensor:
     """Draws indices, int32 [count], uniformly among the entries of a vector that are above 0.
 
-    If there are none, all entries count.
+    If there are none, all entries count. They are those of `tf.random.stateless_categorical` on a
+    processor, with equal logits.
     """
-    if not _compiling.get():
-        logits = tf.where(available > 0, 0.0, _EXCLUDED)[None]
-        return tf.random.stateless_categorical(logits, count, seed, dtype=tf.int32)[0]
     # TensorFlow makes a double of the low 20 bits of an integer and the 32 of the next one.
     words = tf.cast(_integers(tf.stack([count, 2]), seed, tf.uint32), tf.uint64)
     words &= tf.constant([0xFFFFF, 0xFFFFFFFF], tf.uint64)

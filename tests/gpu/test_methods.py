@@ -12,14 +12,15 @@ from tff_pcdd.runtime import _tf_private
 # or to 0.01 if that is larger. Initial weights that differ by 1e-7 of their values change these
 # arrays by at most 6e-5, on a processor (FedGen; FedETF 2e-5).
 BOUND = 1e-3
+# Not the client with a single sample: batch normalization makes zeros of it, which a processor
+# computes exactly and a GPU does not, and behind them is a ReLU, whose gradient jumps at 0.
+COHORTS = [[0, 1, 3], [3, 0, 1]]
 
 
 def two_rounds(context, process):
     """The states of server and clients after two rounds, and what the evaluations count."""
     with runtime.installed(context):
-        state, own, metrics = support.run_rounds(
-            process, process.initialize(), {}, [[0, 1, 2], [3, 0, 1]]
-        )
+        state, own, metrics = support.run_rounds(process, process.initialize(), {}, COHORTS)
         found = process.evaluate_global(state, support.TEST)
         part = support.client_data(0, 2, test=support.TEST)
         personal = process.evaluate_personal(state, [own[0]], [part])[0]

@@ -40,6 +40,30 @@ def test_operations_are_deterministic_only_in_calls_that_ask_for_it(contexts):
     assert seen == [(True, "0"), (False, None), (True, "0")]
 
 
+def test_xla_is_told_not_to_choose_programs_by_their_speed(monkeypatch):
+    """It reads its flags when it first compiles, and keeps to them."""
+    monkeypatch.setattr(machine, "_gpu_capabilities", lambda: [(9, 0)])
+    monkeypatch.setattr(_tf_private, "_xla_has_read", None)
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_graph_min_graph_size=4")
+    config = ExperimentConfig.from_settings(deterministic=True)
+    try:
+        _tf_private.require_determinism(True)
+        told = "--xla_gpu_graph_min_graph_size=4 --xla_gpu_deterministic_ops=true"
+        assert os.environ["XLA_FLAGS"] == told
+        _tf_private.note_use_of_xla()
+        _tf_private.require_determinism(False)
+        assert os.environ["XLA_FLAGS"] == "--xla_gpu_graph_min_graph_size=4"
+        ComputeOptions().check(config)
+        monkeypatch.setattr(_tf_private, "_xla_has_read", None)
+        _tf_private.note_use_of_xla()
+    finally:
+        _tf_private.require_determinism(False)
+    with refuses("deterministic", "XLA has chosen .* compile is client, use off or a new process"):
+        ComputeOptions().check(config)
+    ComputeOptions(compile="off").check(config)
+    ComputeOptions().check(ExperimentConfig.from_settings())
+
+
 def test_a_simulation_asks_its_runtime_for_it():
     for value in (True, False):
         simulation = object.__new__(Simulation)

@@ -675,3 +675,18 @@ def test_threads_are_as_the_environment_says(monkeypatch):
     monkeypatch.delenv(name)
     inprocess.create_context().close()
     assert os.environ[name] == "1"
+
+
+@pytest.mark.parametrize(("limit", "stay"), [(None, 2), (8 * 399, 0), (8 * 400, 1)])
+def test_results_stay_on_the_servers_gpu_while_there_is_space(limit, stay, monkeypatch):
+    """A GiB, or an eighth of what the device may take."""
+    monkeypatch.setattr(inprocess, "_STAYS", 800)
+    monkeypatch.setattr(inprocess.logical_devices, "memory_limit", lambda device: limit)
+    space = inprocess._Space("/device:GPU:0")
+    result = (tf.zeros([5, 10]), (tf.zeros([25], tf.int64),))  # 400 bytes.
+    assert not space.has(result, "/device:GPU:1")
+    assert [space.has(result, "/device:GPU:0") for _ in range(3)] == [True] * stay + [False] * (
+        3 - stay
+    )
+    on_host = inprocess._Space("/device:CPU:0")
+    assert not on_host.has(result, "/device:GPU:0")

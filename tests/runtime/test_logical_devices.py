@@ -126,3 +126,12 @@ def test_gpu_memory_is_taken_as_it_is_needed(name, monkeypatch):
     monkeypatch.setenv(variable, "false")
     runtime.create(name).prepare()
     assert os.environ[variable] == "false"
+
+
+def test_the_memory_of_a_logical_device_is_told(driver, gpus):
+    gpus(2)
+    assert logical_devices.memory_limit("/device:GPU:1") is None
+    driver(80 * GIB, 40 * GIB)
+    logical_devices.divide(2)
+    found = [logical_devices.memory_limit(f"/device:GPU:{n}") for n in range(4)]
+    assert found == [36 * GIB, 36 * GIB, 18 * GIB, 18 * GIB]

@@ -87,15 +87,23 @@ class ComputeOptions:
 
         Raises:
             SettingError: as `check_precision` and `compilation`; or `deterministic` is set, and XLA
-                compiles for processors.
+                compiles for processors, or has compiled in this process without it.
         """
         self.check_precision(config.model.precision, is_auto=config.model.precision_is_auto)
         compiled = self.compilation(config.data.input_spec())
-        if config.training.deterministic and compiled != "off" and not self.runtime.uses_gpus():
+        if not config.training.deterministic or compiled == "off":
+            return
+        if not self.runtime.uses_gpus():
             reason = (
                 "XLA's programs for processors are not repeatable bit for bit; here, compile is "
             )
             raise SettingError("deterministic", True, f"{reason}{compiled}, use off")
+        from tff_pcdd.runtime import _tf_private
+
+        if not _tf_private.xla_repeats():
+            reason = "XLA has chosen programs by their speed in this process, and goes on so; "
+            reason += f"here, compile is {compiled}, use off or a new process"
+            raise SettingError("deterministic", True, reason)
 
     def check_precision(
         self, precision: str, context: Any = None, *, is_auto: bool = False

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tff_pcdd import draws
 from tff_pcdd.methods.network import Network
+from tff_pcdd.runtime import _tf_private
 
 T = TypeVar("T")
 
@@ -32,6 +33,7 @@ def compiled(
     """As `function`, compiled by XLA once for each shape of the arguments, with the same draws."""
 
     def traced(*arguments: Any) -> Any:
+        _tf_private.note_use_of_xla()
         with draws.compiled():
             return python_function(*arguments)
 

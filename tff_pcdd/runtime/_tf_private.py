@@ -13,6 +13,9 @@ from tensorflow.python.ops import resource_variable_ops
 # Read by TensorFlow before the first operation of oneDNN.
 _CALLER_WORKS = "TF_ONEDNN_THREADPOOL_USE_CALLER_THREAD"
 _AUTOTUNE = "TF_CUDNN_USE_AUTOTUNE"
+# Read by XLA once in a process, before it compiles its first program.
+_XLA_FLAGS = "XLA_FLAGS"
+_XLA_REPEATS = "--xla_gpu_deterministic_ops=true"
 
 
 def let_idle_threads_sleep() -> None:
@@ -39,7 +42,8 @@ def avoid_thread_switches() -> None:
         let_idle_threads_sleep()
 
 
-_required_here = False
+# The environment before this package has required determinism; None if it does not.
+_environment_before: dict[str, str | None] | None = None
 
 
 def require_determinism(required: bool) -> None:
@@ -49,19 +53,42 @@ def require_determinism(required: bool) -> None:
     deterministic.
 
     Args:
-        required: whether operations without a deterministic implementation fail, and cuDNN's
-            algorithms are not chosen by their speed.
+        required: whether operations without a deterministic implementation fail, and neither
+            TensorFlow nor XLA chooses algorithms by their speed. XLA goes on as it has begun; see
+            `xla_repeats`.
     """
-    global _required_here
+    global _environment_before
     if required and not tf_config.is_op_determinism_enabled():
         tf_config.enable_op_determinism()
+        _environment_before = {name: os.environ.get(name) for name in (_AUTOTUNE, _XLA_FLAGS)}
         # Read whenever an operation of cuDNN is made.
         os.environ.setdefault(_AUTOTUNE, "0")
-        _required_here = True
-    elif not required and _required_here:
+        os.environ[_XLA_FLAGS] = f"{os.environ.get(_XLA_FLAGS, '')} {_XLA_REPEATS}".strip()
+    elif not required and _environment_before is not None:
         tf_config.disable_op_determinism()
-        os.environ.pop(_AUTOTUNE, None)
-        _required_here = False
+        for name, value in _environment_before.items():
+            os.environ.pop(name, None)
+            if value is not None:
+                os.environ[name] = value
+        _environment_before = None
+
+
+_xla_has_read: str | None = None
+
+
+def note_use_of_xla() -> None:
+    """Has to be called before XLA compiles a program of this package."""
+    global _xla_has_read
+    if _xla_has_read is None:
+        _xla_has_read = os.environ.get(_XLA_FLAGS, "")
+
+
+def xla_repeats() -> bool:
+    """Whether XLA is deterministic on GPUs, or still can be: it reads its flags only once.
+
+    Programs that others than this package have compiled in this process are not known here.
+    """
+    return _xla_has_read is None or _XLA_REPEATS in _xla_has_read.split()
 
 
 def numerics() -> tuple[bool, bool]:

@@ -2,8 +2,9 @@
 
 It serializes nothing, starts no processes, and uses the GPUs that TensorFlow finds. Clients are
 assigned to the devices in turn (client i to device i mod n), and several can run on a device at the
-same time. The server's work runs on the first device. The results of clients are kept in host
-memory, so a cohort does not have to fit into a GPU.
+same time. The server's work runs on the first device. The results of clients are moved to host
+memory, so that a cohort does not have to fit into a GPU. Those of the server's own GPU stay there
+up to 1 GiB, or an eighth of its memory if that is limited.
 
 Results are always combined in the order of the clients, so they do not depend on how many clients
 run at the same time. The exception is TensorFlow's stateful random ops with a seed: all clients
@@ -19,6 +20,7 @@ has no secrets to protect.
 import concurrent.futures
 import functools
 import os
+import threading
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -26,12 +28,14 @@ import tensorflow as tf
 import tensorflow_federated as tff
 
 from tff_pcdd.errors import SettingError
-from tff_pcdd.runtime import _graphs, _tf_private, _tff_private, _values
+from tff_pcdd.runtime import _graphs, _tf_private, _tff_private, _values, logical_devices
 from tff_pcdd.runtime._computations import Computations, translate
 
 _HOST = "/device:CPU:0"
 # Every running client needs its own memory.
 _MAX_DEFAULT_PARALLELISM = 8
+# Bytes of clients' results that stay on a GPU, and the share of a limited memory.
+_STAYS, _STAYING_SHARE = 1 << 30, 8
 
 
 class ClientError(RuntimeError):
@@ -219,11 +223,13 @@ class _Run:
         self._workers = workers
 
     def for_each_client(self, work: Callable[["_Run", int], Any]) -> list:
+        space = _Space(self.device)
+
         def client_work(device, client):
             if self.cancel.is_cancelled:
                 raise tf.errors.CancelledError(None, None, "The evaluation was cancelled.")
             result = work(_Run(self._workers, self.num_clients, device, self.cancel), client)
-            return result if device == _HOST else _on_host(result)
+            return result if device == _HOST or space.has(result, device) else _on_host(result)
 
         futures = [self._workers.submit(c, client_work) for c in range(self.num_clients)]
         try:
@@ -244,6 +250,24 @@ class _Run:
         for client, error in sorted(errors.items(), key=lambda item: _is_cancellation(item[1])):
             raise ClientError(client, self.num_clients, error) from error
         return [future.result() for future in futures]
+
+
+class _Space:
+    """How much of the clients' results may stay on the server's device, which combines them."""
+
+    def __init__(self, device: str):
+        self._device, self._left, self._lock = device, 0, threading.Lock()
+        if device != _HOST:
+            limit = logical_devices.memory_limit(device)
+            self._left = _STAYS if limit is None else min(_STAYS, limit // _STAYING_SHARE)
+
+    def has(self, result: Any, device: str) -> bool:
+        """Whether a result on a device may stay there, which takes up its bytes."""
+        size = sum(x.shape.num_elements() * x.dtype.size for x in tf.nest.flatten(result))
+        with self._lock:
+            stays = device == self._device and size <= self._left
+            self._left -= size if stays else 0
+        return stays
 
 
 def _on_host(value: Any) -> Any:

@@ -12,6 +12,7 @@ from tff_pcdd.errors import SettingError
 
 # The share of a GPU's memory that its logical devices may take together; the rest is for CUDA.
 _SHARE = 0.9
+_UNLIMITED = tf.config.LogicalDeviceConfiguration()
 
 
 def divide(number: int, memory: float | None = None, *, kind: str = "GPU") -> None:
@@ -40,6 +41,18 @@ def divide(number: int, memory: float | None = None, *, kind: str = "GPU") -> No
         except RuntimeError:
             reason = "this process has used the GPUs before; use the same value, or a new process"
             raise _refused(number, memory, reason) from None
+
+
+def memory_limit(device: str) -> int | None:
+    """The bytes that a logical device such as "/device:GPU:0" may take; None if it has no limit."""
+    kind = device.split(":")[-2]
+    logical = [
+        each.memory_limit
+        for physical in tf.config.list_physical_devices(kind)
+        for each in tf.config.get_logical_device_configuration(physical) or [_UNLIMITED]
+    ]
+    limit = logical[int(device.split(":")[-1])]
+    return None if limit is None else int(limit) << 20
 
 
 def _limits(number: int, memory: float | None, count: int) -> list[int]:
