@@ -134,6 +134,20 @@ def test_digests_do_not_depend_on_rounds():
     assert digests[0] == digests[1] != digests[2]
 
 
+def test_digests_do_not_depend_on_limits_of_what_is_read():
+    """Earlier versions counted them, so they count with their defaults."""
+    config = ExperimentConfig.from_settings(dataset="cifar10", data_dir="data")
+    digests = [
+        manifests.settings_digest(config.with_settings(**limits).to_settings())
+        for limits in ({}, {"max_json_bytes": 10**9}, {"max_json_depth": 30}, {"data_dir": "x"})
+    ]
+    assert len(set(digests)) == 1
+    flat = config.to_settings()
+    assert (flat["max_json_bytes"], flat["max_json_depth"]) == (250_000_000, 20)
+    without = {name: value for name, value in flat.items() if not name.startswith("max_json")}
+    assert manifests.settings_digest(without) not in digests
+
+
 def test_early_stopping_decides_as_in_the_longer_run(options, tmp_path):
     settings = {"validation_fraction": 0.3, "early_stopping_patience": 1, "personal_eval_every": 0}
     longer = CONFIG.with_settings(**settings, rounds=7)

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from tff_pcdd import files
+from tff_pcdd.data import sources
 from tff_pcdd.errors import DamagedFileError, DataError, shown
 from tff_pcdd.experiment.config import without_implied
 from tff_pcdd.experiment.history import History
@@ -236,7 +237,9 @@ def newest_intact(directory: Path, settings: str) -> Manifest | None:
 
 def settings_digest(settings: Mapping[str, Any]) -> str:
     """Hash of the flat settings in a config.json, except for those that may change."""
-    known = without_implied(settings)
+    # Limits on what is read count with their defaults, with which earlier checkpoints are named.
+    limits = {name: value for name, value in sources.LIMITS.items() if name in settings}
+    known = without_implied({**settings, **limits})
     kept = {name: value for name, value in known.items() if name not in _MAY_CHANGE}
     return _checksum(json.dumps(kept, sort_keys=True))
 

@@ -29,7 +29,7 @@ import dataclasses
 import pathlib
 from typing import Any, ClassVar
 
-from tff_pcdd.data.input_spec import IMAGE_FILE, TEXT, InputSpec
+from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, TEXT, InputSpec
 from tff_pcdd.data.pooled import DatasetInfo, LoadRequest, PooledData
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.registry import Component, Registry
@@ -38,8 +38,8 @@ from tff_pcdd.settings import option
 AUGMENTATIONS = ("none", "standard", "reflect", "rotation")
 NORMALIZATIONS = ("dataset", "imagenet", "none")
 
-# Settings that bound what is read. A run may continue with other limits.
-LIMITS = ("max_image_pixels", "max_json_bytes", "max_json_depth")
+# Settings that bound what is read, and their defaults. A run may continue with other limits.
+LIMITS = {"max_image_pixels": MAX_PIXELS, "max_json_bytes": 250_000_000, "max_json_depth": 20}
 
 # Means and standard deviations of ImageNet's channels.
 IMAGENET = ((0.485, 0.456, 0.406), (0.229, 0.224, 0.225))

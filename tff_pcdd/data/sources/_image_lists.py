@@ -18,8 +18,8 @@ import numpy as np
 
 from tff_pcdd.data.checks import first_outside
 from tff_pcdd.data.federation import ClientIndices, Examples
-from tff_pcdd.data.input_spec import IMAGE_FILE, MAX_PIXELS, InputSpec
-from tff_pcdd.data.sources import IMAGENET, DatasetInfo, DirectorySource, ImageSource
+from tff_pcdd.data.input_spec import IMAGE_FILE, InputSpec
+from tff_pcdd.data.sources import IMAGENET, LIMITS, DatasetInfo, DirectorySource, ImageSource
 from tff_pcdd.data.sources._places import check_file, is_within
 from tff_pcdd.errors import DataError, SettingError
 from tff_pcdd.settings import option
@@ -42,7 +42,7 @@ class ImageListSource(ImageSource, DirectorySource):
     """Base class of data sets of image files."""
 
     max_image_pixels: int = option(
-        MAX_PIXELS,
+        LIMITS["max_image_pixels"],
         "The most pixels that an image file may have; larger images are refused before they are "
         "decoded.",
         minimum=1,

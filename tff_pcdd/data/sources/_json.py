@@ -9,7 +9,7 @@ import pathlib
 import re
 from typing import Any, NamedTuple
 
-from tff_pcdd.data.sources import DirectorySource
+from tff_pcdd.data.sources import LIMITS, DirectorySource
 from tff_pcdd.data.sources._places import check_file
 from tff_pcdd.errors import DataError
 from tff_pcdd.settings import WIDE, option
@@ -32,8 +32,8 @@ class Limits(NamedTuple):
         max_depth: the most lists and objects within each other.
     """
 
-    max_bytes: int = 250_000_000
-    max_depth: int = 20
+    max_bytes: int = LIMITS["max_json_bytes"]
+    max_depth: int = LIMITS["max_json_depth"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -41,7 +41,7 @@ class JsonSource(DirectorySource):
     """Mixin for data sets with JSON files."""
 
     max_json_bytes: int = option(
-        Limits().max_bytes,
+        LIMITS["max_json_bytes"],
         "The most bytes of JSON that are parsed at once: the data of a user, or a file. Parsing "
         "takes about twenty times as much memory.",
         minimum=1,
@@ -49,7 +49,7 @@ class JsonSource(DirectorySource):
         group="Data",
     )
     max_json_depth: int = option(
-        Limits().max_depth,
+        LIMITS["max_json_depth"],
         "The most lists and objects within each other in JSON that is parsed.",
         minimum=1,
         maximum=200,
