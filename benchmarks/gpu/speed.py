@@ -54,24 +54,43 @@ _PRECISIONS = ("float32", "tf32", "bfloat16")
 # What PyTorch is measured with: mode and precision.
 _EAGER = (("eager", "float32"), ("channels_last", "tf32"), ("channels_last", "bfloat16"))
 _COMPILED = (("compile", "tf32"), ("compile", "bfloat16"), ("compile", "float32"))
-# What is measured, in the order of importance: a network, and --compile with the number of clients
-# at a time, or what PyTorch is measured with. In the graphs of TFF, Keras' LSTM is not cuDNN's but
-# ten thousand small operations, which are worth waiting for only in one program.
-_STAGES: Sequence[tuple[str, tuple[Any, ...]]] = (
-    *(("simple_cnn", what) for what in (("client", 1), _EAGER, _COMPILED, ("off", 1))),
-    ("simple_cnn", ("client", 4)),
-    *(("resnet18", what) for what in (("client", 1), _EAGER, _COMPILED, ("client", 4), ("off", 1))),
-    *(("lstm", what) for what in (("client", 1), _EAGER, _COMPILED)),
-    *(("wide_resnet", what) for what in (("client", 1), _EAGER, _COMPILED)),
-    *(("simple_cnn", what) for what in (("step", 1), ("client", 2), ("client", 8), ("off", 4))),
-    *(("resnet18", what) for what in (("step", 1), ("client", 2), ("off", 4))),
-    ("lstm", ("client", 4)),
-    ("wide_resnet", ("off", 1)),
+
+
+def _in_all(compile: str) -> tuple[tuple[str, str], ...]:
+    return tuple((compile, precision) for precision in _PRECISIONS)
+
+
+# What is measured, in the order of importance: a network, the number of clients at a time (0 for
+# PyTorch), and the cases of a program: --compile or PyTorch's mode, and the precision. A program
+# needs half a minute before its first round. In the graphs of TFF, Keras' LSTM is not cuDNN's but
+# ten thousand small operations, which are worth waiting for only in one program of XLA.
+_STAGES: Sequence[tuple[str, int, Sequence[tuple[str, str]]]] = (
+    ("simple_cnn", 1, (*_in_all("client"), ("off", "float32"))),
+    ("simple_cnn", 0, _EAGER),
+    ("simple_cnn", 4, _in_all("client")),
+    ("resnet18", 1, _in_all("client")),
+    ("resnet18", 0, _EAGER),
+    ("simple_cnn", 0, _COMPILED),
+    ("resnet18", 0, _COMPILED),
+    ("resnet18", 4, _in_all("client")),
+    ("lstm", 1, _in_all("client")),
+    ("lstm", 0, (*_EAGER, *_COMPILED)),
+    ("wide_resnet", 1, _in_all("client")),
+    ("wide_resnet", 0, (*_EAGER, *_COMPILED)),
+    ("resnet18", 1, (*_in_all("off"), *_in_all("step"))),
+    ("simple_cnn", 1, (*_in_all("off")[1:], *_in_all("step"))),
+    ("simple_cnn", 2, _in_all("client")),
+    ("simple_cnn", 8, _in_all("client")),
+    ("simple_cnn", 4, _in_all("off")),
+    ("resnet18", 2, _in_all("client")),
+    ("resnet18", 4, _in_all("off")),
+    ("lstm", 4, _in_all("client")),
+    ("wide_resnet", 1, _in_all("off")),
 )
 _QUICK_STAGES = (
-    ("simple_cnn", ("client", 1)),
-    ("simple_cnn", _EAGER[:1]),
-    ("simple_cnn", ("client", 4)),
+    ("simple_cnn", 1, _in_all("client")[:1]),
+    ("simple_cnn", 0, _EAGER[:1]),
+    ("simple_cnn", 4, _in_all("client")[:1]),
 )
 # What else is in the file: the card's own speed, and the fastest numbers of clients at a time.
 _PEAK, _BEST = "peak", "clients_per_gpu"
@@ -180,16 +199,14 @@ def clients_per_gpu(cases: Mapping[str, Any]) -> list[dict[str, Any]]:
 
 def _batches(workloads: Sequence[Workload], plan: measure.Plan) -> Iterator[Batch]:
     """All cases, the most important ones first."""
-    precisions = _PRECISIONS[:1] if plan.quick else _PRECISIONS
     by_model = {workload.model: workload for workload in workloads}
-    for model, what in _QUICK_STAGES if plan.quick else _STAGES:
-        if isinstance(what[0], str):
-            compile, at_a_time = what
-            cases = [{"precision": p, "compile": compile} for p in precisions]
-            yield Batch(by_model[model], at_a_time, cases)
+    for model, at_a_time, cases in _QUICK_STAGES if plan.quick else _STAGES:
+        if at_a_time:
+            own = [{"precision": precision, "compile": compile} for compile, precision in cases]
+            yield Batch(by_model[model], at_a_time, own)
         elif plan.torch_python is not None:
-            cases = [{"mode": mode, "precision": precision} for mode, precision in what]
-            yield Batch(by_model[model], 0, cases)
+            theirs = [{"mode": mode, "precision": precision} for mode, precision in cases]
+            yield Batch(by_model[model], 0, theirs)
 
 
 def _peak_program(plan: measure.Plan, _: Sequence[children.Case]) -> children.Program:
