@@ -1,6 +1,8 @@
 """What `deterministic` changes in TensorFlow, and what is said of operations that cannot be so."""
 
 import os
+import threading
+import time
 
 import numpy as np
 import pytest
@@ -20,7 +22,8 @@ from tff_pcdd.training import ComputeOptions, ExperimentConfig, Simulation
 
 @pytest.fixture
 def contexts():
-    found = [ComputeOptions().create_context(deterministic=value) for value in (True, False)]
+    found = [ComputeOptions().create_context() for _ in range(2)]
+    found[0].deterministic = True
     yield found
     _tf_private.require_determinism(False)
     for context in found:
@@ -62,15 +65,89 @@ def test_xla_is_told_not_to_choose_programs_by_their_speed(monkeypatch):
         ComputeOptions().check(config)
     ComputeOptions(compile="off").check(config)
     ComputeOptions().check(ExperimentConfig.from_settings())
+    # Actors compile in processes of their own.
+    actors = runtime.create("ray", ray_gpus=1.0)
+    ComputeOptions(runtime=actors).check(config)
 
 
-def test_a_simulation_asks_its_runtime_for_it():
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_a_simulation_asks_its_runtime_for_it_on_gpus(has_gpu, monkeypatch):
+    monkeypatch.setattr(machine, "has_gpu", lambda: has_gpu)
     for value in (True, False):
         simulation = object.__new__(Simulation)
         simulation.config = ExperimentConfig.from_settings(deterministic=value)
         simulation._compute = ComputeOptions()
         with simulation:
-            assert simulation._context.deterministic is value
+            assert simulation._context.deterministic is (value and has_gpu)
+
+
+def test_nothing_stays_deterministic_after_a_context_is_closed(contexts, monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_graph_min_graph_size=4")
+    monkeypatch.delenv("TF_CUDNN_USE_AUTOTUNE", raising=False)
+    with runtime.installed(contexts[0]):
+        tff.tensorflow.computation(lambda: tf.constant(1))()
+    assert tf_config.is_op_determinism_enabled()
+    contexts[0].close()
+    assert not tf_config.is_op_determinism_enabled()
+    tf.random.normal([2])  # Fails where operations have to be deterministic.
+    assert os.environ["XLA_FLAGS"] == "--xla_gpu_graph_min_graph_size=4"
+    assert "TF_CUDNN_USE_AUTOTUNE" not in os.environ
+
+
+def test_a_value_that_was_set_meanwhile_is_kept(monkeypatch):
+    monkeypatch.setenv("XLA_FLAGS", "--xla_gpu_graph_min_graph_size=4")
+    _tf_private.require_determinism(True)
+    os.environ["XLA_FLAGS"] = "--xla_gpu_graph_min_graph_size=5"
+    _tf_private.require_determinism(False)
+    assert os.environ["XLA_FLAGS"] == "--xla_gpu_graph_min_graph_size=5"
+
+
+def test_flags_of_xla_may_be_in_a_file(monkeypatch, tmp_path):
+    """XLA takes a value that does not begin with a dash for the name of a file."""
+    flags = "--xla_gpu_graph_min_graph_size=4\n--xla_gpu_autotune_level=2\n"
+    (tmp_path / "flags").write_text(flags)
+    monkeypatch.setenv("XLA_FLAGS", f"{tmp_path}/flags")
+    try:
+        _tf_private.require_determinism(True)
+        found = os.environ["XLA_FLAGS"].split()
+    finally:
+        _tf_private.require_determinism(False)
+    assert found == [
+        "--xla_gpu_graph_min_graph_size=4",
+        "--xla_gpu_autotune_level=2",
+        "--xla_gpu_deterministic_ops=true",
+    ]
+    assert os.environ["XLA_FLAGS"] == f"{tmp_path}/flags"
+
+
+def test_calls_of_other_numerics_take_turns(contexts):
+    """TF32 and determinism are of the process, and contexts may be used in several threads."""
+    seen: dict[bool, set] = {True: set(), False: set()}
+
+    def look(mine):
+        seen[mine].add(tf_config.tensor_float_32_execution_enabled())
+        time.sleep(0.02)
+        seen[mine].add(tf_config.tensor_float_32_execution_enabled())
+        return np.int32(0)
+
+    def compute(context, mine):
+        context.tensor_float_32 = mine
+        number = tff.tensorflow.computation(
+            lambda: tf.numpy_function(lambda: look(mine), [], tf.int32)
+        )
+        with runtime.installed(context):
+            for _ in range(5):
+                number()
+
+    threads = [
+        threading.Thread(target=compute, args=(context, mine))
+        for context, mine in zip(contexts, (True, False), strict=True)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert seen == {True: {True}, False: {False}}
 
 
 def test_actors_of_ray_get_it_with_each_share():
@@ -116,6 +193,11 @@ def test_a_program_that_is_deterministic_itself_stays_so(contexts):
     try:
         with runtime.installed(contexts[1]):
             tff.tensorflow.computation(lambda: tf.constant(1))()
+        assert tf_config.is_op_determinism_enabled()
+        _tf_private.require_determinism(True)
+        assert "--xla_gpu_deterministic_ops=true" in os.environ["XLA_FLAGS"]
+        _tf_private.require_determinism(False)
+        assert "XLA_FLAGS" not in os.environ
         assert tf_config.is_op_determinism_enabled()
     finally:
         tf_config.disable_op_determinism()

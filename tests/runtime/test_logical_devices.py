@@ -49,6 +49,7 @@ def gpus(monkeypatch):
     def make(number):
         names = [f"gpu{n}" for n in range(number)]
         monkeypatch.setattr(tf.config, "list_physical_devices", lambda kind: names)
+        monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: names)
         monkeypatch.setattr(tf.config, "get_logical_device_configuration", divided.get)
         monkeypatch.setattr(tf.config, "set_logical_device_configuration", divided.__setitem__)
         return divided
@@ -128,10 +129,13 @@ def test_gpu_memory_is_taken_as_it_is_needed(name, monkeypatch):
     assert os.environ[variable] == "false"
 
 
-def test_the_memory_of_a_logical_device_is_told(driver, gpus):
+def test_the_memory_of_a_logical_device_is_told(driver, gpus, monkeypatch):
     gpus(2)
     assert logical_devices.memory_limit("/device:GPU:1") is None
     driver(80 * GIB, 40 * GIB)
     logical_devices.divide(2)
     found = [logical_devices.memory_limit(f"/device:GPU:{n}") for n in range(4)]
     assert found == [36 * GIB, 36 * GIB, 18 * GIB, 18 * GIB]
+    # Logical devices are those of the GPUs that the program lets TensorFlow see.
+    monkeypatch.setattr(tf.config, "get_visible_devices", lambda kind: ["gpu1"])
+    assert logical_devices.memory_limit("/device:GPU:0") == 18 * GIB

@@ -166,6 +166,19 @@ def test_computes_for_any_number_of_clients_and_ends_on_close():
     assert _is_gone(pid)
 
 
+def test_computes_where_the_directory_for_temporary_files_has_a_long_name(tmp_path, monkeypatch):
+    """Addresses of sockets are short."""
+    long = tmp_path / ("x" * 90)
+    long.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(long))
+    context = worker.create_context(insecure=True)
+    try:
+        with runtime.installed(context):
+            assert tff.tensorflow.computation(lambda x: 2 * x, np.int32)(21) == 42
+    finally:
+        context.close()
+
+
 def test_a_worker_killed_during_a_call_is_an_error():
     with runtime.use("tff", insecure=True) as context:
         assert _double(1) == 2

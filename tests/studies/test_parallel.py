@@ -11,7 +11,7 @@ import sys
 import pytest
 
 from tests.data.refusals import refuses
-from tff_pcdd import runtime, stages
+from tff_pcdd import machine, runtime, stages
 from tff_pcdd.errors import DataError, LockedError, WriteError
 from tff_pcdd.experiment import planning
 from tff_pcdd.studies import (
@@ -364,6 +364,21 @@ def test_settings_of_a_run_in_a_process(computed):
     given = ComputeOptions(runtime=runtime.create("inprocess", client_parallelism=7))
     assert computed(train)[0][1] == {"clients": 3, "bar": False}
     assert computed(train, RunOptions(compute=given))[0][1] == {"clients": 7, "bar": False}
+
+
+@pytest.mark.parametrize(
+    ("has_gpu", "cores", "clients"), [(False, 3, 3), (False, 64, 8), (True, 64, None)]
+)
+def test_clients_at_a_time_of_a_run_in_a_process(has_gpu, cores, clients, monkeypatch):
+    """As in a run by itself: at most eight on a processor, and one on each GPU."""
+    monkeypatch.setattr(machine, "has_gpu", lambda: has_gpu)
+    monkeypatch.setattr(
+        run_process,
+        "run_experiment",
+        lambda config, folder, options, **others: options.compute.runtime.client_parallelism,
+    )
+    run = StudyRun(CONFIGS[0], None)
+    assert run_process.compute(None, run, RunOptions(), False, "", cores) == clients
 
 
 def test_the_check_of_settings_in_a_process(caplog):

@@ -100,7 +100,7 @@ class ComputeOptions:
             raise SettingError("deterministic", True, f"{reason}{compiled}, use off")
         from tff_pcdd.runtime import _tf_private
 
-        if not _tf_private.xla_repeats():
+        if self.runtime.trains_here() and not _tf_private.xla_repeats():
             reason = "XLA has chosen programs by their speed in this process, and goes on so; "
             reason += f"here, compile is {compiled}, use off or a new process"
             raise SettingError("deterministic", True, reason)
@@ -133,8 +133,7 @@ class ComputeOptions:
         """
         from tff_pcdd.runtime import _tf_private
 
-        if self.runtime.uses_gpus():
-            _tf_private.require_determinism(deterministic)
+        _tf_private.require_determinism(deterministic and self.runtime.uses_gpus())
 
     def create_context(
         self, precision: str = "float32", *, is_auto: bool = False, deterministic: bool = False
@@ -160,7 +159,7 @@ class ComputeOptions:
         # TensorFlow's own default is TF32 wherever a GPU has it.
         if hasattr(context, "tensor_float_32"):
             context.tensor_float_32 = precision == "tf32"
-        # TFF's worker computes on the processor, where results are repeatable anyway.
+        # On processors, results are repeatable anyway.
         if hasattr(context, "deterministic"):
-            context.deterministic = deterministic
+            context.deterministic = deterministic and self.runtime.uses_gpus()
         return context

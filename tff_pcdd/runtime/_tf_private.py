@@ -1,6 +1,9 @@
 """What is not part of TensorFlow's public interface; the lock file pins the version."""
 
+import contextlib
 import os
+import threading
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -42,8 +45,10 @@ def avoid_thread_switches() -> None:
         let_idle_threads_sleep()
 
 
-# The environment before this package has required determinism; None if it does not.
-_environment_before: dict[str, str | None] | None = None
+# Whether this package has made operations deterministic, and what it has written to the environment
+# for that, with what was there before.
+_enabled_here = False
+_written: dict[str, tuple[str, str | None]] = {}
 
 
 def require_determinism(required: bool) -> None:
@@ -57,20 +62,41 @@ def require_determinism(required: bool) -> None:
             TensorFlow nor XLA chooses algorithms by their speed. XLA goes on as it has begun; see
             `xla_repeats`.
     """
-    global _environment_before
-    if required and not tf_config.is_op_determinism_enabled():
-        tf_config.enable_op_determinism()
-        _environment_before = {name: os.environ.get(name) for name in (_AUTOTUNE, _XLA_FLAGS)}
-        # Read whenever an operation of cuDNN is made.
-        os.environ.setdefault(_AUTOTUNE, "0")
-        os.environ[_XLA_FLAGS] = f"{os.environ.get(_XLA_FLAGS, '')} {_XLA_REPEATS}".strip()
-    elif not required and _environment_before is not None:
+    global _enabled_here
+    if required:
+        if not tf_config.is_op_determinism_enabled():
+            tf_config.enable_op_determinism()
+            _enabled_here = True
+        if not _written:
+            # Read whenever an operation of cuDNN is made.
+            _write(_AUTOTUNE, os.environ.get(_AUTOTUNE, "0"))
+            _write(_XLA_FLAGS, f"{_xla_flags()} {_XLA_REPEATS}".strip())
+        return
+    if _enabled_here:
         tf_config.disable_op_determinism()
-        for name, value in _environment_before.items():
-            os.environ.pop(name, None)
-            if value is not None:
-                os.environ[name] = value
-        _environment_before = None
+        _enabled_here = False
+    for name, (written, before) in _written.items():
+        if os.environ.get(name) == written:
+            os.environ.pop(name)
+            if before is not None:
+                os.environ[name] = before
+    _written.clear()
+
+
+def _write(name: str, value: str) -> None:
+    _written[name] = (value, os.environ.get(name))
+    os.environ[name] = value
+
+
+def _xla_flags() -> str:
+    """The flags that XLA will read: the variable has them, or names a file that has them."""
+    value = os.environ.get(_XLA_FLAGS, "").strip()
+    if value and not value.startswith("-"):
+        try:
+            value = " ".join(Path(value).read_text(encoding="utf-8").split())
+        except (OSError, ValueError):
+            return ""
+    return value
 
 
 _xla_has_read: str | None = None
@@ -80,7 +106,7 @@ def note_use_of_xla() -> None:
     """Has to be called before XLA compiles a program of this package."""
     global _xla_has_read
     if _xla_has_read is None:
-        _xla_has_read = os.environ.get(_XLA_FLAGS, "")
+        _xla_has_read = _xla_flags()
 
 
 def xla_repeats() -> bool:
@@ -89,6 +115,39 @@ def xla_repeats() -> bool:
     Programs that others than this package have compiled in this process are not known here.
     """
     return _xla_has_read is None or _XLA_REPEATS in _xla_has_read.split()
+
+
+class Numerics:
+    """TF32 and determinism, which are of the whole process: calls that differ in them take turns.
+
+    Example:
+        with numerics_of_calls.of(tensor_float_32=False, deterministic=True):
+            …
+    """
+
+    def __init__(self) -> None:
+        self._changed = threading.Condition()
+        self._mode, self._calls = (False, False), 0
+
+    @contextlib.contextmanager
+    def of(self, *, tensor_float_32: bool, deterministic: bool) -> Iterator[None]:
+        """A call, which waits until those of other values have ended."""
+        mode = (tensor_float_32, deterministic)
+        with self._changed:
+            self._changed.wait_for(lambda: not self._calls or self._mode == mode)
+            tf_config.enable_tensor_float_32_execution(tensor_float_32)
+            require_determinism(deterministic)
+            self._mode = mode
+            self._calls += 1
+        try:
+            yield
+        finally:
+            with self._changed:
+                self._calls -= 1
+                self._changed.notify_all()
+
+
+numerics_of_calls = Numerics()
 
 
 def numerics() -> tuple[bool, bool]:

@@ -15,6 +15,9 @@ from tff_pcdd.registry import Component, Registry
 with epy.lazy_imports():
     import tensorflow_federated as tff
 
+# Clients that train at the same time on a processor by default: each needs memory of its own.
+MAX_DEFAULT_PARALLELISM = 8
+
 
 @dataclasses.dataclass(frozen=True)
 class RuntimeConfig(Component):
@@ -56,6 +59,10 @@ class RuntimeConfig(Component):
     def uses_gpus(self) -> bool:
         """Whether clients train on GPUs, as far as that is known before the runtime starts."""
         return machine.has_gpu()
+
+    def trains_here(self) -> bool:
+        """Whether clients train in this process."""
+        return True
 
 
 registry: Registry[RuntimeConfig] = Registry("runtime", "tff_pcdd.runtime.backends")

@@ -30,10 +30,9 @@ import tensorflow_federated as tff
 from tff_pcdd.errors import SettingError
 from tff_pcdd.runtime import _graphs, _tf_private, _tff_private, _values, logical_devices
 from tff_pcdd.runtime._computations import Computations, translate
+from tff_pcdd.runtime.config import MAX_DEFAULT_PARALLELISM
 
 _HOST = "/device:CPU:0"
-# Every running client needs its own memory.
-_MAX_DEFAULT_PARALLELISM = 8
 # Bytes of clients' results that stay on a GPU, and the share of a limited memory.
 _STAYS, _STAYING_SHARE = 1 << 30, 8
 
@@ -87,7 +86,7 @@ def create_context(
     names = names or [name for name in logical.values() if "GPU" in name] or [_HOST]
     if client_parallelism is None:
         # A single small model cannot use several cores; large models can share them.
-        cores = min(len(os.sched_getaffinity(0)), _MAX_DEFAULT_PARALLELISM)
+        cores = min(len(os.sched_getaffinity(0)), MAX_DEFAULT_PARALLELISM)
         client_parallelism = max(len(names), cores if "CPU" in names[0] else 1)
     if client_parallelism < 1:
         raise SettingError("client_parallelism", client_parallelism, "must be at least 1")
@@ -156,18 +155,17 @@ class InProcessContext(tff.framework.SyncContext):
         cancel: "_graphs.Cancellation",
     ) -> Any:
         """The result, as `_values` describes it."""
-        # Of the whole process, in which another context may have another value.
-        tf.config.experimental.enable_tensor_float_32_execution(self.tensor_float_32)
-        _tf_private.require_determinism(self.deterministic)
         run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
+        mode = {"tensor_float_32": self.tensor_float_32, "deterministic": self.deterministic}
         self._running.add(cancel)
         try:
-            function = self._computations.get(computation)(run, {})
-            value = None
-            if computation.type_signature.parameter is not None:
-                with tf.device(_HOST):
-                    value = _values.from_python(argument, computation.type_signature.parameter)
-            return function(run, value)
+            with _tf_private.numerics_of_calls.of(**mode):
+                function = self._computations.get(computation)(run, {})
+                value = None
+                if computation.type_signature.parameter is not None:
+                    with tf.device(_HOST):
+                        value = _values.from_python(argument, computation.type_signature.parameter)
+                return function(run, value)
         finally:
             self._running.discard(cancel)
 
@@ -176,6 +174,8 @@ class InProcessContext(tff.framework.SyncContext):
         for cancel in [*self._running]:
             cancel.start_cancel()
         self._workers.close()
+        if self.deterministic:
+            _tf_private.require_determinism(False)
 
 
 class _Workers:

@@ -48,7 +48,7 @@ def memory_limit(device: str) -> int | None:
     kind = device.split(":")[-2]
     logical = [
         each.memory_limit
-        for physical in tf.config.list_physical_devices(kind)
+        for physical in tf.config.get_visible_devices(kind)
         for each in tf.config.get_logical_device_configuration(physical) or [_UNLIMITED]
     ]
     limit = logical[int(device.split(":")[-1])]

@@ -40,6 +40,8 @@ from tff_pcdd.runtime.process import (
 _EXECUTORS_KEPT = 10
 # Any port will do: nothing else listens in the worker's own network.
 _PRIVATE_PORT = 50051
+# The path of a Unix socket has at most 107 bytes.
+_LONGEST_TEMP = 80
 
 
 class GuardedStub(tff.framework.RemoteExecutorStub):
@@ -211,7 +213,9 @@ def create_context(
     path = find_binary(binary)
     if launcher.can_isolate():
         # The directory can be entered by this user only.
-        private = pathlib.Path(tempfile.mkdtemp(prefix="tff_pcdd_")) / "worker"
+        usual = tempfile.gettempdir()
+        place = usual if len(usual) <= _LONGEST_TEMP else "/tmp"
+        private = pathlib.Path(tempfile.mkdtemp(prefix="tff_pcdd_", dir=place)) / "worker"
         port, address = _PRIVATE_PORT, f"unix:{private}"
     elif insecure:
         private, port = None, unused_port()

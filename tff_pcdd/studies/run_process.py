@@ -28,6 +28,7 @@ from tff_pcdd import heavy, modules, stages
 from tff_pcdd.data import cache
 from tff_pcdd.experiment import planning
 from tff_pcdd.runtime import launcher
+from tff_pcdd.runtime.config import MAX_DEFAULT_PARALLELISM
 from tff_pcdd.studies.study import Failure, StudyRun
 from tff_pcdd.training import ExperimentConfig, RunOptions, callbacks, run_experiment
 
@@ -171,8 +172,10 @@ def compute(
     """
     runtime: Any = options.compute.runtime
     # Results do not depend on how many clients train at the same time.
-    if getattr(runtime, "client_parallelism", 0) is None:
-        runtime = dataclasses.replace(runtime, client_parallelism=clients)
+    if getattr(runtime, "client_parallelism", 0) is None and not runtime.uses_gpus():
+        runtime = dataclasses.replace(
+            runtime, client_parallelism=min(clients, MAX_DEFAULT_PARALLELISM)
+        )
     where = dataclasses.replace(options.compute, runtime=runtime)
     return run_experiment(
         run.config,

@@ -77,6 +77,9 @@ class Ray(RuntimeConfig):
     def uses_gpus(self) -> bool:
         return self.ray_gpus > 0
 
+    def trains_here(self) -> bool:
+        return False
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime.ray import context
 

@@ -34,6 +34,9 @@ class LocalWorker(RuntimeConfig):
     def uses_gpus(self) -> bool:
         return False
 
+    def trains_here(self) -> bool:
+        return False
+
     def create_context(self) -> tff.framework.SyncContext:
         from tff_pcdd.runtime import worker
 
