@@ -151,6 +151,8 @@ class SavedModel(kserve.Model):
                 answers = signature(**{name: part})
                 for key, value in answers.items():
                     outputs[key] += to_json(value)
+                    if value.dtype.is_floating and not np.isfinite(value).all():
+                        raise InvalidInput(f"{name}: the answer to one of the values is not finite")
         except tf.errors.InvalidArgumentError as error:
             # The message consists of a trace, the reason, and the node; keep only the reason.
             reason = error.message.partition("\n\t [[")[0].rpartition("\n")[2]
@@ -265,13 +267,16 @@ def to_tensor(batch: list, name: str, spec: tf.TensorSpec) -> tf.Tensor:
     """
     if spec.dtype == tf.string:
         return tf.constant([to_bytes(value, name) for value in batch], tf.string)
-    try:
-        array = np.array(batch)
-    except ValueError:
-        raise InvalidInput(f"{name}: has lists of different lengths") from None
+    # As objects, which are there already: as texts, all values would be as long as the longest one.
+    array = np.array(batch, dtype=object)
+    kinds = set(map(type, array.flat))
+    if list in kinds:
+        raise InvalidInput(f"{name}: has lists of different lengths")
     if not spec.shape.is_compatible_with(array.shape):
         expected = ", ".join(map(str, ["batch", *spec.shape[1:]]))
         raise InvalidInput(f"{name}: has shape {list(array.shape)}, not [{expected}]")
+    if kinds <= {int, float}:
+        array = np.array(batch)
     if spec.dtype.is_integer:
         limits = spec.dtype.min, spec.dtype.max
         wanted = f"whole numbers from {limits[0]} to {limits[1]}"

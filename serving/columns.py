@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import json
 import math
+import unicodedata
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,11 +49,11 @@ class Column:
     def __init__(self, described: Mapping[str, Any]):
         self.name = str(described["name"])
         self._may_be_missing = bool(described["may_be_missing"])
-        self._missing = {_text(value) for value in described["missing_values"]}
+        self._missing = {text for value in described["missing_values"] for text in _texts(value)}
         self._codes: dict[str, float] | None = None
         if described["type"] == "category":
             given = described["categories"]
-            self._codes = {_text(category["name"]): float(category["code"]) for category in given}
+            self._codes = {str(category["name"]): float(category["code"]) for category in given}
 
     def number(self, value: Any, largest: float, place: str) -> float:
         """The number that stands for a value in `features`; NaN if it is missing.
@@ -65,21 +66,23 @@ class Column:
         Raises:
             WrongRow: the value is none of this column.
         """
-        text = _text(value)
-        if value is None or text in self._missing or (self._codes is not None and not text):
+        texts = _texts(value)
+        if value is None or self._missing & {*texts} or (self._codes is not None and "" in texts):
             if not self._may_be_missing:
                 raise WrongRow(f"{place}: {self.name!r} is missing")
             return math.nan
         if self._codes is not None:
-            if text not in self._codes:
-                known = _listed(self._codes)
-                raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not one of {known}")
-            return self._codes[text]
+            for text in texts:
+                if text in self._codes:
+                    return self._codes[text]
+            known = _listed(self._codes)
+            raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not one of {known}")
         number = math.nan
         if isinstance(value, int | float) and not isinstance(value, bool):
-            number = float(text)
+            number = float(texts[-1])
         if not abs(number) <= largest:
             wanted = f"a number of at most {largest:.2g}{' or null' * self._may_be_missing}"
+            wanted += " (true is 1, and false 0)" * isinstance(value, bool)
             raise WrongRow(f"{place}: {self.name!r} is {_shown(value)}, not {wanted}")
         return number
 
@@ -171,17 +174,22 @@ class Columns:
         return batch
 
 
-def _text(value: Any) -> str:
-    """A value as a text, the same for 1, 1.0 and "1"."""
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    # The text of lists within lists may need more stack than there is.
-    return "a list or object" if isinstance(value, list | dict) else str(value).strip()
+def _texts(value: Any) -> list[str]:
+    """A value as texts by which a table may name it, tidied as names of tables are."""
+    if isinstance(value, list | dict):
+        # The text of lists within lists may need more stack than there is.
+        return ["a list or object"]
+    if isinstance(value, bool):
+        return [str(value).lower(), str(value)]
+    text = unicodedata.normalize("NFC", " ".join(str(value).split()))
+    # 1.0 in JSON may be a table's "1.0", or its 1.
+    is_whole = isinstance(value, float) and value.is_integer()
+    return [text, str(int(value))] if is_whole else [text]
 
 
 def _shown(value: Any) -> str:
     """A value for a message."""
-    return f"{value if isinstance(value, str | int | float) else _text(value)!r:.60}"
+    return f"{value if isinstance(value, str | int | float) else _texts(value)[0]!r:.60}"
 
 
 def _listed(names: Any) -> str:

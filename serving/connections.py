@@ -12,6 +12,7 @@ import functools
 import resource
 from typing import Any
 
+import httptools
 from limits import Limits
 from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
@@ -24,6 +25,8 @@ _MOST_WAITING = 64
 
 # After headers that are too large. Whoever sends them again and again waits this long in between.
 _PAUSE_SECONDS = 1.0
+
+_OF_UPGRADES = (b"connection", b"upgrade", b"http2-settings")
 
 _TOO_LARGE = b"HTTP/1.1 431 Request Header Fields Too Large\r\nconnection: close\r\n\r\n"
 
@@ -58,6 +61,24 @@ class ConnectionLimits:
 _idle: dict[Connection, None] = {}
 
 
+class _Parser(httptools.HttpRequestParser):
+    """uvicorn's parser, for a connection that declines upgrades."""
+
+    def __init__(self, connection: Connection):
+        super().__init__(connection)
+        # As uvicorn's own.
+        self.set_dangerous_leniencies(lenient_data_after_close=True)
+        self._connection = connection
+
+    def feed_data(self, data: bytes) -> None:
+        try:
+            super().feed_data(data)
+        except httptools.HttpParserUpgrade as upgrade:
+            if not self._connection._declines:
+                raise
+            self._connection.decline(self.get_method(), data[upgrade.args[0] :])
+
+
 class Connection(HttpToolsProtocol):
     """A connection of uvicorn's, with limits.
 
@@ -67,7 +88,10 @@ class Connection(HttpToolsProtocol):
 
     def __init__(self, *arguments: Any, limits: ConnectionLimits, **options: Any):
         super().__init__(*arguments, **options)
+        self.parser = _Parser(self)
         self._limits = limits
+        # Whether the request asks for another protocol, which is declined.
+        self._declines = False
         # Since the last answer.
         self._bytes = 0
         self._in_headers = True
@@ -118,10 +142,28 @@ class Connection(HttpToolsProtocol):
         self._headers_due = self._end_later()
 
     def on_headers_complete(self) -> None:
+        self._declines = self.parser.should_upgrade() and not self._should_upgrade()
+        if self._declines:
+            return
         self._in_headers = False
         _idle.pop(self, None)
         _cancel(self._headers_due)
         super().on_headers_complete()
+
+    def on_message_complete(self) -> None:
+        if not self._declines:
+            super().on_message_complete()
+
+    def decline(self, method: bytes, rest: bytes) -> None:
+        """Reads a request again, with `rest` behind its headers, as if it asked for no upgrade.
+
+        Java's HttpClient and `curl --http2` ask for HTTP/2 in this way, and take HTTP/1.1. uvicorn
+        would drop the body.
+        """
+        kept = [(name, value) for name, value in self.headers if name not in _OF_UPGRADES]
+        lines = [method + b" " + self.url + b" HTTP/1.1", *(b": ".join(pair) for pair in kept)]
+        self.parser = _Parser(self)
+        self.parser.feed_data(b"\r\n".join([*lines, b"", rest]))
 
     def _start_asgi_task(self, cycle: Any, app: Any) -> None:
         self._answered = cycle

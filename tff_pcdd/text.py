@@ -35,6 +35,16 @@ def name_of(value: Any) -> str:
     return shown(text, _NAME) if text.strip() else repr(text)
 
 
+def one_line(text: str) -> str:
+    """A text with its line breaks, of whatever kind, as escapes.
+
+    Example:
+        >>> print(one_line("it's\\nhere"))
+        it's\\nhere
+    """
+    return "".join(c if len(f"{c}.".splitlines()) == 1 else repr(c)[1:-1] for c in text)
+
+
 def in_picture(name: object) -> str:
     """A name as matplotlib shows it: short, and without what it takes for a formula.
 

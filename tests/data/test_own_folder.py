@@ -12,7 +12,7 @@ from tests.data.refusals import refuses
 from tff_pcdd import data
 from tff_pcdd.data import DataError, LoadRequest, sources
 from tff_pcdd.export import inputs
-from tff_pcdd.training import ExperimentConfig
+from tff_pcdd.training import ExperimentConfig, Simulation
 from tff_pcdd.training.run_directory import check_directory
 
 SITES = {"Berlin": {"cat": 10, "dog": 5}, "Lyon": {"cat": 5}, "Oslo": {"deer": 6, "dog": 1}}
@@ -84,6 +84,21 @@ def test_images_that_do_not_fit_into_memory_are_read_batch_by_batch(tmp_path, mo
     read = data.normalize(made.train.x, made.input_spec)
     expected = data.normalize(in_memory.train.x, in_memory.input_spec)
     np.testing.assert_array_equal(read, expected)
+
+
+def test_models_predict_for_what_is_stored_in_memory_or_as_paths(tmp_path, monkeypatch):
+    root = make(tmp_path / "images")
+    config = ExperimentConfig.from_settings(
+        dataset="folder", data_dir=str(root), partition="natural", model="mlp", rounds=1
+    )
+    answers = []
+    for most in (1 << 30, 100):
+        monkeypatch.setattr("tff_pcdd.data.sources._image_files._IN_MEMORY", most)
+        with Simulation(config) as simulation:
+            stored = simulation.federation.test.x
+            answers.append([simulation.predict(stored), simulation.predict(stored, client=0)])
+    assert stored.dtype.kind == "S"
+    np.testing.assert_array_equal(answers[0], answers[1])
 
 
 def test_the_test_part_of_a_site_does_not_depend_on_other_sites(tmp_path):

@@ -257,7 +257,7 @@ def test_lite_refuses_numbers_that_need_more_digits(written):
     exporter._check_lite(run, ExportOptions(format="saved_model,keras"))
     if written.kind != "far":
         return exporter._check_lite(run, ExportOptions(format="tflite"))
-    with refuses("format", "too coarse for column 'time'; choose saved_model or keras, or"):
+    with refuses("format", "too coarse for column 'time'; choose saved_model, or"):
         exporter._check_lite(run, ExportOptions(format="tflite"))
 
 
@@ -318,6 +318,30 @@ def test_requests_give_rows_by_name_or_in_order(written, serving):
 GOOD = {"blood pressure": 1, "Größe": 2, "self": 3, "class": 4.5, "pain": "dull", "stage": 1}
 
 
+def test_categories_are_found_as_the_table_wrote_them(serving, tmp_path):
+    """Tables join blanks and compose characters, and may name categories by fractions."""
+    names = ["very bad", "gel\u00e9e", "1.0", "2.5", "true"]
+    described = {
+        "name": "mode",
+        "type": "category",
+        "may_be_missing": False,
+        "missing_values": [],
+        "categories": [{"name": name, "code": code} for code, name in enumerate(names)],
+    }
+    path = tmp_path / columns.FILE
+    path.write_text(json.dumps({"columns": [described]}))
+    read = serving.Columns(path)
+    cells = ["very  bad ", "gele\u0301e", 1.0, 2.5, True, "1.0"]
+    found = read.batch(read.rows({"instances": [[cell] for cell in cells]}, "features"), 1e38)
+    assert found.ravel().tolist() == [0, 1, 2, 3, 4, 2]
+
+
+def test_graphs_join_blanks_in_categories():
+    column = encoding.Column("mode", ("very bad", "x"))
+    found = inputs.codes(tf.constant([" very \t bad", "x ", "verybad"]), column)
+    assert found.numpy().tolist() == [0, 1, -1]
+
+
 @pytest.mark.parametrize(
     ("request_", "reason"),
     [
@@ -338,7 +362,10 @@ GOOD = {"blood pressure": 1, "Größe": 2, "self": 3, "class": 4.5, "pain": "dul
             "row 0: 'stage' is 'a list or object', not one of '-1', '0'",
         ),
         ({"instances": [{**GOOD, "self": "3"}]}, "row 0: 'self' is '3', not a number of at most"),
-        ({"instances": [{**GOOD, "self": True}]}, "row 0: 'self' is True, not a number of"),
+        (
+            {"instances": [{**GOOD, "self": True}]},
+            "row 0: 'self' is True, not a number of at most 1e+38 or null (true is 1, and false 0)",
+        ),
         (
             {"instances": [{**GOOD, "self": 1e39}]},
             "'self' is 1e+39, not a number of at most 1e+38",

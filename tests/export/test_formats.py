@@ -153,3 +153,10 @@ def test_vectors(tmp_path):
     keras_file.write(model, tmp_path)
     outputs = tf.keras.models.load_model(tmp_path / keras_file.FILE)(x)
     np.testing.assert_allclose(outputs["probabilities"], expected, atol=1e-5)
+
+
+def test_names_in_lines_are_escaped_only_where_they_break_lines(tmp_path):
+    names = ['it\'s "q"', "a\\b", "x\ny", "\u2028", "\u00a0", "\\"]
+    lite._write_lines(tmp_path / "labels.txt", names)
+    found = (tmp_path / "labels.txt").read_text(encoding="utf-8").splitlines()
+    assert found == ['it\'s "q"', "a\\b", "x\\ny", "\\u2028", "\u00a0", "\\"]

@@ -248,6 +248,47 @@ def test_newest_version_with_integer_float_and_text_inputs(client):
     )  # fmt: skip
 
 
+@pytest.mark.parametrize("parts", [1, 2], ids=["whole", "headers first"])
+def test_a_request_for_http_2_is_answered_in_http_1(parts, client):
+    """As Java's HttpClient and `curl --http2` send it; uvicorn would drop the body."""
+    body = b'{"instances": [[4, 5]]}'
+    lines = ["POST /v1/models/sums:predict HTTP/1.1", "Host: a", f"Content-Length: {len(body)}"]
+    lines += ["Connection: Upgrade, HTTP2-Settings", "Upgrade: h2c", "HTTP2-Settings: AAMAAABk"]
+    headers = "\r\n".join([*lines, "", ""]).encode()
+    with socket.create_connection(("127.0.0.1", client.port)) as connection:
+        connection.settimeout(30)
+        for _ in range(2):  # The connection goes on.
+            if parts == 1:
+                connection.sendall(headers + body)
+            else:
+                connection.sendall(headers)
+                time.sleep(0.2)
+                connection.sendall(body)
+            answer = b""
+            while not answer.endswith(b"]}"):
+                answer += connection.recv(10_000)
+            assert answer.startswith(b"HTTP/1.1 200 OK")
+            assert json.loads(answer.partition(b"\r\n\r\n")[2])["predictions"][0]["total"] == 9
+
+
+def test_many_texts_in_the_place_of_numbers_cost_no_memory(client):
+    """As an array of texts, these would have 40 GB."""
+    texts = ["a" * 1_000_000, *["a"] * 9_999]
+    status, answer = client.predict("sums", {"instances": texts})
+    assert (status, list(answer)) == (400, ["error"])
+    status, answer = client.predict("sums", {"instances": [[text, 1] for text in texts]})
+    assert (status, answer["error"].partition(":")[0]) == (400, "images")
+
+
+def test_answers_that_are_not_finite_are_refused(client):
+    body = {"signature_name": "of_numbers", "instances": [1, 3e38]}
+    status, answer = client.predict("sums", body)
+    assert (status, answer) == (
+        400,
+        {"error": "numbers: the answer to one of the values is not finite"},
+    )
+
+
 def test_no_samples_have_no_answers(client):
     assert client.predict("global", {"instances": []}) == (200, {"predictions": []})
     status, answer = client.predict("sums", {"signature_name": "of_texts", "inputs": []})

@@ -182,7 +182,7 @@ def _check_lite(run: Run, options: ExportOptions) -> None:
         if column.offset and "tflite" in options.formats():
             reason = (
                 f"TensorFlow Lite computes in float32, which is too coarse for column "
-                f"{column.name!r}; choose saved_model or keras, or subtract {column.offset:g} from "
+                f"{column.name!r}; choose saved_model, or subtract {column.offset:g} from "
                 "the column before training"
             )
             raise SettingError("format", options.format, reason)

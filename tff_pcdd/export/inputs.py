@@ -143,9 +143,14 @@ def codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:
     """
     known = [*(column.categories or ()), *column.missing]
     numbers = [*column.codes, *[np.nan] * len(column.missing)]
-    matches = tf.equal(tf.strings.strip(texts)[:, None], tf.constant([known]))
+    matches = tf.equal(tidied(texts)[:, None], tf.constant([known]))
     found = tf.where(tf.reduce_any(matches, axis=1), tf.argmax(matches, axis=1), len(known))
     return tf.gather(tf.constant([*numbers, -1], tf.float32), found)
+
+
+def tidied(texts: tf.Tensor) -> tf.Tensor:
+    """Texts without blanks at their ends and with single ones inside, as names of tables are."""
+    return tf.strings.strip(tf.strings.regex_replace(texts, r"\s+", " "))
 
 
 def _refusal(column: encoding.Column) -> str:

@@ -71,4 +71,4 @@ def _codes(texts: tf.Tensor, column: encoding.Column) -> tf.Tensor:
     # Keras' own token for unknown texts may be a category; no stripped text is this one.
     lookup = tf.keras.layers.StringLookup(vocabulary=known, num_oov_indices=1, oov_token="\n")
     numbers = [-1, *column.codes, *[np.nan] * len(column.missing)]
-    return tf.gather(tf.constant(numbers, tf.float32), lookup(tf.strings.strip(texts)))
+    return tf.gather(tf.constant(numbers, tf.float32), lookup(inputs.tidied(texts)))

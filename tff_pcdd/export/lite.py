@@ -29,6 +29,7 @@ from tff_pcdd.data import encoding, transforms
 from tff_pcdd.data.input_spec import VECTOR
 from tff_pcdd.export import inputs
 from tff_pcdd.export.trained import TrainedModel
+from tff_pcdd.text import one_line
 
 FLOAT, INT8 = "model.tflite", "model_int8.tflite"
 
@@ -212,4 +213,4 @@ def _write(path: Path, converted: bytes) -> None:
 
 def _write_lines(path: Path, names: Iterable[str]) -> None:
     """Writes one name per line; line breaks within names are escaped."""
-    files.write_text(path, "".join(f"{str(name)!r}"[1:-1] + "\n" for name in names))
+    files.write_text(path, "".join(f"{one_line(str(name))}\n" for name in names))

@@ -9,6 +9,7 @@ import tensorflow as tf
 
 from tff_pcdd import data
 from tff_pcdd.data import encoding
+from tff_pcdd.data.input_spec import IMAGE_FILE
 from tff_pcdd.errors import SettingError, one_of
 from tff_pcdd.export import keras_file
 from tff_pcdd.export.trained import PersonalModels, TrainedModel, global_model
@@ -19,7 +20,7 @@ from tff_pcdd.training import Simulation
 def keras_model(
     simulation: Simulation, client: str | int | None = None, *, local_epochs: bool = True
 ) -> tf.keras.Model:
-    """As `Simulation.keras_model`."""
+    """As `Simulation.keras_model`; Keras' `predict` rounds NumPy's float64 to float32 first."""
     return keras_file.build(_model(simulation, client, local_epochs))
 
 
@@ -40,10 +41,12 @@ def predict(simulation: Simulation, x: np.ndarray, client: str | int | None = No
     if not len(x):
         return np.zeros([0], np.int64)
     size = simulation.spec.eval_batch_size
-    if encoding.is_plain(simulation.spec.input_spec.columns):
+    stored = simulation.spec.input_spec
+    if encoding.is_plain(stored.columns) and stored.kind != IMAGE_FILE:
         model = keras_model(simulation, client)
         return model.predict(x, batch_size=size, verbose=0)["class_id"]
-    # The federation stores what the columns of a table have become, and that model takes columns.
+    # The federation stores what the columns of a table have become, or the paths of images, and
+    # that model takes columns or pixels.
     trained = _model(simulation, client)
     parts = [trained.answer(batch)["class_id"].numpy() for batch in _batches(simulation, x)]
     return np.concatenate(parts)

@@ -12,6 +12,7 @@ from tff_pcdd.data.input_spec import IMAGE, IMAGE_FILE
 from tff_pcdd.evaluation.calibration import Calibration
 from tff_pcdd.export import columns, layout
 from tff_pcdd.settings import describe
+from tff_pcdd.text import one_line
 from tff_pcdd.training import ExperimentConfig, Run
 from tff_pcdd.training.run_directory import read_summary
 
@@ -295,7 +296,7 @@ def _classes(
     federation: data.Federation, client: int | None
 ) -> tuple[tuple[str, ...], Iterable[tuple[Any, ...]]]:
     """The names of the columns, and for each class its samples."""
-    columns: dict[str, Any] = {"class": [repr(name)[1:-1] for name in federation.class_names]}
+    columns: dict[str, Any] = {"class": [one_line(name) for name in federation.class_names]}
     if client is not None:
         columns["the client's training samples"] = federation.class_counts()[client]
         columns["the client's test samples"] = federation.test_class_counts()[client]
