@@ -154,6 +154,8 @@ def _forget():
         support._traced.cache_clear()
     if diverged := sys.modules.get("tests.faults.diverged"):
         diverged._built.clear()
+    if interpreter := sys.modules.get("tff_pcdd.runtime._interpreter"):
+        interpreter._recent.clear()
 
 
 def _resident_megabytes():

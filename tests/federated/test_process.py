@@ -185,6 +185,21 @@ def test_evaluation_matches_numpy(fedavg):
     np.testing.assert_array_equal(counts["after_answers"], answers)
 
 
+@pytest.mark.parametrize("name", ["fedavg", "fedgela"])
+def test_a_client_without_training_samples_has_the_global_model(name):
+    """It has no classes of its own, so all of them count, and FedGELA's Φ changes nothing."""
+    process = support.process(name)
+    state, _, _ = support.run_rounds(process, process.initialize(), {}, [[0, 1]])
+    data = support.client_data(4, 1, test=support.TEST)
+    assert not len(data.train["y"])
+    empty = process.initial_client_state(support.seed_of(4))
+    found = process.evaluate_personal(state, [empty], [data])[0]
+    correct = process.evaluate_global(state, support.TEST)["correct"]["head"]
+    assert correct[1:].any()
+    for key in ("before", "before_masked", "after", "after_masked"):
+        np.testing.assert_array_equal(found[key], correct, err_msg=key)
+
+
 def test_one_sample_is_enough(fedavg):
     """A class of which the client has one sample is its own, and the client trains on it."""
     client, other = 0, CLASSES - 1

@@ -154,9 +154,9 @@ def test_the_method_trains_as_without_the_calibration(method, name):
 
 
 def test_personal_models_of_the_method_stay():
-    """FedRoD has its own; those of FedProx start from the calibrated global model."""
+    """FedRoD has its own; those of FedProx and MOON start from the calibrated global model."""
     x = tf.constant(support.TEST["x"])
-    for method, is_global in (("fedrod", False), ("fedprox", True)):
+    for method, is_global in (("fedrod", False), ("fedprox", True), ("moon", True)):
         own = Federation(calibrated(method, "ccvr"), support.CLIENTS).round([0, 1])
         plain = Federation(support.training_spec(method), support.CLIENTS).round([0, 1])
         found = own.personal_logits(0, x, False)

@@ -1,6 +1,7 @@
 """Backbones that are not in the package: registered classes and wrapped functions."""
 
 import dataclasses
+import functools
 import pathlib
 import subprocess
 import sys
@@ -14,6 +15,7 @@ from tests import support
 from tff_pcdd import models, settings
 from tff_pcdd.errors import SettingError
 from tff_pcdd.federated import build_process
+from tff_pcdd.federated import state as states
 from tff_pcdd.settings import option
 
 _ROOT = pathlib.Path(models.__file__).parents[2]
@@ -149,6 +151,35 @@ def test_a_keras_backbone_trains(simulation):
     assert np.all(np.isfinite(after)) and np.any(after != before)
 
 
+def with_weights_of_its_own(input_shape):
+    model = functional(input_shape)
+    hidden = tf.keras.layers.Dense(5, trainable=False)
+    model = tf.keras.Model(model.input, tf.keras.layers.Dense(3)(hidden(model.output)))
+    model.layers[2].kernel.assign(np.full((16, 5), 7.0))
+    hidden.set_weights([np.full((5, 5), 0.25), np.ones(5)])
+    return model
+
+
+def test_training_starts_from_the_weights_that_the_function_sets():
+    """Also those of a layer that is not trained; what is not set is drawn by the seed."""
+    weights = []
+    for function in (with_weights_of_its_own, with_weights_of_its_own):
+        backbone = models.KerasBackbone(function)
+        config = models.ModelConfig(backbone=backbone)
+        values = config.backbone.initial_values(support.IMAGE)
+        build = functools.partial(backbone.build, support.IMAGE, weights=values)
+        spec = support.training_spec("fedavg")
+        task = dataclasses.replace(spec.task, feature_dim=3, backbone=build)
+        weights.append(states.initial_weights(dataclasses.replace(spec, task=task)))
+    first, again = weights
+    np.testing.assert_array_equal(first["trainable"][0], np.full((16, 5), 7.0))
+    np.testing.assert_array_equal(first["statistics"][0], np.full((5, 5), 0.25))
+    np.testing.assert_array_equal(first["statistics"][1], np.ones(5))
+    last = first["trainable"][2].numpy()
+    assert last.shape == (5, 3) and np.unique(last).size == 15
+    np.testing.assert_array_equal(last, again["trainable"][2])
+
+
 def with_two_outputs(input_shape):
     inputs = tf.keras.Input(input_shape)
     h = tf.keras.layers.Flatten()(inputs)
@@ -201,6 +232,24 @@ def kept(input_shape):
                 shape, [Flatten(), Dense(3, dtype="float64"), Activation("relu", dtype="float32")]
             ),
             "must compute in float32, but dense.*kernel:0 is float64",
+        ),
+        (
+            lambda shape: ending_with(shape, [Flatten(), Dense(3, kernel_regularizer="l2")]),
+            "kernel_regularizer of the layer 'dense.*' would have no effect: .*client_weight_decay",
+        ),
+        (
+            lambda shape: ending_with(shape, [Flatten(), Dense(3, bias_constraint="non_neg")]),
+            "bias_constraint of the layer 'dense.*' would have no effect",
+        ),
+        (
+            lambda shape: ending_with(
+                shape, [Flatten(), tf.keras.layers.ActivityRegularization(0.1), Dense(3)]
+            ),
+            "would have no effect",
+        ),
+        (
+            lambda shape: ending_with(shape, [tf.keras.layers.Normalization(), Flatten()]),
+            "must be floats, which can be averaged, but .*count.* is int64",
         ),
         (with_two_outputs, r"output must have shape \[batch, d\]"),
         (lambda shape: functional((4, 4, 1)), r"input must have shape \(None, 2, 3, 1\).* 4, 4, 1"),

@@ -190,7 +190,10 @@ class PersonalEvaluation:
 
         def predict(x):
             logits = self._logits(x, client)
-            masked = losses.mask_logits(logits, client.class_counts > 0)
+            # A client without training samples has no classes of its own: all of them count.
+            own = client.class_counts > 0
+            own = tf.logical_or(own, tf.logical_not(tf.reduce_any(own)))
+            masked = losses.mask_logits(logits, own)
             return tf.stack([classify(logits), classify(masked)], axis=1)
 
         predicted = map_batches(predict, examples, self._spec, tf.int32, 2)

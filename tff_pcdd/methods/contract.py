@@ -9,7 +9,8 @@ subclass overrides only what differs from FedAvg:
                                 least_features          any width
     placement of variables      placement               all shared: broadcast and averaged
     constants of a client       constants               none
-    local loss and steps        loss, phases            cross-entropy; all trainable variables
+    local loss and steps        loss, phases,           cross-entropy; all trainable variables
+                                trained_variables
     client state                client_state,           none
                                 initial_personal
     before training             begin, prepare          nothing; the client's labels as they are
@@ -201,7 +202,11 @@ class Method(Component):
 
     def phases(self, net: Network, epochs: int) -> list[Phase]:
         """The stages of local training in order; each starts with zero momentum."""
-        return [Phase(net.trainable, epochs, self.loss)]
+        return [Phase(self.trained_variables(net), epochs, self.loss)]
+
+    def trained_variables(self, net: Network) -> list[tf.Variable]:
+        """What local training and fine-tuning move, unless their phases name other variables."""
+        return net.trainable
 
     # State and communication.
 
@@ -374,10 +379,11 @@ class Method(Component):
     def personal_phases(self, net: Network, epochs: int) -> list[Phase]:
         """Local training of the personal model before it is evaluated a second time.
 
-        By default all variables that local training may move are fine-tuned by plain cross-entropy,
-        as the papers do for methods whose result is the global model.
+        By default the variables of `trained_variables` are fine-tuned by plain cross-entropy, as
+        the papers do for methods whose result is the global model.
         """
-        return [Phase(net.trainable, epochs, functools.partial(Method.loss, self))]
+        loss = functools.partial(Method.loss, self)
+        return [Phase(self.trained_variables(net), epochs, loss)]
 
     # For users.
 

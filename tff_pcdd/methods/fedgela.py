@@ -37,6 +37,8 @@ from tff_pcdd.methods.network import Placement, cross_entropy, linear_head
 from tff_pcdd.settings import option
 
 with epy.lazy_imports():
+    import tensorflow as tf
+
     from tff_pcdd import losses
 
 
@@ -85,6 +87,15 @@ class FedGELA(FedGE):
             return Placement.SHARED
         return super().placement(part, layer)
 
+    def advice(self, optimizer):
+        if self.classifier == "trainable" and self.scale != type(self).scale:
+            return f"{self.prefix()}scale={self.scale:g} has no effect on a trainable classifier"
+        return super().advice(optimizer)
+
+    def advice_on_backbone(self, has_normalization):
+        is_fixed = self.classifier == "etf"
+        return super().advice_on_backbone(has_normalization) if is_fixed else None
+
     @property
     def uses_federation_counts(self):
         # The normalizer of the linear Φ is C for any counts.
@@ -100,7 +111,9 @@ class FedGELA(FedGE):
         else:
             variant = self.adaptation
             normalizer = losses.phi_normalizer(task.class_counts, variant)
-        return {"phi": losses.phi_from_counts(class_counts, variant, normalizer)}
+        phi = losses.phi_from_counts(class_counts, variant, normalizer)
+        # A client without training samples has the global model.
+        return {"phi": tf.where(tf.reduce_any(class_counts > 0), phi, tf.ones_like(phi))}
 
     def loss(self, net, batch, client):
         logits = client.constants["phi"] * net["head"](self.embed(net, batch.x, training=True))

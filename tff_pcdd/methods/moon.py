@@ -88,13 +88,8 @@ class Moon(Method):
             loss += self.mu * contrast
         return loss, {"contrast": contrast}
 
-    def phases(self, net, epochs):
-        phases = super().phases(net, epochs)
-        return [dataclasses.replace(phase, variables=net.common) for phase in phases]
-
-    def personal_phases(self, net, epochs):
-        phases = super().personal_phases(net, epochs)
-        return [dataclasses.replace(phase, variables=net.common) for phase in phases]
+    def trained_variables(self, net):
+        return net.common
 
     def upload(self, net, client, reduce):
         net.refresh(_PREVIOUS)

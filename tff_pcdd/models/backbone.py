@@ -39,7 +39,7 @@ class Backbone(Component):
         *,
         projection_dim: int = 0,
         vocabulary_size: int | None = None,
-        weights: Sequence[np.ndarray] | None = None,
+        weights: Sequence[np.ndarray | None] | None = None,
         precision: str = "float32",
     ) -> tf.keras.Model:
         """Builds the model with fresh variables.
@@ -69,7 +69,7 @@ class Backbone(Component):
         self._check_features(model)
         return model
 
-    def initial_values(self, input_shape: Sequence[int]) -> Sequence[np.ndarray] | None:
+    def initial_values(self, input_shape: Sequence[int]) -> Sequence[np.ndarray | None] | None:
         """Reads the values that training starts from, such as pretrained weights.
 
         Call this outside of graphs, and pass the result to `build`.
@@ -79,7 +79,7 @@ class Backbone(Component):
 
         Returns:
             Values of the backbone's variables, without those of a projection, in the order in which
-            `build` makes them; None if they start from their initializers.
+            `build` makes them; None for those that start from their initializers, or if all do.
 
         Raises:
             SettingError: the values cannot be read or do not fit the network.
@@ -105,6 +105,16 @@ class Backbone(Component):
             reason = f"must compute in float32, but its output is {model.output.dtype.name}"
         elif other := [w for w in model.weights if w.dtype.is_floating and w.dtype != tf.float32]:
             reason = f"must compute in float32, but {other[0].name} is {other[0].dtype.name}"
+        elif other := [w for w in model.weights if not w.dtype.is_floating]:
+            reason = (
+                "all of its variables must be floats, which can be averaged, but "
+                f"{other[0].name} is {other[0].dtype.name}"
+            )
+        elif name := _unused(model):
+            reason = (
+                f"{name} would have no effect: the method has the loss, and the clients' optimizer "
+                "the step; client_weight_decay is a penalty on the weights"
+            )
         elif _ends_with_softmax(model):
             reason = (
                 "its output must be features, but its last layer applies softmax; leave out the "
@@ -112,6 +122,16 @@ class Backbone(Component):
             )
         if reason is not None:
             raise SettingError(registry.setting, self.name, reason)
+
+
+def _unused(model: tf.keras.Model) -> str | None:
+    """A penalty or a constraint of a layer; None if there is none."""
+    for layer in model.submodules:
+        for name, value in vars(layer).items():
+            is_setting = name.endswith(("_regularizer", "_constraint")) and name[0] != "_"
+            if is_setting and value is not None:
+                return f"{name} of the layer {layer.name!r}"
+    return "a loss of a layer (add_loss)" if model.losses else None
 
 
 def _ends_with_softmax(layer: tf.keras.layers.Layer) -> bool:
@@ -228,7 +248,7 @@ def _known_learning_phase() -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _starting_from(values: Sequence[np.ndarray]) -> Iterator[None]:
+def _starting_from(values: Sequence[np.ndarray | None]) -> Iterator[None]:
     """The first variables made inside start with these values, in the order given.
 
     The values replace the variables' initializers. Therefore, this also works in a graph, and a

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
+import numpy as np
 from etils import epy
 
 from tff_pcdd.errors import SettingError
@@ -25,7 +26,8 @@ class KerasBackbone(Backbone):
 
     Attributes:
         function: makes a new model, with new variables, each time it is called with the shape of
-            one input. The model maps a batch of inputs to features [batch, d].
+            one input. The model maps a batch of inputs to features [batch, d]. Training starts from
+            the weights that the function sets, such as those of a file, and draws the others.
         name: its name in results.
 
     Raises:
@@ -55,6 +57,23 @@ class KerasBackbone(Backbone):
             raise self._error(f"needs a function that makes a model, not {self.function!r}")
         if self.name in registry.names():
             raise self._error("is the name of a registered backbone; choose another name")
+
+    def initial_values(self, input_shape: Sequence[int]) -> list[np.ndarray | None] | None:
+        """The values that the function has set, and None for other variables."""
+        made = []
+
+        def record(next_creator, **kwargs):
+            variable = next_creator(**kwargs)
+            made.append((variable, variable.numpy()))
+            return variable
+
+        with tf.variable_creator_scope(record):
+            self.function(tuple(input_shape))
+        values = [
+            None if np.array_equal(value := variable.numpy(), first) else value
+            for variable, first in made
+        ]
+        return None if all(value is None for value in values) else values
 
     def _make(
         self, input_shape: tuple[int, ...], projection_dim: int, vocabulary_size: int | None
