@@ -15,12 +15,18 @@ import tff_pcdd  # noqa: F401  (before modules of the tests import TFF)
 # A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
+# Memory that is freed in one thread is used again in others: there are dozens of them.
+_M_ARENA_MAX = -8
+ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
+
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
-# The tests of these folders share runs, traced computations and a model server. Those of models
-# come early as one large folder, while processes are small: EfficientNet takes 400 MB for a while.
-_SHARING = ("tests/export/", "tests/training/", "tests/models/")
+# The tests of these folders share runs, traced computations and a model server.
+_SHARING = ("tests/export/", "tests/training/")
+# These take hundreds of MB for a while. As one large group, they come early, while processes are
+# small.
+_LARGE_TESTS = ("tests/models/", "tests/faults/", "tests/federated/test_compilation.py")
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
@@ -76,6 +82,8 @@ def pytest_xdist_make_scheduler(config, log):
     class Scheduling(LoadFileScheduling):
         def _split_scope(self, nodeid):
             file = super()._split_scope(nodeid)
+            if file.startswith(_LARGE_TESTS):
+                return "large tests"
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

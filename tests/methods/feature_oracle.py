@@ -230,7 +230,7 @@ class FedGELA(FedAvg):
 
     def phi(self, client):
         n = counts(client)
-        return CLASSES * n / max(n.sum(), 1)
+        return CLASSES * n / n.sum() if n.sum() else np.ones(CLASSES)
 
     def loss(self, client, x, y):
         held = np.arange(CLASSES)
