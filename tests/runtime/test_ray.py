@@ -17,6 +17,7 @@ import pytest
 import tensorflow as tf
 import tree
 
+from tests import support
 from tests.runtime import toy_rounds as toy
 from tff_pcdd import machine, runtime, settings
 from tff_pcdd.errors import SettingError
@@ -258,7 +259,7 @@ def _kill_again_and_again(pids, over, condition):
                 os.kill(pid, signal.SIGKILL)
 
 
-@pytest.mark.parametrize("when", ["while they compute", "always"])
+@pytest.mark.parametrize("when", support.rare_but(["always"], ["while they compute", "always"]))
 def test_actors_that_are_lost_again_and_again_end_the_call(on_own_actors, monkeypatch, when):
     actors, server = on_own_actors.actors, toy.initialize()
     message = r"^share \d of 2 of the clients was lost with its Ray actor 3 times: .*; the logs of"
