@@ -37,9 +37,10 @@ CHECK_PYTHON = "$(PYTHON)" -c 'import sys; sys.exit(not (3, 11) <= sys.version_i
 demo: install
 	$(BIN)/python -m tasks.compare --flagfile=flags/demo.flags --output_dir=$(DEMO_DIR)
 
-# What is quick: about three minutes on 2 cores.
+# What is quick. The tests that are left out trace or train networks.
+TRAINING = federated methods publication training test_matrix.py
 check: lint
-	$(PYTEST) -m "not slow and not integration"
+	$(PYTEST) -m "not slow and not integration" $(addprefix --ignore=tests/,$(TRAINING))
 
 # All but what is marked `rare`: less than twenty minutes on 2 quiet cores.
 test: install-tests
