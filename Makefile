@@ -10,9 +10,9 @@ REPOSITORY := https://github.com/OWNER/tff_pcdd
 VENV := .venv
 BIN := $(VENV)/bin
 DEMO_DIR ?= runs/demo
-# Tests that run at the same time, in processes that may grow to 2.5 GB: with fewer of them, each
-# keeps more. Twice the cores of this project's machines, as some wait for programs they started.
-TEST_WORKERS ?= 4
+# Tests that run at the same time; each of them may take a few gigabytes. One more than this
+# project's machines have cores, as some wait for processes that they started.
+TEST_WORKERS ?= 3
 # The tests of a file run in one process, which makes once what they share. They start a hundred
 # processes, none of which has to compile this package where the variable is set.
 PYTEST = PYTHONDONTWRITEBYTECODE= $(BIN)/python -m pytest --numprocesses=$(TEST_WORKERS) --dist=loadfile

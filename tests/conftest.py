@@ -15,10 +15,6 @@ import tff_pcdd  # noqa: F401  (before modules of the tests import TFF)
 # A shell starts jobs in its background with SIGINT ignored, which every process here would inherit.
 signal.signal(signal.SIGINT, signal.default_int_handler)
 
-# Memory that is freed in one thread is used again in others: there are dozens of them.
-_M_ARENA_MAX = -8
-ctypes.CDLL(None).mallopt(_M_ARENA_MAX, 2)
-
 _ROOT = pathlib.Path(__file__).resolve().parents[1]
 
 
@@ -27,6 +23,8 @@ _SHARING = ("tests/export/", "tests/training/")
 # These take hundreds of MB for a while. As one large group, they come early, while processes are
 # small.
 _LARGE_TESTS = ("tests/models/", "tests/faults/", "tests/federated/test_compilation.py")
+# As large as these, and the first of another process.
+_LARGE_TOO = "tests/publication/test_calibrations.py"
 # Tests of these folders compare what a graph computes with a formula or with another graph of this
 # process. In bfloat16, optimized graphs round otherwise.
 _UNOPTIMIZED = (
@@ -84,6 +82,8 @@ def pytest_xdist_make_scheduler(config, log):
             file = super()._split_scope(nodeid)
             if file.startswith(_LARGE_TESTS):
                 return "large tests"
+            if file == _LARGE_TOO:
+                return "tests/training/"
             return next((folder for folder in _SHARING if file.startswith(folder)), file)
 
     return Scheduling(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -179,6 +179,8 @@ def test_xla_for_processors_is_refused(compile, monkeypatch):
     ):
         ComputeOptions(compile=compile).check(config)
     ComputeOptions(compile=compile).check(ExperimentConfig.from_settings())
+    # Other tests of this process may have compiled.
+    monkeypatch.setattr(_tf_private, "_xla_has_read", None)
     monkeypatch.setattr(machine, "_gpu_capabilities", lambda: [(9, 0)])
     ComputeOptions(compile=compile).check(config)
 
