@@ -37,7 +37,8 @@ def test_runs_leave_nothing_behind(number, tmp_path):
         run_experiment(config, tmp_path / str(run), options)
     after = left()
     grown = {name: after[name] - before[name] for name in after}
-    assert grown.pop("memory") < 10 * (number - number // 2), grown
+    # Besides a leak, a few dozen MB are kept once, depending on what has run in this process.
+    assert grown.pop("memory") < 40 + 10 * (number - number // 2), grown
     assert grown == dict.fromkeys(grown, 0)
 
 
