@@ -156,10 +156,11 @@ class InProcessContext(tff.framework.SyncContext):
     ) -> Any:
         """The result, as `_values` describes it."""
         run = _Run(self._workers, num_clients, self._workers.devices[0], cancel)
-        mode = {"tensor_float_32": self.tensor_float_32, "deterministic": self.deterministic}
         self._running.add(cancel)
         try:
-            with _tf_private.numerics_of_calls.of(**mode):
+            with _tf_private.numerics_of_calls.of(
+                tensor_float_32=self.tensor_float_32, deterministic=self.deterministic
+            ):
                 function = self._computations.get(computation)(run, {})
                 value = None
                 if computation.type_signature.parameter is not None:

@@ -2,6 +2,7 @@
 
 import contextlib
 import signal
+import tempfile
 from pathlib import Path
 
 
@@ -32,3 +33,9 @@ def describe_end(code: int) -> str:
     if code < 0:
         return f"was terminated by signal {-code} ({signal.strsignal(-code)})"
     return f"exited with status {code}"
+
+
+def temporary_directory(longest: int) -> str:
+    """The directory for temporary files, or /tmp if its path is longer: addresses are short."""
+    usual = tempfile.gettempdir()
+    return usual if len(usual) <= longest else "/tmp"

@@ -36,6 +36,7 @@ from tff_pcdd.runtime.process import (
     unused_port,
     wait_until_ready,
 )
+from tff_pcdd.runtime.processes import temporary_directory
 
 _EXECUTORS_KEPT = 10
 # Any port will do: nothing else listens in the worker's own network.
@@ -213,8 +214,7 @@ def create_context(
     path = find_binary(binary)
     if launcher.can_isolate():
         # The directory can be entered by this user only.
-        usual = tempfile.gettempdir()
-        place = usual if len(usual) <= _LONGEST_TEMP else "/tmp"
+        place = temporary_directory(_LONGEST_TEMP)
         private = pathlib.Path(tempfile.mkdtemp(prefix="tff_pcdd_", dir=place)) / "worker"
         port, address = _PRIVATE_PORT, f"unix:{private}"
     elif insecure:

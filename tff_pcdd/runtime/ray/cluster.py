@@ -30,7 +30,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from tff_pcdd.errors import ActorsLostError, RuntimeStartError, SettingError
-from tff_pcdd.runtime.processes import children
+from tff_pcdd.runtime.processes import children, temporary_directory
 from tff_pcdd.runtime.ray import processes, watchdog
 
 # Ray's sockets are in the directory, and the kernel limits their paths to 107 bytes.
@@ -198,7 +198,9 @@ def _open(address: str | None, num_cpus: int | None) -> None:
             sweep()
             name = f"{_PREFIX}{os.getpid()}_"
             # Ray's own directory is writable for all users, but only this user can enter this one.
-            _directory = pathlib.Path(tempfile.mkdtemp(prefix=name, dir=_temp()))
+            _directory = pathlib.Path(
+                tempfile.mkdtemp(prefix=name, dir=temporary_directory(_LONGEST_TEMP))
+            )
             stack.callback(_remove_directory)
             lock = stack.enter_context(open(_directory / _LOCK, "w"))
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -252,15 +254,9 @@ def _remove_directory() -> None:
         time.sleep(0.05)
 
 
-def _temp() -> str:
-    """The directory for temporary files, or /tmp if its path is too long."""
-    usual = tempfile.gettempdir()
-    return usual if len(usual) <= _LONGEST_TEMP else "/tmp"
-
-
 def sweep() -> None:
     """Removes the directories of processes that were killed."""
-    for directory in pathlib.Path(_temp()).glob(f"{_PREFIX}*_*"):
+    for directory in pathlib.Path(temporary_directory(_LONGEST_TEMP)).glob(f"{_PREFIX}*_*"):
         pid = directory.name.removeprefix(_PREFIX).partition("_")[0]
         with contextlib.suppress(OSError):
             ended = pid.isdecimal() and not pathlib.Path(f"/proc/{pid}").exists()
