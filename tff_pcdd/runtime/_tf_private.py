@@ -3,7 +3,8 @@
 import contextlib
 import os
 import threading
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,7 @@ import tensorflow as tf
 from tensorflow.core.protobuf import config_pb2
 from tensorflow.python.eager import context
 from tensorflow.python.framework import config as tf_config
+from tensorflow.python.framework import ops, registry
 from tensorflow.python.ops import resource_variable_ops
 
 # Read by TensorFlow before the first operation of oneDNN.
@@ -43,6 +45,32 @@ def avoid_thread_switches() -> None:
     os.environ.setdefault(_CALLER_WORKS, "1")
     if not context.context()._initialized:
         let_idle_threads_sleep()
+
+
+class _Gradients(registry.Registry):
+    """Gradients by name, of which custom ones live as long as the graph that has their operations.
+
+    TensorFlow keeps them for ever and, through the tensors that they name, these graphs, too
+    (tensorflow/tensorflow issue 97697).
+    """
+
+    def __init__(self, others: registry.Registry) -> None:
+        super().__init__(others._name)
+        self._registry = others._registry
+
+    def register(self, candidate: Callable[..., Any], name: str | None = None) -> None:
+        if not (name and name.startswith("CustomGradient-")):
+            return super().register(candidate, name)
+        graph, gradient = ops.get_default_graph(), weakref.ref(candidate)
+        graph._custom_gradients = [*getattr(graph, "_custom_gradients", ()), candidate]
+        weakref.finalize(graph, self._registry.pop, name, None).atexit = False
+        return super().register(lambda *arguments: gradient()(*arguments), name)
+
+
+def release_custom_gradients() -> None:
+    """Lets graphs with custom gradients be freed; of those that are traced from now on."""
+    if not isinstance(ops.gradient_registry, _Gradients):
+        ops.gradient_registry = ops._gradient_registry = _Gradients(ops.gradient_registry)
 
 
 # Whether this package has made operations deterministic, and what it has written to the environment

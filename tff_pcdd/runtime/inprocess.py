@@ -74,6 +74,7 @@ def create_context(
         ValueError: `default_num_clients` is negative.
     """
     _tf_private.avoid_thread_switches()
+    _tf_private.release_custom_gradients()
     logical = {
         device.name.removeprefix("/device:"): device.name
         for device in tf.config.list_logical_devices()
