@@ -333,6 +333,25 @@ def test_last_batches_may_be_small():
         np.testing.assert_allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
+def test_memory_grows_with_the_samples_only():
+    """There is no table of the samples and all classes."""
+    samples, classes = 1000, 300
+    specs = [([WIDTH, classes], tf.float32), ([classes], tf.float32)]
+    head = tuple(tf.TensorSpec(shape, dtype) for shape, dtype in specs)
+
+    @tf.function(input_signature=[head, tf.TensorSpec([samples, WIDTH])])
+    def trained(head, features):
+        labels = tf.zeros([samples], tf.int32)
+        return retraining.train_head(head, features, labels, 2, 0.1, tf.constant([1, 2]))
+
+    graph = trained.get_concrete_function().graph
+    graphs = [graph, *(function.graph for function in graph._functions.values())]
+    shapes = [out.shape for each in graphs for op in each.get_operations() for out in op.outputs]
+    assert [samples, WIDTH] in shapes
+    largest = max(shape.num_elements() or 0 for shape in shapes if shape.is_fully_defined())
+    assert largest <= max(samples * (WIDTH + 1), (WIDTH + 1) * classes)
+
+
 def test_equal_directions_have_no_distance():
     """Features that are the samples themselves have the gradient to be matched."""
     generator = np.random.default_rng(6)

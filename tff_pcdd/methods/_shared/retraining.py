@@ -37,17 +37,19 @@ def train_head(
         The new kernel and bias.
     """
     kernel, bias = head
-    inputs, targets = with_ones(features), tf.one_hot(labels, bias.shape[0])
+    inputs = with_ones(features)
     size = tf.shape(inputs)[0]
 
     def train_epoch(epoch, matrix):
         fold = tf.random.experimental.stateless_fold_in(seed, epoch)
         order = tf.random.experimental.stateless_shuffle(tf.range(size), fold)
-        x, y = tf.gather(inputs, order), tf.gather(targets, order)
+        x, y = tf.gather(inputs, order), tf.gather(labels, order)
 
         def step(start, matrix):
             batch = x[start : start + _BATCH]
-            error = tf.nn.softmax(batch @ matrix) - y[start : start + _BATCH]
+            # Encoded here, because a table of all samples and classes may not fit into memory.
+            targets = tf.one_hot(y[start : start + _BATCH], bias.shape[0])
+            error = tf.nn.softmax(batch @ matrix) - targets
             gradient = tf.matmul(batch, error, transpose_a=True)
             count = tf.cast(tf.shape(batch)[0], tf.float32)
             return start + _BATCH, matrix - learning_rate / count * gradient
@@ -57,6 +59,9 @@ def train_head(
 
     matrix = tf.concat([kernel, bias[None]], axis=0)
     _, matrix = tf.while_loop(
-        lambda epoch, _: epoch < epochs, train_epoch, (tf.constant(0), matrix)
+        lambda epoch, _: epoch < epochs,
+        train_epoch,
+        (tf.constant(0), matrix),
+        parallel_iterations=1,  # otherwise, ten epochs are shuffled in advance
     )
     return matrix[:-1], matrix[-1]
